@@ -1,0 +1,105 @@
+"""Imports go down only. This table is the architecture; ARCHITECTURE.md points here."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "workbench"
+
+LAYERS: dict[str, tuple[str, ...]] = {
+    "values": ("errors", "canonical", "candidate", "model", "results", "objectives"),
+    "numerics": (
+        "yaml_reader",
+        "experiment",
+        "space",
+        "graph",
+        "preprocess",
+        "dataset",
+        "metrics",
+        "significance",
+        "export",
+        "quantization",
+        "example",
+    ),
+    "targets": ("targets",),
+    "evaluation": ("store", "measure", "evaluate", "bundle", "inspection"),
+    "search": ("executors", "tracking", "sweep", "report"),
+    "doors": ("cli", "serve", "doctor", "init", "__main__", "commands"),
+}
+MAY_IMPORT: dict[str, tuple[str, ...]] = {
+    "values": ("values",),
+    "numerics": ("values", "numerics"),
+    # targets take what they lower from the record, and read ONNX through graph; no experiment, space or dataset
+    "targets": ("values", "targets", "graph", "quantization"),
+    "evaluation": ("values", "numerics", "targets", "evaluation"),
+    # search sees evaluation only through `evaluate` and what an evaluation leaves behind (store, bundle)
+    "search": ("values", "numerics", "search", "evaluate", "store"),
+    "doors": ("values", "numerics", "targets", "evaluation", "search", "doors"),
+}
+OWNERS = {
+    "optuna": {"sweep", "space", "report"},
+    "mlflow": {"tracking"},
+    "ray": {"executors"},
+    "torch": {"export", "example"},
+    "transformers": {"export", "example"},
+    "ruamel": {"yaml_reader"},
+    "plotly": {"report"},
+    "sklearn": {"report"},
+    "typer": {"cli", "commands"},
+    "rich": {"cli", "commands", "report", "doctor"},
+    "litserve": {"serve"},
+}
+"""External packages with one home."""
+
+
+def layer_of(module: str) -> str:
+    for layer, members in LAYERS.items():
+        if module in members:
+            return layer
+    pytest.fail(f"workbench.{module} is in no layer; add it to LAYERS with a reason in ARCHITECTURE.md")
+
+
+def imports_of(file: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: relative import"
+            assert node.module is not None
+            found.add(node.module)
+            found.update(f"{node.module}.{alias.name}" for alias in node.names if node.module == "workbench")
+    return found
+
+
+SOURCES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")
+
+
+@pytest.mark.parametrize("file", SOURCES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_go_down_only(file: Path) -> None:
+    module = file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    allowed = MAY_IMPORT[layer_of(module)]
+    for name in imports_of(file):
+        parts = name.split(".")
+        if parts[0] == "workbench" and len(parts) > 1 and parts[1] != "__version__":
+            other = parts[1]
+            assert other == module or layer_of(other) in allowed or other in allowed, (
+                f"{file.name} ({layer_of(module)}) imports {name} ({layer_of(other)})"
+            )
+        if parts[0] in OWNERS:
+            assert module in OWNERS[parts[0]], f"{file.name}: only {sorted(OWNERS[parts[0]])} may import {parts[0]}"
+
+
+def test_heavy_libraries_are_imported_only_when_a_command_needs_them() -> None:
+    """`workbench --help` must not take the five seconds that mlflow and torch cost."""
+    code = (
+        "import sys, workbench.cli\n"
+        "print([m for m in ('torch', 'mlflow', 'optuna', 'ray', 'litserve', 'plotly') if m in sys.modules])"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,157 @@
+"""One JSON form for everything that is hashed or stored.
+
+Frozen dataclasses become JSON with sorted keys and no white space; `decode` rebuilds them and refuses what does
+not fit. Floats are written by `repr` (shortest digits that round-trip); NaN and infinity are refused, since a
+stored number must be a number.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class DecodeError(ValueError):
+    """Stored JSON does not have the shape its type demands; the message starts with the path inside it."""
+
+
+def encode(value: object) -> Any:
+    """Plain JSON data (dict, list, str, int, float, bool, None) of dataclasses, mappings, tuples and paths."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): encode(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [encode(item) for item in value]
+    if isinstance(value, Path):
+        return str(value)
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    raise TypeError(f"{type(value).__name__} has no canonical JSON form")
+
+
+def canonical_json(value: object) -> str:
+    """The one text form of a value: sorted keys, no spaces, UTF-8, no NaN.
+
+    Raises:
+        ValueError: a float is NaN or infinite.
+    """
+    return json.dumps(encode(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def digest(value: object) -> str:
+    """sha256 (64 hex) of `canonical_json(value)`; the same in every process and on every machine."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """sha256 (64 hex) of a file's bytes, read in blocks."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def decode(kind: type[T], data: Any, path: str = "") -> T:
+    """Rebuild a value of `kind` from `encode`d data.
+
+    Raises:
+        DecodeError: a key is unknown or missing, or a value has another type; names the path inside `data`.
+    """
+    return typing.cast(T, _decode(kind, data, path or kind.__name__))
+
+
+@functools.cache
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+def _decode(kind: Any, data: Any, path: str) -> Any:
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        return _decode_union(arguments, data, path)
+    if origin is typing.Literal:
+        if data not in arguments:
+            raise DecodeError(f"{path}: {data!r} is none of {', '.join(map(repr, arguments))}")
+        return data
+    if origin is tuple:
+        return _decode_tuple(arguments, data, path)
+    if origin is not None and issubclass(origin, Mapping):
+        if not isinstance(data, dict):
+            raise DecodeError(f"{path}: expected an object, got {type(data).__name__}")
+        return {key: _decode(arguments[1], item, f"{path}.{key}") for key, item in data.items()}
+    if dataclasses.is_dataclass(kind):
+        return _decode_dataclass(kind, data, path)
+    if kind is Any:
+        return data
+    if kind is Path:
+        return Path(_decode(str, data, path))
+    if kind is float and isinstance(data, int) and not isinstance(data, bool):
+        return float(data)
+    if kind is type(None):
+        kind = types.NoneType
+    if not isinstance(data, kind) or (isinstance(data, bool) and kind is not bool):
+        raise DecodeError(f"{path}: expected {kind.__name__}, got {data!r}")
+    return data
+
+
+def _decode_union(arguments: tuple[Any, ...], data: Any, path: str) -> Any:
+    errors = []
+    for option in arguments:
+        try:
+            return _decode(option, data, path)
+        except DecodeError as error:
+            errors.append(str(error))
+    raise DecodeError("; ".join(errors))
+
+
+def _decode_tuple(arguments: tuple[Any, ...], data: Any, path: str) -> tuple[Any, ...]:
+    if not isinstance(data, list):
+        raise DecodeError(f"{path}: expected a list, got {type(data).__name__}")
+    if len(arguments) == 2 and arguments[1] is Ellipsis:
+        return tuple(_decode(arguments[0], item, f"{path}[{i}]") for i, item in enumerate(data))
+    if len(arguments) != len(data):
+        raise DecodeError(f"{path}: expected {len(arguments)} items, got {len(data)}")
+    return tuple(_decode(a, item, f"{path}[{i}]") for i, (a, item) in enumerate(zip(arguments, data, strict=True)))
+
+
+def _decode_dataclass(kind: Any, data: Any, path: str) -> Any:
+    if not isinstance(data, dict):
+        raise DecodeError(f"{path}: expected an object, got {type(data).__name__}")
+    fields = {f.name: f for f in dataclasses.fields(kind)}
+    if unknown := sorted(set(data) - set(fields)):
+        raise DecodeError(f"{path}: unknown key {unknown[0]!r}")
+    for name, field in fields.items():
+        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        if required and name not in data:
+            raise DecodeError(f"{path}: key {name!r} is missing")
+    hints = _hints(kind)
+    values = {name: _decode(hints[name], item, f"{path}.{name}") for name, item in data.items()}
+    try:
+        return kind(**values)
+    except ValueError as error:
+        raise DecodeError(f"{path}: {error}") from error
+
+
+@functools.cache
+def source_digest(*packages: str) -> str:
+    """64 hex digits over the source files of modules or packages of the workbench (`'quantization'`, `'graph'`).
+
+    Joins every cache key whose content depends on our own code, so that a changed algorithm never meets old results.
+    """
+    root = Path(__file__).parent
+    hasher = hashlib.sha256()
+    for package in sorted(packages):
+        path = root / package
+        files = sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
+        for file in files:
+            hasher.update(file.relative_to(root).as_posix().encode())
+            hasher.update(file.read_bytes())
+    return hasher.hexdigest()

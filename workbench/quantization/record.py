@@ -1,0 +1,151 @@
+"""QuantizationRecord: scales and zero points of every quantized layer, and where they came from.
+
+The record is a waist: native engine and vendor tools produce it, the QDQ and the Ascend lowering consume it. Zero
+points are in the signed int8 domain (AMCT's `offset_d`); a lowering that wants uint8 adds 128, which gives the same
+integers shifted (reference: amct.md §7).
+
+    q = clip(round_half_even(x / scale) + zero_point, -128, 127)        x' = (q - zero_point) * scale
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.canonical import canonical_json, decode, digest, encode
+
+
+def _check_scale(scale: float, where: str) -> None:
+    if not (math.isfinite(scale) and scale > 0):
+        raise ValueError(f"{where}: scale {scale!r} is not a positive finite number")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivationScale:
+    """Per-tensor INT8 parameters of one activation.
+
+    Attributes:
+        low, high: the clip range the scale was derived from, low <= 0 <= high.
+    """
+
+    tensor: str
+    scale: float
+    zero_point: int
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        _check_scale(self.scale, self.tensor)
+        if not -128 <= self.zero_point <= 127:
+            raise ValueError(f"{self.tensor}: zero point {self.zero_point} is outside [-128, 127]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightScale:
+    """Symmetric INT8 parameters of a constant weight (zero point 0).
+
+    Attributes:
+        scales: one value, or one per output channel.
+        axis: the weight's output-channel axis when there is one scale per channel, else None.
+    """
+
+    scales: tuple[float, ...]
+    axis: int | None
+
+    def __post_init__(self) -> None:
+        if not self.scales or (self.axis is None and len(self.scales) != 1):
+            raise ValueError(f"{len(self.scales)} weight scales without a channel axis")
+        for scale in self.scales:
+            _check_scale(scale, "weight")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerRecord:
+    """One quantized layer. Exactly one of `weight` (constant weight) and `second` (two activations) is set.
+
+    Attributes:
+        layer: the ONNX node's name, unique in the model.
+        output: scale of the layer's own output, only where the lowering needs one (Conv).
+    """
+
+    layer: str
+    op_type: str
+    activation: ActivationScale
+    weight: WeightScale | None = None
+    second: ActivationScale | None = None
+    output: ActivationScale | None = None
+
+    def __post_init__(self) -> None:
+        if (self.weight is None) == (self.second is None):
+            raise ValueError(f"{self.layer}: needs either a weight or a second activation")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """What made a record.
+
+    Attributes:
+        engine: 'native', 'amct', or 'amct-file'.
+        recipe: the settings, as plain scalars.
+        statistics: digest of the Statistics it was derived from, None for a foreign record.
+        code_revision: digest of the source of the deriving modules.
+    """
+
+    engine: str
+    recipe: Mapping[str, str | int | float | bool | None]
+    statistics: str | None
+    code_revision: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuantizationRecord:
+    """Scales of all quantized layers of one model; layers not listed stay float.
+
+    Attributes:
+        layers: in graph order.
+        float_layers: quantizable layers left in float on purpose, most sensitive first.
+    """
+
+    model_sha256: str
+    layers: tuple[LayerRecord, ...]
+    float_layers: tuple[str, ...]
+    provenance: Provenance
+
+    def __post_init__(self) -> None:
+        names = [layer.layer for layer in self.layers]
+        if len(set(names)) != len(names):
+            raise ValueError("a layer is recorded twice")
+
+    @property
+    def digest(self) -> str:
+        """64 hex digits over the whole record, provenance included."""
+        return digest(self.to_json())
+
+    def to_json(self) -> dict[str, Any]:
+        return {"version": 1, **encode(self)}
+
+
+def record_from_json(data: dict[str, Any]) -> QuantizationRecord:
+    """Rebuild a record from `to_json`.
+
+    Raises:
+        ValueError: unknown version, or a field that does not fit (with its path).
+    """
+    body = dict(data)
+    version = body.pop("version", None)
+    if version != 1:
+        raise ValueError(f"quantization record version {version!r} is unknown; this workbench reads version 1")
+    return decode(QuantizationRecord, body, "record")
+
+
+def write_record(record: QuantizationRecord, path: Path) -> None:
+    path.write_text(canonical_json(record.to_json()) + "\n", encoding="utf-8")
+
+
+def read_record(path: Path) -> QuantizationRecord:
+    """Raises ValueError as `record_from_json` does."""
+    return record_from_json(json.loads(path.read_text(encoding="utf-8")))

@@ -1,0 +1,294 @@
+"""What an evaluation gives back: values, never sentinels.
+
+A failed evaluation has a `Failure` and no number; a stopped one has the numbers of the stages it reached and the
+reason it went no further. Latency is in milliseconds, sizes in bytes, differences in accuracy in percentage points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from workbench.candidate import Candidate, candidate_from_json
+from workbench.canonical import decode, digest, encode
+
+Status = Literal["complete", "stopped", "failed"]
+Split = Literal["calibration", "validation", "holdout"]
+
+STAGES = (
+    "check",
+    "calibrate",
+    "lower",
+    "compile",
+    "smoke",
+    "accuracy_subset",
+    "latency_short",
+    "accuracy_full",
+    "latency_full",
+)
+"""The gate ladder, in order: each stage costs more than the one before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A number with its confidence interval; `low <= value <= high`."""
+
+    value: float
+    low: float
+    high: float
+    confidence: float = 0.95
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toolchain:
+    """Everything outside the candidate that can change a compiled file or a measured number.
+
+    Attributes:
+        components: name → version of each library, compiler and driver that takes part.
+        device: what executes, such as the CPU model name.
+        features: instruction sets or device facts that select kernels, sorted.
+        emulated: True when any part is our emulator; such results are never mixed with measured ones.
+    """
+
+    target: str
+    components: Mapping[str, str]
+    device: str
+    features: tuple[str, ...] = ()
+    emulated: bool = False
+
+    @property
+    def fingerprint(self) -> str:
+        """64 hex digits that change when any field does."""
+        return digest(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledFile:
+    """One executable file of an artifact.
+
+    Attributes:
+        batch, sequence_bin: the fixed shape it was compiled for; None where that dimension is dynamic.
+        file: path relative to the artifact's directory.
+    """
+
+    batch: int | None
+    sequence_bin: int | None
+    file: str
+    sha256: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artifact:
+    """A compiled candidate: a set of files, one per (batch, sequence bin), and what is inside them.
+
+    The directory is not part of the value: an artifact is the same wherever it lies.
+
+    Attributes:
+        int8_ops: operators that execute in integer kernels, counted in the compiled graph.
+        float_matmuls: MatMul, Gemm and Conv operators (fused forms included) left in float.
+        kernels: operator type → count in the compiled graph.
+    """
+
+    target: str
+    files: tuple[CompiledFile, ...]
+    toolchain: Toolchain
+    int8_ops: int
+    float_matmuls: int
+    kernels: Mapping[str, int]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(f.size_bytes for f in self.files)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccuracyComparison:
+    """A paired comparison with the float baseline over the same samples.
+
+    Attributes:
+        drop_pp: baseline minus candidate of the primary metric, in percentage points; negative is a gain.
+        p_value: of the two-sided test that there is no difference.
+        test: name of the test, such as 'McNemar exact' or 'paired bootstrap over sentences'.
+    """
+
+    drop_pp: Estimate
+    p_value: float
+    test: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accuracy:
+    """Scores over one split.
+
+    Attributes:
+        primary: name of the metric in `values` that objectives and constraints call 'accuracy'.
+        values: metric → value in its natural unit (shares in 0..1).
+        samples: how many samples were scored; fewer than the split's size before the full stage.
+        comparison: None for the baseline itself.
+    """
+
+    primary: str
+    values: Mapping[str, float]
+    samples: int
+    split: Split
+    comparison: AccuracyComparison | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latency:
+    """Times of single calls, interleaved with the float baseline in one process.
+
+    Attributes:
+        samples: timed calls of the candidate (the baseline has as many).
+        p99_ms: None with fewer than 1000 samples: a P99 from less is a guess.
+        throughput_per_s: samples (not calls) per second of one session called back to back.
+        speedup: baseline time over candidate time, paired by round, with a bootstrap interval.
+        baseline_p50_ms: the baseline's median in the same rounds; its drift is the machine's drift.
+        quiet: False when the machine disturbed the timing; `verdict` says how, in words.
+    """
+
+    batch: int
+    samples: int
+    warmup_calls: int
+    p50_ms: Estimate
+    p95_ms: float
+    p99_ms: float | None
+    mean_ms: float
+    throughput_per_s: float
+    speedup: Estimate
+    baseline_p50_ms: float
+    quiet: bool
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """All that was measured before the evaluation ended; None where its stage was not reached."""
+
+    accuracy: Accuracy | None = None
+    latency: Latency | None = None
+    size_bytes: int | None = None
+    peak_memory_bytes: int | None = None
+    int8_ops: int | None = None
+    float_matmuls: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why an evaluation has no result.
+
+    Attributes:
+        kind: class name of the error.
+        reproduce: the command that runs this candidate again.
+        transient: True when a second try may succeed; such a failure is not kept in any cache.
+    """
+
+    stage: str
+    kind: str
+    message: str
+    reproduce: str
+    log_path: str | None = None
+    transient: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """Why a sound candidate was not measured any further.
+
+    Attributes:
+        violations: constraint name → by how much it is certainly violated (> 0), in the constraint's unit.
+    """
+
+    stage: str
+    reason: str
+    violations: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageTiming:
+    """Wall time of one stage; `cached` when its result came from the store."""
+
+    stage: str
+    seconds: float
+    cached: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """What `evaluate` returns for every candidate, whatever became of it."""
+
+    candidate: Candidate
+    status: Status
+    stage_reached: str
+    split: Split
+    measurement: Measurement
+    stages: tuple[StageTiming, ...]
+    toolchain: Toolchain
+    started_at: str
+    failure: Failure | None = None
+    stop: Stop | None = None
+
+    def __post_init__(self) -> None:
+        if (self.status == "failed") != (self.failure is not None):
+            raise ValueError("a failed evaluation, and no other, carries a failure")
+        if (self.status == "stopped") != (self.stop is not None):
+            raise ValueError("a stopped evaluation, and no other, carries a stop")
+        if self.status == "complete" and (self.measurement.accuracy is None or self.measurement.latency is None):
+            raise ValueError("a complete evaluation has accuracy and latency")
+
+    @property
+    def seconds(self) -> float:
+        return sum(s.seconds for s in self.stages)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"version": 1, **encode(self), "candidate": self.candidate.to_json()}
+
+
+def evaluation_from_json(data: dict[str, Any]) -> Evaluation:
+    """Rebuild an evaluation from `Evaluation.to_json`.
+
+    Raises:
+        DecodeError: the stored form does not fit this version.
+    """
+    body = dict(data)
+    version = body.pop("version", None)
+    if version != 1:
+        raise ValueError(f"evaluation version {version!r} is unknown; this workbench reads version 1")
+    candidate = candidate_from_json(body["candidate"])
+    body["candidate"] = encode(candidate)
+    return decode(Evaluation, body, "evaluation")
+
+
+def metrics(evaluation: Evaluation) -> dict[str, float]:
+    """Every number of an evaluation under its stable public name, the names objectives and trackers use.
+
+    `accuracy` is the dataset's primary metric whatever its own name; what was not measured is absent.
+    """
+    m = evaluation.measurement
+    found: dict[str, float] = {}
+    if m.accuracy is not None:
+        found.update(m.accuracy.values)
+        found["accuracy"] = m.accuracy.values[m.accuracy.primary]
+        found["accuracy_samples"] = m.accuracy.samples
+        if m.accuracy.comparison is not None:
+            found["accuracy_drop_pp"] = m.accuracy.comparison.drop_pp.value
+            found["accuracy_drop_pp_low"] = m.accuracy.comparison.drop_pp.low
+            found["accuracy_drop_pp_high"] = m.accuracy.comparison.drop_pp.high
+    if m.latency is not None:
+        found["latency_p50_ms"] = m.latency.p50_ms.value
+        found["latency_p95_ms"] = m.latency.p95_ms
+        if m.latency.p99_ms is not None:
+            found["latency_p99_ms"] = m.latency.p99_ms
+        found["throughput_per_s"] = m.latency.throughput_per_s
+        found["speedup"] = m.latency.speedup.value
+        found["speedup_low"] = m.latency.speedup.low
+        found["speedup_high"] = m.latency.speedup.high
+    for name, size in (("size_mb", m.size_bytes), ("peak_memory_mb", m.peak_memory_bytes)):
+        if size is not None:
+            found[name] = size / 1e6
+    for name, count in (("int8_ops", m.int8_ops), ("float_matmuls", m.float_matmuls)):
+        if count is not None:
+            found[name] = count
+    return found

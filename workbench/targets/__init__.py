@@ -1,0 +1,25 @@
+"""The targets by name. Adding one costs a module, a line here and a fixture for the conformance suite."""
+
+from __future__ import annotations
+
+import importlib
+
+from workbench.errors import ConfigError, nearest
+from workbench.targets.base import Target
+
+TARGETS = {
+    "onnxruntime": "workbench.targets.onnxruntime:OnnxRuntimeTarget",
+}
+
+
+def open_target(name: str) -> Target:
+    """The target of that name; its vendor's library is imported here, not before.
+
+    Raises:
+        ConfigError: no such target.
+    """
+    if name not in TARGETS:
+        raise ConfigError(f"{name!r} is not a target.", key="target", hint=nearest(name, TARGETS))
+    module, _, attribute = TARGETS[name].partition(":")
+    target: Target = getattr(importlib.import_module(module), attribute)()
+    return target

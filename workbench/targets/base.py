@@ -1,0 +1,102 @@
+"""The waist between the workbench and a vendor: `Target` and `Session`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.candidate import Candidate
+from workbench.model import Model
+from workbench.quantization.record import QuantizationRecord
+from workbench.results import Artifact, Toolchain
+
+Array = npt.NDArray[np.generic]
+Feeds = Mapping[str, Array]
+"""Input name → array of shape [batch, ...]; int64 ids and masks, float32 otherwise, as the model declares."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorIssue:
+    """Something in a model that a target refuses ('error') or handles badly ('warning').
+
+    Attributes:
+        node: name of the ONNX node, input or dimension concerned.
+        remedy: what the user does about it.
+        source: where the fact stands (page of the vendor, file and line, or the measurement).
+    """
+
+    severity: Literal["error", "warning"]
+    node: str
+    operator: str
+    problem: str
+    remedy: str
+    source: str
+
+
+class Session(Protocol):
+    """A loaded artifact. Not thread-safe; one owner, who closes it.
+
+    `run` is deterministic for equal feeds within one session unless the target's documentation says otherwise.
+    """
+
+    def run(self, feeds: Feeds) -> dict[str, Array]:
+        """Outputs by name for one batch, rows in the order of the feeds.
+
+        Raises:
+            MeasureError: the runtime refused the feeds or failed; the message names the input concerned.
+        """
+
+    def close(self) -> None:
+        """Release everything; a second call does nothing, `run` afterwards raises MeasureError."""
+
+
+class Target(Protocol):
+    """A vendor. Stateless and cheap to construct; safe to use from several threads.
+
+    `lower` is pure Python and quick; `compile` may be slow. Both write only below the directory they are given,
+    which exists and is empty. Equal inputs give equal bytes from `lower`.
+    """
+
+    name: str
+
+    def toolchain(self) -> Toolchain:
+        """What takes part besides the candidate.
+
+        Raises:
+            ToolchainError: something the target needs is missing; the message says what and how to get it.
+        """
+
+    def check(self, model: Model, candidate: Candidate) -> tuple[OperatorIssue, ...]:
+        """Everything known to go wrong before any work, errors first. Never raises for the model's content."""
+
+    def lower(self, model: Model, candidate: Candidate, record: QuantizationRecord | None, to: Path) -> Path:
+        """Rewrite the model for the compiler and return the file written below `to`.
+
+        Args:
+            record: given exactly when `candidate.quantization.scheme` is 'static'.
+
+        Raises:
+            LoweringError: the record does not fit the model, or a layer cannot be rewritten.
+        """
+
+    def compile(self, lowered: Path, candidate: Candidate, to: Path) -> Artifact:
+        """Compile one lowered model into files below `to`.
+
+        Depends on `lowered`, `candidate.precision`, `candidate.quantization.scheme`, `candidate.compile` and the
+        toolchain, on nothing else: candidates that differ only in serving settings share the result.
+
+        Raises:
+            CompileError: the compiler refused; carries its log.
+        """
+
+    def open(self, artifact: Artifact, directory: Path, candidate: Candidate) -> Session:
+        """Load an artifact whose files lie in `directory`, with the candidate's serving settings.
+
+        Raises:
+            MeasureError: the runtime cannot load it.
+        """
