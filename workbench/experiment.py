@@ -1,0 +1,199 @@
+"""Experiment: one file, one reproducible question. Reading it checks everything that can be checked before work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from workbench.candidate import Candidate
+from workbench.canonical import digest
+from workbench.dataset import Dataset, read_manifest
+from workbench.errors import nearest
+from workbench.graph import read_model
+from workbench.model import Model
+from workbench.objectives import METRICS, Constraint, Objective
+from workbench.space import SearchSpace, build, complete, read_space
+from workbench.yaml_reader import Section, read_yaml
+
+Sampler = Literal["auto", "tpe", "gp", "nsga2", "random"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationSettings:
+    """How much of the calibration split is observed, in batches of how many samples."""
+
+    samples: int = 128
+    batch: int = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureSettings:
+    """How long candidates are timed.
+
+    Attributes:
+        calls: timed calls of a full measurement; below 1000 no P99 is reported.
+        short_calls: timed calls of the gate before it.
+        feeds: distinct batches that are timed, drawn with the dataset's own lengths.
+        length: time at this one padded length instead of the natural spread; None for the spread.
+    """
+
+    calls: int = 1000
+    short_calls: int = 100
+    feeds: int = 64
+    length: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """The parsed question: every path absolute, every referenced file read and checked.
+
+    Attributes:
+        workspace: folder with `.workbench/` (cache, journal) and `mlruns/`.
+        smoke_cosine: least cosine with the float output over the smoke samples, for any candidate.
+    """
+
+    name: str
+    about: str
+    path: Path
+    workspace: Path
+    target: str
+    model: Model
+    dataset: Dataset
+    space: SearchSpace
+    calibration: CalibrationSettings
+    objectives: tuple[Objective, ...]
+    constraints: tuple[Constraint, ...]
+    trials: int
+    timeout_s: float
+    measure: MeasureSettings
+    smoke_cosine: float
+    sampler: Sampler
+    seed: int
+
+    @property
+    def identity(self) -> str:
+        """64 hex digits over all that decides what a number of this experiment means (budget and seed do not)."""
+        return digest(
+            {
+                "name": self.name,
+                "target": self.target,
+                "model": self.model.sha256,
+                "dataset": self.dataset.identity,
+                "space": self.space.digest,
+                "calibration": self.calibration,
+                "objectives": self.objectives,
+                "constraints": self.constraints,
+                "measure": self.measure,
+            }
+        )
+
+    @property
+    def baseline(self) -> Candidate:
+        """The float candidate everything is compared with: the space's defaults with quantization off."""
+        return build(self.space, complete(self.space, {"quantization.scheme": "none"}))
+
+    @property
+    def baseline_assignment(self) -> dict[str, str | int | float | bool | None]:
+        return complete(self.space, {"quantization.scheme": "none"})
+
+
+def workspace_of(file: Path) -> Path:
+    """The folder whose `experiments/` holds the file, else the file's own folder."""
+    folder = file.resolve().parent
+    return folder.parent if folder.name == "experiments" else folder
+
+
+def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
+    """Read an experiment file and everything it refers to.
+
+    Raises:
+        ConfigError: in this file, the dataset manifest, the search space, the data or the model.
+    """
+    with read_yaml(path) as top:
+        name = top.text("name")
+        if not name or any(c in name for c in "/\\ \t\n:") or name.startswith("."):
+            raise top.error("name", f"{name!r} cannot name a folder.", "Use letters, digits, '-', '_' and '.'.")
+        about = top.text("about", "")
+        target = top.text("target", "onnxruntime")
+        model_path = top.file_path("model", must_exist=False)
+        dataset_path, space_path = top.file_path("dataset"), top.file_path("search_space")
+        with top.section("calibration") as section:
+            calibration = CalibrationSettings(
+                samples=section.integer("samples", 128, minimum=1), batch=section.integer("batch", 8, minimum=1)
+            )
+        objectives = _objectives(top)
+        with top.section("constraints") as section:
+            constraints = tuple(_constraint(section, metric) for metric in section.names())
+        with top.section("budget") as section:
+            trials = section.integer("trials", 40, minimum=1)
+            timeout_s = section.seconds("timeout", 24 * 3600.0)
+        with top.section("measure") as section:
+            measure = _measure(section)
+        smoke_cosine = top.number("smoke_cosine", 0.9, minimum=-1.0, maximum=1.0)
+        sampler = top.text("sampler", "auto", choices=get_args(Sampler))
+        seed = top.integer("seed", 0, minimum=0)
+        if not model_path.exists():
+            raise top.error("model", f"{model_path} does not exist.", _model_hint(model_path))
+    space = read_space(space_path)
+    if space.target != target:
+        raise top.error("target", f"{target!r} is not the target of {space_path} ({space.target!r}).")
+    model = read_model(model_path)
+    dataset = read_manifest(dataset_path)
+    if dataset.size("calibration") < calibration.samples:
+        raise top.section("calibration").error(
+            "samples",
+            f"{calibration.samples} is more than the {dataset.size('calibration')} samples of the calibration split.",
+            f"Lower it or add samples to {dataset_path}.",
+        )
+    return Experiment(
+        name=name,
+        about=about,
+        path=top.file,
+        workspace=(workspace or workspace_of(path)).resolve(),
+        target=target,
+        model=model,
+        dataset=dataset,
+        space=space,
+        calibration=calibration,
+        objectives=objectives,
+        constraints=constraints,
+        trials=trials,
+        timeout_s=timeout_s,
+        measure=measure,
+        smoke_cosine=smoke_cosine,
+        sampler=sampler,  # type: ignore[arg-type]  # checked against the Literal's own values above
+        seed=seed,
+    )
+
+
+def _objectives(top: Section) -> tuple[Objective, ...]:
+    names = top.texts("objectives", ("latency_p50_ms", "accuracy"))
+    if not names or len(names) > 3 or len(set(names)) != len(names):
+        raise top.error("objectives", f"{list(names)} must be one to three different metrics.")
+    for name in names:
+        if name not in METRICS:
+            raise top.error("objectives", f"{name!r} is not a metric.", nearest(name, METRICS))
+    return tuple(Objective(metric=name) for name in names)
+
+
+def _constraint(section: Section, metric: str) -> Constraint:
+    limit = section.number(metric)
+    if metric not in METRICS:
+        raise section.error(metric, "not a metric.", nearest(metric, METRICS))
+    return Constraint(metric=metric, limit=limit)
+
+
+def _measure(section: Section) -> MeasureSettings:
+    return MeasureSettings(
+        calls=section.integer("calls", 1000, minimum=20),
+        short_calls=section.integer("short_calls", 100, minimum=20),
+        feeds=section.integer("feeds", 64, minimum=1),
+        length=section.optional("length", lambda key: section.integer(key, minimum=1)),
+    )
+
+
+def _model_hint(path: Path) -> str:
+    if ".workbench/examples" in path.as_posix():
+        return f"Build it with: workbench example {path.parent.name}"
+    return "Paths are relative to this file."

@@ -1,0 +1,406 @@
+"""SearchSpace: what may vary, when it applies, what is forbidden; read from a YAML file the user writes and reviews.
+
+A space is an ordered list of parameters with choices. A parameter applies only where its `when:` holds; what does
+not apply is absent from the assignment, so that equal configurations become equal candidates. A `forbid:` rule
+names a combination the sampler must not propose. The first choice of each parameter is its default: a preset
+states only what differs from it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from workbench.candidate import (
+    ONNXRUNTIME_FUSIONS,
+    Algorithm,
+    Candidate,
+    Granularity,
+    GraphOptimization,
+    OnnxRuntimeCompile,
+    Precision,
+    Quantization,
+    Scalar,
+    Scheme,
+    Serving,
+)
+from workbench.canonical import digest
+from workbench.errors import ConfigError, nearest
+from workbench.yaml_reader import Section, read_yaml
+
+Assignment = Mapping[str, Scalar]
+"""Dotted parameter name → chosen value; only parameters that apply."""
+
+FUSION_PREFIX = "compile.fusions."
+EXACT_LIMIT = 20_000
+"""Up to so many raw combinations a space is counted one by one; above, by a seeded sample of as many."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dimension:
+    """What a parameter of that name means and which values exist at all."""
+
+    about: str
+    values: tuple[Scalar, ...] = ()
+    kind: type = str
+
+
+DIMENSIONS: Mapping[str, Dimension] = {
+    "precision.mode": Dimension(about="number format of what is not quantized", values=("fp32",)),
+    "quantization.scheme": Dimension(
+        about="none keeps float; dynamic computes activation scales at run time; static takes them from calibration",
+        values=get_args(Scheme),
+    ),
+    "quantization.algorithm": Dimension(
+        about="how a clip range is derived from the observed histogram", values=get_args(Algorithm)
+    ),
+    "quantization.percentile": Dimension(about="share of activation values kept, in percent", kind=float),
+    "quantization.activation_symmetric": Dimension(
+        about="zero point fixed at 0 (true) or free (false)", values=(False, True), kind=bool
+    ),
+    "quantization.weight_granularity": Dimension(
+        about="one weight scale per tensor, or one per output channel", values=get_args(Granularity)
+    ),
+    "quantization.attention_matmul": Dimension(
+        about="quantize MatMuls of two activations too", values=(False, True), kind=bool
+    ),
+    "quantization.keep_float": Dimension(about="how many of the most sensitive layers stay in float", kind=int),
+    "compile.graph_optimization": Dimension(
+        about="ONNX Runtime's optimization level; INT8 needs extended or all", values=get_args(GraphOptimization)
+    ),
+    "serving.intra_op_threads": Dimension(about="threads inside one operator", kind=int),
+    "serving.batch": Dimension(about="samples per call", kind=int),
+    **{
+        FUSION_PREFIX + name: Dimension(about=f"ONNX Runtime's {name}", values=("on", "off"))
+        for name in ONNXRUNTIME_FUSIONS
+    },
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One dimension of the search.
+
+    Attributes:
+        choices: the first is the default.
+        when: every named (earlier) parameter must have one of the values for this one to apply.
+    """
+
+    name: str
+    choices: tuple[Scalar, ...]
+    when: Mapping[str, tuple[Scalar, ...]]
+    about: str
+
+    def applies(self, assignment: Assignment) -> bool:
+        return all(name in assignment and assignment[name] in values for name, values in self.when.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forbid:
+    """A combination that must not be proposed, and why."""
+
+    values: Mapping[str, tuple[Scalar, ...]]
+    reason: str
+
+    def matches(self, assignment: Assignment) -> bool:
+        return all(name in assignment and assignment[name] in values for name, values in self.values.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preset:
+    """A known-good configuration, evaluated before the sampler proposes anything."""
+
+    name: str
+    assignment: Assignment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchSpace:
+    path: Path
+    target: str
+    parameters: tuple[Parameter, ...]
+    forbid: tuple[Forbid, ...]
+    presets: tuple[Preset, ...]
+
+    @property
+    def digest(self) -> str:
+        """64 hex digits over everything that changes which candidates exist (not over comments or presets)."""
+        return digest(
+            {
+                "target": self.target,
+                "parameters": [{"name": p.name, "choices": p.choices, "when": p.when} for p in self.parameters],
+                "forbid": [f.values for f in self.forbid],
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpaceSize:
+    """How many distinct candidates and compiles a space holds; estimated from a sample when not `exact`."""
+
+    candidates: int
+    compiles: int
+    exact: bool
+
+
+class Forbidden(Exception):
+    """An assignment that a rule, or a Candidate's own check, excludes. Not an error of the user's file."""
+
+
+def suggest(space: SearchSpace, choose: Callable[[str, tuple[Scalar, ...]], Scalar]) -> dict[str, Scalar]:
+    """Walk the parameters in order, asking `choose(name, choices)` for each one that applies."""
+    assignment: dict[str, Scalar] = {}
+    for parameter in space.parameters:
+        if parameter.applies(assignment):
+            assignment[parameter.name] = choose(parameter.name, parameter.choices)
+    return assignment
+
+
+def build(space: SearchSpace, assignment: Assignment) -> Candidate:
+    """The candidate of an assignment.
+
+    Raises:
+        Forbidden: a `forbid:` rule or a rule of `Candidate` excludes it; the message is the reason.
+    """
+    for rule in space.forbid:
+        if rule.matches(assignment):
+            raise Forbidden(rule.reason)
+    parts: dict[str, dict[str, Any]] = {"precision": {}, "quantization": {}, "compile": {}, "serving": {}}
+    off = []
+    for name, value in assignment.items():
+        if name.startswith(FUSION_PREFIX):
+            if value == "off":
+                off.append(name.removeprefix(FUSION_PREFIX))
+            continue
+        part, _, field = name.partition(".")
+        parts[part][field] = value
+    try:
+        return Candidate(
+            target=space.target,
+            precision=Precision(**parts["precision"]),
+            quantization=Quantization(**parts["quantization"]),
+            compile=OnnxRuntimeCompile(**parts["compile"], disabled_fusions=tuple(sorted(off))),
+            serving=Serving(**parts["serving"]),
+        )
+    except ConfigError as error:
+        raise Forbidden(str(error)) from error
+
+
+def complete(space: SearchSpace, partial: Assignment) -> dict[str, Scalar]:
+    """Fill a partial assignment with the defaults of the parameters that apply."""
+    return suggest(space, lambda name, choices: partial.get(name, choices[0]))
+
+
+def combinations(space: SearchSpace) -> Iterator[dict[str, Scalar]]:
+    """Every assignment, forbidden ones included, in a fixed order."""
+
+    def walk(index: int, assignment: dict[str, Scalar]) -> Iterator[dict[str, Scalar]]:
+        if index == len(space.parameters):
+            yield dict(assignment)
+            return
+        parameter = space.parameters[index]
+        if not parameter.applies(assignment):
+            yield from walk(index + 1, assignment)
+            return
+        for choice in parameter.choices:
+            yield from walk(index + 1, {**assignment, parameter.name: choice})
+
+    return walk(0, {})
+
+
+def raw_size(space: SearchSpace) -> int:
+    """Number of assignments before `forbid:` rules, without enumerating independent parameters."""
+    conditioned = {name for p in space.parameters for name in (*p.when, *((p.name,) if p.when else ()))}
+    free = 1
+    for parameter in space.parameters:
+        if parameter.name not in conditioned:
+            free *= len(parameter.choices)
+    core = SearchSpace(
+        path=space.path,
+        target=space.target,
+        parameters=tuple(p for p in space.parameters if p.name in conditioned),
+        forbid=(),
+        presets=(),
+    )
+    return free * sum(1 for _ in combinations(core))
+
+
+def size(space: SearchSpace, seed: int = 0) -> SpaceSize:
+    """Count candidates and distinct compiles; exact up to `EXACT_LIMIT` raw combinations."""
+    raw = raw_size(space)
+    if raw <= EXACT_LIMIT:
+        found = [c for c in map(_build_or_none, itertools.repeat(space), combinations(space)) if c is not None]
+        return SpaceSize(
+            candidates=len({c.id for c in found}), compiles=len({compile_key(c) for c in found}), exact=True
+        )
+    rng = random.Random(seed)
+    built = sum(_build_or_none(space, _uniform(space, rng)) is not None for _ in range(2000))
+    serving = 1
+    for parameter in space.parameters:
+        if parameter.name.startswith("serving."):
+            serving *= len(parameter.choices)
+    allowed = raw * built // 2000
+    return SpaceSize(candidates=allowed, compiles=max(1, allowed // serving), exact=False)
+
+
+def compile_key(candidate: Candidate) -> str:
+    """Equal for candidates that share one compiled artifact: everything but the serving part."""
+    body = candidate.to_json()
+    del body["serving"]
+    return digest(body)
+
+
+def explain(space: SearchSpace) -> list[tuple[str, str, str, str]]:
+    """(name, choices, when, meaning) of every parameter, as texts for a table."""
+    return [
+        (
+            p.name,
+            ", ".join(_text(c) for c in p.choices),
+            " and ".join(f"{n} is {' or '.join(map(_text, v))}" for n, v in p.when.items()) or "always",
+            p.about,
+        )
+        for p in space.parameters
+    ]
+
+
+def read_space(path: Path) -> SearchSpace:
+    """Read and check a space file.
+
+    Raises:
+        ConfigError: with file, line and key: an unknown parameter or value, a `when:` that refers to something
+            not defined above it, a preset outside the space, or a choice no candidate can ever have.
+    """
+    with read_yaml(path) as top:
+        target = top.text("target")
+        parameters: list[Parameter] = []
+        for name, section in top.sections("parameters"):
+            parameters.append(_read_parameter(name, section, parameters))
+        if not parameters:
+            raise top.error("parameters", "no parameter.", "Name at least one, such as quantization.scheme.")
+        known = {p.name: p for p in parameters}
+        forbid = tuple(_read_forbid(section, known) for section in top.items("forbid"))
+        rough = SearchSpace(path=top.file, target=target, parameters=tuple(parameters), forbid=forbid, presets=())
+        presets: list[Preset] = []
+        for section in top.items("presets"):
+            presets.append(_read_preset(section, rough, {p.name for p in presets}))
+        _refuse_impossible_choices(rough, top)
+    return SearchSpace(
+        path=top.file, target=target, parameters=tuple(parameters), forbid=forbid, presets=tuple(presets)
+    )
+
+
+def _read_parameter(name: str, section: Section, earlier: Sequence[Parameter]) -> Parameter:
+    if name not in DIMENSIONS:
+        raise section.error(None, "not a parameter.", nearest(name, DIMENSIONS))
+    dimension = DIMENSIONS[name]
+    values = section.raw("choices")
+    if not isinstance(values, list) or not values:
+        raise section.error("choices", f"expected a non-empty list, got {values!r}.")
+    choices = tuple(_checked(dimension, value, section) for value in values)
+    if len(set(choices)) != len(choices):
+        raise section.error("choices", "a choice is listed twice.")
+    known = {p.name: p for p in earlier}
+    when = section.section("when")
+    conditions = {other: _condition(when, other, known) for other in when.names()}
+    return Parameter(name=name, choices=choices, when=conditions, about=section.text("about", dimension.about))
+
+
+def _checked(dimension: Dimension, value: Any, section: Section) -> Scalar:
+    if dimension.kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if not isinstance(value, dimension.kind) or (isinstance(value, bool) and dimension.kind is not bool):
+        raise section.error("choices", f"{value!r} is not of kind {dimension.kind.__name__}.")
+    if dimension.values and value not in dimension.values:
+        raise section.error(
+            "choices",
+            f"{value!r} is not a value of this parameter.",
+            f"Values: {', '.join(map(_text, dimension.values))}.",
+        )
+    result: Scalar = value
+    return result
+
+
+def _condition(section: Section, name: str, known: Mapping[str, Parameter]) -> tuple[Scalar, ...]:
+    values = section.raw(name)
+    if name not in known:
+        raise section.error(name, "not a parameter defined above.", nearest(name, known))
+    values = values if isinstance(values, list) else [values]
+    for value in values:
+        if value not in known[name].choices:
+            raise section.error(
+                name, f"{value!r} is not among its choices.", f"Choices: {', '.join(map(_text, known[name].choices))}."
+            )
+    return tuple(values)
+
+
+def _read_forbid(section: Section, known: Mapping[str, Parameter]) -> Forbid:
+    reason = section.text("reason")
+    values = {name: _condition(section, name, known) for name in section.names() if name != "reason"}
+    if not values:
+        raise section.error(None, "forbids nothing.", "Name at least one parameter.")
+    return Forbid(values=values, reason=reason)
+
+
+def _read_preset(section: Section, space: SearchSpace, taken: set[str]) -> Preset:
+    name = section.text("name")
+    if name in taken:
+        raise section.error("name", f"{name!r} is used twice.")
+    known = {p.name: p for p in space.parameters}
+    partial = {key: _condition(section, key, known)[0] for key in section.names() if key != "name"}
+    assignment = complete(space, partial)
+    for key in partial:
+        if key not in assignment:
+            raise section.error(key, "does not apply here: its `when:` does not hold.")
+    try:
+        build(space, assignment)
+    except Forbidden as error:
+        raise section.error("name", f"preset {name!r} is impossible: {error}") from error
+    return Preset(name=name, assignment=assignment)
+
+
+def _refuse_impossible_choices(space: SearchSpace, top: Section) -> None:
+    """Every choice must appear in at least one candidate; a silent dead choice would be a typo nobody sees."""
+    possible: set[tuple[str, Scalar]] = set()
+    reasons: dict[tuple[str, Scalar], str] = {}
+    if raw_size(space) <= EXACT_LIMIT:
+        source: Iterator[dict[str, Scalar]] = combinations(space)
+    else:
+        rng = random.Random(0)
+        source = (_uniform(space, rng) for _ in range(4000))
+    wanted = {(p.name, c) for p in space.parameters for c in p.choices}
+    for assignment in source:
+        pairs = assignment.items()
+        try:
+            build(space, assignment)
+        except Forbidden as error:
+            reasons.update({pair: str(error) for pair in pairs})
+        else:
+            possible.update(pairs)
+            if wanted <= possible:
+                return
+    for name, choice in sorted(wanted - possible, key=str):
+        if (name, choice) in reasons:
+            raise (
+                top.section("parameters")
+                .section(name)
+                .error("choices", f"{choice!r} never leads to a possible candidate: {reasons[name, choice]}")
+            )
+
+
+def _uniform(space: SearchSpace, rng: random.Random) -> dict[str, Scalar]:
+    return suggest(space, lambda name, choices: rng.choice(choices))
+
+
+def _build_or_none(space: SearchSpace, assignment: Assignment) -> Candidate | None:
+    try:
+        return build(space, assignment)
+    except Forbidden:
+        return None
+
+
+def _text(value: Scalar) -> str:
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
