@@ -147,6 +147,9 @@ class Latency:
         speedup: baseline time over candidate time, paired by round, with a bootstrap interval.
         baseline_p50_ms: the baseline's median in the same rounds; its drift is the machine's drift.
         quiet: False when the machine disturbed the timing; `verdict` says how, in words.
+        drift: the baseline's median here over its median when this sweep first timed it at this batch size; 1.1
+            says that the machine ran everything 10 % slower now. `metrics` divides times by it, so that
+            candidates timed hours apart compare; the fields of this class stay as timed.
     """
 
     batch: int
@@ -161,6 +164,7 @@ class Latency:
     baseline_p50_ms: float
     quiet: bool
     verdict: str
+    drift: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,7 +268,8 @@ def evaluation_from_json(data: dict[str, Any]) -> Evaluation:
 def metrics(evaluation: Evaluation) -> dict[str, float]:
     """Every number of an evaluation under its stable public name, the names objectives and trackers use.
 
-    `accuracy` is the dataset's primary metric whatever its own name; what was not measured is absent.
+    `accuracy` is the dataset's primary metric whatever its own name; what was not measured is absent. Times are
+    corrected for the drift of the machine since the sweep began (`Latency.drift`).
     """
     m = evaluation.measurement
     found: dict[str, float] = {}
@@ -277,11 +282,12 @@ def metrics(evaluation: Evaluation) -> dict[str, float]:
             found["accuracy_drop_pp_low"] = m.accuracy.comparison.drop_pp.low
             found["accuracy_drop_pp_high"] = m.accuracy.comparison.drop_pp.high
     if m.latency is not None:
-        found["latency_p50_ms"] = m.latency.p50_ms.value
-        found["latency_p95_ms"] = m.latency.p95_ms
+        drift = m.latency.drift
+        found["latency_p50_ms"] = m.latency.p50_ms.value / drift
+        found["latency_p95_ms"] = m.latency.p95_ms / drift
         if m.latency.p99_ms is not None:
-            found["latency_p99_ms"] = m.latency.p99_ms
-        found["throughput_per_s"] = m.latency.throughput_per_s
+            found["latency_p99_ms"] = m.latency.p99_ms / drift
+        found["throughput_per_s"] = m.latency.throughput_per_s * drift
         found["speedup"] = m.latency.speedup.value
         found["speedup_low"] = m.latency.speedup.low
         found["speedup_high"] = m.latency.speedup.high
