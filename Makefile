@@ -1,0 +1,43 @@
+# The two commands of the README, and what they are made of. Both work on a fresh machine with Python 3.11.
+PYTHON ?= python3.11
+VENV ?= .venv
+# A CPU build of torch: the local version label +cpu can never resolve to a wheel that pulls CUDA packages.
+TORCH ?= torch==2.13.0+cpu
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+
+.PHONY: quickstart test install install-test lint clean
+
+quickstart: install
+	$(VENV)/bin/workbench example loan-intent-mini
+	$(VENV)/bin/workbench sweep experiments/loan-intent-mini.yaml
+
+test: install-test lint
+	$(VENV)/bin/python -m pytest
+
+lint: install-test
+	$(VENV)/bin/ruff check workbench tests
+	$(VENV)/bin/ruff format --check workbench tests
+	$(VENV)/bin/mypy
+
+install: $(VENV)/.installed
+install-test: $(VENV)/.installed-test
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+# The first try finds the wheel wherever pip is configured to look; the second asks PyTorch's own index for it.
+$(VENV)/.torch: | $(VENV)/bin/python
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check $(TORCH) 2>/dev/null \
+	  || $(VENV)/bin/python -m pip install --disable-pip-version-check $(TORCH) --index-url $(TORCH_INDEX)
+	touch $@
+
+$(VENV)/.installed: pyproject.toml $(VENV)/.torch
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[export]"
+	touch $@
+
+$(VENV)/.installed-test: $(VENV)/.installed
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[export,test]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) .workbench .mypy_cache .ruff_cache .pytest_cache
