@@ -25,7 +25,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "example",
     ),
     "targets": ("targets",),
-    "evaluation": ("store", "measure", "evaluate", "bundle", "inspection"),
+    "evaluation": ("store", "measure", "journal", "evaluate", "bundle", "inspection"),
     "search": ("executors", "tracking", "sweep", "report"),
     "doors": ("cli", "serve", "doctor", "init", "__main__", "commands"),
 }
@@ -35,8 +35,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # targets take what they lower from the record, and read ONNX through graph; no experiment, space or dataset
     "targets": ("values", "targets", "graph", "quantization"),
     "evaluation": ("values", "numerics", "targets", "evaluation"),
-    # search sees evaluation only through `evaluate` and what an evaluation leaves behind (store, bundle)
-    "search": ("values", "numerics", "search", "evaluate", "store"),
+    # search sees evaluation only through `evaluate` and what an evaluation leaves behind (journal, store)
+    "search": ("values", "numerics", "search", "evaluate", "journal", "store"),
     "doors": ("values", "numerics", "targets", "evaluation", "search", "doors"),
 }
 OWNERS = {
