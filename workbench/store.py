@@ -1,0 +1,433 @@
+"""Store: results kept by the content of their key, so that no stage runs twice.
+
+    <root>/<kind>/<2 hex>/<digest>/entry.json     key, and sha256 and size of every file
+                                   files/         what the builder wrote
+    <root>/.building/<kind>-<digest>/             half-built or half-deleted; belongs to the holder of the key's lock
+    <root>/.damaged/<kind>-<digest>/              moved aside because a digest did not match
+    <root>/.locks/  .users/                       flock files; the kernel frees them when their holder dies
+
+An entry appears by one rename, after everything in it was flushed to disk: a process killed at any moment leaves at
+most a directory under `.building`, which the next `Store` removes. Locks are `flock`s on one machine; the root must
+not be shared by several machines.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import logging
+import os
+import re
+import shutil
+import time
+import uuid
+import weakref
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from workbench.canonical import canonical_json, digest, encode, file_digest
+from workbench.errors import ToolchainError
+
+_log = logging.getLogger(__name__)
+
+_KIND = re.compile(r"[a-z][a-z0-9_-]*")
+_OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NO_ACCESS = (errno.EROFS, errno.EACCES, errno.EPERM)
+_NOTHING_LEFT_BYTES = 1 << 20
+"""A builder that fails with less than this free is taken to have failed for want of space, whatever it raised."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One stored result.
+
+    Attributes:
+        path: directory holding the files exactly as the builder wrote them; read-only by convention.
+        cached: False when this very call built it.
+    """
+
+    kind: str
+    digest: str
+    path: Path
+    cached: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindUsage:
+    kind: str
+    entries: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pruned:
+    """What `Store.prune` did; `in_use` entries were due but belong to a running process."""
+
+    removed: int
+    freed_bytes: int
+    in_use: int
+
+
+class Store:
+    """A content-addressed store, safe to share between threads and processes of one machine.
+
+    While a `Store` is open, no entry it returned is pruned by anybody.
+    """
+
+    def __init__(self, root: Path, *, report: Callable[[str], None] = _log.warning) -> None:
+        """Create or open the store and remove what dead processes left half-built.
+
+        Args:
+            report: receives one sentence when an entry is found damaged, or another process is waited for.
+
+        Raises:
+            ToolchainError: the directory cannot be written.
+        """
+        self.root = root.absolute()
+        self._report = report
+        self._verified: set[tuple[str, str]] = set()
+        with self._disk():
+            for name in (".building", ".damaged", ".locks", ".users"):
+                (self.root / name).mkdir(parents=True, exist_ok=True)
+            self._close = weakref.finalize(self, _announce_user(self.root / ".users"))
+            self._sweep()
+
+    def close(self) -> None:
+        """Let `prune` take the entries this store returned; a second call does nothing."""
+        self._close()
+
+    def get_or_build(self, kind: str, key: Any, build: Callable[[Path], None]) -> Entry:
+        """The entry of a key, built now if it is not there.
+
+        `build` receives an empty directory to write into and must not ask for the same key. When two processes
+        want one key, the second waits for the first and shares its result. If `build` raises, nothing is kept and
+        the exception goes through.
+
+        Args:
+            kind: sub-directory, such as 'artifact'; lower case letters, digits, '-' and '_'.
+            key: mapping or dataclass; its canonical JSON is the identity.
+
+        Raises:
+            ToolchainError: disk full or not writable; also when `build` failed because nothing was left to write on.
+        """
+        place = self._place(kind, key)
+        with self._disk(), self._lock(kind, place.name):
+            if self._usable(kind, place):
+                return Entry(kind=kind, digest=place.name, path=place / "files", cached=True)
+            self._build(kind, key, place, build)
+        self._verified.add((kind, place.name))
+        return Entry(kind=kind, digest=place.name, path=place / "files", cached=False)
+
+    def find(self, kind: str, key: Any) -> Entry | None:
+        """The entry of a key if it is there and intact; waits while another process builds it."""
+        place = self._place(kind, key)
+        if not place.is_dir() and not self._temporary(kind, place.name).is_dir():
+            return None
+        with self._disk(), self._lock(kind, place.name):
+            if self._usable(kind, place):
+                return Entry(kind=kind, digest=place.name, path=place / "files", cached=True)
+        return None
+
+    def put_json(self, kind: str, key: Any, value: Any) -> Entry:
+        """Keep a JSON value under a key; a value already there stays."""
+        text = canonical_json(value) + "\n"
+        return self.get_or_build(kind, key, lambda to: _write_text(to / "value.json", text))
+
+    def get_json(self, kind: str, key: Any) -> Any | None:
+        """The value `put_json` kept, or None."""
+        entry = self.find(kind, key)
+        return None if entry is None else json.loads((entry.path / "value.json").read_text(encoding="utf-8"))
+
+    def usage(self) -> tuple[KindUsage, ...]:
+        """Entries and bytes per kind, by name; entries moved aside as damaged are the kind '.damaged'."""
+        with self._disk():
+            sizes: dict[str, list[int]] = {}
+            for place in self._entries():
+                sizes.setdefault(place.parent.parent.name, []).append(_size_bytes(place))
+            for place in (self.root / ".damaged").iterdir():
+                sizes.setdefault(".damaged", []).append(_size_bytes(place))
+        return tuple(KindUsage(kind=k, entries=len(s), size_bytes=sum(s)) for k, s in sorted(sizes.items()))
+
+    def prune(
+        self,
+        *,
+        keep_bytes: int | None = None,
+        older_than_s: float | None = None,
+        kinds: Collection[str] | None = None,
+    ) -> Pruned:
+        """Delete entries, least recently used first; damaged ones always.
+
+        Args:
+            keep_bytes: stop once the entries considered take no more than this.
+            older_than_s: spare what was used within this time.
+            kinds: consider these only; default all.
+
+        With neither limit, every entry considered goes. Entries used by a process that still has a store open
+        stay in any case.
+        """
+        with self._disk():
+            return self._prune(keep_bytes, older_than_s, kinds)
+
+    def _prune(self, keep_bytes: int | None, older_than_s: float | None, kinds: Collection[str] | None) -> Pruned:
+        found = [p for p in self._entries() if kinds is None or p.parent.parent.name in kinds]
+        found.sort(key=_last_used)
+        sizes = {place: _size_bytes(place) for place in found}
+        total, removed, freed, in_use = sum(sizes.values()), 0, 0, 0
+        limit = time.time() - older_than_s if older_than_s is not None else None
+        for place in found:
+            if keep_bytes is not None and total <= keep_bytes:
+                break
+            if limit is not None and _last_used(place) >= limit:
+                break
+            if self._remove(place):
+                removed, freed, total = removed + 1, freed + sizes[place], total - sizes[place]
+            else:
+                in_use += 1
+        for place in (self.root / ".damaged").iterdir():
+            if kinds is None or place.name.rpartition("-")[0] in kinds:
+                freed += _size_bytes(place)
+                shutil.rmtree(place, ignore_errors=True)
+        return Pruned(removed=removed, freed_bytes=freed, in_use=in_use)
+
+    def _remove(self, place: Path) -> bool:
+        """Delete one entry unless it is locked or a running process used it; True when it is gone."""
+        kind = place.parent.parent.name
+        with _flock(self._lock_path(kind, place.name), wait=False) as held:
+            if not held or _last_used(place) >= _oldest_user(self.root / ".users"):
+                return False
+            if not place.exists():
+                return True  # another prune was quicker
+            aside = self._temporary(kind, place.name)
+            shutil.rmtree(aside, ignore_errors=True)
+            place.rename(aside)
+            shutil.rmtree(aside)
+        return True
+
+    def _build(self, kind: str, key: Any, place: Path, build: Callable[[Path], None]) -> None:
+        building = self._temporary(kind, place.name)
+        shutil.rmtree(building, ignore_errors=True)  # its owner is dead: we hold the key's lock
+        try:
+            (building / "files").mkdir(parents=True)
+            try:
+                build(building / "files")
+            except Exception as error:
+                if not isinstance(error, OSError) and _free_bytes(self.root) < _NOTHING_LEFT_BYTES:
+                    raise self._full(error) from error
+                raise
+            entry = {
+                "version": 1,
+                "kind": kind,
+                "key": encode(key),
+                "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
+                "files": _fingerprints(building / "files"),
+            }
+            _write_text(building / "entry.json", json.dumps(entry, indent=1, ensure_ascii=False, allow_nan=False))
+            _flush(building)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            building.rename(place)
+            _flush_directory(place.parent)
+        except BaseException:
+            shutil.rmtree(building, ignore_errors=True)
+            raise
+
+    def _usable(self, kind: str, place: Path) -> bool:
+        """True when the entry is there and intact; a damaged one is moved aside. Needs the key's lock."""
+        if not place.exists():
+            return False
+        damage = _damage(place, thorough=(kind, place.name) not in self._verified)
+        if damage is None:
+            os.utime(place / "entry.json")
+            self._verified.add((kind, place.name))
+            return True
+        self._report(f"Cache entry {kind}/{place.name[:12]} is damaged ({damage}); it is set aside and built again.")
+        aside = self.root / ".damaged" / f"{kind}-{place.name}"
+        shutil.rmtree(aside, ignore_errors=True)
+        place.rename(aside)
+        self._verified.discard((kind, place.name))
+        return False
+
+    def _sweep(self) -> None:
+        for left in (self.root / ".building").iterdir():
+            with _flock(self.root / ".locks" / left.name, wait=False) as held:
+                if held:
+                    shutil.rmtree(left, ignore_errors=True)
+
+    def _entries(self) -> Iterator[Path]:
+        return (p for p in self.root.glob("[a-z]*/[0-9a-f][0-9a-f]/*") if len(p.name) == 64)
+
+    def _place(self, kind: str, key: Any) -> Path:
+        if not _KIND.fullmatch(kind):
+            raise ValueError(f"{kind!r} is not a kind: lower case letters, digits, '-' and '_'")
+        name = digest(key)
+        return self.root / kind / name[:2] / name
+
+    def _temporary(self, kind: str, name: str) -> Path:
+        return self.root / ".building" / f"{kind}-{name}"
+
+    def _lock_path(self, kind: str, name: str) -> Path:
+        return self.root / ".locks" / f"{kind}-{name}"
+
+    @contextmanager
+    def _lock(self, kind: str, name: str) -> Iterator[None]:
+        with _flock(self._lock_path(kind, name), wait=False) as held:
+            if held:
+                yield
+                return
+        self._report(f"Another process is working on {kind}/{name[:12]}; waiting for it.")
+        with _flock(self._lock_path(kind, name), wait=True):
+            yield
+
+    @contextmanager
+    def _disk(self) -> Iterator[None]:
+        """Turns a full or forbidden disk into a ToolchainError; other errors pass."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno in _OUT_OF_SPACE:
+                raise self._full(error) from error
+            if error.errno in _NO_ACCESS and str(error.filename).startswith(str(self.root)):
+                raise ToolchainError(
+                    f"{self.root} cannot be written: {error.strerror} ({error.filename}). "
+                    "Make it writable for this user, or choose another workspace."
+                ) from error
+            raise
+
+    def _full(self, error: Exception) -> ToolchainError:
+        return ToolchainError(
+            f"Nothing more can be written: {error}. {_free_bytes(self.root) / 1e6:.1f} MB are free at {self.root}. "
+            "Free some space; 'workbench cache prune' deletes results that can be computed again."
+        )
+
+
+@contextmanager
+def _flock(path: Path, *, wait: bool) -> Iterator[bool]:
+    """Hold an exclusive lock named by a path; yields False when it is taken and `wait` is False.
+
+    The holder removes the file on release, so that locks do not pile up; whoever then gets a lock on the removed
+    file (its link count is 0) starts over with the file that has the name now.
+    """
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError:
+                yield False
+                return
+            if os.fstat(descriptor).st_nlink == 0:
+                continue
+            try:
+                yield True
+            finally:
+                path.unlink(missing_ok=True)
+            return
+        finally:
+            os.close(descriptor)
+
+
+def _announce_user(users: Path) -> Callable[[], None]:
+    """Leave a locked file that says 'in use since now' for as long as this process lives; returns its removal."""
+    path, owner = users / uuid.uuid4().hex, os.getpid()
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+    def leave() -> None:
+        if os.getpid() == owner:  # a forked child inherits this function, but must not speak for its parent
+            path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+    return leave
+
+
+def _oldest_user(users: Path) -> float:
+    """When the longest running user of the store opened it; files of dead users are removed on the way."""
+    oldest = float("inf")
+    for path in users.iterdir():
+        try:
+            opened = path.stat().st_mtime
+            with _flock(path, wait=False) as dead:
+                if not dead:
+                    oldest = min(oldest, opened)
+        except FileNotFoundError:
+            continue  # closed while we looked
+    return oldest
+
+
+def _damage(place: Path, *, thorough: bool) -> str | None:
+    """What is wrong with an entry, or None: names and sizes always, contents when `thorough`."""
+    try:
+        entry = json.loads((place / "entry.json").read_text(encoding="utf-8"))
+        if entry["version"] != 1:
+            return f"version {entry['version']!r}"
+        if digest(entry["key"]) != place.name:
+            return "entry.json does not match its name"
+        for name, expected in entry["files"].items():
+            file = place / "files" / name
+            if file.stat().st_size != expected["size_bytes"]:
+                return f"{name} has {file.stat().st_size} bytes instead of {expected['size_bytes']}"
+            if thorough and file_digest(file) != expected["sha256"]:
+                return f"{name} has another sha256"
+    except FileNotFoundError as error:
+        return f"{Path(error.filename).name} is missing"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return "entry.json is not readable"
+    except PermissionError:
+        raise  # the entry may be sound; the store says who cannot read it
+    except OSError as error:
+        return f"{error.filename}: {error.strerror}"
+    return None
+
+
+def _fingerprints(root: Path) -> dict[str, dict[str, Any]]:
+    """Path relative to `root` → sha256 and size_bytes, of every file below it."""
+    return {
+        file.relative_to(root).as_posix(): {"sha256": file_digest(file), "size_bytes": file.stat().st_size}
+        for file in sorted(root.rglob("*"))
+        if file.is_file()
+    }
+
+
+def _last_used(place: Path) -> float:
+    try:
+        return (place / "entry.json").stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def _size_bytes(place: Path) -> int:
+    """Bytes of all files below `place`; 0 when it vanishes while we look."""
+    try:
+        return sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
+    except FileNotFoundError:
+        return 0
+
+
+def _free_bytes(root: Path) -> int:
+    return shutil.disk_usage(root).free
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def _flush(root: Path) -> None:
+    """fsync every file and directory below `root`, and `root` itself."""
+    for path in (*root.rglob("*"), root):
+        if path.is_dir():
+            _flush_directory(path)
+        else:
+            with path.open("rb") as stream:
+                os.fsync(stream.fileno())
+
+
+def _flush_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
