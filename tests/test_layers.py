@@ -25,7 +25,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "example",
     ),
     "targets": ("targets",),
-    "evaluation": ("store", "measure", "journal", "evaluate", "bundle", "inspection"),
+    "evaluation": ("store", "measure", "journal", "artifacts", "evaluate", "bundle", "inspection"),
     "search": ("executors", "tracking", "sweep", "report"),
     "doors": ("cli", "serve", "doctor", "init", "__main__", "commands"),
 }

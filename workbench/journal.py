@@ -68,11 +68,17 @@ class Journal:
         found = [e for path in folder.glob("*.json") if (e := _read_evaluation(path)) is not None]
         return {e.candidate.id: e for e in sorted(found, key=lambda e: (e.started_at, e.candidate.id))}
 
-    def anchor(self, batch: int, baseline_p50_ms: float) -> float:
-        """The baseline's first median at this batch size; the given one becomes it when there is none yet."""
+    def anchor(self, batch: int, baseline_p50_ms: float, *, keep: bool) -> float:
+        """The baseline's first median at this batch size, or the given one when there is none yet.
+
+        Args:
+            keep: make the given one the first when there is none.
+        """
         path = self.root / "anchors.json"
         anchors: dict[str, float] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         if str(batch) not in anchors:
+            if not keep:
+                return baseline_p50_ms
             anchors[str(batch)] = baseline_p50_ms
             write_atomically(path, anchors)
         return anchors[str(batch)]

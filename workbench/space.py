@@ -212,6 +212,11 @@ def combinations(space: SearchSpace) -> Iterator[dict[str, Scalar]]:
     return walk(0, {})
 
 
+def draw(space: SearchSpace, rng: random.Random) -> dict[str, Scalar]:
+    """An assignment with every choice drawn uniformly; it may be forbidden."""
+    return suggest(space, lambda name, choices: rng.choice(choices))
+
+
 def raw_size(space: SearchSpace) -> int:
     """Number of assignments before `forbid:` rules, without enumerating independent parameters."""
     conditioned = {name for p in space.parameters for name in (*p.when, *((p.name,) if p.when else ()))}
@@ -238,7 +243,7 @@ def size(space: SearchSpace, seed: int = 0) -> SpaceSize:
             candidates=len({c.id for c in found}), compiles=len({compile_key(c) for c in found}), exact=True
         )
     rng = random.Random(seed)
-    built = sum(_build_or_none(space, _uniform(space, rng)) is not None for _ in range(2000))
+    built = sum(_build_or_none(space, draw(space, rng)) is not None for _ in range(2000))
     serving = 1
     for parameter in space.parameters:
         if parameter.name.startswith("serving."):
@@ -370,7 +375,7 @@ def _refuse_impossible_choices(space: SearchSpace, top: Section) -> None:
         source: Iterator[dict[str, Scalar]] = combinations(space)
     else:
         rng = random.Random(0)
-        source = (_uniform(space, rng) for _ in range(4000))
+        source = (draw(space, rng) for _ in range(4000))
     wanted = {(p.name, c) for p in space.parameters for c in p.choices}
     for assignment in source:
         pairs = assignment.items()
@@ -389,10 +394,6 @@ def _refuse_impossible_choices(space: SearchSpace, top: Section) -> None:
                 .section(name)
                 .error("choices", f"{choice!r} never leads to a possible candidate: {reasons[name, choice]}")
             )
-
-
-def _uniform(space: SearchSpace, rng: random.Random) -> dict[str, Scalar]:
-    return suggest(space, lambda name, choices: rng.choice(choices))
 
 
 def _build_or_none(space: SearchSpace, assignment: Assignment) -> Candidate | None:

@@ -1,0 +1,457 @@
+"""evaluate(experiment, candidate): the gate ladder, and the one place where a candidate's failure becomes a value.
+
+Each stage costs more than the one before; a candidate that certainly violates a constraint, or is certainly
+dominated, stops where that is known, with the reason and the amount. The float baseline and confirmations on the
+holdout split climb the whole ladder.
+
+    check → calibrate → lower → compile → smoke → accuracy_subset → latency_short → accuracy_full → latency_full
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from workbench import significance
+from workbench.artifacts import Bench, StageClock, artifact_of
+from workbench.candidate import Candidate
+from workbench.canonical import source_digest
+from workbench.errors import CandidateError, CheckError, MeasureError
+from workbench.experiment import Experiment
+from workbench.measure import TimingProtocol, device_lock, peak_memory, save_raw_times, time_against_baseline
+from workbench.metrics import (
+    Outcomes,
+    agreement,
+    concatenate,
+    load_outcomes,
+    outcomes_of,
+    per_sample,
+    primary_metric,
+    save_outcomes,
+    summarize,
+    take,
+)
+from workbench.objectives import violations
+from workbench.results import (
+    Accuracy,
+    AccuracyComparison,
+    Artifact,
+    Evaluation,
+    Failure,
+    Latency,
+    Measurement,
+    Split,
+    StageTiming,
+    Status,
+    Stop,
+)
+from workbench.targets.base import Session
+
+_log = logging.getLogger(__name__)
+
+SMOKE_SAMPLES = 8
+SMOKE_CONSTRAINT = "smoke_cosine"
+BOOTSTRAP_SEED = 0
+
+
+def evaluate(
+    experiment: Experiment,
+    candidate: Candidate,
+    bench: Bench,
+    *,
+    incumbents: Sequence[Evaluation] = (),
+    split: Split = "validation",
+    gates: bool = True,
+) -> Evaluation:
+    """Take one candidate up the ladder and return what became of it; a `CandidateError` becomes a `Failure`.
+
+    Stages that another candidate already paid for come from the store. Times never do.
+
+    Args:
+        incumbents: complete, feasible evaluations; a candidate certainly dominated by one of them stops early.
+        gates: False climbs to the top whatever is seen on the way (confirmation on the holdout split).
+
+    Raises:
+        ToolchainError: the machine, not the candidate, is at fault.
+    """
+    climb = _Climb(experiment, candidate, bench, split, tuple(incumbents), gates)
+    started = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+    stop: Stop | None = None
+    failure: Failure | None = None
+    with contextlib.ExitStack() as sessions:
+        try:
+            stop = climb.run(sessions)
+        except CandidateError as error:
+            failure = _failure(experiment, candidate, bench, climb.name, error)
+    status: Status = "failed" if failure else "stopped" if stop else "complete"
+    return Evaluation(
+        candidate=candidate,
+        status=status,
+        stage_reached=climb.name,
+        split=split,
+        measurement=climb.measurement,
+        stages=tuple(climb.timings),
+        toolchain=bench.toolchain,
+        started_at=started,
+        failure=failure,
+        stop=stop,
+    )
+
+
+class _Climb(StageClock):
+    """One candidate on its way up: what was measured so far, and where it stands."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        candidate: Candidate,
+        bench: Bench,
+        split: Split,
+        incumbents: tuple[Evaluation, ...],
+        gates: bool,
+    ) -> None:
+        self.experiment, self.candidate, self.bench = experiment, candidate, bench
+        self.split: Split = split
+        self.incumbents = incumbents
+        self.is_baseline = candidate.id == experiment.baseline.id
+        self.gates = gates and not self.is_baseline
+        self.name = "check"
+        self.timings: list[StageTiming] = []
+        self.measurement = Measurement()
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[StageClock]:
+        self.name, self.cached = name, False
+        self.bench.report(self.candidate, name)
+        began = time.perf_counter()
+        try:
+            yield self
+        finally:
+            seconds = time.perf_counter() - began
+            self.timings.append(StageTiming(stage=name, seconds=seconds, cached=self.cached))
+
+    def run(self, sessions: contextlib.ExitStack) -> Stop | None:
+        with self.stage("check"):
+            self._check()
+        artifact, directory = artifact_of(self.experiment, self.candidate, self.bench, self)
+        self.measurement = replace(
+            self.measurement,
+            size_bytes=artifact.size_bytes,
+            int8_ops=artifact.int8_ops,
+            float_matmuls=artifact.float_matmuls,
+        )
+        if stop := self._over_limit({"size_mb": artifact.size_bytes / 1e6}):
+            return stop
+        with self.stage("smoke"):
+            session = self._open(artifact, directory, self.candidate, sessions)
+            baseline = session if self.is_baseline else self._open_baseline(sessions)
+            if stop := self._smoke(session, baseline):
+                return stop
+        pass_ = _AccuracyPass(self, artifact, session, baseline)
+        with self.stage("accuracy_subset"):
+            if stop := self._growing_subsets(pass_):
+                return stop
+        with self.stage("latency_short"):
+            if stop := self._short_latency(session, baseline):
+                return stop
+        with self.stage("accuracy_full"):
+            if stop := self._full_accuracy(pass_):
+                return stop
+        with self.stage("latency_full"):
+            return self._full_latency(session, baseline, artifact, directory)
+
+    def _check(self) -> None:
+        issues = self.bench.target.check(self.experiment.model, self.candidate)
+        errors = [issue for issue in issues if issue.severity == "error"]
+        if errors:
+            more = f" ({len(errors) - 1} more: see `workbench inspect`.)" if len(errors) > 1 else ""
+            raise CheckError(f"{errors[0].operator} {errors[0].node!r}: {errors[0].problem} {errors[0].remedy}{more}")
+
+    def _open(
+        self, artifact: Artifact, directory: Path, candidate: Candidate, sessions: contextlib.ExitStack
+    ) -> Session:
+        session = self.bench.target.open(artifact, directory, candidate)
+        sessions.callback(session.close)
+        return session
+
+    def _open_baseline(self, sessions: contextlib.ExitStack) -> Session:
+        baseline = self.experiment.baseline
+        artifact, directory = artifact_of(self.experiment, baseline, self.bench)
+        return self._open(artifact, directory, baseline, sessions)
+
+    def _over_limit(self, certain: Mapping[str, float]) -> Stop | None:
+        """A stop when lower (or upper) bounds that are certain already break a constraint."""
+        if not self.gates:
+            return None
+        broken = {n: v for n, v in violations(self.experiment.constraints, certain).items() if v > 0}
+        if not broken:
+            return None
+        limits = {c.metric: c.limit for c in self.experiment.constraints}
+        reason = "; ".join(f"{n} is {certain[n]:.4g}, the limit is {limits[n]:g}" for n in sorted(broken))
+        return Stop(stage=self.name, reason=reason, violations=broken)
+
+    def _smoke(self, session: Session, baseline: Session) -> Stop | None:
+        """Eight samples: finite, not constant, not far from the float output."""
+        cosines: list[float] = []
+        constant = True
+        batches = self.experiment.dataset.batches(self.split, self.candidate.serving.batch, stop=SMOKE_SAMPLES)
+        for batch in batches:
+            seen = agreement(session.run(batch.feeds), baseline.run(batch.feeds), batch)
+            if not seen.finite:
+                raise MeasureError(
+                    f"the output holds NaN or Inf (samples {batch.indices[0]} to {batch.indices[-1]} of {self.split}). "
+                    "Keep sensitive layers in float, or look at the calibration range of the first layers."
+                )
+            cosines.extend(float(c) for c in seen.cosine)
+            constant = constant and seen.constant
+        if constant and len(cosines) > 1:
+            raise MeasureError("every smoke sample gives the same output: the compiled model ignores its input.")
+        mean = float(np.mean(cosines))
+        wanted = self.experiment.smoke_cosine
+        if self.gates and mean < wanted:
+            return Stop(
+                stage=self.name,
+                reason=f"mean cosine with the float output is {mean:.4f} over {len(cosines)} samples, not {wanted:g}",
+                violations={SMOKE_CONSTRAINT: wanted - mean},
+            )
+        return None
+
+    # --- accuracy -------------------------------------------------------------------------------------------
+
+    def _growing_subsets(self, scores: _AccuracyPass) -> Stop | None:
+        """Score 1/8, 1/4, 1/2 … of the split; stop once the drop is certainly over its limit."""
+        limit = next((c.limit for c in self.experiment.constraints if c.metric == "accuracy_drop_pp"), None)
+        if not self.gates or limit is None:
+            return None
+        looks = significance.look_schedule(self.experiment.dataset.size(self.split))
+        for number, look in enumerate(looks):
+            candidate = scores.first(look)
+            baseline = take(scores.baseline_outcomes(), candidate.size)
+            certain_drop = significance.certain_drop_pp(
+                per_sample(baseline), per_sample(candidate), look=number, looks=len(looks), seed=BOOTSTRAP_SEED
+            )
+            if certain_drop > limit:
+                self._keep_accuracy(candidate, baseline)
+                return Stop(
+                    stage=self.name,
+                    reason=f"after {candidate.size} samples the accuracy drop is certainly at least "
+                    f"{certain_drop:.2f} pp; the limit is {limit:g}",
+                    violations={"accuracy_drop_pp": certain_drop - limit},
+                )
+        if looks:
+            self._keep_accuracy(candidate, baseline)
+        return None
+
+    def _full_accuracy(self, scores: _AccuracyPass) -> Stop | None:
+        outcomes = scores.full()
+        save_outcomes(outcomes, self.bench.journal.outcomes(self.candidate.id, self.split))
+        self._keep_accuracy(outcomes, None if self.is_baseline else scores.baseline_outcomes())
+        return self._over_limit(
+            {n: v for n, v in numbers_of_accuracy(self.measurement).items() if not n.endswith(("_low", "_high"))}
+        )
+
+    def _keep_accuracy(self, outcomes: Outcomes, baseline: Outcomes | None) -> None:
+        accuracy = Accuracy(
+            primary=primary_metric(self.experiment.dataset.task),
+            values=summarize(outcomes),
+            samples=outcomes.size,
+            split=self.split,
+            comparison=None if baseline is None else compare_outcomes(baseline, outcomes),
+        )
+        self.measurement = replace(self.measurement, accuracy=accuracy)
+
+    # --- latency --------------------------------------------------------------------------------------------
+
+    def _time(self, session: Session, baseline: Session, calls: int, *, anchor: bool) -> Latency:
+        settings = self.experiment.measure
+        batch = self.candidate.serving.batch
+        feeds = self.experiment.dataset.sample_feeds(
+            self.split, settings.feeds, batch, seed=self.experiment.seed, length=settings.length
+        )
+        protocol = TimingProtocol(seed=self.experiment.seed)
+        with device_lock(self.bench.device_lock, wait_s=3600.0, report=_log.info):
+            latency, raw = time_against_baseline(session, baseline, feeds, batch, protocol, calls=calls)
+        if anchor:
+            save_raw_times(raw, self.bench.journal.latency(self.candidate.id, self.split))
+        first = self.bench.journal.anchor(batch, latency.baseline_p50_ms, keep=anchor)
+        return replace(latency, drift=latency.baseline_p50_ms / first)
+
+    def _short_latency(self, session: Session, baseline: Session) -> Stop | None:
+        if not self.gates:
+            return None
+        latency = self._time(session, baseline, self.experiment.measure.short_calls, anchor=False)
+        self.measurement = replace(self.measurement, latency=latency)
+        # P95 and P99 are at least the P50, so its lower bound is a certain bound for all three.
+        fastest_ms = latency.p50_ms.low / latency.drift
+        certain = dict.fromkeys(("latency_p50_ms", "latency_p95_ms", "latency_p99_ms"), fastest_ms)
+        certain["speedup"] = latency.speedup.high
+        if stop := self._over_limit(certain):
+            return stop
+        for incumbent in self.incumbents:
+            if _certainly_dominates(incumbent, self.measurement, self.candidate, self.experiment):
+                return Stop(
+                    stage=self.name,
+                    reason=f"{incumbent.candidate.short_id} is certainly better in every objective",
+                )
+        return None
+
+    def _full_latency(self, session: Session, baseline: Session, artifact: Artifact, directory: Path) -> Stop | None:
+        latency = self._time(session, baseline, self.experiment.measure.calls, anchor=True)
+        feeds = self.experiment.dataset.sample_feeds(
+            self.split, 8, self.candidate.serving.batch, seed=self.experiment.seed
+        )
+        key = {
+            "artifact": [f.sha256 for f in artifact.files],
+            "serving": self.candidate.serving,
+            "toolchain": self.bench.toolchain,
+            "data": self.experiment.dataset.digest(self.split),
+            "code": source_digest("measure", "targets"),
+        }
+        found = self.bench.store.get_json("memory", key)
+        if found is None:
+            found = peak_memory(directory, artifact, self.candidate, feeds)
+            self.bench.store.put_json("memory", key, found)
+        self.measurement = replace(self.measurement, latency=latency, peak_memory_bytes=int(found))
+        return None
+
+
+class _AccuracyPass:
+    """Outcomes of one candidate over a split, grown sample by sample, kept in the store once complete."""
+
+    def __init__(self, climb: _Climb, artifact: Artifact, session: Session, baseline: Session) -> None:
+        self.climb, self.session, self.baseline = climb, session, baseline
+        self.dataset = climb.experiment.dataset
+        self.batch = climb.candidate.serving.batch
+        self.key = _outcomes_key(climb, artifact, self.batch)
+        self.done: Outcomes | None = self._stored(self.key)
+        climb.cached = self.done is not None
+
+    def first(self, count: int) -> Outcomes:
+        """Outcomes of the first samples, at least `count` of them, whole batches only."""
+        total = self.dataset.size(self.climb.split)
+        wanted = min(total, -(-count // self.batch) * self.batch)
+        have = 0 if self.done is None else self.done.size
+        if have < wanted:
+            new = self._run(have, wanted)
+            self.done = new if self.done is None else concatenate([self.done, new])
+        assert self.done is not None
+        return take(self.done, wanted)
+
+    def full(self) -> Outcomes:
+        outcomes = self.first(self.dataset.size(self.climb.split))
+        entry = self.climb.bench.store.get_or_build(
+            "outcomes", self.key, lambda to: save_outcomes(outcomes, to / "outcomes.npz")
+        )
+        self.climb.cached = entry.cached
+        return outcomes
+
+    def baseline_outcomes(self) -> Outcomes:
+        """The float baseline over the whole split; run once per sweep."""
+        climb = self.climb
+        if climb.is_baseline:
+            return self.full()
+        artifact, _ = artifact_of(climb.experiment, climb.experiment.baseline, climb.bench)
+        batch = climb.experiment.baseline.serving.batch
+        key = _outcomes_key(climb, artifact, batch)
+        stored = self._stored(key)
+        if stored is not None:
+            return stored
+        parts = []
+        for b in self.dataset.batches(climb.split, batch):
+            outputs = self.baseline.run(b.feeds)
+            parts.append(outcomes_of(self.dataset.task, outputs, b, outputs))
+        outcomes = concatenate(parts)
+        climb.bench.store.get_or_build("outcomes", key, lambda to: save_outcomes(outcomes, to / "outcomes.npz"))
+        return outcomes
+
+    def _run(self, start: int, stop: int) -> Outcomes:
+        parts = []
+        for batch in self.dataset.batches(self.climb.split, self.batch, start=start, stop=stop):
+            # Without labels the float model is the truth, so it runs beside the candidate.
+            reference = self.baseline.run(batch.feeds) if self.dataset.task == "tensors" else None
+            parts.append(outcomes_of(self.dataset.task, self.session.run(batch.feeds), batch, reference))
+        return concatenate(parts)
+
+    def _stored(self, key: Mapping[str, object]) -> Outcomes | None:
+        entry = self.climb.bench.store.find("outcomes", key)
+        return None if entry is None else load_outcomes(entry.path / "outcomes.npz")
+
+
+def _outcomes_key(climb: _Climb, artifact: Artifact, batch: int) -> dict[str, object]:
+    """Outcomes depend on what executes and on what is fed. Threads are left out: ONNX Runtime splits rows and
+    columns between threads, never one sum, so they change no output [inferred; its integer kernels are exact]."""
+    return {
+        "artifact": [f.sha256 for f in artifact.files],
+        "toolchain": climb.bench.toolchain,
+        "data": climb.experiment.dataset.digest(climb.split),
+        "model": climb.experiment.model.sha256,
+        "batch": batch,
+        "code": source_digest("metrics", "dataset", "preprocess", "targets"),
+    }
+
+
+def compare_outcomes(baseline: Outcomes, candidate: Outcomes) -> AccuracyComparison:
+    """The paired test that fits the task: McNemar for right/wrong, a bootstrap over sentences for entity F1."""
+    a, b = per_sample(baseline), per_sample(candidate)
+    if a.ndim == 1:
+        return significance.mcnemar(a, b)
+    return significance.paired_bootstrap_f1(a, b, seed=BOOTSTRAP_SEED)
+
+
+def numbers_of_accuracy(measurement: Measurement) -> dict[str, float]:
+    """The accuracy part of `results.metrics`, for a measurement that is not an evaluation yet."""
+    accuracy = measurement.accuracy
+    if accuracy is None:
+        return {}
+    found = {**accuracy.values, "accuracy": accuracy.values[accuracy.primary]}
+    if accuracy.comparison is not None:
+        found["accuracy_drop_pp"] = accuracy.comparison.drop_pp.value
+    return found
+
+
+def _certainly_dominates(
+    incumbent: Evaluation, seen: Measurement, candidate: Candidate, experiment: Experiment
+) -> bool:
+    """Whether the incumbent is better in every objective beyond the intervals of both.
+
+    Only where all objectives have intervals: accuracy through the paired drop, times through the speed-up at the
+    same batch size. Other objectives never stop a candidate early.
+    """
+    ours, theirs = seen, incumbent.measurement
+    if ours.accuracy is None or ours.latency is None or theirs.accuracy is None or theirs.latency is None:
+        return False
+    if incumbent.candidate.serving.batch != candidate.serving.batch:
+        return False
+    for objective in experiment.objectives:
+        if objective.metric == "accuracy":
+            ours_drop, theirs_drop = ours.accuracy.comparison, theirs.accuracy.comparison
+            highest = 0.0 if theirs_drop is None else theirs_drop.drop_pp.high
+            if ours_drop is None or ours_drop.drop_pp.low <= highest:
+                return False
+        elif objective.metric in ("latency_p50_ms", "throughput_per_s", "speedup"):
+            if ours.latency.speedup.high >= theirs.latency.speedup.low:
+                return False
+        else:
+            return False
+    return True
+
+
+def _failure(experiment: Experiment, candidate: Candidate, bench: Bench, stage: str, error: CandidateError) -> Failure:
+    log = bench.journal.log(candidate.id)
+    text = error.log_path.read_text(encoding="utf-8", errors="replace") if error.log_path else ""
+    log.write_text(f"{stage}: {type(error).__name__}: {error}\n{text}", encoding="utf-8")
+    return Failure(
+        stage=stage,
+        kind=type(error).__name__,
+        message=str(error),
+        reproduce=f"workbench evaluate {experiment.path} --candidate {candidate.short_id}",
+        log_path=str(log),
+        transient=error.transient,
+    )
