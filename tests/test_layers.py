@@ -25,9 +25,9 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "example",
     ),
     "targets": ("targets",),
-    "evaluation": ("store", "measure", "journal", "artifacts", "evaluate", "bundle", "inspection"),
+    "evaluation": ("store", "measure", "journal", "artifacts", "plan", "evaluate", "bundle", "inspection"),
     "search": ("executors", "tracking", "sweep", "report"),
-    "doors": ("cli", "serve", "doctor", "init", "__main__", "commands"),
+    "doors": ("cli", "progress", "serve", "doctor", "init", "__main__", "commands"),
 }
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "values": ("values",),
@@ -49,7 +49,7 @@ OWNERS = {
     "plotly": {"report"},
     "sklearn": {"report"},
     "typer": {"cli", "commands"},
-    "rich": {"cli", "commands", "report", "doctor"},
+    "rich": {"cli", "progress", "commands", "report", "doctor"},
     "litserve": {"serve"},
 }
 """External packages with one home."""

@@ -41,7 +41,6 @@ from workbench.metrics import (
 from workbench.objectives import violations
 from workbench.results import (
     Accuracy,
-    AccuracyComparison,
     Artifact,
     Evaluation,
     Failure,
@@ -58,7 +57,6 @@ _log = logging.getLogger(__name__)
 
 SMOKE_SAMPLES = 8
 SMOKE_CONSTRAINT = "smoke_cosine"
-BOOTSTRAP_SEED = 0
 
 
 def evaluate(
@@ -230,23 +228,18 @@ class _Climb(StageClock):
         limit = next((c.limit for c in self.experiment.constraints if c.metric == "accuracy_drop_pp"), None)
         if not self.gates or limit is None:
             return None
-        looks = significance.look_schedule(self.experiment.dataset.size(self.split))
-        for number, look in enumerate(looks):
+        for look in significance.look_schedule(self.experiment.dataset.size(self.split)):
             candidate = scores.first(look)
             baseline = take(scores.baseline_outcomes(), candidate.size)
-            certain_drop = significance.certain_drop_pp(
-                per_sample(baseline), per_sample(candidate), look=number, looks=len(looks), seed=BOOTSTRAP_SEED
-            )
-            if certain_drop > limit:
-                self._keep_accuracy(candidate, baseline)
+            self._keep_accuracy(candidate, baseline)
+            excess = significance.certain_violation(per_sample(baseline), per_sample(candidate), limit_pp=limit)
+            if excess is not None:
                 return Stop(
                     stage=self.name,
                     reason=f"after {candidate.size} samples the accuracy drop is certainly at least "
-                    f"{certain_drop:.2f} pp; the limit is {limit:g}",
-                    violations={"accuracy_drop_pp": certain_drop - limit},
+                    f"{limit + excess:.2f} pp; the limit is {limit:g}",
+                    violations={"accuracy_drop_pp": excess},
                 )
-        if looks:
-            self._keep_accuracy(candidate, baseline)
         return None
 
     def _full_accuracy(self, scores: _AccuracyPass) -> Stop | None:
@@ -263,7 +256,7 @@ class _Climb(StageClock):
             values=summarize(outcomes),
             samples=outcomes.size,
             split=self.split,
-            comparison=None if baseline is None else compare_outcomes(baseline, outcomes),
+            comparison=None if baseline is None else significance.compare(per_sample(baseline), per_sample(outcomes)),
         )
         self.measurement = replace(self.measurement, accuracy=accuracy)
 
@@ -395,14 +388,6 @@ def _outcomes_key(climb: _Climb, artifact: Artifact, batch: int) -> dict[str, ob
         "batch": batch,
         "code": source_digest("metrics", "dataset", "preprocess", "targets"),
     }
-
-
-def compare_outcomes(baseline: Outcomes, candidate: Outcomes) -> AccuracyComparison:
-    """The paired test that fits the task: McNemar for right/wrong, a bootstrap over sentences for entity F1."""
-    a, b = per_sample(baseline), per_sample(candidate)
-    if a.ndim == 1:
-        return significance.mcnemar(a, b)
-    return significance.paired_bootstrap_f1(a, b, seed=BOOTSTRAP_SEED)
 
 
 def numbers_of_accuracy(measurement: Measurement) -> dict[str, float]:

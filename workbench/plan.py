@@ -1,0 +1,104 @@
+"""Plan: what a sweep would do, said before any of it is done: candidates, compiles, time, disk, and what is there."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import time
+from dataclasses import dataclass
+
+from workbench.artifacts import Bench, artifact_of
+from workbench.experiment import Experiment
+from workbench.space import SpaceSize, raw_size, size
+
+PROBE_CALLS = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A forecast. Times come from this experiment's own evaluations where there are some, else from a probe of the
+    float model; both are upper bounds, since candidates that fail a gate stop early.
+
+    Attributes:
+        space: distinct candidates and compiles of the whole space; `raw` before `forbid:` rules.
+        todo: evaluations this sweep would still make.
+        compiles: at most so many distinct compiles among them.
+        call_ms: one call of the float baseline.
+        basis: what the times rest on, in words.
+        store_entries: kind → entries already in the store (of any experiment in this workspace).
+    """
+
+    space: SpaceSize
+    raw: int
+    trials: int
+    done: int
+    todo: int
+    compiles: int
+    call_ms: float
+    candidate_s: float
+    total_s: float
+    basis: str
+    disk_bytes: int
+    free_bytes: int
+    store_entries: dict[str, int]
+
+
+def make_plan(experiment: Experiment, bench: Bench, *, trials: int | None = None) -> Plan:
+    """Forecast a sweep; costs one compile of the float model and a few calls of it.
+
+    Raises:
+        CandidateError: the float model itself cannot be compiled or run on the target.
+    """
+    space = size(experiment.space, experiment.seed)
+    budget = min(experiment.trials if trials is None else trials, space.candidates)
+    known = bench.journal.evaluations()
+    todo = max(0, budget - len(known))
+    call_ms = _probe_call_ms(experiment, bench)
+    measured = [e.seconds for e in known.values() if e.status == "complete"]
+    if len(measured) >= 3:
+        candidate_s, basis = statistics.mean(measured), f"{len(measured)} complete evaluations of this sweep"
+    else:
+        candidate_s, basis = _estimate_s(experiment, call_ms), f"a probe of {PROBE_CALLS} calls of the float model"
+    copies = 2.0  # a lowered and a compiled file; INT8 ones are a quarter of the float size
+    return Plan(
+        space=space,
+        raw=raw_size(experiment.space),
+        trials=budget,
+        done=len(known),
+        todo=todo,
+        compiles=min(todo, space.compiles),
+        call_ms=call_ms,
+        candidate_s=candidate_s,
+        total_s=todo * candidate_s,
+        basis=basis,
+        disk_bytes=int(min(todo, space.compiles) * copies * experiment.model.size_bytes),
+        free_bytes=shutil.disk_usage(bench.store.root).free,
+        store_entries={usage.kind: usage.entries for usage in bench.store.usage()},
+    )
+
+
+def _probe_call_ms(experiment: Experiment, bench: Bench) -> float:
+    baseline = experiment.baseline
+    artifact, directory = artifact_of(experiment, baseline, bench)
+    feeds = experiment.dataset.sample_feeds(
+        "validation", PROBE_CALLS, baseline.serving.batch, seed=experiment.seed, length=experiment.measure.length
+    )
+    session = bench.target.open(artifact, directory, baseline)
+    try:
+        session.run(feeds[0])
+        times = []
+        for one in feeds:
+            began = time.perf_counter()
+            session.run(one)
+            times.append((time.perf_counter() - began) * 1000)
+    finally:
+        session.close()
+    return statistics.median(times)
+
+
+def _estimate_s(experiment: Experiment, call_ms: float) -> float:
+    """Every stage in full at the float model's speed: timing (candidate and baseline), scoring, and a second for
+    lowering, compiling and opening per 50 MB of model."""
+    settings = experiment.measure
+    calls = 2 * (settings.calls + settings.short_calls) * 1.1 + experiment.dataset.size("validation")
+    return calls * call_ms / 1000 + 1.0 + experiment.model.size_bytes / 50e6

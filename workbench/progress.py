@@ -1,0 +1,114 @@
+"""How a running sweep shows itself: a live display on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from workbench.candidate import Candidate, describe
+from workbench.experiment import Experiment
+from workbench.results import STAGES, Evaluation, metrics
+
+
+def outcome_words(evaluation: Evaluation) -> str:
+    """One evaluation in one phrase: its numbers, or why it has none."""
+    numbers = metrics(evaluation)
+    if evaluation.failure is not None:
+        return f"failed at {evaluation.failure.stage}: {evaluation.failure.message.splitlines()[0]}"
+    if evaluation.stop is not None:
+        return f"stopped at {evaluation.stop.stage}: {evaluation.stop.reason}"
+    words = [f"accuracy {numbers['accuracy']:.4f}"]
+    if "accuracy_drop_pp" in numbers:
+        words.append(f"drop {numbers['accuracy_drop_pp']:+.2f} pp")
+    words.append(f"P50 {numbers['latency_p50_ms']:.2f} ms")
+    words.append(f"{numbers['speedup']:.2f}x")
+    return ", ".join(words)
+
+
+class Progress:
+    """Listener of a sweep. As a context manager it owns the live display."""
+
+    def __init__(
+        self, experiment: Experiment, trials: int, console: Console, is_feasible: Callable[[Evaluation], bool]
+    ) -> None:
+        self.experiment, self.trials, self.console, self._is_feasible = experiment, trials, console, is_feasible
+        self.began = time.monotonic()
+        self.done = self.reused = 0
+        self.best: Evaluation | None = None
+        self._seconds: list[float] = []
+        self._now: tuple[Candidate, str] | None = None
+        self._lines: list[str] = []
+        self._live = Live(console=console, refresh_per_second=4, transient=True, get_renderable=self._render)
+
+    def __enter__(self) -> Progress:
+        if self.console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if self.console.is_terminal:
+            self._live.stop()
+
+    def stage(self, candidate: Candidate, stage: str) -> None:
+        self._now = (candidate, stage)
+
+    def evaluated(self, evaluation: Evaluation, *, reused: bool) -> None:
+        confirming = evaluation.split == "holdout"
+        if not confirming:
+            self.done += 1
+            self.reused += reused
+            self._keep_best(evaluation)
+        if reused:
+            return
+        self._seconds.append(evaluation.seconds)
+        count = "confirmed" if confirming else f"{self.done}/{self.trials}"
+        what = f"{evaluation.candidate.short_id}  {describe(evaluation.candidate)}"
+        line = f"{count:>9}  {what}: {outcome_words(evaluation)}"
+        if self.console.is_terminal:
+            self._lines = [*self._lines[-5:], line]
+        else:
+            self.console.print(f"{line} [{evaluation.seconds:.1f} s]", markup=False, highlight=False, soft_wrap=True)
+
+    def _keep_best(self, evaluation: Evaluation) -> None:
+        if not self._is_feasible(evaluation):
+            return
+        if self.best is None or metrics(evaluation)["speedup"] > metrics(self.best)["speedup"]:
+            self.best = evaluation
+
+    def _left(self) -> str:
+        if not self._seconds:
+            return "not known yet"
+        mean = sum(self._seconds) / len(self._seconds)
+        return minutes((self.trials - self.done) * mean)
+
+    def _render(self) -> RenderableType:
+        grid = Table.grid(padding=(0, 2))
+        grid.add_row("experiment", Text(self.experiment.name, style="bold"))
+        grid.add_row(
+            "evaluated", f"{self.done} of {self.trials}" + (f" ({self.reused} from before)" if self.reused else "")
+        )
+        if self._now is not None:
+            candidate, stage = self._now
+            step = STAGES.index(stage) + 1 if stage in STAGES else 0
+            grid.add_row("candidate", f"{candidate.short_id}  {describe(candidate)}")
+            grid.add_row("stage", f"{stage} ({step} of {len(STAGES)})")
+        if self.best is not None:
+            grid.add_row("fastest so far", f"{self.best.candidate.short_id}  {outcome_words(self.best)}")
+        grid.add_row("time", f"{minutes(time.monotonic() - self.began)} gone, at most {self._left()} left")
+        return Group(*(Text(line, style="dim", overflow="ellipsis", no_wrap=True) for line in self._lines), grid)
+
+
+def minutes(seconds: float) -> str:
+    """'45 s', '12 min 05 s' or '3 h 20 min'."""
+    whole = max(0, round(seconds))
+    if whole < 100:
+        return f"{whole} s"
+    if whole < 2 * 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
