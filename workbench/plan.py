@@ -49,7 +49,7 @@ def make_plan(experiment: Experiment, bench: Bench, *, trials: int | None = None
     Raises:
         CandidateError: the float model itself cannot be compiled or run on the target.
     """
-    space = size(experiment.space, experiment.seed)
+    space = size(experiment.space)
     budget = min(experiment.trials if trials is None else trials, space.candidates)
     known = bench.journal.evaluations()
     todo = max(0, budget - len(known))

@@ -8,10 +8,10 @@ states only what differs from it.
 
 from __future__ import annotations
 
-import itertools
+import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -37,7 +37,7 @@ Assignment = Mapping[str, Scalar]
 
 FUSION_PREFIX = "compile.fusions."
 EXACT_LIMIT = 20_000
-"""Up to so many raw combinations a space is counted one by one; above, by a seeded sample of as many."""
+"""Up to so many raw combinations a space is walked one by one; of a larger one, as many are drawn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +140,7 @@ class SearchSpace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpaceSize:
-    """How many distinct candidates and compiles a space holds; estimated from a sample when not `exact`."""
+    """How many distinct candidates and compiles a space holds; an upper bound when not `exact`."""
 
     candidates: int
     compiles: int
@@ -218,38 +218,39 @@ def draw(space: SearchSpace, rng: random.Random) -> dict[str, Scalar]:
 
 
 def raw_size(space: SearchSpace) -> int:
-    """Number of assignments before `forbid:` rules, without enumerating independent parameters."""
-    conditioned = {name for p in space.parameters for name in (*p.when, *((p.name,) if p.when else ()))}
-    free = 1
-    for parameter in space.parameters:
-        if parameter.name not in conditioned:
-            free *= len(parameter.choices)
-    core = SearchSpace(
-        path=space.path,
-        target=space.target,
-        parameters=tuple(p for p in space.parameters if p.name in conditioned),
-        forbid=(),
-        presets=(),
+    """Number of assignments before any rule."""
+    core, free = _split(space)
+    return _product(free) * sum(1 for _ in combinations(core))
+
+
+def size(space: SearchSpace) -> SpaceSize:
+    """Count distinct candidates and compiles: parameters that no condition or rule mentions are multiplied, the
+    others enumerated. Exact, but for a space that switches single fusions and offers a level that fuses nothing."""
+    core, free = _split(space)
+    defaults = {p.name: p.choices[0] for p in free}
+    possible = sum(_build_or_none(core, {**assignment, **defaults}) is not None for assignment in combinations(core))
+    serving = _product([p for p in space.parameters if p.name.startswith("serving.")])
+    candidates = possible * _product(free)
+    fuses = any(p.name.startswith(FUSION_PREFIX) for p in free)
+    return SpaceSize(
+        candidates=candidates,
+        compiles=candidates // serving,
+        exact=not (fuses and any("disabled" in p.choices for p in core.parameters)),
     )
-    return free * sum(1 for _ in combinations(core))
 
 
-def size(space: SearchSpace, seed: int = 0) -> SpaceSize:
-    """Count candidates and distinct compiles; exact up to `EXACT_LIMIT` raw combinations."""
-    raw = raw_size(space)
-    if raw <= EXACT_LIMIT:
-        found = [c for c in map(_build_or_none, itertools.repeat(space), combinations(space)) if c is not None]
-        return SpaceSize(
-            candidates=len({c.id for c in found}), compiles=len({compile_key(c) for c in found}), exact=True
-        )
-    rng = random.Random(seed)
-    built = sum(_build_or_none(space, draw(space, rng)) is not None for _ in range(2000))
-    serving = 1
-    for parameter in space.parameters:
-        if parameter.name.startswith("serving."):
-            serving *= len(parameter.choices)
-    allowed = raw * built // 2000
-    return SpaceSize(candidates=allowed, compiles=max(1, allowed // serving), exact=False)
+def _split(space: SearchSpace) -> tuple[SearchSpace, list[Parameter]]:
+    """The part of a space whose parameters depend on each other, and the parameters that depend on nothing."""
+    tied = {name for p in space.parameters for name in (*p.when, *((p.name,) if p.when else ()))}
+    tied.update(name for rule in space.forbid for name in rule.values)
+    tied.update(p.name for p in space.parameters if p.name.startswith("quantization."))
+    tied.add("compile.graph_optimization")  # Candidate ties it to the scheme
+    core = replace(space, parameters=tuple(p for p in space.parameters if p.name in tied), presets=())
+    return core, [p for p in space.parameters if p.name not in tied]
+
+
+def _product(parameters: Sequence[Parameter]) -> int:
+    return math.prod(len(p.choices) for p in parameters)
 
 
 def compile_key(candidate: Candidate) -> str:
@@ -289,10 +290,10 @@ def read_space(path: Path) -> SearchSpace:
         known = {p.name: p for p in parameters}
         forbid = tuple(_read_forbid(section, known) for section in top.items("forbid"))
         rough = SearchSpace(path=top.file, target=target, parameters=tuple(parameters), forbid=forbid, presets=())
+        _refuse_impossible_choices(rough, top)
         presets: list[Preset] = []
         for section in top.items("presets"):
             presets.append(_read_preset(section, rough, {p.name for p in presets}))
-        _refuse_impossible_choices(rough, top)
     return SearchSpace(
         path=top.file, target=target, parameters=tuple(parameters), forbid=forbid, presets=tuple(presets)
     )

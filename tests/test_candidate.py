@@ -1,0 +1,111 @@
+"""Candidates: impossible ones cannot be constructed, equal ones have equal ids."""
+
+import json
+
+import pytest
+
+from workbench.candidate import (
+    Candidate,
+    OnnxRuntimeCompile,
+    Quantization,
+    Serving,
+    candidate_from_json,
+    describe,
+)
+from workbench.errors import ConfigError
+
+STATIC = Quantization(
+    scheme="static",
+    algorithm="percentile",
+    percentile=99.99,
+    activation_symmetric=False,
+    weight_granularity="channel",
+    attention_matmul=True,
+    keep_float=2,
+)
+
+
+def test_a_candidate_survives_json_with_its_id() -> None:
+    candidate = Candidate(quantization=STATIC, compile=OnnxRuntimeCompile(disabled_fusions=("GeluFusionL2",)))
+
+    again = candidate_from_json(json.loads(json.dumps(candidate.to_json())))
+
+    assert again == candidate
+    assert again.id == candidate.id
+    assert candidate.short_id == candidate.id[:12]
+
+
+def test_another_version_of_a_stored_candidate_is_refused() -> None:
+    with pytest.raises(ConfigError, match="version 2 is unknown"):
+        candidate_from_json({**Candidate().to_json(), "version": 2})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"scheme": "static"}, "quantization.algorithm: must be set when the scheme is 'static'"),
+        ({"scheme": "none", "algorithm": "kl"}, "'kl' means nothing with scheme 'none'"),
+        ({"scheme": "dynamic"}, "quantization.weight_granularity: must be set"),
+        ({"scheme": "dynamic", "weight_granularity": "row"}, "'row' is none of 'tensor', 'channel'"),
+        ({"scheme": "int4"}, "'int4' is none of 'none', 'dynamic', 'static'"),
+    ],
+)
+def test_settings_that_a_scheme_does_not_use_are_refused(settings: dict[str, str], message: str) -> None:
+    with pytest.raises((ConfigError, KeyError), match=message):
+        Quantization(**settings)  # type: ignore[arg-type]  # wrong values are the point
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"percentile": 49.0}, r"outside \(50, 100\]"),
+        ({"keep_float": -1}, "-1 is negative"),
+        ({"algorithm": "kl"}, "99.99 means nothing"),
+    ],
+)
+def test_values_out_of_range_are_refused(change: dict[str, object], message: str) -> None:
+    values = {name: getattr(STATIC, name) for name in STATIC.__slots__}
+
+    with pytest.raises(ConfigError, match=message):
+        Quantization(**{**values, **change})
+
+
+@pytest.mark.parametrize("level", ["disabled", "basic"])
+def test_int8_below_the_level_that_forms_integer_kernels_cannot_be_constructed(level: str) -> None:
+    with pytest.raises(ConfigError, match="leaves INT8 layers in float"):
+        Candidate(
+            quantization=STATIC,
+            compile=OnnxRuntimeCompile(graph_optimization=level),  # type: ignore[arg-type]  # parametrized
+        )
+
+
+@pytest.mark.parametrize(
+    ("fusions", "message"),
+    [
+        (("GeluFusionL3",), "Did you mean 'GeluFusionL2' or 'GeluFusionL1'"),
+        (("GeluFusionL2", "BiasGeluFusion"), "sorted and unique"),
+        (("GeluFusionL2", "GeluFusionL2"), "sorted and unique"),
+    ],
+)
+def test_fusion_names_are_checked_because_the_runtime_ignores_unknown_ones(
+    fusions: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        OnnxRuntimeCompile(disabled_fusions=fusions)
+
+
+def test_serving_needs_at_least_one_of_everything() -> None:
+    with pytest.raises(ConfigError, match=r"serving.batch: 0 is less than 1"):
+        Serving(batch=0)
+
+
+def test_the_flat_view_leaves_out_what_does_not_apply() -> None:
+    assert "quantization.percentile" not in Candidate().parameters()
+    assert Candidate(quantization=STATIC).parameters()["quantization.percentile"] == 99.99
+
+
+def test_a_description_says_what_differs_from_plain_float() -> None:
+    assert describe(Candidate()) == "fp32"
+    assert describe(Candidate(quantization=STATIC)) == (
+        "INT8 static, percentile 99.99, asymmetric, weights per channel, attention too, 2 layers in float"
+    )

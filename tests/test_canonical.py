@@ -1,0 +1,87 @@
+"""Canonical JSON: one text per value, and back."""
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.canonical import DecodeError, canonical_json, decode, digest, encode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inner:
+    sizes: tuple[int, ...]
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outer:
+    inner: Inner
+    table: Mapping[str, float]
+    flag: bool = False
+
+
+@given(
+    st.builds(
+        Outer,
+        inner=st.builds(Inner, sizes=st.lists(st.integers()).map(tuple), note=st.none() | st.text()),
+        table=st.dictionaries(st.text(), st.floats(allow_nan=False, allow_infinity=False)),
+        flag=st.booleans(),
+    )
+)
+def test_what_is_encoded_decodes_to_an_equal_value(value: Outer) -> None:
+    assert decode(Outer, encode(value)) == value
+
+
+@given(st.dictionaries(st.text(), st.integers(), min_size=2))
+def test_the_order_of_keys_does_not_change_the_digest(table: dict[str, int]) -> None:
+    assert digest(table) == digest(dict(reversed(table.items())))
+
+
+def test_a_digest_is_the_same_in_a_process_with_another_hash_seed() -> None:
+    code = "from workbench.candidate import Candidate; print(Candidate().id)"
+
+    ids = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+
+    assert len(ids) == 1
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_stored_number_must_be_a_number(number: float) -> None:
+    with pytest.raises(ValueError, match="JSON compliant"):
+        canonical_json({"x": number})
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"inner": {"sizes": [1]}, "table": {}, "flagg": True}, "unknown key 'flagg'"),
+        ({"inner": {"sizes": [1]}}, "key 'table' is missing"),
+        ({"inner": {"sizes": ["1"]}, "table": {}}, r"Outer.inner.sizes\[0\]: expected int, got '1'"),
+        ({"inner": {"sizes": [True]}, "table": {}}, "expected int, got True"),
+        ({"inner": [], "table": {}}, "Outer.inner: expected an object, got list"),
+        ({"inner": {"sizes": 3}, "table": {}}, "expected a list, got int"),
+    ],
+)
+def test_data_that_does_not_fit_is_refused_with_its_path(data: object, message: str) -> None:
+    with pytest.raises(DecodeError, match=message):
+        decode(Outer, data)
+
+
+def test_a_type_without_json_form_is_a_programming_error() -> None:
+    with pytest.raises(TypeError, match="set has no canonical JSON form"):
+        encode({1, 2})

@@ -1,0 +1,164 @@
+"""Search spaces: conditions, rules, presets, and what a sampler may never propose."""
+
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.errors import ConfigError
+from workbench.space import (
+    Forbidden,
+    SearchSpace,
+    build,
+    combinations,
+    complete,
+    draw,
+    explain,
+    raw_size,
+    read_space,
+    size,
+)
+
+SHIPPED = Path(__file__).parent.parent / "search_spaces" / "onnxruntime.yaml"
+SMALL = """
+version: 1
+target: onnxruntime
+parameters:
+  quantization.scheme: {choices: [none, dynamic]}
+  quantization.weight_granularity: {choices: [tensor, channel], when: {quantization.scheme: [dynamic]}}
+  compile.graph_optimization: {choices: [all, basic]}
+  compile.fusions.GeluFusionL2: {choices: ["on", "off"]}
+  serving.intra_op_threads: {choices: [1, 2]}
+forbid:
+  - {quantization.scheme: [dynamic], compile.graph_optimization: [basic], reason: stays in float}
+presets:
+  - {name: float}
+  - {name: dynamic, quantization.scheme: dynamic, quantization.weight_granularity: channel}
+"""
+
+
+def space_of(folder: Path, text: str) -> SearchSpace:
+    path = folder / "space.yaml"
+    path.write_text(text, encoding="utf-8")
+    return read_space(path)
+
+
+def test_a_parameter_is_asked_for_only_where_it_applies(tmp_path: Path) -> None:
+    space = space_of(tmp_path, SMALL)
+
+    assert "quantization.weight_granularity" not in complete(space, {})
+    assert complete(space, {"quantization.scheme": "dynamic"})["quantization.weight_granularity"] == "tensor"
+
+
+def test_forbidden_combinations_are_refused_with_the_users_reason(tmp_path: Path) -> None:
+    space = space_of(tmp_path, SMALL)
+    assignment = complete(space, {"quantization.scheme": "dynamic", "compile.graph_optimization": "basic"})
+
+    with pytest.raises(Forbidden, match="stays in float"):
+        build(space, assignment)
+
+
+def test_what_the_file_forgot_to_forbid_the_candidate_itself_refuses(tmp_path: Path) -> None:
+    space = space_of(
+        tmp_path,
+        SMALL.replace("compile.graph_optimization: [basic], reason", "reason").replace(
+            "  - {quantization.scheme: [dynamic], reason: stays in float}\n", "  []\n"
+        ),
+    )
+
+    with pytest.raises(Forbidden, match="leaves INT8 layers in float"):
+        build(
+            space,
+            {
+                "quantization.scheme": "dynamic",
+                "quantization.weight_granularity": "tensor",
+                "compile.graph_optimization": "basic",
+            },
+        )
+
+
+def test_the_size_counts_distinct_candidates_and_compiles(tmp_path: Path) -> None:
+    space = space_of(tmp_path, SMALL)
+    found = size(space)
+    built = []
+    for assignment in combinations(space):
+        try:
+            built.append(build(space, assignment))
+        except Forbidden:
+            continue
+
+    assert raw_size(space) == len(list(combinations(space))) == 24
+    assert found.exact
+    assert found.candidates == len({c.id for c in built}) == 16
+    assert found.compiles == 8
+
+
+def test_a_large_space_is_counted_without_walking_it() -> None:
+    found = size(read_space(SHIPPED))
+    # 2 levels x 16 fusions x 2 threads for INT8: (2 dynamic + (3 + 3) * 2 * 2 * 2 * 5 static); 3 levels for float.
+    exact = 16 * 2 * (2 * (2 + 6 * 2 * 2 * 2 * 5) + 3)
+
+    assert found.exact
+    assert (found.candidates, found.compiles) == (exact, exact // 2)
+
+
+@given(st.integers(min_value=0))
+def test_equal_assignments_give_equal_ids_and_every_draw_builds_or_is_forbidden(seed: int) -> None:
+    space = read_space(SHIPPED)
+    assignment = draw(space, random.Random(seed))
+    try:
+        candidate = build(space, assignment)
+    except Forbidden:
+        return
+
+    assert build(space, dict(reversed(assignment.items()))).id == candidate.id
+
+
+def test_the_digest_ignores_comments_and_presets_but_no_choice(tmp_path: Path) -> None:
+    first = space_of(tmp_path, SMALL).digest
+
+    assert space_of(tmp_path, SMALL + "# a comment\n  - {name: other, serving.intra_op_threads: 2}\n").digest == first
+    assert space_of(tmp_path, SMALL.replace("choices: [1, 2]", "choices: [1, 2, 4]")).digest != first
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("quantization.scheme: {choices", "quantization.shceme: {choices", "Did you mean 'quantization.scheme'"),
+        ("[none, dynamic]", "[none, dinamic]", "'dinamic' is not a value of this parameter"),
+        ("[none, dynamic]", "[]", "expected a non-empty list"),
+        ("[none, dynamic]", "[none, none]", "listed twice"),
+        ('["on", "off"]', "[on, maybe]", "'maybe' is not a value"),
+        ("[1, 2]", "[1, yes]", "'yes' is not of kind int"),
+        ("[1, 2]", "[0, 2]", "0 never leads to a possible candidate: serving.intra_op_threads: 0 is less than 1"),
+        ("when: {quantization.scheme: [dynamic]}", "when: {quantization.scheme: [static]}", "'static' is not among"),
+        ("when: {quantization.scheme", "when: {serving.batch", "not a parameter defined above"),
+        ("{name: float}", "{name: float, quantization.weight_granularity: tensor}", "does not apply here"),
+        ("{name: float}", "{name: dynamic}", "'dynamic' is used twice"),
+        ("choices: [1, 2]}", "choices: [1, 2], chioces: 3}", "Did you mean 'choices'"),
+        ("GeluFusionL2", "GeluFusionL9", "Did you mean"),
+    ],
+)
+def test_mistakes_in_the_file_are_named(tmp_path: Path, old: str, new: str, message: str) -> None:
+    assert old in SMALL
+
+    with pytest.raises(ConfigError, match=message):
+        space_of(tmp_path, SMALL.replace(old, new, 1))
+
+
+def test_a_space_without_a_setting_that_its_scheme_needs_is_refused(tmp_path: Path) -> None:
+    text = "version: 1\ntarget: onnxruntime\nparameters:\n  quantization.scheme: {choices: [none, dynamic]}\n"
+
+    with pytest.raises(ConfigError, match=r"'dynamic' never leads to a possible candidate: .*weight_granularity"):
+        space_of(tmp_path, text)
+
+
+def test_every_parameter_of_the_shipped_space_is_explained() -> None:
+    rows = explain(read_space(SHIPPED))
+
+    assert all(about and choices for _, choices, _, about in rows)
+    assert ("quantization.percentile", "99.99, 99.9, 99.999", "quantization.algorithm is percentile") in [
+        row[:3] for row in rows
+    ]

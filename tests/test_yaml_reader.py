@@ -1,0 +1,97 @@
+"""The strict YAML reader: every mistake of the user is named with file, line and key."""
+
+from pathlib import Path
+
+import pytest
+
+from workbench.errors import ConfigError
+from workbench.yaml_reader import parse_seconds, read_yaml
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "file.yaml"
+    path.write_text("version: 1\n" + text, encoding="utf-8")
+    return path
+
+
+def test_values_come_out_as_plain_python(tmp_path: Path) -> None:
+    with read_yaml(write(tmp_path, "a: 3\nb: 2\nc: [x, y]\nd: off\ne: {f: 1h}\n")) as top:
+        assert top.integer("a") == 3
+        assert top.number("b") == 2.0
+        assert top.texts("c") == ("x", "y")
+        assert top.text("d") == "off"
+        with top.section("e") as section:
+            assert section.seconds("f") == 3600.0
+
+
+def test_an_unknown_key_is_refused_with_line_path_and_the_nearest_name(tmp_path: Path) -> None:
+    path = write(tmp_path, "budget:\n  trails: 3\n")
+
+    with pytest.raises(ConfigError) as caught, read_yaml(path) as top, top.section("budget") as section:
+        section.integer("trials", 1)
+
+    assert str(caught.value) == f"{path}:3: budget.trails: unknown key. Did you mean 'trials'?"
+
+
+def test_an_unknown_key_in_a_section_nobody_closed_is_still_found(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"a\.b: unknown key"), read_yaml(write(tmp_path, "a: {b: 1}\n")) as top:
+        top.section("a")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: x\n", "a: expected an integer, got 'x'"),
+        ("a: true\n", "a: expected an integer, got True"),
+        ("a: 0\n", "a: 0 is less than 1"),
+        ("b: 1\n", "a: missing. This key is required."),
+        ("a:\n", "a: missing"),
+        ("a: 1\na: 2\n", "not valid YAML"),
+        ("a: [1\n", "not valid YAML"),
+    ],
+)
+def test_a_wrong_value_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message), read_yaml(write(tmp_path, text)) as top:
+        top.integer("a", minimum=1)
+
+
+@pytest.mark.parametrize("text", [".nan", ".inf", "1e999"])
+def test_a_number_must_be_finite(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError, match="a"), read_yaml(write(tmp_path, f"a: {text}\n")) as top:
+        top.number("a")
+
+
+def test_a_missing_file_and_broken_encoding_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such file"):
+        read_yaml(tmp_path / "absent.yaml")
+    (tmp_path / "latin.yaml").write_bytes(b"version: 1\nname: caf\xe9\n")
+    with pytest.raises(ConfigError, match=r"latin\.yaml: cannot be read"):
+        read_yaml(tmp_path / "latin.yaml")
+
+
+def test_another_version_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "file.yaml"
+    path.write_text("version: 2\n", encoding="utf-8")
+
+    with pytest.raises(ConfigError, match=r"2 is not supported\. This workbench reads version 1"):
+        read_yaml(path)
+
+
+def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "x.csv").touch()
+    with read_yaml(write(tmp_path, "a: data/x.csv\nb: data/y.csv\n")) as top:
+        assert top.file_path("a") == (tmp_path / "data" / "x.csv").resolve()
+        with pytest.raises(ConfigError, match=r"y\.csv does not exist. Paths are relative to this file"):
+            top.file_path("b")
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90", 90.0), ("90s", 90.0), ("1.5m", 90.0), ("2h", 7200.0)])
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_seconds(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "soon", "-1", "0", "inf", True])
+def test_what_is_no_duration_is_refused(text: object) -> None:
+    with pytest.raises(ValueError, match="duration"):
+        parse_seconds(text)
