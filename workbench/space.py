@@ -383,7 +383,9 @@ def _refuse_impossible_choices(space: SearchSpace, top: Section) -> None:
         try:
             build(space, assignment)
         except Forbidden as error:
-            reasons.update({pair: str(error) for pair in pairs})
+            ruled_out = any(rule.matches(assignment) for rule in space.forbid)
+            for pair in pairs:  # what Candidate says explains a dead choice better than the user's own rule
+                reasons[pair] = reasons.get(pair, str(error)) if ruled_out else str(error)
         else:
             possible.update(pairs)
             if wanted <= possible:
