@@ -1,0 +1,120 @@
+"""The journal: whole files, one writer, nothing lost."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.evaluations import evaluation
+from workbench.errors import ConfigError, ToolchainError
+from workbench.journal import current_journal, exclusive, open_journal
+
+
+def test_an_evaluation_comes_back_equal_and_in_the_order_of_starting(tmp_path: Path) -> None:
+    journal = open_journal(tmp_path, "demo", "a" * 64)
+    second = evaluation(threads=2, started_at="2026-01-01T00:00:02+00:00")
+    first = evaluation(threads=1, started_at="2026-01-01T00:00:01+00:00")
+    journal.write(second)
+    journal.write(first)
+
+    assert list(journal.evaluations().values()) == [first, second]
+    assert journal.evaluation(first.candidate.id) == first
+    assert journal.evaluations("holdout") == {}
+
+
+def test_the_newest_sweep_goes_on_and_fresh_starts_another(tmp_path: Path) -> None:
+    first = open_journal(tmp_path, "demo", "a" * 64)
+
+    assert open_journal(tmp_path, "demo", "a" * 64) == first
+    second = open_journal(tmp_path, "demo", "a" * 64, fresh=True)
+    assert second != first
+    assert current_journal(tmp_path, "demo") == second
+    assert first.root.is_dir()
+
+
+def test_a_sweep_of_another_question_is_not_continued(tmp_path: Path) -> None:
+    open_journal(tmp_path, "demo", "a" * 64)
+
+    with pytest.raises(ConfigError, match=r"another model, data, space, objective or constraint.*--fresh"):
+        open_journal(tmp_path, "demo", "b" * 64)
+
+
+def test_a_corrupt_evaluation_is_moved_aside_and_forgotten(tmp_path: Path) -> None:
+    journal = open_journal(tmp_path, "demo", "a" * 64)
+    kept = evaluation()
+    journal.write(kept)
+    path = journal.root / "evaluations" / f"{kept.candidate.id}.json"
+    path.write_bytes(path.read_bytes()[:100])
+
+    assert journal.evaluations() == {}
+    assert path.with_suffix(".corrupt").exists()
+
+
+def test_the_first_kept_baseline_time_is_the_anchor(tmp_path: Path) -> None:
+    journal = open_journal(tmp_path, "demo", "a" * 64)
+
+    assert journal.anchor(1, 5.0, keep=False) == 5.0
+    assert journal.anchor(1, 4.0, keep=True) == 4.0
+    assert journal.anchor(1, 6.0, keep=True) == 4.0
+    assert journal.anchor(8, 30.0, keep=True) == 30.0
+
+
+def test_two_sweeps_of_one_experiment_cannot_run_at_once_and_a_killed_one_frees_its_lock(tmp_path: Path) -> None:
+    journal = open_journal(tmp_path, "demo", "a" * 64)
+    code = (
+        "import sys, pathlib\n"
+        "from workbench.journal import Journal, exclusive\n"
+        "with exclusive(Journal(root=pathlib.Path(sys.argv[1]))):\n"
+        "    print('held', flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, str(journal.root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    assert holder.stdin is not None
+    with holder:
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(ToolchainError, match=f"process {holder.pid} is running this sweep"), exclusive(journal):
+            pass
+        os.kill(holder.pid, signal.SIGKILL)
+        holder.wait(timeout=10)
+
+    with exclusive(journal):
+        assert (journal.root / "lock").read_text() == str(os.getpid())
+
+
+def test_a_writer_killed_at_any_moment_leaves_whole_files_only(tmp_path: Path) -> None:
+    journal = open_journal(tmp_path, "demo", "a" * 64)
+    code = (
+        "import sys, pathlib, itertools\n"
+        "from tests.evaluations import evaluation\n"
+        "from workbench.journal import Journal\n"
+        "journal = Journal(root=pathlib.Path(sys.argv[1]))\n"
+        "print('go', flush=True)\n"
+        "for n in itertools.count(1):\n"
+        "    journal.write(evaluation(threads=n))\n"
+    )
+    writer = subprocess.Popen(
+        [sys.executable, "-c", code, str(journal.root)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parent.parent,
+    )
+    with writer:
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        folder = journal.root / "evaluations"
+        deadline = time.monotonic() + 30
+        while len(list(folder.glob("*.json"))) < 20 and time.monotonic() < deadline:
+            pass
+        writer.kill()
+
+    whole = list(folder.glob("[!.]*.json"))
+    assert len(whole) >= 20
+    assert len(journal.evaluations()) == len(whole)
+    assert not list(folder.glob("*.corrupt"))

@@ -1,0 +1,50 @@
+"""Results: numbers under stable names, never sentinels."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from tests.evaluations import evaluation
+from workbench.results import Failure, Measurement, Stop, evaluation_from_json, metrics
+
+STOP = Stop(stage="accuracy_subset", reason="too far off", violations={"accuracy_drop_pp": 3.0})
+FAILURE = Failure(stage="compile", kind="CompileError", message="no kernel", reproduce="workbench evaluate x")
+
+
+@pytest.mark.parametrize("one", [evaluation(drop_pp=0.2), evaluation(stop=STOP), evaluation(failure=FAILURE)])
+def test_an_evaluation_survives_json(one: object) -> None:
+    assert evaluation_from_json(json.loads(json.dumps(one.to_json()))) == one  # type: ignore[attr-defined]
+
+
+def test_a_failure_has_no_numbers_and_a_complete_evaluation_has_all() -> None:
+    assert metrics(evaluation(failure=FAILURE)) == {}
+    assert {"accuracy", "accuracy_drop_pp", "latency_p50_ms", "latency_p99_ms", "speedup", "size_mb"} <= set(
+        metrics(evaluation(drop_pp=0.2))
+    )
+
+
+def test_reported_times_are_corrected_for_the_drift_of_the_machine() -> None:
+    slow_day = metrics(evaluation(p50_ms=4.4, speedup=2.0, drift=1.1))
+
+    assert slow_day["latency_p50_ms"] == pytest.approx(4.0)
+    assert slow_day["throughput_per_s"] == pytest.approx(250.0)
+    assert slow_day["speedup"] == 2.0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"status": "failed"}, "carries a failure"),
+        ({"stop": STOP}, "carries a stop"),
+        ({"measurement": Measurement()}, "has accuracy and latency"),
+    ],
+)
+def test_a_contradictory_evaluation_cannot_be_constructed(change: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        replace(evaluation(), **change)
+
+
+def test_another_version_is_refused() -> None:
+    with pytest.raises(ValueError, match="version 7 is unknown"):
+        evaluation_from_json({**evaluation().to_json(), "version": 7})
