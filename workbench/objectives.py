@@ -1,0 +1,217 @@
+"""Objectives: what better means, when a constraint is met, and who is on the Pareto front.
+
+Everything here is arithmetic on the numbers that `results.metrics` names; nothing knows where they come from.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from workbench.errors import ConfigError, nearest
+
+Direction = Literal["minimize", "maximize"]
+Numbers = Mapping[str, float]
+"""Metric name → value; what was not measured is absent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """A number that can be searched for or limited.
+
+    Attributes:
+        unit: as written behind a value; empty for shares and counts.
+    """
+
+    direction: Direction
+    unit: str
+    about: str
+
+
+METRICS: Mapping[str, Metric] = {
+    "accuracy": Metric(direction="maximize", unit="", about="the dataset's primary metric, a share in 0..1"),
+    "accuracy_drop_pp": Metric(direction="minimize", unit="pp", about="float baseline's accuracy minus this one's"),
+    "latency_p50_ms": Metric(direction="minimize", unit="ms", about="median time of one call"),
+    "latency_p95_ms": Metric(direction="minimize", unit="ms", about="95 of 100 calls take at most this"),
+    "latency_p99_ms": Metric(direction="minimize", unit="ms", about="99 of 100 calls; from 1000 timed calls on"),
+    "throughput_per_s": Metric(direction="maximize", unit="/s", about="samples per second of one session"),
+    "speedup": Metric(direction="maximize", unit="x", about="float baseline's time over this one's, interleaved"),
+    "size_mb": Metric(direction="minimize", unit="MB", about="compiled files on disk, 10^6 bytes"),
+    "peak_memory_mb": Metric(direction="minimize", unit="MB", about="peak resident memory while it runs, 10^6 bytes"),
+    "int8_ops": Metric(direction="maximize", unit="", about="operators that execute in integer kernels"),
+    "float_matmuls": Metric(direction="minimize", unit="", about="MatMul, Gemm and Conv operators left in float"),
+}
+"""The metrics an experiment file may name; the other numbers of `results.metrics` only inform."""
+
+
+def _check_metric(name: str) -> None:
+    if name not in METRICS:
+        raise ConfigError(f"{name!r} is not a metric.", key=name, hint=nearest(name, METRICS))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """A metric to make better.
+
+    Raises:
+        ConfigError: no such metric.
+    """
+
+    metric: str
+
+    def __post_init__(self) -> None:
+        _check_metric(self.metric)
+
+    @property
+    def direction(self) -> Direction:
+        return METRICS[self.metric].direction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constraint:
+    """A limit that a candidate must keep: at most `limit` where less is better, at least `limit` where more is.
+
+    Raises:
+        ConfigError: no such metric, or the limit is not a finite number.
+    """
+
+    metric: str
+    limit: float
+
+    def __post_init__(self) -> None:
+        _check_metric(self.metric)
+        if not math.isfinite(self.limit):
+            raise ConfigError(f"the limit {self.limit} is not a finite number.", key=self.metric)
+
+    def violation(self, value: float) -> float:
+        """By how much `value` breaks the limit, in the metric's unit; zero or negative when it is met.
+
+        Raises:
+            ValueError: the value is NaN, of which nothing can be said.
+        """
+        if math.isnan(value):
+            raise ValueError(f"{self.metric} is NaN")
+        return value - self.limit if METRICS[self.metric].direction == "minimize" else self.limit - value
+
+    def __str__(self) -> str:
+        metric = METRICS[self.metric]
+        sign = "<=" if metric.direction == "minimize" else ">="
+        return f"{self.metric} {sign} {self.limit:g}" + (f" {metric.unit}" if metric.unit else "")
+
+
+def violations(constraints: Sequence[Constraint], numbers: Numbers) -> dict[str, float]:
+    """Metric → `Constraint.violation`, in the order of the constraints; a number that is absent stays absent."""
+    return {c.metric: c.violation(numbers[c.metric]) for c in constraints if c.metric in numbers}
+
+
+def feasible(constraints: Sequence[Constraint], numbers: Numbers) -> bool:
+    """Whether every constraint is measured and met; what was not measured is not met."""
+    found = violations(constraints, numbers)
+    return all(c.metric in found and found[c.metric] <= 0 for c in constraints)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closest:
+    """The candidate that came closest to meeting every constraint.
+
+    Attributes:
+        violations: the broken constraints, metric → by how much, in the metric's unit (> 0).
+        unknown: constraints of which nothing is known for this candidate.
+    """
+
+    candidate_id: str
+    violations: Mapping[str, float]
+    unknown: tuple[str, ...] = ()
+
+
+def closest_to_feasible(
+    constraints: Sequence[Constraint], violated: Mapping[str, Mapping[str, float]]
+) -> Closest | None:
+    """Who came closest when nobody meets every constraint; None when nothing is known of anybody.
+
+    A candidate with fewer unknown constraints goes first; then the smaller sum of violations, each as a share of its
+    limit, so that milliseconds and percentage points can be added (a limit of zero counts as one unit); then the
+    smaller id.
+
+    Args:
+        violated: candidate id → metric → violation, as `violations` gives or a gate recorded it.
+    """
+
+    def distance(candidate_id: str) -> tuple[int, float, str]:
+        known = violated[candidate_id]
+        shares = [max(known[c.metric], 0.0) / (abs(c.limit) or 1.0) for c in constraints if c.metric in known]
+        return len(constraints) - len(shares), math.fsum(shares), candidate_id
+
+    told = [key for key, known in violated.items() if any(c.metric in known for c in constraints)]
+    if not told:
+        return None
+    best = min(told, key=distance)
+    known = violated[best]
+    return Closest(
+        candidate_id=best,
+        violations={c.metric: known[c.metric] for c in constraints if known.get(c.metric, 0.0) > 0},
+        unknown=tuple(c.metric for c in constraints if c.metric not in known),
+    )
+
+
+def pareto_front(points: Sequence[Sequence[float]], directions: Sequence[Direction]) -> list[int]:
+    """Indices, ascending, of the points that no other dominates; equal points are all kept.
+
+    Raises:
+        ValueError: a coordinate is NaN, or a point has not as many coordinates as there are directions.
+    """
+    costs = [_costs(point, directions) for point in points]
+    return [i for i, own in enumerate(costs) if not any(_dominates(other, own) for other in costs)]
+
+
+def hypervolume(
+    points: Sequence[Sequence[float]], reference: Sequence[float], directions: Sequence[Direction]
+) -> float:
+    """Exact area (two objectives) or volume (three) between a set of points and a reference point worse than they.
+
+    Points that are not better than the reference in every objective add nothing. Independent of the order of points.
+
+    Raises:
+        ValueError: not two or three objectives, or a coordinate is NaN.
+    """
+    if len(directions) not in (2, 3):
+        raise ValueError(f"hypervolume is defined here for 2 and 3 objectives, not {len(directions)}")
+    corner = _costs(reference, directions)
+    costs = [_costs(point, directions) for point in points]
+    inside = sorted({c for c in costs if all(a < b for a, b in zip(c, corner, strict=True))})
+    return _area(inside, corner) if len(directions) == 2 else _volume(inside, corner)
+
+
+def _area(costs: Sequence[tuple[float, ...]], corner: Sequence[float]) -> float:
+    """Staircase of points sorted by their first coordinate; each adds the strip below the lowest one so far."""
+    strips, lowest = [], corner[1]
+    for x, y in costs:
+        if y < lowest:
+            strips.append((corner[0] - x) * (lowest - y))
+            lowest = y
+    return math.fsum(strips)
+
+
+def _volume(costs: Sequence[tuple[float, ...]], corner: Sequence[float]) -> float:
+    """Slabs along the third coordinate: between two neighbours, the area that the points below dominate."""
+    heights = sorted({c[2] for c in costs})
+    slabs = []
+    for low, high in zip(heights, [*heights[1:], corner[2]], strict=True):
+        below = sorted((x, y) for x, y, z in costs if z <= low)
+        slabs.append(_area(below, corner[:2]) * (high - low))
+    return math.fsum(slabs)
+
+
+def _costs(point: Sequence[float], directions: Sequence[Direction]) -> tuple[float, ...]:
+    """The point with every coordinate turned so that less is better."""
+    if len(point) != len(directions):
+        raise ValueError(f"a point with {len(point)} coordinates for {len(directions)} directions")
+    if any(math.isnan(value) for value in point):
+        raise ValueError(f"NaN in {tuple(point)}: what was not measured must be left out")
+    return tuple(-v if d == "maximize" else v for v, d in zip(point, directions, strict=True))
+
+
+def _dominates(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
+    return a != b and all(x <= y for x, y in zip(a, b, strict=True))
