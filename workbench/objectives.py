@@ -5,6 +5,7 @@ Everything here is arithmetic on the numbers that `results.metrics` names; nothi
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -198,7 +199,7 @@ def _volume(costs: Sequence[tuple[float, ...]], corner: Sequence[float]) -> floa
     """Slabs along the third coordinate: between two neighbours, the area that the points below dominate."""
     heights = sorted({c[2] for c in costs})
     slabs = []
-    for low, high in zip(heights, [*heights[1:], corner[2]], strict=True):
+    for low, high in itertools.pairwise([*heights, corner[2]]):
         below = sorted((x, y) for x, y, z in costs if z <= low)
         slabs.append(_area(below, corner[:2]) * (high - low))
     return math.fsum(slabs)

@@ -1,0 +1,174 @@
+"""Directions, constraints, the Pareto front and its hypervolume."""
+
+import itertools
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from tests.evaluations import evaluation
+from workbench.errors import ConfigError
+from workbench.objectives import (
+    METRICS,
+    Closest,
+    Constraint,
+    Direction,
+    Objective,
+    closest_to_feasible,
+    feasible,
+    hypervolume,
+    pareto_front,
+    violations,
+)
+from workbench.results import metrics
+
+DIRECTIONS: tuple[Direction, ...] = ("minimize", "maximize")
+small = st.integers(0, 6).map(float)
+points_2d = st.lists(st.tuples(small, small), max_size=10)
+points_3d = st.lists(st.tuples(small, small, small), max_size=10)
+
+
+def test_every_metric_is_one_that_an_evaluation_can_have() -> None:
+    assert set(METRICS) <= set(metrics(evaluation(drop_pp=0.1, scheme="static")))
+
+
+def test_an_unknown_metric_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(ConfigError, match=r"'latency_p5_ms' is not a metric.*'latency_p50_ms'"):
+        Objective(metric="latency_p5_ms")
+    with pytest.raises(ConfigError, match=r"'sizemb' is not a metric.*'size_mb'"):
+        Constraint(metric="sizemb", limit=3)
+
+
+@pytest.mark.parametrize("limit", [float("nan"), float("inf")])
+def test_a_limit_that_is_no_number_is_refused(limit: float) -> None:
+    with pytest.raises(ConfigError, match="not a finite number"):
+        Constraint(metric="size_mb", limit=limit)
+
+
+def test_the_sense_of_a_constraint_follows_the_direction_of_its_metric() -> None:
+    drop, speedup = Constraint(metric="accuracy_drop_pp", limit=0.5), Constraint(metric="speedup", limit=2)
+
+    assert drop.violation(0.75) == 0.25
+    assert drop.violation(0.5) == 0
+    assert drop.violation(-1) == -1.5
+    assert speedup.violation(1.5) == 0.5
+    assert speedup.violation(2.5) == -0.5
+    assert (str(drop), str(speedup)) == ("accuracy_drop_pp <= 0.5 pp", "speedup >= 2 x")
+
+
+def test_nan_breaks_no_limit_in_silence() -> None:
+    with pytest.raises(ValueError, match="latency_p50_ms is NaN"):
+        Constraint(metric="latency_p50_ms", limit=3).violation(float("nan"))
+
+
+def test_what_was_not_measured_is_absent_from_the_violations_and_not_feasible() -> None:
+    constraints = (Constraint(metric="size_mb", limit=10), Constraint(metric="latency_p99_ms", limit=5))
+
+    assert violations(constraints, {"size_mb": 8.0}) == {"size_mb": -2.0}
+    assert not feasible(constraints, {"size_mb": 8.0})
+    assert feasible(constraints, {"size_mb": 8.0, "latency_p99_ms": 5.0})
+    assert feasible((), {})
+
+
+def test_closest_adds_violations_as_shares_of_their_limits() -> None:
+    constraints = (Constraint(metric="latency_p50_ms", limit=20), Constraint(metric="accuracy_drop_pp", limit=0.5))
+    violated = {
+        "slow": {"latency_p50_ms": 4.0, "accuracy_drop_pp": -0.1},
+        "wrong": {"latency_p50_ms": -3.0, "accuracy_drop_pp": 0.2},
+        "both": {"latency_p50_ms": 1.0, "accuracy_drop_pp": 0.1},
+    }
+
+    assert closest_to_feasible(constraints, violated) == Closest(
+        candidate_id="slow", violations={"latency_p50_ms": 4.0}
+    )
+
+
+def test_closest_prefers_a_candidate_of_which_everything_is_known() -> None:
+    constraints = (Constraint(metric="latency_p50_ms", limit=20), Constraint(metric="accuracy_drop_pp", limit=0))
+    stopped, complete = {"accuracy_drop_pp": 0.1}, {"latency_p50_ms": 9.0, "accuracy_drop_pp": 0.6}
+
+    assert closest_to_feasible(constraints, {"a": stopped, "b": complete, "c": {}}) == Closest(
+        candidate_id="b", violations=complete
+    )
+    assert closest_to_feasible(constraints, {"a": stopped}) == Closest(
+        candidate_id="a", violations=stopped, unknown=("latency_p50_ms",)
+    )
+    assert closest_to_feasible(constraints, {"c": {}}) is None
+
+
+@given(points_3d, st.tuples(*[st.sampled_from(DIRECTIONS)] * 3))
+def test_the_front_is_what_nobody_dominates_and_dominates_the_rest(
+    points: list[tuple[float, ...]], directions: tuple[Direction, ...]
+) -> None:
+    front = pareto_front(points, directions)
+
+    def beats(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
+        better = [(x < y) if d == "minimize" else (x > y) for x, y, d in zip(a, b, directions, strict=True)]
+        worse = [(x > y) if d == "minimize" else (x < y) for x, y, d in zip(a, b, directions, strict=True)]
+        return any(better) and not any(worse)
+
+    assert front == sorted(front)
+    for i, point in enumerate(points):
+        assert (i in front) != any(beats(points[j], point) for j in front)
+
+
+def test_equal_points_are_all_on_the_front() -> None:
+    assert pareto_front([(1, 5), (2, 2), (1, 5), (2, 1)], ("minimize", "maximize")) == [0, 2]
+    assert pareto_front([], ("minimize",)) == []
+
+
+def test_nan_and_wrong_lengths_are_refused() -> None:
+    with pytest.raises(ValueError, match="NaN in"):
+        pareto_front([(1.0, float("nan"))], ("minimize", "minimize"))
+    with pytest.raises(ValueError, match="1 coordinates for 2 directions"):
+        pareto_front([(1.0,)], ("minimize", "minimize"))
+    with pytest.raises(ValueError, match="2 and 3 objectives, not 1"):
+        hypervolume([(1.0,)], (2.0,), ("minimize",))
+
+
+def cells(points: list[tuple[float, ...]], directions: tuple[Direction, ...], reference: tuple[float, ...]) -> int:
+    """Brute force: unit cells of the integer grid between a point and the reference."""
+    dominated = set()
+    for point in points:
+        ranges = [
+            range(int(p), int(r)) if d == "minimize" else range(int(r), int(p))
+            for p, r, d in zip(point, reference, directions, strict=True)
+        ]
+        dominated.update(itertools.product(*ranges))
+    return len(dominated)
+
+
+@given(points_2d, st.tuples(*[st.sampled_from(DIRECTIONS)] * 2), st.tuples(small, small))
+def test_area_equals_the_cells_counted_one_by_one(
+    points: list[tuple[float, ...]], directions: tuple[Direction, ...], reference: tuple[float, ...]
+) -> None:
+    assert hypervolume(points, reference, directions) == cells(points, directions, reference)
+
+
+@given(points_3d, st.tuples(*[st.sampled_from(DIRECTIONS)] * 3), st.tuples(small, small, small))
+def test_volume_equals_the_cells_counted_one_by_one(
+    points: list[tuple[float, ...]], directions: tuple[Direction, ...], reference: tuple[float, ...]
+) -> None:
+    assert hypervolume(points, reference, directions) == cells(points, directions, reference)
+
+
+@given(st.lists(st.tuples(*[st.floats(0, 1)] * 3), min_size=1, max_size=8), st.randoms(use_true_random=False))
+def test_volume_grows_with_every_point_and_ignores_their_order(points: list[tuple[float, ...]], rng: object) -> None:
+    directions: tuple[Direction, ...] = ("minimize", "maximize", "minimize")
+    reference = (1.0, 0.0, 1.0)
+    whole = hypervolume(points, reference, directions)
+    shuffled = list(points)
+    rng.shuffle(shuffled)  # type: ignore[attr-defined]  # a random.Random; hypothesis does not export its type
+
+    assert hypervolume(shuffled, reference, directions) == whole
+    assert hypervolume(points[1:], reference, directions) <= whole + 1e-12
+    assert whole <= 1
+
+
+@given(points_2d)
+def test_only_the_front_counts(points: list[tuple[float, ...]]) -> None:
+    assume(points)
+    directions: tuple[Direction, ...] = ("minimize", "minimize")
+    front = [points[i] for i in pareto_front(points, directions)]
+
+    assert hypervolume(front, (6, 6), directions) == hypervolume(points, (6, 6), directions)
