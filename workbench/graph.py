@@ -1,0 +1,478 @@
+"""Reading ONNX: a file's identity, its graph with every node named, and the layers that INT8 can serve.
+
+Only the top-level graph is looked at; nodes inside `If` and `Loop` bodies stay as they are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # protobuf ships no stubs
+from onnx import TensorProto, helper, numpy_helper, shape_inference
+
+from workbench.errors import ConfigError
+from workbench.model import Model, TensorSpec
+
+_DEFAULT_DOMAINS = ("", "ai.onnx")
+_LARGE_TENSOR = 4096  # elements; shape inference needs the values of small constants only
+_KEEPS_VALUES = {"Cast", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """A node whose multiplications INT8 can serve. Exactly one of `weight` and `second` is set.
+
+    Attributes:
+        name: the node's name, unique in a graph from `load_graph`.
+        activation: the first input, of shape [batch, ...].
+        second: the second input where it is an activation too (attention scores, attention context).
+        weight: the constant's name in `constants(proto)`, also where the node reads it through `Identity`;
+            several layers may share one.
+        weight_shape: as stored, empty without a weight.
+        output_axis: the weight's axis of output channels: the last one for MatMul, 0 for Conv and for Gemm with
+            `transposed`; None without a weight.
+        transposed: Gemm with transB=1, its weight stored [out, in].
+        parameters: elements of the weight; 0 without one.
+        macs: multiply-accumulates per `macs_per`; None where the shapes do not tell.
+        macs_per: 'sample' for one element of the batch; 'token' for one row of the activation, where the number of
+            rows of a sample is a symbolic dimension (multiply by the length).
+    """
+
+    name: str
+    op_type: str
+    activation: str
+    second: str | None = None
+    weight: str | None = None
+    weight_shape: tuple[int, ...] = ()
+    output_axis: int | None = None
+    transposed: bool = False
+    parameters: int = 0
+    macs: int | None = None
+    macs_per: Literal["sample", "token"] = "sample"
+
+
+def read_model(path: Path) -> Model:
+    """Identify an ONNX file: digest, size, inputs and outputs.
+
+    The digest of a self-contained file is the sha256 of its bytes; external data files join it in name order.
+
+    Raises:
+        ConfigError: the file is missing, does not parse, is truncated, has no inputs or outputs, or its external
+            data is missing, too short or outside its folder (the message names that file).
+    """
+    payload = _read_bytes(path)
+    proto = _parse(path, payload)
+    external = _external_files(path, proto)
+    inputs = tuple(_spec(path, value) for value in _feedable(proto.graph))
+    outputs = tuple(_spec(path, value) for value in proto.graph.output)
+    if not inputs:
+        raise ConfigError("the model has no inputs.", file=path, hint="Export it with at least one input.")
+    if not outputs:
+        raise ConfigError("the model has no outputs.", file=path, hint="The file is damaged; export it again.")
+    return Model(
+        path=path,
+        sha256=_model_digest(payload, external),
+        size_bytes=len(payload) + sum(file.stat().st_size for file in external),
+        opset=_opset(path, proto),
+        inputs=inputs,
+        outputs=outputs,
+        external_files=external,
+    )
+
+
+def load_graph(model: Model) -> onnx.ModelProto:
+    """The model in memory: external data loaded, every node named, shapes inferred as far as they can be.
+
+    Unnamed nodes are called `{op_type}_{index}`, with the position in the node list as index; a name that is taken
+    gets a numeric suffix. This is AMCT's rule (amct.md §1.2, §4.10), so that records keyed by node name fit both.
+
+    Raises:
+        ConfigError: the file has changed since `read_model`, or cannot be read any more.
+    """
+    payload = _read_bytes(model.path)
+    if _model_digest(payload, model.external_files) != model.sha256:
+        raise ConfigError(
+            f"the file has changed since it was read (it was {model.sha256[:12]}).",
+            file=model.path,
+            hint="Start again, so that every result belongs to one model.",
+        )
+    proto = _parse(model.path, payload)
+    if model.external_files:
+        onnx.load_external_data_for_model(proto, str(model.path.parent))
+    _name_nodes(proto.graph)
+    _infer_shapes(proto)
+    return proto
+
+
+def constants(proto: onnx.ModelProto) -> dict[str, TensorProto]:
+    """Every constant of the graph by tensor name: initializers, `Constant` outputs, and `Identity` of either."""
+    found = {tensor.name: tensor for tensor in proto.graph.initializer}
+    for node in proto.graph.node:
+        if node.op_type == "Constant" and (tensor := _constant_value(node)) is not None:
+            found[node.output[0]] = tensor
+        elif node.op_type == "Identity" and node.input[0] in found:
+            found[node.output[0]] = found[node.input[0]]
+    return found
+
+
+def quantizable_layers(proto: onnx.ModelProto) -> tuple[Layer, ...]:
+    """Layers that INT8 can serve, in graph order.
+
+    These are float32 Conv, Gemm (alpha = beta = 1, transA = 0) and MatMul with a constant weight (2-D for MatMul and
+    Gemm), and MatMul of two activations. A tensor that no graph input reaches is not an activation. Conditions
+    follow AMCT's table (amct.md §5), so that both targets see the same layers.
+    """
+    known = constants(proto)
+    origin = _origins(proto)
+    activations = _activations(proto)
+    types = _tensor_types(proto)
+    layers = []
+    for node in proto.graph.node:
+        if node.domain not in _DEFAULT_DOMAINS or node.op_type not in ("MatMul", "Gemm", "Conv"):
+            continue
+        if node.input[0] not in activations or _element_type(types, node.input[0]) != TensorProto.FLOAT:
+            continue
+        if node.input[1] in known:
+            weight = origin.get(node.input[1], node.input[1])
+            layer = _weight_layer(node, weight, known[weight], types)
+        elif node.op_type == "MatMul" and node.input[1] in activations:
+            layer = _activation_layer(node, types)
+        else:
+            layer = None
+        if layer is not None:
+            layers.append(layer)
+    return tuple(layers)
+
+
+def embedding_rows(proto: onnx.ModelProto) -> dict[str, int]:
+    """Integer graph input → rows of the smallest embedding table it indexes.
+
+    A token id must be below this number; inputs that index no constant table are absent.
+    """
+    known = constants(proto)
+    reaches: dict[str, str] = {}
+    for value in _feedable(proto.graph):
+        if value.type.tensor_type.elem_type in (TensorProto.INT64, TensorProto.INT32):
+            reaches[value.name] = value.name
+    rows: dict[str, int] = {}
+    for node in proto.graph.node:
+        if node.op_type in _KEEPS_VALUES and node.input[0] in reaches:
+            reaches[node.output[0]] = reaches[node.input[0]]
+        if node.op_type == "Gather" and node.input[1] in reaches and node.input[0] in known:
+            table = known[node.input[0]]
+            source = reaches[node.input[1]]
+            if len(table.dims) == 2 and _attribute(node, "axis", 0) == 0:
+                rows[source] = min(rows.get(source, table.dims[0]), table.dims[0])
+    return rows
+
+
+def operator_counts(proto: onnx.ModelProto) -> dict[str, int]:
+    """Operator → nodes in the top-level graph, by name; operators of other domains as `domain.Operator`."""
+    counts = Counter(
+        node.op_type if node.domain in _DEFAULT_DOMAINS else f"{node.domain}.{node.op_type}"
+        for node in proto.graph.node
+    )
+    return dict(sorted(counts.items()))
+
+
+# --- files ---------------------------------------------------------------------------------------------------------
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise ConfigError("no such ONNX file.", file=path, hint="Check the path.") from error
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}.", file=path) from error
+
+
+def _parse(path: Path, payload: bytes) -> onnx.ModelProto:
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(payload)
+    except DecodeError as error:
+        raise ConfigError(
+            f"this is not a complete ONNX file ({len(payload)} bytes do not parse).",
+            file=path,
+            hint="It may be truncated or of another format; copy or export it again.",
+        ) from error
+    # protobuf takes any bytes whose fields happen to close; these are what a real model always has
+    if not proto.graph.node or not proto.opset_import:
+        raise ConfigError(
+            "this is not a complete ONNX file (it has no nodes or no opset).",
+            file=path,
+            hint="It may be truncated or of another format; copy or export it again.",
+        )
+    for tensor in proto.graph.initializer:
+        expected = _raw_bytes(tensor)
+        if tensor.HasField("raw_data") and expected is not None and len(tensor.raw_data) != expected:
+            raise ConfigError(
+                f"initializer {tensor.name!r} holds {len(tensor.raw_data)} bytes, its shape needs {expected}.",
+                file=path,
+                hint="The file is damaged; copy or export it again.",
+            )
+    return proto
+
+
+def _raw_bytes(tensor: TensorProto) -> int | None:
+    """Bytes of `raw_data` by the tensor's shape; None for types that are packed or unknown."""
+    try:
+        item = helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    except (KeyError, TypeError):
+        return None
+    if tensor.data_type in (TensorProto.INT4, TensorProto.UINT4, TensorProto.FLOAT4E2M1, TensorProto.STRING):
+        return None
+    return int(math.prod(tensor.dims) * item)
+
+
+def _opset(path: Path, proto: onnx.ModelProto) -> int:
+    for entry in proto.opset_import:
+        if entry.domain in _DEFAULT_DOMAINS:
+            return int(entry.version)
+    raise ConfigError("the model does not import the default ONNX operator set.", file=path)
+
+
+def _external_files(path: Path, proto: onnx.ModelProto) -> tuple[Path, ...]:
+    folder = path.parent.resolve()
+    needed: dict[Path, tuple[int, str]] = {}
+    for tensor in _all_tensors(proto):
+        if tensor.data_location != TensorProto.EXTERNAL:
+            continue
+        place = {entry.key: entry.value for entry in tensor.external_data}
+        file = (folder / place.get("location", "")).resolve()
+        if file == folder or not file.is_relative_to(folder):
+            raise ConfigError(
+                f"tensor {tensor.name!r} has its data at {place.get('location', '')!r}, outside the model's folder.",
+                file=path,
+                hint="Put the external data next to the model and export again.",
+            )
+        end = int(place.get("offset", 0)) + int(place.get("length", 0) or _raw_bytes(tensor) or 0)
+        needed[file] = max(needed.get(file, (0, "")), (end, tensor.name))
+    for file, (end, name) in sorted(needed.items()):
+        if not file.is_file():
+            raise ConfigError(
+                f"external data file {file.name} of tensor {name!r} is missing.",
+                file=path,
+                hint=f"Copy it to {file}.",
+            )
+        if file.stat().st_size < end:
+            raise ConfigError(
+                f"external data file {file.name} has {file.stat().st_size} bytes, tensor {name!r} needs {end}.",
+                file=path,
+                hint="It is truncated; copy it again.",
+            )
+    return tuple(sorted(needed, key=lambda file: file.relative_to(folder).as_posix()))
+
+
+def _all_tensors(proto: onnx.ModelProto) -> Iterable[TensorProto]:
+    yield from proto.graph.initializer
+    for node in proto.graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+
+
+def _model_digest(payload: bytes, external: tuple[Path, ...]) -> str:
+    hasher = hashlib.sha256(payload)
+    for file in external:
+        hasher.update(file.name.encode())
+        with file.open("rb") as stream:
+            hasher.update(hashlib.file_digest(stream, "sha256").digest())
+    return hasher.hexdigest()
+
+
+def _feedable(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
+    """Graph inputs a caller must give: an initializer listed among the inputs is only a default."""
+    initializers = {tensor.name for tensor in graph.initializer}
+    return [value for value in graph.input if value.name not in initializers]
+
+
+def _spec(path: Path, value: onnx.ValueInfoProto) -> TensorSpec:
+    kind = value.type.tensor_type
+    if not value.type.HasField("tensor_type") or kind.elem_type == TensorProto.UNDEFINED:
+        raise ConfigError(
+            f"{value.name!r} is not a tensor of a known type.",
+            file=path,
+            hint="Sequences, maps and optional values are not supported as model inputs or outputs.",
+        )
+    return TensorSpec(
+        name=value.name,
+        dtype=helper.tensor_dtype_to_np_dtype(kind.elem_type).name,
+        shape=tuple(_dimension(d) for d in kind.shape.dim),
+    )
+
+
+def _dimension(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
+    if dim.HasField("dim_value"):
+        return int(dim.dim_value)
+    return str(dim.dim_param) or None
+
+
+# --- graph ---------------------------------------------------------------------------------------------------------
+
+
+def _name_nodes(graph: onnx.GraphProto) -> None:
+    taken = {node.name for node in graph.node}
+    seen: set[str] = set()
+    for index, node in enumerate(graph.node):
+        wanted = node.name or f"{node.op_type}_{index}"
+        name, suffix = wanted, 0
+        # a made-up or repeated name must not push aside one that a later node carries by right
+        while name in seen or (name != node.name and name in taken):
+            suffix += 1
+            name = f"{wanted}_{suffix}"
+        node.name = name
+        seen.add(name)
+
+
+def _infer_shapes(proto: onnx.ModelProto) -> None:
+    """Add inferred `value_info`. Works on a skeleton without weight values: quick, and no 2 GB limit."""
+    graph = proto.graph
+    skeleton = onnx.ModelProto(ir_version=proto.ir_version)
+    skeleton.opset_import.extend(proto.opset_import)
+    skeleton.functions.extend(proto.functions)
+    skeleton.graph.name = graph.name or "graph"
+    skeleton.graph.node.extend(graph.node)
+    skeleton.graph.input.extend(graph.input)
+    skeleton.graph.output.extend(graph.output)
+    skeleton.graph.value_info.extend(graph.value_info)
+    for tensor in graph.initializer:
+        if math.prod(tensor.dims) <= _LARGE_TENSOR:
+            skeleton.graph.initializer.append(tensor)
+        else:
+            skeleton.graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+    try:
+        inferred = shape_inference.infer_shapes(skeleton, data_prop=True)
+    except shape_inference.InferenceError:
+        return  # shapes are a convenience here: the runtime gives its own verdict on a contradictory graph
+    del graph.value_info[:]
+    graph.value_info.extend(inferred.graph.value_info)
+
+
+def _constant_value(node: onnx.NodeProto) -> TensorProto | None:
+    for attribute in node.attribute:
+        if attribute.name == "value":
+            tensor: TensorProto = attribute.t
+            return tensor
+        if attribute.name in ("value_float", "value_floats"):
+            value = np.asarray(helper.get_attribute_value(attribute), np.float32)
+            return numpy_helper.from_array(value, node.output[0])
+        if attribute.name in ("value_int", "value_ints"):
+            return numpy_helper.from_array(np.asarray(helper.get_attribute_value(attribute), np.int64), node.output[0])
+    return None
+
+
+def _origins(proto: onnx.ModelProto) -> dict[str, str]:
+    """Output of an `Identity` → the tensor it repeats, through chains of them."""
+    origin: dict[str, str] = {}
+    for node in proto.graph.node:
+        if node.op_type == "Identity":
+            origin[node.output[0]] = origin.get(node.input[0], node.input[0])
+    return origin
+
+
+def _activations(proto: onnx.ModelProto) -> set[str]:
+    """Tensors that depend on a graph input."""
+    reached = {value.name for value in _feedable(proto.graph)}
+    for node in proto.graph.node:
+        # a subgraph may read outer tensors without naming them as inputs: what it gives counts as an activation
+        nested = any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute)
+        if nested or any(name in reached for name in node.input):
+            reached.update(node.output)
+    return reached
+
+
+def _tensor_types(proto: onnx.ModelProto) -> Mapping[str, onnx.TypeProto.Tensor]:
+    values = [*proto.graph.value_info, *proto.graph.input, *proto.graph.output]
+    return {value.name: value.type.tensor_type for value in values}
+
+
+def _element_type(types: Mapping[str, onnx.TypeProto.Tensor], tensor: str) -> int:
+    """Element type by shape inference; float32 where it could not tell, as almost every MatMul is."""
+    return types[tensor].elem_type if tensor in types else TensorProto.FLOAT
+
+
+def _shape(types: Mapping[str, onnx.TypeProto.Tensor], tensor: str) -> tuple[int | None, ...] | None:
+    if tensor not in types or not types[tensor].HasField("shape"):
+        return None
+    return tuple(int(d.dim_value) if d.HasField("dim_value") else None for d in types[tensor].shape.dim)
+
+
+def _attribute(node: onnx.NodeProto, name: str, default: float) -> float:
+    for attribute in node.attribute:
+        if attribute.name == name:
+            return float(helper.get_attribute_value(attribute))
+    return default
+
+
+def _weight_layer(
+    node: onnx.NodeProto, name: str, weight: TensorProto, types: Mapping[str, onnx.TypeProto.Tensor]
+) -> Layer | None:
+    shape = tuple(int(d) for d in weight.dims)
+    if weight.data_type != TensorProto.FLOAT or math.prod(shape) == 0:
+        return None
+    transposed = False
+    if node.op_type == "Conv":
+        if len(shape) < 3:
+            return None
+        axis = 0
+    else:
+        if len(shape) != 2:
+            return None
+        if node.op_type == "Gemm":
+            if _attribute(node, "transA", 0) or _attribute(node, "alpha", 1) != 1 or _attribute(node, "beta", 1) != 1:
+                return None
+            transposed = bool(_attribute(node, "transB", 0))
+        axis = 0 if transposed else 1
+    macs, per = _weight_macs(node, shape, types)
+    return Layer(
+        name=node.name,
+        op_type=node.op_type,
+        activation=node.input[0],
+        weight=name,
+        weight_shape=shape,
+        output_axis=axis,
+        transposed=transposed,
+        parameters=math.prod(shape),
+        macs=macs,
+        macs_per=per,
+    )
+
+
+def _weight_macs(
+    node: onnx.NodeProto, weight: tuple[int, ...], types: Mapping[str, onnx.TypeProto.Tensor]
+) -> tuple[int | None, Literal["sample", "token"]]:
+    """A weight is used once per row of a MatMul, and once per output position of a Conv (groups included)."""
+    once = math.prod(weight)
+    if node.op_type == "Gemm":
+        return once, "sample"
+    if node.op_type == "Conv":
+        output = _shape(types, node.output[0])
+        positions = output[2:] if output is not None else (None,)
+        known = [p for p in positions if p is not None]
+        return (once * math.prod(known) if len(known) == len(positions) else None), "sample"
+    rows = _shape(types, node.input[0])
+    if rows is None or any(d is None for d in rows[1:-1]):
+        return once, "token"
+    return once * math.prod(d for d in rows[1:-1] if d is not None), "sample"
+
+
+def _activation_layer(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto.Tensor]) -> Layer | None:
+    if _element_type(types, node.input[1]) != TensorProto.FLOAT:
+        return None
+    first, output = _shape(types, node.input[0]), _shape(types, node.output[0])
+    macs = None
+    if first is not None and output is not None and len(output) > 2 and len(first) > 2:
+        extents = [first[-1], *output[1:]]
+        known = [e for e in extents if e is not None]
+        macs = math.prod(known) if len(known) == len(extents) else None
+    return Layer(name=node.name, op_type=node.op_type, activation=node.input[0], second=node.input[1], macs=macs)
