@@ -1,0 +1,134 @@
+"""Dynamic INT8: weights quantized ahead, activations by their own range at every call; needs no calibration.
+
+    x ─► DynamicQuantizeLinear ─► MatMulInteger ─► Cast ─► Mul(scale) ─► Add(bias)
+
+Only standard operators, in the order ONNX Runtime fuses to DynamicQuantizeMatMul (one reader of `x`) and
+MatMulIntegerToFloat (several, which then share one quantization of `x`). It has no counterpart on Ascend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+
+import numpy as np
+import numpy.typing as npt
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from workbench.candidate import Granularity
+from workbench.errors import LoweringError
+from workbench.graph import constants
+from workbench.quantization.qdq import quantize_weight
+from workbench.quantization.surgery import (
+    MatMulParts,
+    Names,
+    bias_add,
+    editable_copy,
+    float_constant,
+    matmul_parts,
+    prune_constants,
+    replace_nodes,
+)
+
+_OPSET = 11  # DynamicQuantizeLinear is there from 11 on
+
+
+def lower_dynamic(proto: ModelProto, granularity: Granularity) -> ModelProto:
+    """The model with every MatMul and Gemm by a constant float32 matrix in dynamic INT8; all else untouched.
+
+    Pure and deterministic as `qdq.lower_static`. Weights are symmetric, scale = max|w| / 127 over the tensor or over
+    an output channel.
+
+    Raises:
+        LoweringError: no layer can be quantized, weights are NaN, or the model's opset cannot be raised.
+    """
+    model = editable_copy(proto, opset=_OPSET)
+    rewriter = _Rewriter(model, granularity)
+    if not any(rewriter.takes(node) for node in model.graph.node):
+        raise LoweringError("No MatMul or Gemm multiplies by a constant float32 matrix; nothing can be INT8 here.")
+    nodes: list[NodeProto] = []
+    for node in model.graph.node:
+        nodes.extend(rewriter.lower(node) if rewriter.takes(node) else [node])
+    replace_nodes(model.graph, nodes)
+    prune_constants(model.graph)
+    return model
+
+
+class _Rewriter:
+    """The growing graph: which tensors and weights are quantized already, and under which names."""
+
+    def __init__(self, model: ModelProto, granularity: Granularity) -> None:
+        self._graph = model.graph
+        self._names = Names(model.graph)
+        self._constants = constants(model)
+        self._per_channel = granularity == "channel"
+        self._activations: dict[str, tuple[str, str, str]] = {}
+        self._weights: dict[tuple[str, bool, float], tuple[str, str, str]] = {}
+
+    def takes(self, node: NodeProto) -> bool:
+        """Whether a node multiplies by a constant matrix and has a form `matmul_parts` knows."""
+        if node.op_type not in ("MatMul", "Gemm") or node.domain != "":
+            return False
+        weight = self._constants.get(node.input[1])
+        if weight is None or weight.data_type != TensorProto.FLOAT or len(weight.dims) != 2:
+            return False
+        values = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        return not values.get("transA", 0) and values.get("alpha", 1.0) > 0
+
+    def lower(self, node: NodeProto) -> Iterator[NodeProto]:
+        """The nodes that take the place of one layer, in execution order."""
+        parts = matmul_parts(node)
+        x, x_scale, x_zero_point = yield from self._activation(parts.x)
+        w, w_scale, w_zero_point = self._weight(node, parts)
+        name, output = node.name, node.output[0]
+        integers, floats, scale = (self._names.fresh(f"{output}_{part}") for part in ("int32", "unscaled", "scale"))
+        yield helper.make_node("MatMulInteger", [x, w, x_zero_point, w_zero_point], [integers], name=name)
+        cast = self._node("Cast", [integers], floats)
+        cast.attribute.append(helper.make_attribute("to", TensorProto.FLOAT))
+        yield cast
+        yield self._node("Mul", [x_scale, w_scale], scale)
+        product = output if parts.bias is None else self._names.fresh(f"{output}_product")
+        yield self._node("Mul", [floats, scale], product)
+        if parts.bias is not None:
+            yield bias_add(self._names, self._graph, node, parts, product, self._constants)
+
+    def _activation(self, tensor: str) -> Generator[NodeProto, None, tuple[str, str, str]]:
+        """The quantizing node of a tensor where it is still missing; returns names of values, scale, zero point."""
+        if tensor not in self._activations:
+            kinds = ("quantized", "scale", "zero_point")
+            outputs = [self._names.fresh(f"{tensor}_{kind}") for kind in kinds]
+            name = self._names.fresh(f"{tensor}_DynamicQuantizeLinear")
+            yield helper.make_node("DynamicQuantizeLinear", [tensor], outputs, name=name)
+            self._activations[tensor] = (outputs[0], outputs[1], outputs[2])
+        return self._activations[tensor]
+
+    def _weight(self, node: NodeProto, parts: MatMulParts) -> tuple[str, str, str]:
+        tensor = self._constants[parts.w]
+        name = tensor.name or parts.w  # several names may alias one constant
+        key = (name, parts.transposed, parts.alpha)
+        if key not in self._weights:
+            values = float_constant(name, tensor, node.name)
+            if parts.transposed:
+                values = np.ascontiguousarray(values.T)
+            axis = 1 if self._per_channel else None
+            scale = _symmetric_scale(values, axis)
+            self._weights[key] = (
+                self._constant(f"{name}_int8", quantize_weight(values, scale, axis)),
+                self._constant(f"{name}_scale", scale * np.float32(parts.alpha)),
+                self._constant(f"{name}_zero_point", np.zeros(scale.shape, np.int8)),
+            )
+        return self._weights[key]
+
+    def _constant(self, wish: str, values: npt.NDArray[np.generic]) -> str:
+        name = self._names.fresh(wish)
+        self._graph.initializer.append(numpy_helper.from_array(values, name))
+        return name
+
+    def _node(self, op_type: str, inputs: list[str], output: str) -> NodeProto:
+        return helper.make_node(op_type, inputs, [output], name=self._names.fresh(f"{output}_{op_type}"))
+
+
+def _symmetric_scale(values: npt.NDArray[np.float32], axis: int | None) -> npt.NDArray[np.float32]:
+    largest = np.asarray(np.abs(values).max() if axis is None else np.abs(values).max(axis=1 - axis))
+    # a channel of zeros stays zeros under any scale
+    scale: npt.NDArray[np.float32] = np.where(largest > 0, largest / np.float32(127), np.float32(1)).astype(np.float32)
+    return scale

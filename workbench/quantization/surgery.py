@@ -1,0 +1,228 @@
+"""Editing an ONNX graph: names that are free, a MatMul in place of a Gemm, and constants that nothing uses any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper, version_converter
+
+from workbench.errors import LoweringError
+
+MAX_PROTO_BYTES = 2**31 - 1
+"""Protobuf refuses larger messages; a larger model needs external data."""
+
+
+class Names:
+    """Hands out tensor and node names that a graph does not use yet."""
+
+    def __init__(self, graph: GraphProto) -> None:
+        self._used = set(all_names(graph))
+
+    def fresh(self, wish: str) -> str:
+        name, number = wish, 1
+        while name in self._used:
+            number += 1
+            name = f"{wish}_{number}"
+        self._used.add(name)
+        return name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatMulParts:
+    """A MatMul or Gemm as `y = alpha · (x @ w) + bias`, with `w` as it stands in the model.
+
+    Attributes:
+        transposed: the model's weight is [out, in]; a MatMul wants [in, out].
+        alpha, beta: a Gemm's factors of the product and of the bias; 1 for a MatMul.
+        bias: name of the tensor added, None when there is none.
+    """
+
+    x: str
+    w: str
+    transposed: bool = False
+    alpha: float = 1.0
+    beta: float = 1.0
+    bias: str | None = None
+
+
+def default_opset(model: ModelProto) -> int:
+    """Version of the default operator domain.
+
+    Raises:
+        LoweringError: the model does not state one.
+    """
+    for entry in model.opset_import:
+        if entry.domain in ("", "ai.onnx"):
+            return int(entry.version)
+    raise LoweringError("The model imports no version of the default ONNX domain. Export it again.")
+
+
+def editable_copy(model: ModelProto, *, opset: int) -> ModelProto:
+    """A deep copy at `opset` or higher; converted only when the model is older.
+
+    Raises:
+        LoweringError: the model is larger than a protobuf may be, refers to external data that was not loaded, or
+            cannot be converted.
+    """
+    size_bytes = model.ByteSize()
+    if size_bytes > MAX_PROTO_BYTES:
+        raise LoweringError(
+            f"The model takes {size_bytes / 2**30:.1f} GiB; ONNX files beyond 2 GiB cannot be lowered. "
+            "Split the model, or quantize a smaller one."
+        )
+    for tensor in model.graph.initializer:
+        if tensor.data_location == TensorProto.EXTERNAL:
+            raise LoweringError(f"{tensor.name}: its external data was not loaded. Load the model with its data.")
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    version = default_opset(model)
+    if version >= opset:
+        return copy
+    try:
+        converted = version_converter.convert_version(copy, opset)
+    # onnx raises bare RuntimeError here, whatever the adapter that is missing
+    except RuntimeError as error:
+        raise LoweringError(
+            f"The model has opset {version}, INT8 here needs {opset}, and onnx cannot convert it: {error}. "
+            f"Export the model with opset {opset} or higher."
+        ) from error
+    names = [node.name for node in model.graph.node]
+    if [node.name for node in converted.graph.node if node.name in set(names)] != names:
+        raise LoweringError(
+            f"Raising the opset from {version} to {opset} renames layers. Export the model with opset {opset}."
+        )
+    return converted
+
+
+def matmul_parts(node: NodeProto) -> MatMulParts:
+    """The factors of a MatMul or Gemm node.
+
+    Raises:
+        LoweringError: a Gemm transposes its input, or scales by a factor a weight scale cannot absorb.
+    """
+    if node.op_type == "MatMul":
+        return MatMulParts(x=node.input[0], w=node.input[1])
+    values = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    if values.get("transA", 0):
+        raise LoweringError(f"{node.name}: a Gemm with transA cannot be lowered. Keep it in float.")
+    alpha, beta = float(values.get("alpha", 1.0)), float(values.get("beta", 1.0))
+    if alpha <= 0:
+        raise LoweringError(f"{node.name}: a Gemm with alpha {alpha:g} cannot be lowered. Keep it in float.")
+    return MatMulParts(
+        x=node.input[0],
+        w=node.input[1],
+        transposed=bool(values.get("transB", 0)),
+        alpha=alpha,
+        beta=beta,
+        bias=node.input[2] if len(node.input) > 2 and node.input[2] else None,
+    )
+
+
+def float_constant(name: str, tensor: TensorProto, layer: str) -> npt.NDArray[np.float32]:
+    """The values of a float32 constant of a layer.
+
+    Raises:
+        LoweringError: another type, or a value that is NaN or infinite.
+    """
+    if tensor.data_type != TensorProto.FLOAT:
+        kind = TensorProto.DataType.Name(tensor.data_type)
+        raise LoweringError(f"{layer}: {name} is {kind}, only FLOAT can be quantized. Export the model in float32.")
+    values = numpy_helper.to_array(tensor)
+    bad = int(values.size - np.isfinite(values).sum())
+    if bad:
+        raise LoweringError(f"{layer}: {name} holds {bad} NaN or infinite values. The trained model is damaged.")
+    return values
+
+
+def bias_add(
+    names: Names, graph: GraphProto, node: NodeProto, parts: MatMulParts, product: str, known: dict[str, TensorProto]
+) -> NodeProto:
+    """The float Add that gives a Gemm's output from its product; scales a constant bias by the Gemm's beta.
+
+    Raises:
+        LoweringError: beta is not 1 and the bias is no constant.
+    """
+    assert parts.bias is not None
+    bias = parts.bias
+    if parts.beta != 1.0:
+        if bias not in known:
+            raise LoweringError(f"{node.name}: a Gemm with beta {parts.beta:g} and a computed bias. Keep it in float.")
+        values = float_constant(bias, known[bias], node.name) * np.float32(parts.beta)
+        bias = names.fresh(f"{bias}_scaled")
+        graph.initializer.append(numpy_helper.from_array(values, bias))
+    return helper.make_node("Add", [product, bias], [node.output[0]], name=names.fresh(f"{node.name}_bias"))
+
+
+def replace_nodes(graph: GraphProto, nodes: Iterable[NodeProto]) -> None:
+    """Put `nodes`, which may be nodes of the graph itself, in place of all nodes."""
+    copies = []
+    for node in nodes:
+        copy = NodeProto()
+        copy.CopyFrom(node)
+        copies.append(copy)
+    del graph.node[:]
+    graph.node.extend(copies)
+
+
+def prune_constants(graph: GraphProto) -> None:
+    """Remove initializers, Constant and Identity nodes that no node, subgraph or output uses."""
+    used = {output.name for output in graph.output}
+    kept: list[NodeProto] = []
+    for node in reversed(graph.node):
+        if node.op_type not in ("Constant", "Identity") or node.output[0] in used:
+            kept.append(node)
+            used.update(_names_read(node))
+    if len(kept) != len(graph.node):
+        replace_nodes(graph, reversed(kept))
+    unused = {tensor.name for tensor in graph.initializer} - used
+    for field in (graph.initializer, graph.input, graph.value_info):
+        for index in reversed([i for i, item in enumerate(field) if item.name in unused]):
+            del field[index]
+
+
+def serialize(model: ModelProto) -> bytes:
+    """The bytes to write; equal models give equal bytes.
+
+    Raises:
+        LoweringError: larger than a protobuf may be.
+    """
+    if model.ByteSize() > MAX_PROTO_BYTES:
+        raise LoweringError("The lowered model is larger than the 2 GiB an ONNX file may have.")
+    payload: bytes = model.SerializeToString(deterministic=True)
+    return payload
+
+
+def all_names(graph: GraphProto) -> Iterator[str]:
+    """Every tensor and node name of a graph and its subgraphs."""
+    yield from (tensor.name for tensor in graph.initializer)
+    yield from (value.name for value in (*graph.input, *graph.output, *graph.value_info))
+    for node in graph.node:
+        yield node.name
+        yield from (*node.input, *node.output)
+        for subgraph in _subgraphs(node):
+            yield from all_names(subgraph)
+
+
+def _names_read(node: NodeProto) -> Iterator[str]:
+    yield from node.input
+    for subgraph in _subgraphs(node):
+        yield from (output.name for output in subgraph.output)
+        for inner in subgraph.node:
+            yield from _names_read(inner)
+
+
+def _subgraphs(node: NodeProto) -> Iterator[GraphProto]:
+    for attribute in node.attribute:
+        if attribute.type == AttributeProto.GRAPH:
+            yield attribute.g
+        elif attribute.type == AttributeProto.GRAPHS:
+            yield from attribute.graphs
+
+
+def scalar_or_vector(values: Iterable[float], *, per_channel: bool) -> npt.NDArray[np.float32]:
+    """Scales as ONNX wants them: shape [] for one per tensor, [channels] otherwise."""
+    array = np.asarray(list(values), dtype=np.float32)
+    return array if per_channel else array.reshape(())

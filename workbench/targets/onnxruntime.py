@@ -1,0 +1,393 @@
+"""The ONNX Runtime target: real INT8 on this machine's CPU, the embedded default.
+
+Facts that shaped it, all measured on onnxruntime 1.31.1:
+
+- The compiled artifact is the optimizer's output, loaded with optimizations off: what was counted is what runs.
+- Threads do not spin (`session.intra_op.allow_spinning` = 0). Latency is measured interleaved with the baseline in
+  one process, and the threads of an idle session that spin take the core of the one being timed; a server with more
+  workers than cores suffers the same way. A lone session with two threads loses some 5 % by this.
+- On x86 without VNNI the U8S8 kernels add pairs of products in 16 bits, which saturates; there the session is opened
+  with `session.x64quantprecision` = 1, which is slower and exact.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx
+
+from workbench.candidate import Candidate
+from workbench.canonical import file_digest
+from workbench.errors import ConfigError, LoweringError, MeasureError, ToolchainError, nearest
+from workbench.graph import load_graph, quantizable_layers
+from workbench.model import Model
+from workbench.quantization.dynamic import lower_dynamic
+from workbench.quantization.qdq import lower_static
+from workbench.quantization.record import QuantizationRecord
+from workbench.quantization.surgery import serialize
+from workbench.results import Artifact, CompiledFile, Toolchain
+from workbench.targets.base import Array, Feeds, OperatorIssue, Session
+from workbench.targets.onnxruntime_compiler import COMPILED, count_kernels, optimize
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
+
+LOWERED = "lowered.onnx"
+
+_FEATURES = ("amx_int8", "avx2", "avx512_vnni", "avx512f", "avx_vnni", "asimddp", "i8mm", "sve")
+"""CPU flags, as Linux spells them, by which ONNX Runtime chooses its matrix kernels."""
+
+_DOT_PRODUCT = {"avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm"}
+"""Flags of instructions that multiply 8-bit integers into 32-bit sums."""
+
+_MEASURED = "measured on onnxruntime 1.31.1"
+
+
+class OnnxRuntimeTarget:
+    """ONNX Runtime's CPU provider; see `workbench.targets.base.Target`."""
+
+    name = "onnxruntime"
+
+    def toolchain(self) -> Toolchain:
+        runtime = _runtime()
+        return Toolchain(
+            target=self.name,
+            components={
+                "numpy": np.__version__,
+                "onnx": onnx.__version__,
+                "onnxruntime": runtime.__version__,
+                "platform": f"{platform.system()} {platform.machine()}",
+            },
+            device=_cpu().name,
+            features=tuple(sorted((*_cpu().features, f"{_cpu().cores} cores"))),
+        )
+
+    def check(self, model: Model, candidate: Candidate) -> tuple[OperatorIssue, ...]:
+        issues = [*_precision_issues(candidate), *_operator_issues(model), *_quantization_issues(model, candidate)]
+        return tuple(sorted(issues, key=lambda issue: issue.severity))
+
+    def lower(self, model: Model, candidate: Candidate, record: QuantizationRecord | None, to: Path) -> Path:
+        scheme = candidate.quantization.scheme
+        if (record is not None) != (scheme == "static"):
+            raise TypeError(f"scheme {scheme!r} {'needs' if record is None else 'takes no'} record")
+        file = to / LOWERED
+        temporary = file.with_suffix(".tmp")
+        if scheme == "none" and not model.external_files:
+            shutil.copyfile(model.path, temporary)
+        else:
+            temporary.write_bytes(serialize(_lowered(model, candidate, record)))
+        temporary.replace(file)
+        return file
+
+    def compile(self, lowered: Path, candidate: Candidate, to: Path) -> Artifact:
+        toolchain = self.toolchain()
+        int8_ops, float_matmuls, kernels = count_kernels(optimize(lowered, candidate, to))
+        file = to / COMPILED
+        compiled = CompiledFile(
+            batch=None,
+            sequence_bin=None,
+            file=COMPILED,
+            sha256=file_digest(file),
+            size_bytes=file.stat().st_size,
+        )
+        return Artifact(
+            target=self.name,
+            files=(compiled,),
+            toolchain=toolchain,
+            int8_ops=int8_ops,
+            float_matmuls=float_matmuls,
+            kernels=kernels,
+        )
+
+    def open(self, artifact: Artifact, directory: Path, candidate: Candidate) -> Session:
+        runtime = _runtime()
+        options = runtime.SessionOptions()
+        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.execution_mode = runtime.ExecutionMode.ORT_SEQUENTIAL
+        options.intra_op_num_threads = candidate.serving.intra_op_threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 4  # what it would print as an error, it raises as well
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        if _cpu().saturates:
+            options.add_session_config_entry("session.x64quantprecision", "1")
+        file = directory / artifact.files[0].file
+        try:
+            session = runtime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+        except _runtime_errors() as error:
+            raise MeasureError(f"{file}: ONNX Runtime cannot load it: {_first_line(error)}") from error
+        return OnnxRuntimeSession(session)
+
+
+class OnnxRuntimeSession:
+    """A loaded model; see `workbench.targets.base.Session`. Equal feeds give bit-equal outputs."""
+
+    def __init__(self, session: InferenceSession) -> None:
+        self._session: InferenceSession | None = session
+        self._inputs = {i.name: (_NUMPY_TYPES.get(i.type), i.shape) for i in session.get_inputs()}
+        self._outputs = [output.name for output in session.get_outputs()]
+
+    def run(self, feeds: Feeds) -> dict[str, Array]:
+        if self._session is None:
+            raise MeasureError("The session is closed; open the artifact again.")
+        self._check(feeds)
+        try:
+            values = self._session.run(self._outputs, dict(feeds))
+        except _runtime_errors() as error:
+            raise MeasureError(f"ONNX Runtime failed: {_first_line(error)}") from error
+        return dict(zip(self._outputs, values, strict=True))
+
+    def close(self) -> None:
+        self._session = None
+
+    def _check(self, feeds: Feeds) -> None:
+        for name in self._inputs.keys() - feeds.keys():
+            raise MeasureError(f"Input {name!r} is not fed. {nearest(name, feeds)}")
+        for name, array in feeds.items():
+            if name not in self._inputs:
+                raise MeasureError(f"The model has no input {name!r}. {nearest(name, self._inputs)}")
+            dtype, shape = self._inputs[name]
+            if dtype is not None and array.dtype != dtype:
+                raise MeasureError(f"Input {name!r} is fed {array.dtype}; the model takes {dtype}.")
+            if len(shape) != array.ndim or any(
+                isinstance(wanted, int) and wanted != given for wanted, given in zip(shape, array.shape, strict=True)
+            ):
+                raise MeasureError(f"Input {name!r} is fed shape {array.shape}; the model takes {tuple(shape)}.")
+
+
+def _lowered(model: Model, candidate: Candidate, record: QuantizationRecord | None) -> onnx.ModelProto:
+    try:
+        proto = load_graph(model)
+    except ConfigError as error:  # the user's file was fine when the experiment began
+        raise LoweringError(str(error)) from error
+    if record is not None:
+        if record.model_sha256 != model.sha256:
+            raise LoweringError(
+                f"The record belongs to model {record.model_sha256[:12]}, this is {model.sha256[:12]}. Calibrate again."
+            )
+        return lower_static(proto, record)
+    if candidate.quantization.scheme == "dynamic":
+        assert candidate.quantization.weight_granularity is not None
+        return lower_dynamic(proto, candidate.quantization.weight_granularity)
+    return proto
+
+
+# --- what is known to go wrong -------------------------------------------------------------------------------------
+
+
+def _precision_issues(candidate: Candidate) -> list[OperatorIssue]:
+    if candidate.precision.mode == "fp32":
+        return []
+    return [
+        OperatorIssue(
+            severity="error",
+            node="precision.mode",
+            operator="",
+            problem=f"{candidate.precision.mode!r} does not exist on this target",
+            remedy="Use 'fp32'; INT8 is chosen by quantization.scheme.",
+            source="workbench/targets/onnxruntime.py",
+        )
+    ]
+
+
+def _operator_issues(model: Model) -> list[OperatorIssue]:
+    """What the runtime does not know: the opset, a domain, an operator."""
+    proto = onnx.load(model.path, load_external_data=False)
+    newest, known = _operators()
+    issues = []
+    if model.opset > newest:
+        issues.append(
+            OperatorIssue(
+                severity="error",
+                node=f"opset {model.opset}",
+                operator="",
+                problem=f"this ONNX Runtime knows opsets up to {newest}",
+                remedy=f"Export the model with opset {newest} or lower; 17 suits every target.",
+                source="operator schemas of the installed onnxruntime",
+            )
+        )
+    own = {(function.domain, function.name) for function in proto.functions}
+    for node in proto.graph.node:
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        if (domain, node.op_type) not in known and (node.domain, node.op_type) not in own:
+            issues.append(
+                OperatorIssue(
+                    severity="error",
+                    node=node.name or node.output[0],
+                    operator=f"{node.domain}.{node.op_type}" if node.domain else node.op_type,
+                    problem="ONNX Runtime does not know this operator",
+                    remedy="Export the model without it, in the default domain only.",
+                    source="operator schemas of the installed onnxruntime",
+                )
+            )
+    return issues
+
+
+def _quantization_issues(model: Model, candidate: Candidate) -> list[OperatorIssue]:
+    if candidate.quantization.scheme == "none":
+        return []
+    issues = []
+    try:
+        proto = load_graph(model)
+    except ConfigError as error:
+        return [
+            OperatorIssue(
+                severity="error",
+                node=str(model.path),
+                operator="",
+                problem=str(error),
+                remedy="Restore the file and start again.",
+                source="the file itself",
+            )
+        ]
+    if not quantizable_layers(proto):
+        issues.append(
+            OperatorIssue(
+                severity="error",
+                node="model",
+                operator="MatMul, Gemm, Conv",
+                problem="no float32 layer can be INT8",
+                remedy="Quantize a float32 model whose weights are constants.",
+                source="workbench/graph.py",
+            )
+        )
+    for node in proto.graph.node:
+        if node.op_type in ("QuantizeLinear", "DynamicQuantizeLinear", "QLinearMatMul", "QLinearConv", "MatMulInteger"):
+            issues.append(
+                OperatorIssue(
+                    severity="warning",
+                    node=node.name,
+                    operator=node.op_type,
+                    problem="the model is quantized already",
+                    remedy="Start from the float model: a second quantization adds error and hides the first.",
+                    source="the model itself",
+                )
+            )
+            break
+        if node.op_type == "Attention" and node.domain == "com.microsoft":
+            issues.append(
+                OperatorIssue(
+                    severity="warning",
+                    node=node.name,
+                    operator="com.microsoft.Attention",
+                    problem="its products stay float: a fused Attention has no Q/DQ form",
+                    remedy="Quantize the unfused export; the runtime fuses what pays when it compiles.",
+                    source=_MEASURED,
+                )
+            )
+    if not _cpu().dot_product:
+        issues.append(
+            OperatorIssue(
+                severity="warning",
+                node=_cpu().name,
+                operator="MatMul",
+                problem="this CPU has no 8-bit dot product (VNNI, AMX or DotProd), so INT8 gains little here",
+                remedy="Measure on the machine that will serve. Kernels that cannot saturate are used meanwhile.",
+                source="onnxruntime, quantization guide: U8S8 on AVX2 and AVX512 may saturate; reduce_range avoids it",
+            )
+        )
+    return issues
+
+
+@functools.cache
+def _operators() -> tuple[int, frozenset[tuple[str, str]]]:
+    """(newest opset, all (domain, operator)) of the installed runtime."""
+    _runtime()
+    from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
+
+    schemas = get_all_operator_schema()
+    newest = max(schema.since_version for schema in schemas if schema.domain == "")
+    return newest, frozenset((schema.domain, schema.name) for schema in schemas)
+
+
+# --- the machine and the library -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cpu:
+    """What decides about INT8 on a CPU.
+
+    Attributes:
+        features: the flags of `_FEATURES` it has, empty where the system does not tell.
+        dot_product: it multiplies 8-bit integers into 32-bit sums in one instruction; True where unknown.
+        saturates: its U8S8 kernels add pairs of products in 16 bits.
+    """
+
+    name: str
+    features: tuple[str, ...]
+    cores: int
+    dot_product: bool
+    saturates: bool
+
+
+def parse_cpu(cpuinfo: str | None) -> Cpu:
+    """The CPU by the text of /proc/cpuinfo, or by what Python knows on a system without that file."""
+    flags = set(_field(cpuinfo, "flags|Features").split())
+    dot_product = bool(_DOT_PRODUCT & flags)
+    return Cpu(
+        name=_field(cpuinfo, "model name|Hardware") or platform.processor() or platform.machine(),
+        features=tuple(flag for flag in _FEATURES if flag in flags),
+        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        dot_product=dot_product or not flags,
+        saturates="avx2" in flags and not dot_product,
+    )
+
+
+def _field(text: str | None, key: str) -> str:
+    found = re.search(rf"^(?:{key})\s*:\s*(.*)$", text or "", re.MULTILINE)
+    return found.group(1).strip() if found else ""
+
+
+@functools.cache
+def _cpu() -> Cpu:
+    file = Path("/proc/cpuinfo")
+    return parse_cpu(file.read_text(encoding="utf-8", errors="replace") if file.exists() else None)
+
+
+def _runtime() -> ModuleType:
+    """The onnxruntime package.
+
+    Raises:
+        ToolchainError: it is not installed, or a library it needs is missing.
+    """
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise ToolchainError(f"ONNX Runtime cannot be imported: {error}. Run `pip install onnxruntime`.") from error
+    module: ModuleType = onnxruntime
+    return module
+
+
+@functools.cache
+def _runtime_errors() -> tuple[type[Exception], ...]:
+    """Exception classes of the runtime, which have no base of their own; plus what its Python layer raises."""
+    _runtime()
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    own = [value for value in vars(state).values() if isinstance(value, type) and issubclass(value, Exception)]
+    return (*own, RuntimeError, ValueError)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+_NUMPY_TYPES: Mapping[str, np.dtype[np.generic]] = {
+    f"tensor({kind})": np.dtype(name)
+    for kind, name in (
+        ("float", "float32"),
+        ("double", "float64"),
+        ("float16", "float16"),
+        ("bool", "bool"),
+        *((name, name) for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")),
+    )
+}
