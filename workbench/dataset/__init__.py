@@ -1,0 +1,14 @@
+"""Datasets: a manifest read strictly, and splits streamed as batches of feeds and targets.
+
+    dataset = read_manifest(path, model)
+    check_inputs(dataset, model)
+    for batch in dataset.batches("validation", 16): ...
+
+A package because three kinds of rows (text, arrays, a user's loader) are three stories behind one small protocol.
+"""
+
+from workbench.dataset.batch import NOT_SCORED, Batch, Source, Task
+from workbench.dataset.manifest import read_manifest
+from workbench.dataset.splits import Dataset, SplitRows, check_inputs
+
+__all__ = ["NOT_SCORED", "Batch", "Dataset", "Source", "SplitRows", "Task", "check_inputs", "read_manifest"]

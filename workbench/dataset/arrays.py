@@ -1,0 +1,264 @@
+"""NPZ and NPY arrays keyed by input name; the first dimension counts the samples.
+
+Rows are read where they lie: an NPY file, or an NPZ member that is not compressed (`np.savez`), is mapped, never
+loaded. A compressed member (`np.savez_compressed`) has no random access and is held in memory once it is used.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Literal
+
+import numpy as np
+
+from workbench.canonical import digest, file_digest
+from workbench.dataset.batch import NOT_SCORED, Batch, IntArray, valid_positions
+from workbench.errors import ConfigError, nearest
+from workbench.preprocess import Array
+
+_BLOCK_BYTES = 1 << 23
+_LOCAL_HEADER = struct.Struct("<26xHH")  # of a ZIP member: lengths of its name and of its extra field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredArray:
+    """One array on disk.
+
+    Attributes:
+        member: name inside an NPZ, None for an NPY file.
+        offset: where its bytes begin in the file, None when they are compressed.
+    """
+
+    file: Path
+    member: str | None
+    dtype: str
+    shape: tuple[int, ...]
+    fortran_order: bool
+    offset: int | None
+
+    @property
+    def place(self) -> str:
+        return f"array {self.member!r}" if self.member is not None else "array"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArrayRows:
+    """Samples that lie in arrays, one array per model input.
+
+    Attributes:
+        inputs: (model input, array), sorted by name.
+        targets: class ids [n], tag ids [n, length], or None without labels.
+    """
+
+    inputs: tuple[tuple[str, StoredArray], ...]
+    targets: StoredArray | None
+    size: int
+    sha256: str
+
+    @property
+    def sequential(self) -> Literal[False]:
+        return False
+
+    def read(self, groups: Iterable[IntArray], length: int | None = None) -> Iterator[Batch]:
+        if length is not None:
+            raise ConfigError(f"a length of {length} can be asked of text only.", file=self.inputs[0][1].file)
+        for rows in groups:
+            feeds = {name: _rows(array, rows) for name, array in self.inputs}
+            targets = _rows(self.targets, rows).astype(np.int64) if self.targets is not None else None
+            yield Batch(feeds=feeds, targets=targets, indices=rows, valid=valid_positions(feeds))
+
+
+def read_arrays(files: Path | Mapping[str, Path], *, label: str | None, classes: int | None, tags: bool) -> ArrayRows:
+    """Open arrays and check all of them in one pass at constant memory.
+
+    Args:
+        files: an NPZ file, or input name → NPY file.
+        label: name of the array with class or tag ids; None to read no labels.
+        classes: how many labels there are; None when nobody knows.
+        tags: labels are tag ids [n, length] instead of class ids [n].
+
+    Raises:
+        ConfigError: a file is damaged, the arrays have different numbers of samples, a float is NaN or infinite,
+            or a label is out of range; names array and sample.
+    """
+    if isinstance(files, Path):
+        place, arrays = files, _npz_arrays(files)
+    else:
+        place, arrays = next(iter(files.values())), {name: _npy_array(path) for name, path in files.items()}
+    targets = None
+    if label is not None:
+        if label not in arrays:
+            raise ConfigError(f"no array {label!r} with the labels.", file=place, hint=nearest(label, arrays))
+        targets = arrays.pop(label)
+    if not arrays:
+        raise ConfigError("holds no array for any model input.", file=place)
+    size = _common_size(arrays, targets, place)
+    for array in arrays.values():
+        _scan(array)
+    if targets is not None:
+        _check_targets(targets, classes, tags)
+    sha256 = file_digest(files) if isinstance(files, Path) else digest({n: file_digest(p) for n, p in files.items()})
+    return ArrayRows(inputs=tuple(sorted(arrays.items())), targets=targets, size=size, sha256=sha256)
+
+
+def _npz_arrays(path: Path) -> dict[str, StoredArray]:
+    arrays = {}
+    try:
+        with zipfile.ZipFile(path) as archive, path.open("rb") as raw:
+            for info in archive.infolist():
+                name = info.filename.removesuffix(".npy")
+                with archive.open(info) as stream:
+                    dtype, shape, fortran_order = _npy_header(stream)
+                    header_bytes = stream.tell()
+                offset = None
+                if info.compress_type == zipfile.ZIP_STORED:
+                    raw.seek(info.header_offset)
+                    offset = info.header_offset + _LOCAL_HEADER.size + header_bytes
+                    offset += sum(_LOCAL_HEADER.unpack(raw.read(_LOCAL_HEADER.size)))
+                arrays[name] = _stored(path, name, dtype, shape, fortran_order, offset)
+    except (zipfile.BadZipFile, ValueError, EOFError, zlib.error, struct.error) as error:
+        raise _damaged(path, error) from error
+    return arrays
+
+
+def _npy_array(path: Path) -> StoredArray:
+    try:
+        with path.open("rb") as stream:
+            dtype, shape, fortran_order = _npy_header(stream)
+            offset = stream.tell()
+    except ValueError as error:
+        raise _damaged(path, error) from error
+    wanted = offset + dtype.itemsize * int(np.prod(shape))
+    if path.stat().st_size < wanted:
+        raise _damaged(path, f"{path.stat().st_size} bytes, but its header promises {wanted}")
+    return _stored(path, None, dtype, shape, fortran_order, offset)
+
+
+def _npy_header(stream: IO[bytes]) -> tuple[np.dtype[np.generic], tuple[int, ...], bool]:
+    version = np.lib.format.read_magic(stream)
+    if version == (1, 0):
+        shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(stream)
+    elif version == (2, 0):
+        shape, fortran_order, dtype = np.lib.format.read_array_header_2_0(stream)
+    else:
+        raise ValueError(f"NPY format version {version} holds no plain numbers")
+    return dtype, shape, fortran_order
+
+
+def _stored(
+    path: Path,
+    member: str | None,
+    dtype: np.dtype[np.generic],
+    shape: tuple[int, ...],
+    fortran_order: bool,
+    offset: int | None,
+) -> StoredArray:
+    array = StoredArray(
+        file=path, member=member, dtype=dtype.str, shape=shape, fortran_order=fortran_order, offset=offset
+    )
+    if dtype.kind not in "fiub":
+        raise ConfigError(f"{array.place} holds {dtype}, not numbers.", file=path)
+    if 0 in shape[1:]:
+        raise ConfigError(f"{array.place} has the shape {list(shape)}: samples without values.", file=path)
+    if not shape:
+        raise ConfigError(f"{array.place} is a single number; the first dimension must count samples.", file=path)
+    return array
+
+
+def _common_size(arrays: Mapping[str, StoredArray], targets: StoredArray | None, place: Path) -> int:
+    sizes = {name: array.shape[0] for name, array in arrays.items()}
+    if targets is not None:
+        sizes["the labels"] = targets.shape[0]
+    if len(set(sizes.values())) > 1:
+        counts = ", ".join(f"{name}: {size}" for name, size in sizes.items())
+        raise ConfigError(f"arrays differ in their number of samples ({counts}).", file=place)
+    size = next(iter(sizes.values()))
+    if size == 0:
+        raise ConfigError("has no rows.", file=place, hint="A split needs at least one sample.")
+    return size
+
+
+def _scan(array: StoredArray) -> None:
+    """Read every byte once: what ZIP's checksums say, and whether all floats are numbers."""
+    dtype = np.dtype(array.dtype)
+    block = max(1, _BLOCK_BYTES // dtype.itemsize) * dtype.itemsize
+    done = 0
+    try:
+        with _open_data(array) as stream:
+            while raw := stream.read(block):
+                values = np.frombuffer(raw, dtype=dtype)
+                if dtype.kind == "f" and not (finite := np.isfinite(values)).all():
+                    flat = done + int(np.argmin(finite))
+                    order: Literal["F", "C"] = "F" if array.fortran_order else "C"
+                    sample = int(np.unravel_index(flat, array.shape, order=order)[0])
+                    name = array.member if array.member is not None else array.file.stem
+                    raise ConfigError(
+                        f"input {name!r} holds {values[flat - done]} in sample {sample}.",
+                        file=array.file,
+                        hint="Remove the sample (counted from 0) or repair it.",
+                    )
+                done += values.size
+    except (zipfile.BadZipFile, ValueError, EOFError, zlib.error) as error:
+        raise _damaged(array.file, error) from error
+    if done != int(np.prod(array.shape)):
+        raise _damaged(array.file, f"{array.place} has {done} of {int(np.prod(array.shape))} values")
+
+
+def _open_data(array: StoredArray) -> IO[bytes]:
+    """A stream that stands at the array's first value."""
+    if array.member is None:
+        stream: IO[bytes] = array.file.open("rb")
+    else:
+        with zipfile.ZipFile(array.file) as archive:  # an open member keeps the file open after the archive is closed
+            names = archive.namelist()
+            stream = archive.open(array.member if array.member in names else f"{array.member}.npy")
+    _npy_header(stream)
+    return stream
+
+
+def _check_targets(targets: StoredArray, classes: int | None, tags: bool) -> None:
+    rank = 2 if tags else 1
+    if np.dtype(targets.dtype).kind not in "iu" or len(targets.shape) != rank:
+        wanted = "tag ids [samples, length]" if tags else "class ids [samples]"
+        rule = f"labels are {np.dtype(targets.dtype)} {list(targets.shape)}; expected whole numbers, {wanted}."
+        raise ConfigError(rule, file=targets.file)
+    _scan(targets)
+    values = _view(targets).astype(np.int64)
+    known = values >= 0
+    if classes is not None:
+        known &= values < classes
+    if tags:
+        known |= values == NOT_SCORED
+    if not known.all():
+        sample = int(np.argwhere(~known)[0][0])
+        limit = f"0 to {classes - 1}" if classes is not None else "0 and up"
+        value = values[~known][0]
+        raise ConfigError(f"sample {sample} has label {value}; labels are {limit}.", file=targets.file)
+
+
+def _rows(array: StoredArray, rows: IntArray) -> Array:
+    return np.ascontiguousarray(_view(array)[rows])
+
+
+@functools.lru_cache(maxsize=64)
+def _view(array: StoredArray) -> Array:
+    """The whole array: mapped where its bytes lie open in the file, in memory otherwise."""
+    order: Literal["F", "C"] = "F" if array.fortran_order else "C"
+    if array.offset is not None:
+        return np.memmap(array.file, dtype=array.dtype, mode="r", offset=array.offset, shape=array.shape, order=order)
+    with _open_data(array) as stream:
+        return np.frombuffer(stream.read(), dtype=array.dtype).reshape(array.shape, order=order)
+
+
+def _damaged(path: Path, reason: object) -> ConfigError:
+    return ConfigError(
+        f"cannot be read: {reason}.",
+        file=path,
+        hint="It is damaged, incomplete, or not written by np.save or np.savez.",
+    )

@@ -1,0 +1,82 @@
+"""What a dataset gives out, and what every kind of source behind it must be able to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.preprocess import WELL_KNOWN_INPUTS, Feeds
+
+Task = Literal["classification", "ner", "tensors"]
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+NOT_SCORED = -100
+"""Tag id of positions that no metric looks at: special tokens, padding, all but the first token of a word."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Batch:
+    """Samples that go through the model together.
+
+    Attributes:
+        targets: class ids [n]; for NER tag ids [n, length] with `NOT_SCORED`; None without labels.
+        indices: [n] rows in the split's file (or the loader's stream), counted from 0.
+        valid: [n, length], False on padding; None where samples are not sequences.
+    """
+
+    feeds: Feeds
+    targets: IntArray | None
+    indices: IntArray
+    valid: BoolArray | None = None
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    @property
+    def lengths(self) -> IntArray:
+        """[n] positions that are not padding; 1 for samples that are not sequences."""
+        if self.valid is None:
+            return np.ones(len(self), dtype=np.int64)
+        lengths: IntArray = self.valid.sum(axis=1, dtype=np.int64)
+        return lengths
+
+
+class Source(Protocol):
+    """Rows of one file or loader. Immutable and picklable; reading twice gives the same rows.
+
+    Attributes:
+        size: number of rows, at least 1.
+        sha256: over everything the rows are made from.
+        sequential: rows can only be read in ascending order.
+    """
+
+    @property
+    def size(self) -> int: ...
+    @property
+    def sha256(self) -> str: ...
+    @property
+    def sequential(self) -> bool: ...
+
+    def read(self, groups: Iterable[IntArray], length: int | None = None) -> Iterator[Batch]:
+        """One batch per group of row numbers, made only when it is asked for.
+
+        Args:
+            length: pad to this many positions (and cut to them) instead of to the batch's bin.
+
+        Raises:
+            ConfigError: a row cannot be made into feeds; names the file and the row.
+        """
+        ...
+
+
+def valid_positions(feeds: Feeds) -> BoolArray | None:
+    """The mask among feeds that carry a well-known mask input [n, length], else None."""
+    for name, array in feeds.items():
+        if WELL_KNOWN_INPUTS.get(name) == "mask" and array.ndim == 2:
+            return array.astype(np.bool_)
+    return None

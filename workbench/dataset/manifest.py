@@ -1,0 +1,266 @@
+"""Dataset manifest: YAML → Dataset. Everything the manifest names is read and checked here, before any work."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from workbench.dataset.arrays import read_arrays
+from workbench.dataset.batch import Source, Task
+from workbench.dataset.loader import read_loader
+from workbench.dataset.splits import Dataset, SplitRows
+from workbench.dataset.text import read_texts
+from workbench.errors import ConfigError
+from workbench.model import Model
+from workbench.preprocess import WELL_KNOWN_INPUTS, Preprocessor, Role, TokenInput, open_preprocessor
+from workbench.results import Split
+from workbench.yaml_reader import Section, read_yaml
+
+Kind = Literal["text", "arrays", "loader"]
+Files = Path | Mapping[str, Path]
+"""A CSV, JSONL or NPZ file, or input name → NPY file."""
+
+_SUFFIXES: Mapping[str, Kind] = {".csv": "text", ".jsonl": "text", ".npz": "arrays"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Manifest:
+    """The keys of a manifest, read but with no data behind them yet.
+
+    Attributes:
+        column: of the text or the words.
+        label: column or array of the labels, None for the task 'tensors'.
+    """
+
+    top: Section
+    task: Task
+    kind: Kind
+    files: Mapping[Split, Files]
+    column: str
+    label: str | None
+    labels: tuple[str, ...]
+    preprocessor: Preprocessor | None
+    loader: tuple[Path, str] | None
+    holdout_fraction: float
+    seed: int
+
+
+def read_manifest(path: Path, model: Model | None = None) -> Dataset:
+    """Read a manifest and all its data: text is kept, arrays are checked where they lie, a loader runs once.
+
+    Without a holdout of its own, the validation is divided: `split.holdout_fraction` of its rows (rounded, at least
+    one) become the holdout. The division follows from `split.seed` and the file's content alone.
+
+    Args:
+        model: tells which of the well-known inputs text becomes when the manifest has no `inputs`, and their
+            integer type; without it they are int64 `input_ids`, `attention_mask` and `token_type_ids`.
+
+    Raises:
+        ConfigError: names file, line and key of what is wrong.
+    """
+    manifest = _read_keys(path, model)
+    calibration = _source(manifest, "calibration")
+    validation = _source(manifest, "validation")
+    holdout = _source(manifest, "holdout")
+    if calibration is None or validation is None:
+        name = "calibration" if calibration is None else "validation"
+        raise manifest.top.error("loader", f"it returned None for {name!r}; only 'holdout' may be left out.")
+    held = 0 if holdout is not None else _holdout_size(manifest, validation.size)
+    seen = validation.size - held
+    rest = SplitRows(source=validation, seed=manifest.seed, start=seen, stop=validation.size)
+    return Dataset(
+        path=manifest.top.file,
+        task=manifest.task,
+        labels=manifest.labels,
+        preprocessor=manifest.preprocessor,
+        calibration=_whole(calibration, manifest.seed),
+        validation=SplitRows(source=validation, seed=manifest.seed, start=0, stop=seen),
+        holdout=_whole(holdout, manifest.seed) if holdout is not None else rest,
+    )
+
+
+def _read_keys(path: Path, model: Model | None) -> _Manifest:
+    with read_yaml(path) as top:
+        task: Task = top.text("task", choices=get_args(Task))  # type: ignore[assignment]  # one of the choices
+        loader = _loader(top) if top.has("loader") else None
+        files = {} if loader else _files(top)
+        kind = "loader" if loader else _kind(top, files)
+        column, label = _columns(top, kind, task)
+        labels = _labels(top, task, required=kind == "text" or task == "ner")
+        preprocessor = _preprocessor(top, model) if kind == "text" else None
+        with top.section("split") as section:
+            seed = section.integer("seed", 0, minimum=0)
+            if section.has("holdout_fraction") and "holdout" in files:
+                raise section.error("holdout_fraction", "means nothing beside files.holdout.", "Leave one of them out.")
+            fraction = section.number("holdout_fraction", 0.5, minimum=0.0, maximum=1.0)
+    return _Manifest(
+        top=top,
+        task=task,
+        kind=kind,
+        files=files,
+        column=column,
+        label=label,
+        labels=labels,
+        preprocessor=preprocessor,
+        loader=loader,
+        holdout_fraction=fraction,
+        seed=seed,
+    )
+
+
+def _source(manifest: _Manifest, split: Split) -> Source | None:
+    classes = len(manifest.labels) or None
+    if manifest.loader is not None:
+        return read_loader(*manifest.loader, split, task=manifest.task, classes=classes)
+    if split not in manifest.files:
+        return None
+    files = manifest.files[split]
+    if manifest.kind == "arrays":
+        return read_arrays(files, label=manifest.label, classes=classes, tags=manifest.task == "ner")
+    assert isinstance(files, Path)
+    assert manifest.preprocessor is not None
+    return read_texts(
+        files,
+        manifest.preprocessor,
+        text=manifest.column,
+        label=manifest.label,
+        labels=manifest.labels,
+        words=manifest.task == "ner",
+    )
+
+
+def _whole(source: Source, seed: int) -> SplitRows:
+    return SplitRows(source=source, seed=seed, start=0, stop=source.size)
+
+
+def _holdout_size(manifest: _Manifest, rows: int) -> int:
+    held = round(manifest.holdout_fraction * rows)
+    if not 0 < held < rows:
+        raise manifest.top.section("split").error(
+            "holdout_fraction",
+            f"{manifest.holdout_fraction:g} of {rows} validation rows leaves a split empty.",
+            "Add rows, change the fraction, or name a file under files.holdout.",
+        )
+    return held
+
+
+def _files(top: Section) -> dict[Split, Files]:
+    found: dict[Split, Files] = {}
+    with top.section("files") as section:
+        for split in get_args(Split):
+            if split == "holdout" and not section.has(split):
+                continue
+            if isinstance(section.raw(split), dict):
+                arrays = section.section(split)
+                found[split] = {name: _file(arrays, name) for name in arrays.names()}
+            else:
+                found[split] = _file(section, split)
+    return found
+
+
+def _file(section: Section, key: str) -> Path:
+    path = section.file_path(key)
+    if not path.is_file():
+        raise section.error(key, f"{path} is not a file.")
+    return path
+
+
+def _kind(top: Section, files: Mapping[Split, Files]) -> Kind:
+    kinds: dict[Split, Kind] = {}
+    for split, named in files.items():
+        if not isinstance(named, Path):
+            kinds[split] = "arrays"
+        elif named.suffix in _SUFFIXES:
+            kinds[split] = _SUFFIXES[named.suffix]
+        else:
+            raise top.section("files").error(
+                split,
+                f"{named.name} is of no known kind.",
+                f"Use {', '.join(_SUFFIXES)}, a mapping of input name to .npy, or a loader.",
+            )
+    if len(set(kinds.values())) > 1:
+        raise top.error("files", "splits are of different kinds, text and arrays.")
+    return kinds["calibration"]
+
+
+def _columns(top: Section, kind: Kind, task: Task) -> tuple[str, str | None]:
+    with top.section("columns") as section:
+        column = ""
+        if kind == "text":
+            column = section.text("tokens", "tokens") if task == "ner" else section.text("text", "text")
+        if task == "tensors" or kind == "loader":
+            return column, None
+        if kind == "arrays":
+            return column, section.text("label", "labels")
+        return column, section.text("tags", "tags") if task == "ner" else section.text("label", "label")
+
+
+def _labels(top: Section, task: Task, required: bool) -> tuple[str, ...]:
+    if task == "tensors":
+        return ()
+    if not top.has("labels") and not required:
+        return ()
+    path = top.file_path("labels")
+    try:
+        written = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # JSONDecodeError and UnicodeDecodeError
+        raise ConfigError(f"not valid JSON: {error}.", file=path) from error
+    labels = _label_names(written, path)
+    for tag in labels if task == "ner" else ():
+        if tag != "O" and not (tag[:2] in ("B-", "I-") and tag[2:]):
+            raise ConfigError(f"{tag!r} is not a BIO tag.", file=path, hint="Write O, B-TYPE and I-TYPE.")
+    return labels
+
+
+def _label_names(written: Any, path: Path) -> tuple[str, ...]:
+    names: Sequence[Any] = []
+    if isinstance(written, list):
+        names = written
+    elif isinstance(written, dict) and sorted(map(repr, written.values())) == sorted(map(repr, range(len(written)))):
+        names = sorted(written, key=written.__getitem__)
+    if not names or not all(isinstance(name, str) for name in names):
+        raise ConfigError(
+            "expected a list of names, or an object of name → index with every index from 0 once.", file=path
+        )
+    if len(set(names)) != len(names):
+        twice = next(name for i, name in enumerate(names) if name in names[:i])
+        raise ConfigError(f"label {twice!r} stands twice.", file=path)
+    return tuple(names)
+
+
+def _preprocessor(top: Section, model: Model | None) -> Preprocessor:
+    tokenizer = top.file_path("tokenizer")
+    max_length = top.integer("max_length", minimum=1)
+    bins = top.integers("bins") if top.has("bins") else None
+    inputs = _inputs(top, model)
+    try:
+        return open_preprocessor(tokenizer, max_length=max_length, bins=bins, inputs=inputs)
+    except ConfigError as error:
+        if error.file is not None:
+            raise
+        raise top.error(error.key, error.rule, error.hint) from error
+
+
+def _inputs(top: Section, model: Model | None) -> tuple[TokenInput, ...] | None:
+    dtypes = {spec.name: spec.dtype for spec in model.inputs} if model is not None else {}
+    roles: dict[str, Role] = {name: role for name, role in WELL_KNOWN_INPUTS.items() if name in dtypes}
+    if top.has("inputs"):
+        with top.section("inputs") as section:
+            roles = {n: section.text(n, choices=get_args(Role)) for n in section.names()}  # type: ignore[misc]  # choices
+    elif model is None:
+        return None
+    return tuple(TokenInput(name=name, role=role, dtype=dtypes.get(name, "int64")) for name, role in roles.items())
+
+
+def _loader(top: Section) -> tuple[Path, str]:
+    written = top.text("loader")
+    file, _, function = written.rpartition(":")
+    path = (top.file.parent / file).resolve()
+    if not file or not function.isidentifier():
+        raise top.error("loader", f"{written!r} is not file.py:function.")
+    if not path.is_file():
+        raise top.error("loader", f"{path} does not exist.", "Paths are relative to this file.")
+    return path, function

@@ -1,0 +1,186 @@
+"""Dataset: three splits of one task as batches of feeds, and the check of those feeds against a model.
+
+Every split has an order of its own, shuffled from the manifest's seed, so that the first n samples are a fair
+sample of it: files are often sorted by class, and the early stages of an evaluation look at the first samples only.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+
+from workbench.canonical import digest
+from workbench.dataset.batch import Batch, IntArray, Source, Task
+from workbench.dataset.text import TextRows
+from workbench.errors import ConfigError, nearest
+from workbench.model import Model, TensorSpec
+from workbench.preprocess import Array, Feeds, Preprocessor
+from workbench.results import Split
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitRows:
+    """The rows `start` to `stop` of a source's shuffled order. Two of them that do not overlap share no row."""
+
+    source: Source
+    seed: int
+    start: int
+    stop: int
+
+    @property
+    def size(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def digest(self) -> str:
+        return digest([self.source.sha256, self.seed, self.start, self.stop])
+
+    def rows(self) -> IntArray:
+        """Row numbers in the split's order; ascending where the source can be read in no other."""
+        rows = _shuffled(self.source.size, self.source.sha256, self.seed)[self.start : self.stop]
+        return np.sort(rows) if self.source.sequential else rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dataset:
+    """Calibration, validation (the search sees it) and holdout (it never does) of one task.
+
+    Picklable. Text is held in memory, arrays are read where they lie; tokens exist for one batch at a time.
+
+    Attributes:
+        path: the manifest.
+        labels: name of each class or tag id; empty when nobody named them.
+        preprocessor: None when the data are not text.
+    """
+
+    path: Path
+    task: Task
+    labels: tuple[str, ...]
+    preprocessor: Preprocessor | None
+    calibration: SplitRows
+    validation: SplitRows
+    holdout: SplitRows
+
+    @property
+    def identity(self) -> str:
+        """64 hex digits over the content of all splits and all that changes feeds or targets."""
+        return digest({split: self.digest(split) for split in get_args(Split)})
+
+    def digest(self, split: Split) -> str:
+        """64 hex digits over one split's content, order, labels and preprocessing."""
+        preprocessing = self.preprocessor.identity if self.preprocessor is not None else None
+        return digest([self.task, self.labels, preprocessing, self._split(split).digest])
+
+    def size(self, split: Split) -> int:
+        return self._split(split).size
+
+    def lengths(self, split: Split) -> IntArray | None:
+        """Tokens of every sample in the split's order, cut to `max_length`; None when the data are not text."""
+        chosen = self._split(split)
+        if not isinstance(chosen.source, TextRows):
+            return None
+        return chosen.source.lengths(chosen.rows())
+
+    def batches(self, split: Split, batch: int, *, start: int = 0, stop: int | None = None) -> Iterator[Batch]:
+        """Batches over samples `start` to `stop` of the split's order, the last one perhaps smaller.
+
+        Deterministic. One batch exists at a time.
+
+        Raises:
+            ConfigError: a row cannot be made into feeds.
+        """
+        chosen = self._split(split)
+        rows = chosen.rows()[start:stop]
+        return chosen.source.read(rows[i : i + batch] for i in range(0, len(rows), batch))
+
+    def sample_feeds(self, split: Split, count: int, batch: int, seed: int, length: int | None = None) -> list[Feeds]:
+        """`count` batches of randomly drawn samples, for timing: their lengths are spread as the data's are.
+
+        No sample is drawn twice before all were drawn once. Deterministic.
+
+        Args:
+            length: cut and pad every text to exactly this many tokens instead of to its batch's bin.
+
+        Raises:
+            ConfigError: a length was asked of data that are not text.
+        """
+        chosen = self._split(split)
+        rows, generator = chosen.rows(), np.random.default_rng(seed)
+        rounds = -(-count * batch // len(rows))
+        drawn = np.concatenate([generator.permutation(rows) for _ in range(rounds)])[: count * batch]
+        if chosen.source.sequential:
+            drawn = np.sort(drawn)
+        return [b.feeds for b in chosen.source.read(drawn.reshape(count, batch), length)]
+
+    def _split(self, split: Split) -> SplitRows:
+        return {"calibration": self.calibration, "validation": self.validation, "holdout": self.holdout}[split]
+
+
+def check_inputs(dataset: Dataset, model: Model) -> None:
+    """Compare the first sample of every split with what the model takes, before any work.
+
+    The batch dimension is left out: candidates choose it.
+
+    Raises:
+        ConfigError: names the manifest, the input, what the model expects and what the data have.
+    """
+    expected = {spec.name: spec for spec in model.inputs}
+    for split in get_args(Split):
+        feeds = next(dataset.batches(split, 1, stop=1)).feeds
+        for name in feeds:
+            if name not in expected:
+                raise ConfigError(
+                    f"the model has no input {name!r}, which {split} gives.",
+                    file=dataset.path,
+                    key="inputs",
+                    hint=nearest(name, expected),
+                )
+        for name, spec in expected.items():
+            if name not in feeds:
+                raise ConfigError(
+                    f"{split} gives nothing for the model's input {name!r}; it gives {', '.join(sorted(feeds))}.",
+                    file=dataset.path,
+                    key="inputs",
+                    hint="Name its role (ids, mask or types) under inputs." if dataset.preprocessor else None,
+                )
+            _check_input(dataset, split, spec, feeds[name])
+
+
+def _check_input(dataset: Dataset, split: Split, spec: TensorSpec, array: Array) -> None:
+    wanted, found = _described(spec.dtype, spec.shape), _described(array.dtype.name, ("batch", *array.shape[1:]))
+    fits = (
+        array.dtype.name == spec.dtype
+        and array.ndim == len(spec.shape)
+        and all(not isinstance(w, int) or w == f for w, f in zip(spec.shape[1:], array.shape[1:], strict=True))
+    )
+    if not fits:
+        raise ConfigError(
+            f"the model expects {wanted}, {split} gives {found}.", file=dataset.path, key=f"inputs.{spec.name}"
+        )
+    fixed = spec.shape[1] if len(spec.shape) > 1 else None
+    if dataset.preprocessor is not None and isinstance(fixed, int) and dataset.preprocessor.bins != (fixed,):
+        raise ConfigError(
+            f"input {spec.name!r} of the model has the fixed length {fixed}.",
+            file=dataset.path,
+            key="bins",
+            hint=f"Write bins: [{fixed}], or export the model with a dynamic length.",
+        )
+
+
+def _described(dtype: str, shape: tuple[int | str | None, ...]) -> str:
+    return f"{dtype} [{', '.join('?' if d is None else str(d) for d in shape)}]"
+
+
+@functools.lru_cache(maxsize=16)
+def _shuffled(size: int, content: str, seed: int) -> IntArray:
+    """All row numbers ordered by a hash: the same on every machine and with every version of NumPy."""
+    keys = [hashlib.sha256(f"{seed}:{content}:{row}".encode()).digest() for row in range(size)]
+    order = np.array(sorted(range(size), key=keys.__getitem__), dtype=np.int64)
+    order.flags.writeable = False
+    return order

@@ -1,0 +1,235 @@
+"""CSV and JSONL rows of text with their labels.
+
+Rows are held as text and become tokens batch by batch. Every row is checked when the file is read, so that a bad
+one is known, with its line, before any work.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from workbench.canonical import file_digest
+from workbench.dataset.batch import NOT_SCORED, Batch, IntArray
+from workbench.errors import ConfigError, nearest
+from workbench.preprocess import Encoded, Preprocessor, Text, collate, encode
+
+Record = tuple[int, Mapping[str, Any]]
+"""(line in the file, counted from 1; column → value)"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextRows:
+    """Texts and their targets, in file order.
+
+    Attributes:
+        texts: a text, or a tuple of words where `targets` are tags.
+        targets: class id or one tag id per word, None without labels.
+    """
+
+    path: Path
+    sha256: str
+    preprocessor: Preprocessor
+    texts: tuple[Text, ...] = field(repr=False)
+    targets: tuple[int, ...] | tuple[tuple[int, ...], ...] | None = field(repr=False)
+
+    @property
+    def size(self) -> int:
+        return len(self.texts)
+
+    @property
+    def sequential(self) -> Literal[False]:
+        return False
+
+    def read(self, groups: Iterable[IntArray], length: int | None = None) -> Iterator[Batch]:
+        preprocessor = self.preprocessor
+        if length is not None:
+            preprocessor = replace(preprocessor, max_length=length, bins=(length,))
+        for rows in groups:
+            encoded = encode(preprocessor, (self.texts[row] for row in rows))
+            feeds = collate(preprocessor, encoded)
+            width = next(iter(feeds.values())).shape[1]
+            lengths = np.array([len(e.ids) for e in encoded])
+            yield Batch(
+                feeds=feeds,
+                targets=self._targets(rows, encoded, width),
+                indices=rows,
+                valid=np.arange(width) < lengths[:, None],
+            )
+
+    def lengths(self, rows: IntArray) -> IntArray:
+        """Tokens of each row, special tokens included, cut to `max_length`."""
+        found = (len(encode(self.preprocessor, (self.texts[row],))[0].ids) for row in rows)
+        return np.fromiter(found, dtype=np.int64, count=len(rows))
+
+    def _targets(self, rows: IntArray, encoded: Sequence[Encoded], width: int) -> IntArray | None:
+        if self.targets is None:
+            return None
+        chosen = [self.targets[row] for row in rows]
+        if isinstance(chosen[0], int):
+            return np.array(chosen, dtype=np.int64)
+        tags = np.full((len(rows), width), NOT_SCORED, dtype=np.int64)
+        for row, (item, word_tags) in enumerate(zip(encoded, chosen, strict=True)):
+            assert isinstance(word_tags, tuple)
+            previous = -1
+            for position, word in enumerate(item.words):
+                if word not in (-1, previous):
+                    tags[row, position] = word_tags[word]
+                    previous = word
+        return tags
+
+
+def read_texts(
+    path: Path,
+    preprocessor: Preprocessor,
+    *,
+    text: str,
+    label: str | None,
+    labels: Sequence[str],
+    words: bool,
+) -> TextRows:
+    """Read and check a whole CSV or JSONL file.
+
+    Args:
+        text: column of the text, or of the list of words.
+        label: column of the class, or of the list of tags; None to read no labels.
+        labels: names; index = class or tag id. A label may also be written as its index.
+        words: rows are lists of words with one tag each (JSONL only).
+
+    Raises:
+        ConfigError: file and line of the first row that is broken: encoding, format, column, label, lengths.
+    """
+    ids = {name: index for index, name in enumerate(labels)}
+    texts: list[Text] = []
+    targets: list[Any] = []
+    for line, record in _records(path, text, label):
+        row = _Row(path=path, line=line, record=record)
+        if words:
+            tokens = row.texts(text)
+            texts.append(tokens)
+            if label is None:
+                continue
+            tags = row.list(label)
+            if len(tags) != len(tokens):
+                raise row.error(f"{len(tokens)} in {text!r} but {len(tags)} in {label!r}.", "Give each token one tag.")
+            targets.append(tuple(row.label(tag, ids) for tag in tags))
+        else:
+            texts.append(row.text(text))
+            if label is not None:
+                targets.append(row.label(record[label], ids))
+    if not texts:
+        raise ConfigError("has no rows.", file=path, hint="A split needs at least one sample.")
+    return TextRows(
+        path=path,
+        sha256=file_digest(path),
+        preprocessor=preprocessor,
+        texts=tuple(texts),
+        targets=tuple(targets) if label is not None else None,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """One record and where it stands, for errors that an editor can jump to."""
+
+    path: Path
+    line: int
+    record: Mapping[str, Any]
+
+    def error(self, rule: str, hint: str | None = None) -> ConfigError:
+        return ConfigError(rule, file=self.path, line=self.line, hint=hint)
+
+    def text(self, column: str) -> str:
+        return self._checked(column, self.record[column])
+
+    def texts(self, column: str) -> tuple[str, ...]:
+        return tuple(self._checked(column, item) for item in self.list(column))
+
+    def list(self, column: str) -> list[Any]:
+        value = self.record[column]
+        if not isinstance(value, list) or not value:
+            raise self.error(f"{column!r} must be a list with at least one item, got {value!r}.")
+        return value
+
+    def label(self, value: object, ids: Mapping[str, int]) -> int:
+        if isinstance(value, str) and value in ids:
+            return ids[value]
+        index = int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
+        if isinstance(index, int) and not isinstance(index, bool) and 0 <= index < len(ids):
+            return index
+        raise self.error(f"unknown label {value!r}.", nearest(str(value), ids))
+
+    def _checked(self, column: str, value: object) -> str:
+        if not isinstance(value, str):
+            raise self.error(f"{column!r} must be a text, got {value!r}.")
+        try:
+            value.encode()
+        except UnicodeEncodeError:  # half of a surrogate pair, written as an escape in JSON
+            raise self.error(f"{column!r} has a character that is not Unicode: {value!r}.") from None
+        return value
+
+
+def _records(path: Path, *columns: str | None) -> Iterator[Record]:
+    """Records of a file, each of which has all `columns`."""
+    names = [c for c in columns if c is not None]
+    content = _decoded(path)
+    if path.suffix == ".csv":
+        return _csv_records(path, content, names)
+    return _json_records(path, content, names)
+
+
+def _decoded(path: Path) -> str:
+    raw = path.read_bytes()
+    try:
+        return raw.decode("utf-8").removeprefix("\ufeff")  # the byte order mark that spreadsheets write
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise ConfigError(
+            f"byte {raw[error.start]:#04x} is not UTF-8.",
+            file=path,
+            line=line,
+            hint="Convert the file, for example: iconv -f GB18030 -t UTF-8.",
+        ) from error
+
+
+def _csv_records(path: Path, content: str, columns: Sequence[str]) -> Iterator[Record]:
+    reader = csv.reader(io.StringIO(content, newline=""), strict=True)
+    try:
+        header = next(reader, [])
+        for column in columns:
+            if column not in header:
+                raise ConfigError(f"no column {column!r}.", file=path, line=1, hint=nearest(column, header))
+        line = reader.line_num + 1
+        for values in reader:
+            if values and len(values) != len(header):
+                rule = f"{len(values)} fields, but the header has {len(header)}."
+                raise ConfigError(rule, file=path, line=line, hint="Put quotes around a text with commas in it.")
+            if values:
+                yield line, dict(zip(header, values, strict=True))
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise ConfigError(f"not valid CSV: {error}.", file=path, line=reader.line_num) from error
+
+
+def _json_records(path: Path, content: str, columns: Sequence[str]) -> Iterator[Record]:
+    # not splitlines(): JSON may hold U+2028 and the like as they are
+    for line, written in enumerate(content.split("\n"), start=1):
+        if not written.strip():
+            continue
+        try:
+            record = json.loads(written)
+        except json.JSONDecodeError as error:
+            raise ConfigError(f"not valid JSON: {error}.", file=path, line=line) from error
+        if not isinstance(record, dict):
+            raise ConfigError("expected a JSON object on each line.", file=path, line=line)
+        for column in columns:
+            if column not in record:
+                raise ConfigError(f"no {column!r} in this row.", file=path, line=line, hint=nearest(column, record))
+        yield line, record

@@ -1,0 +1,253 @@
+"""Model outputs → outcomes, and how two models' outputs agree."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.dataset.batch import Batch, BoolArray, IntArray, Task
+from workbench.errors import ConfigError, MeasureError
+from workbench.metrics.entities import count_entities, tag_set
+from workbench.metrics.outcomes import ClassificationOutcomes, FloatArray, NerOutcomes, Outcomes, TensorOutcomes
+from workbench.model import Model
+
+Outputs = Mapping[str, npt.NDArray[np.generic]]
+"""Output name → array [n, ...]."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Agreement:
+    """How a model's outputs compare with the float model's over a few samples.
+
+    Attributes:
+        cosine: [n] of the output where it is lowest; means nothing where `finite` is False.
+        finite: [n] no output holds NaN or infinity.
+        constant: all samples, two or more, have the same output, though the float model tells them apart.
+        indices: [n] rows of the samples in their file.
+    """
+
+    cosine: FloatArray
+    finite: BoolArray
+    constant: bool
+    indices: IntArray
+
+
+def scored_output(names: Iterable[str]) -> str:
+    """The output that holds the scores: the one named 'logits', or the only one.
+
+    Raises:
+        ConfigError: there are several and none has that name.
+    """
+    found = tuple(names)
+    if "logits" in found:
+        return "logits"
+    if len(found) != 1:
+        raise ConfigError(
+            f"the model has the outputs {', '.join(found)} and none is named 'logits'.",
+            key="model",
+            hint="Rename the output that holds the scores to 'logits', or keep that one alone.",
+        )
+    return found[0]
+
+
+def check_outputs(task: Task, labels: Sequence[str], model: Model) -> None:
+    """Compare the outputs a model declares with the task, before any work.
+
+    Raises:
+        ConfigError: no output can be scored, its rank is wrong, or it has another number of classes than `labels`.
+    """
+    if task == "tensors":
+        return
+    name = scored_output(spec.name for spec in model.outputs)
+    shape = next(spec.shape for spec in model.outputs if spec.name == name)
+    rank = 3 if task == "ner" else 2
+    if len(shape) != rank:
+        raise ConfigError(f"output {name!r} has {len(shape)} dimensions; {task} needs {rank}.", file=model.path)
+    if labels and isinstance(shape[-1], int) and shape[-1] != len(labels):
+        raise _label_count(name, shape[-1], len(labels))
+
+
+def outcomes_of(
+    task: Task, outputs: Outputs, batch: Batch, *, labels: Sequence[str] = (), reference: Outputs | None = None
+) -> Outcomes:
+    """Score one batch.
+
+    Args:
+        outputs: classification [n, classes], ner [n, length, classes], tensors anything [n, ...].
+        labels: names by index; needed for ner, whose tags they are.
+        reference: the float model's outputs for the same feeds; needed for tensors, otherwise not looked at.
+
+    Raises:
+        MeasureError: an output holds NaN (names the sample) or has an impossible shape.
+        ConfigError: the number of classes is not that of the labels.
+    """
+    if task == "tensors":
+        if reference is None:
+            raise ValueError("the task 'tensors' is scored against a reference")
+        return _tensor_outcomes(outputs, reference, batch)
+    if batch.targets is None:
+        raise ValueError(f"a batch without targets cannot be scored as {task}")
+    name = scored_output(outputs)
+    logits, targets = outputs[name], batch.targets
+    if logits.shape[:-1] != targets.shape:
+        raise MeasureError(f"output {name!r} has the shape {logits.shape}; expected {(*targets.shape, 'classes')}.")
+    classes = logits.shape[-1]
+    if classes != (len(labels) or classes) or targets.max(initial=0) >= classes:
+        raise _label_count(name, classes, len(labels) or int(targets.max()) + 1)
+    _refuse(np.isnan(logits.astype(np.float64, copy=False)), "NaN", name, batch)
+    predicted = logits.argmax(axis=-1).astype(np.int64)
+    if task == "classification":
+        return ClassificationOutcomes(predicted=predicted, target=targets, lengths=batch.lengths)
+    tags = tag_set(labels)
+    entities, tokens, scored = count_entities(tags, predicted, targets)
+    return NerOutcomes(
+        types=np.array(tags.types, dtype=np.str_),
+        entities=entities,
+        tokens=tokens,
+        scored=scored,
+        lengths=batch.lengths,
+    )
+
+
+def agreement(runs: Iterable[tuple[Outputs, Outputs, Batch]]) -> Agreement:
+    """Compare outputs with the float model's over (outputs, float outputs, batch) of several batches, for any task.
+
+    All batches are seen together: that a model answers the same to everything does not show on one sample.
+
+    Raises:
+        MeasureError: outputs differ from the float model's in name or shape.
+    """
+    cosine, finite, indices = [], [], []
+    seen: list[FloatArray] = []
+    expected: list[FloatArray] = []
+    for outputs, reference, batch in runs:
+        _check_alike(outputs, reference)
+        rows = np.ones(len(batch), dtype=np.bool_)
+        for array in outputs.values():
+            rows &= np.isfinite(array.astype(np.float64)).reshape(len(batch), -1).all(axis=1)
+        safe = {
+            name: np.nan_to_num(array.astype(np.float64), posinf=0.0, neginf=0.0) for name, array in outputs.items()
+        }
+        cosine.append(_distances(safe, reference, batch)[0])
+        finite.append(rows)
+        indices.append(batch.indices)
+        seen.append(_signatures(safe, batch))
+        expected.append(_signatures(reference, batch))
+    if not cosine:
+        raise ValueError("no batches to compare")
+    return Agreement(
+        cosine=np.concatenate(cosine),
+        finite=np.concatenate(finite),
+        constant=_all_alike(seen) and not _all_alike(expected),
+        indices=np.concatenate(indices),
+    )
+
+
+def _tensor_outcomes(outputs: Outputs, reference: Outputs, batch: Batch) -> TensorOutcomes:
+    _check_alike(outputs, reference)
+    for name, array in outputs.items():
+        _refuse(~np.isfinite(array.astype(np.float64, copy=False)), "NaN or infinity", name, batch)
+    cosine, largest, mean = _distances(outputs, reference, batch)
+    name = "logits" if "logits" in outputs else next(iter(outputs))
+    same = _decisions(outputs[name]) == _decisions(reference[name])
+    if batch.valid is not None and same.shape == batch.valid.shape:
+        same |= ~batch.valid
+    return TensorOutcomes(
+        cosine=cosine,
+        max_abs_error=largest,
+        mean_abs_error=mean,
+        top1=same.reshape(len(batch), -1).all(axis=1),
+        lengths=batch.lengths,
+    )
+
+
+def _decisions(array: npt.NDArray[np.generic]) -> IntArray:
+    """Index of the largest value along the last axis; for single values, whether they are above 0."""
+    if array.ndim < 2 or array.shape[-1] == 1:
+        return (array.astype(np.float64).reshape(len(array), -1) > 0).astype(np.int64)
+    largest: IntArray = array.argmax(axis=-1).astype(np.int64)
+    return largest
+
+
+def _distances(outputs: Outputs, reference: Outputs, batch: Batch) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Per sample [n]: lowest cosine over the outputs, largest and mean absolute error over all of them."""
+    cosine = np.ones(len(batch))
+    largest, total, count = np.zeros(len(batch)), np.zeros(len(batch)), np.zeros(len(batch))
+    for name, array in outputs.items():
+        ours, theirs, valid = _flat(array, batch), _flat(reference[name], batch), _flat_valid(array, batch)
+        error = np.abs(ours - theirs)
+        norms = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
+        same_if_zero = (error.max(axis=1, initial=0.0) == 0).astype(np.float64)  # a cosine with 0 is not defined
+        products = (ours * theirs).sum(axis=1)
+        cosine = np.minimum(cosine, np.divide(products, norms, out=same_if_zero, where=norms > 0))
+        largest = np.maximum(largest, error.max(axis=1, initial=0.0))
+        total += error.sum(axis=1)
+        count += valid
+    return cosine, largest, total / np.maximum(count, 1)
+
+
+def _is_per_position(array: npt.NDArray[np.generic], batch: Batch) -> bool:
+    """[n, length, ...] with the batch's own padded length: padding must not count."""
+    return batch.valid is not None and array.ndim >= 3 and array.shape[:2] == batch.valid.shape
+
+
+def _flat(array: npt.NDArray[np.generic], batch: Batch) -> FloatArray:
+    """[n, values] in float64, 0 on padding (which neither a cosine nor an error sees)."""
+    values = array.astype(np.float64)
+    if batch.valid is not None and _is_per_position(array, batch):
+        values[~batch.valid] = 0.0
+    return values.reshape(len(batch), -1)
+
+
+def _flat_valid(array: npt.NDArray[np.generic], batch: Batch) -> FloatArray:
+    """[n] how many values of a sample are not padding."""
+    if _is_per_position(array, batch):
+        return (batch.lengths * math.prod(array.shape[2:])).astype(np.float64)
+    return np.full(len(batch), float(math.prod(array.shape[1:])))
+
+
+def _signatures(outputs: Outputs, batch: Batch) -> FloatArray:
+    """[n, values] that do not depend on padding: positions are averaged, other outputs are taken as they are."""
+    parts = []
+    for array in outputs.values():
+        flat = _flat(array, batch)
+        if _is_per_position(array, batch):
+            summed = flat.reshape(array.shape).sum(axis=1).reshape(len(batch), -1)
+            flat = summed / np.maximum(batch.lengths, 1)[:, None]
+        parts.append(flat)
+    return np.concatenate(parts, axis=1)
+
+
+def _all_alike(batches: Sequence[FloatArray]) -> bool:
+    """Whether two samples or more, of batches [n, values], are all the same; a longer one is another one."""
+    width = max(rows.shape[1] for rows in batches)
+    rows = np.concatenate([np.pad(rows, ((0, 0), (0, width - rows.shape[1]))) for rows in batches])
+    return len(rows) > 1 and bool(np.allclose(rows, rows[0], rtol=1e-6, atol=1e-9))
+
+
+def _check_alike(outputs: Outputs, reference: Outputs) -> None:
+    ours = {name: array.shape for name, array in outputs.items()}
+    theirs = {name: array.shape for name, array in reference.items()}
+    if ours != theirs:
+        raise MeasureError(f"the outputs are {ours}; the float model gives {theirs}.")
+
+
+def _refuse(bad: BoolArray, what: str, name: str, batch: Batch) -> None:
+    if bad.any():
+        row = int(np.flatnonzero(bad.reshape(len(batch), -1).any(axis=1))[0])
+        raise MeasureError(
+            f"output {name!r} holds {what} for sample {int(batch.indices[row])} (counted from 0 in its file). "
+            "Compare layer by layer, or keep the most sensitive layers in float."
+        )
+
+
+def _label_count(name: str, classes: int, labels: int) -> ConfigError:
+    return ConfigError(
+        f"the model's output {name!r} has {classes} classes, the dataset has {labels} labels.",
+        key="labels",
+        hint="Use the label file the model was trained with.",
+    )

@@ -1,0 +1,117 @@
+"""Numbers from outcomes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from workbench.dataset.batch import BoolArray, IntArray, Task
+from workbench.metrics.outcomes import (
+    CORRECT,
+    GOLD,
+    PREDICTED,
+    AnyOutcomes,
+    ClassificationOutcomes,
+    NerOutcomes,
+    Outcomes,
+    TensorOutcomes,
+    select,
+    size,
+)
+
+PRIMARY: Mapping[Task, str] = {"classification": "accuracy", "ner": "entity_f1", "tensors": "top1_agreement"}
+
+
+def primary_metric(task: Task) -> str:
+    """Name in `summarize` of what objectives and constraints call 'accuracy'."""
+    return PRIMARY[task]
+
+
+def summarize(outcomes: Outcomes) -> dict[str, float]:
+    """Metric → value over all samples; shares are in 0..1.
+
+    macro_f1 is the unweighted mean over the classes that occur as target or prediction (scikit-learn's default).
+    Entity and token scores are micro averages; a share of nothing is 0, as in seqeval. cosine and mae are means
+    over samples, max_abs_error is the largest of all.
+
+    Raises:
+        ValueError: there are no samples.
+    """
+    if size(outcomes) == 0:
+        raise ValueError("no samples to summarize")
+    match outcomes:
+        case ClassificationOutcomes():
+            return {
+                "accuracy": float(np.mean(outcomes.predicted == outcomes.target)),
+                "macro_f1": _macro_f1(outcomes.predicted, outcomes.target),
+            }
+        case NerOutcomes():
+            entities = _scores(outcomes.entities.sum(axis=(0, 1)))
+            return {
+                "entity_f1": entities["f1"],
+                "entity_precision": entities["precision"],
+                "entity_recall": entities["recall"],
+                "token_f1": _scores(outcomes.tokens.sum(axis=0))["f1"],
+            }
+        case TensorOutcomes():
+            return {
+                "top1_agreement": float(np.mean(outcomes.top1)),
+                "cosine": float(np.mean(outcomes.cosine)),
+                "max_abs_error": float(np.max(outcomes.max_abs_error)),
+                "mae": float(np.mean(outcomes.mean_abs_error)),
+            }
+
+
+def per_sample(outcomes: Outcomes) -> BoolArray | IntArray:
+    """What paired tests compare.
+
+    Returns:
+        classification: bool [n], correct. ner: entity counts [n, 3], columns CORRECT, PREDICTED, GOLD.
+        tensors: bool [n], top-1 agreement with the float model.
+    """
+    match outcomes:
+        case ClassificationOutcomes():
+            correct: BoolArray = outcomes.predicted == outcomes.target
+            return correct
+        case NerOutcomes():
+            counts: IntArray = outcomes.entities.sum(axis=1)
+            return counts
+        case TensorOutcomes():
+            return outcomes.top1
+
+
+def by_type(outcomes: NerOutcomes) -> dict[str, dict[str, float]]:
+    """Entity type → precision, recall, f1, and gold (how many there are)."""
+    counts = outcomes.entities.sum(axis=0)
+    return {
+        str(name): {**_scores(row), "gold": float(row[GOLD])} for name, row in zip(outcomes.types, counts, strict=True)
+    }
+
+
+def by_length(outcomes: AnyOutcomes, bins: Sequence[int]) -> dict[int, dict[str, float]]:
+    """Bin → `summarize` of the samples whose length falls in it, and `samples`; bins without any are left out."""
+    found = {}
+    for low, high in zip((0, *bins), bins, strict=False):
+        chosen = np.flatnonzero((outcomes.lengths > low) & (outcomes.lengths <= high)).astype(np.int64)
+        if chosen.size:
+            found[high] = {**summarize(select(outcomes, chosen)), "samples": float(chosen.size)}
+    return found
+
+
+def _scores(counts: IntArray) -> dict[str, float]:
+    """Precision, recall and F1 of counts [3]."""
+    correct, predicted, gold = (float(counts[column]) for column in (CORRECT, PREDICTED, GOLD))
+    return {
+        "precision": correct / predicted if predicted else 0.0,
+        "recall": correct / gold if gold else 0.0,
+        "f1": 2 * correct / (predicted + gold) if predicted + gold else 0.0,
+    }
+
+
+def _macro_f1(predicted: IntArray, target: IntArray) -> float:
+    classes = int(max(predicted.max(), target.max())) + 1
+    correct = np.bincount(target[predicted == target], minlength=classes)
+    occurrences = np.bincount(predicted, minlength=classes) + np.bincount(target, minlength=classes)
+    seen = occurrences > 0
+    return float(np.mean(2 * correct[seen] / occurrences[seen]))

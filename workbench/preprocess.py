@@ -1,0 +1,274 @@
+"""Text → feeds: the one path that calibration, scoring and serving share.
+
+    encoded = encode(preprocessor, ["a text", ["a", "list", "of", "words"]])
+    feeds = collate(preprocessor, encoded)      # int64 arrays [batch, bin]
+
+A batch is padded to the smallest bin that holds its longest text. Texts are encoded one by one: the tokenizer's own
+batch call starts a thread pool, which breaks when the process forks later and competes with the timed model.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from tokenizers import Tokenizer
+
+from workbench.canonical import digest, file_digest
+from workbench.errors import ConfigError
+
+Array = npt.NDArray[np.generic]
+Feeds = Mapping[str, Array]
+"""Input name → array of shape [batch, ...]; the same type as `workbench.targets.base.Feeds`."""
+
+Role = Literal["ids", "mask", "types"]
+Text = str | Sequence[str]
+"""A text as it is, or its words (one word may be one character)."""
+
+WELL_KNOWN_INPUTS: Mapping[str, Role] = {
+    "input_ids": "ids",
+    "attention_mask": "mask",
+    "input_mask": "mask",
+    "token_type_ids": "types",
+    "segment_ids": "types",
+}
+"""Model inputs whose role is known by name: BERT's own and those of Hugging Face's exporters."""
+
+SHORTEST_DEFAULT_BIN = 16
+_PAD_TOKENS = ("[PAD]", "<pad>", "<|pad|>", "<|endoftext|>")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenInput:
+    """One model input made from text: token ids, the mask of real tokens (1) and padding (0), or segment ids."""
+
+    name: str
+    role: Role
+    dtype: str = "int64"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preprocessor:
+    """Everything that decides which feeds a text becomes. Made by `open_preprocessor`; picklable.
+
+    Attributes:
+        tokenizer: file of the `tokenizers` library; read again when first used in another process.
+        max_length: texts are cut to this many tokens, special tokens included.
+        bins: ascending padded lengths; the last one is at least `max_length`.
+        largest_id: the highest id the tokenizer can give, added tokens included.
+    """
+
+    tokenizer: Path
+    tokenizer_sha256: str
+    max_length: int
+    bins: tuple[int, ...]
+    inputs: tuple[TokenInput, ...]
+    pad_id: int
+    largest_id: int
+
+    def __post_init__(self) -> None:
+        if self.max_length < 1:
+            raise ConfigError(f"{self.max_length} is less than 1.", key="max_length")
+        if not self.bins or list(self.bins) != sorted(set(self.bins)) or self.bins[0] < 1:
+            raise ConfigError(f"{list(self.bins)} are not ascending positive lengths.", key="bins")
+        if self.bins[-1] < self.max_length:
+            raise ConfigError(
+                f"no bin holds a text of max_length {self.max_length}; the longest bin is {self.bins[-1]}.",
+                key="bins",
+                hint=f"Add {self.max_length} or lower max_length.",
+            )
+        if [i.role for i in self.inputs].count("ids") != 1 or len({i.name for i in self.inputs}) != len(self.inputs):
+            found = ", ".join(f"{i.name}: {i.role}" for i in self.inputs) or "nothing"
+            raise ConfigError(
+                f"exactly one input takes the token ids and every name stands once; got {found}.",
+                key="inputs",
+                hint="Write inputs: {MODEL_INPUT: ids, OTHER_INPUT: mask}.",
+            )
+
+    @property
+    def identity(self) -> str:
+        """64 hex digits over all that changes feeds; where the tokenizer file lies is not part of it."""
+        return digest(
+            {
+                "tokenizer": self.tokenizer_sha256,
+                "max_length": self.max_length,
+                "bins": self.bins,
+                "inputs": self.inputs,
+                "pad_id": self.pad_id,
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoded:
+    """One text as the tokenizer sees it, cut to `max_length`, not padded.
+
+    Attributes:
+        types: segment of each token.
+        words: for a list of words, the index of the word each token came from, -1 for special tokens; empty for
+            a plain text.
+    """
+
+    ids: tuple[int, ...]
+    types: tuple[int, ...]
+    words: tuple[int, ...] = ()
+
+
+def open_preprocessor(
+    tokenizer: Path,
+    *,
+    max_length: int,
+    bins: Sequence[int] | None = None,
+    inputs: Sequence[TokenInput] | None = None,
+) -> Preprocessor:
+    """Read a tokenizer file and check the settings around it.
+
+    Padding and truncation written inside the tokenizer file are not used: these settings decide.
+
+    Args:
+        bins: None for the powers of two from 16 up to `max_length`, and `max_length` itself.
+        inputs: None for int64 `input_ids`, `attention_mask` and `token_type_ids`.
+
+    Raises:
+        ConfigError: the file cannot be read or has no padding token, or the settings contradict each other.
+    """
+    if not tokenizer.is_file():
+        raise ConfigError("no such file.", file=tokenizer, key="tokenizer")
+    sha256 = file_digest(tokenizer)
+    loaded = _tokenizer(tokenizer, sha256, max(1, max_length))
+    if inputs is None:
+        inputs = [
+            TokenInput(name=n, role=WELL_KNOWN_INPUTS[n]) for n in ("input_ids", "attention_mask", "token_type_ids")
+        ]
+    return Preprocessor(
+        tokenizer=tokenizer,
+        tokenizer_sha256=sha256,
+        max_length=max_length,
+        bins=tuple(bins) if bins is not None else default_bins(max_length),
+        inputs=tuple(inputs),
+        pad_id=_pad_id(loaded, tokenizer),
+        largest_id=max(loaded.get_vocab(with_added_tokens=True).values()),
+    )
+
+
+def default_bins(max_length: int) -> tuple[int, ...]:
+    """Powers of two from 16 below `max_length`, then `max_length`: 100 gives (16, 32, 64, 100)."""
+    powers = (SHORTEST_DEFAULT_BIN << i for i in range(max(0, max_length).bit_length()))
+    return (*(p for p in powers if p < max_length), max_length)
+
+
+def encode(preprocessor: Preprocessor, texts: Iterable[Text]) -> list[Encoded]:
+    """Tokenize texts, special tokens added, each cut to `max_length`. Deterministic; runs in the calling thread."""
+    tokenizer = _tokenizer(preprocessor.tokenizer, preprocessor.tokenizer_sha256, preprocessor.max_length)
+    encoded = []
+    for text in texts:
+        if isinstance(text, str):
+            found = tokenizer.encode(text)
+            encoded.append(Encoded(ids=tuple(found.ids), types=tuple(found.type_ids)))
+        else:
+            found = tokenizer.encode(list(text), is_pretokenized=True)
+            words = tuple(-1 if word is None else word for word in found.word_ids)
+            encoded.append(Encoded(ids=tuple(found.ids), types=tuple(found.type_ids), words=words))
+    return encoded
+
+
+def smallest_bin(preprocessor: Preprocessor, length: int) -> int:
+    """The smallest bin that holds `length` tokens.
+
+    Raises:
+        ValueError: none does.
+    """
+    for bin_length in preprocessor.bins:
+        if length <= bin_length:
+            return bin_length
+    raise ValueError(f"{length} tokens fit no bin of {preprocessor.bins}")
+
+
+def collate(preprocessor: Preprocessor, encoded: Sequence[Encoded], length: int | None = None) -> dict[str, Array]:
+    """Feeds of one batch: arrays [len(encoded), bin], rows in order, padded on the right.
+
+    Args:
+        length: pad to exactly this instead of to the smallest bin.
+
+    Raises:
+        ValueError: the batch is empty, or its longest text is longer than `length`.
+    """
+    if not encoded:
+        raise ValueError("a batch needs at least one text")
+    longest = max(len(e.ids) for e in encoded)
+    width = smallest_bin(preprocessor, longest) if length is None else length
+    if longest > width:
+        raise ValueError(f"a text of {longest} tokens does not fit the length {width}")
+    by_role: dict[Role, npt.NDArray[np.int64]] = {
+        "ids": np.full((len(encoded), width), preprocessor.pad_id, dtype=np.int64),
+        "mask": np.zeros((len(encoded), width), dtype=np.int64),
+        "types": np.zeros((len(encoded), width), dtype=np.int64),
+    }
+    for row, item in enumerate(encoded):
+        count = len(item.ids)
+        by_role["ids"][row, :count] = item.ids
+        by_role["mask"][row, :count] = 1
+        by_role["types"][row, :count] = item.types
+    return {i.name: by_role[i.role].astype(i.dtype, copy=False) for i in preprocessor.inputs}
+
+
+def check_vocabulary(preprocessor: Preprocessor, embedding_rows: int) -> None:
+    """Refuse a tokenizer that can give an id outside the model's token embedding.
+
+    Args:
+        embedding_rows: first dimension of the embedding table that the token ids are looked up in.
+
+    Raises:
+        ConfigError: names the largest id and the number of rows.
+    """
+    if preprocessor.largest_id >= embedding_rows:
+        raise ConfigError(
+            f"its ids go up to {preprocessor.largest_id}, but the model's token embedding has {embedding_rows} rows "
+            f"(ids 0 to {embedding_rows - 1}).",
+            file=preprocessor.tokenizer,
+            key="tokenizer",
+            hint="Use the tokenizer the model was trained with.",
+        )
+
+
+@functools.lru_cache(maxsize=8)
+def _tokenizer(path: Path, sha256: str, max_length: int) -> Any:
+    """The tokenizer with truncation at `max_length` and no padding; one per process and setting."""
+    if file_digest(path) != sha256:
+        raise ConfigError("changed since it was first read.", file=path, hint="Start again with the new file.")
+    try:
+        text = path.read_text(encoding="utf-8")
+        json.loads(text)
+    except ValueError as error:  # JSONDecodeError and UnicodeDecodeError
+        raise ConfigError(f"not a tokenizer file: {error}.", file=path, key="tokenizer") from error
+    try:
+        tokenizer = Tokenizer.from_str(text)
+        tokenizer.no_padding()
+        tokenizer.enable_truncation(max_length)
+    except Exception as error:  # the library raises bare Exception for every malformed part
+        raise ConfigError(
+            f"not a tokenizer file: {error}.",
+            file=path,
+            key="tokenizer",
+            hint="Write it with `Tokenizer.save` of the tokenizers library.",
+        ) from error
+    return tokenizer
+
+
+def _pad_id(tokenizer: Any, path: Path) -> int:
+    for token in _PAD_TOKENS:
+        found = tokenizer.token_to_id(token)
+        if found is not None:
+            return int(found)
+    raise ConfigError(
+        f"has no padding token; looked for {', '.join(_PAD_TOKENS)}.",
+        file=path,
+        key="tokenizer",
+        hint="Add one of them with `Tokenizer.add_special_tokens` and save the file again.",
+    )
