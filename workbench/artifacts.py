@@ -17,7 +17,10 @@ from workbench.candidate import Candidate, Quantization
 from workbench.canonical import canonical_json, decode, file_digest, source_digest
 from workbench.dataset import check_inputs
 from workbench.experiment import Experiment
+from workbench.graph import embedding_rows, load_graph
 from workbench.journal import Journal
+from workbench.metrics import check_outputs
+from workbench.preprocess import check_vocabulary
 from workbench.quantization.algorithms import choose
 from workbench.quantization.observe import Statistics, load_statistics, observe, save_statistics
 from workbench.quantization.record import QuantizationRecord, write_record
@@ -81,8 +84,24 @@ def open_bench(
     """
     target = open_target(experiment.target)
     toolchain = target.toolchain()
-    check_inputs(experiment.dataset, experiment.model)
+    check_data(experiment)
     return Bench(store=store, journal=journal, target=target, toolchain=toolchain, report=report)
+
+
+def check_data(experiment: Experiment) -> None:
+    """Compare data, tokenizer and labels with the model before any work.
+
+    Raises:
+        ConfigError: an input, the number of classes or the vocabulary does not fit.
+    """
+    data, model = experiment.dataset, experiment.model
+    check_inputs(data, model)
+    check_outputs(data.task, data.labels, model)
+    if data.preprocessor is not None:
+        rows = embedding_rows(load_graph(model))
+        for token_input in data.preprocessor.inputs:
+            if token_input.role == "ids" and token_input.name in rows:
+                check_vocabulary(data.preprocessor, rows[token_input.name])
 
 
 def artifact_of(

@@ -23,11 +23,14 @@ from workbench import significance
 from workbench.artifacts import Bench, StageClock, artifact_of
 from workbench.candidate import Candidate
 from workbench.canonical import source_digest
+from workbench.dataset import Batch
 from workbench.errors import CandidateError, CheckError, MeasureError
 from workbench.experiment import Experiment
-from workbench.measure import TimingProtocol, device_lock, peak_memory, save_raw_times, time_against_baseline
+from workbench.measure import TimingProtocol, device_lock, save_raw_times, time_against_baseline
+from workbench.memory import peak_memory
 from workbench.metrics import (
     Outcomes,
+    Outputs,
     agreement,
     concatenate,
     load_outcomes,
@@ -35,6 +38,7 @@ from workbench.metrics import (
     per_sample,
     primary_metric,
     save_outcomes,
+    size,
     summarize,
     take,
 )
@@ -196,27 +200,22 @@ class _Climb(StageClock):
         return Stop(stage=self.name, reason=reason, violations=broken)
 
     def _smoke(self, session: Session, baseline: Session) -> Stop | None:
-        """Eight samples: finite, not constant, not far from the float output."""
-        cosines: list[float] = []
-        constant = True
+        """A few samples: finite, not constant, not far from the float output."""
         batches = self.experiment.dataset.batches(self.split, self.candidate.serving.batch, stop=SMOKE_SAMPLES)
-        for batch in batches:
-            seen = agreement(session.run(batch.feeds), baseline.run(batch.feeds), batch)
-            if not seen.finite:
-                raise MeasureError(
-                    f"the output holds NaN or Inf (samples {batch.indices[0]} to {batch.indices[-1]} of {self.split}). "
-                    "Keep sensitive layers in float, or look at the calibration range of the first layers."
-                )
-            cosines.extend(float(c) for c in seen.cosine)
-            constant = constant and seen.constant
-        if constant and len(cosines) > 1:
+        seen = agreement((session.run(batch.feeds), baseline.run(batch.feeds), batch) for batch in batches)
+        if not seen.finite.all():
+            row = int(seen.indices[~seen.finite][0])
+            raise MeasureError(
+                f"the output holds NaN or Inf for row {row} of {self.split}. Keep sensitive layers in float, or look "
+                "at the calibration range of the first layers."
+            )
+        if seen.constant:
             raise MeasureError("every smoke sample gives the same output: the compiled model ignores its input.")
-        mean = float(np.mean(cosines))
-        wanted = self.experiment.smoke_cosine
+        mean, wanted = float(np.mean(seen.cosine)), self.experiment.smoke_cosine
         if self.gates and mean < wanted:
             return Stop(
                 stage=self.name,
-                reason=f"mean cosine with the float output is {mean:.4f} over {len(cosines)} samples, not {wanted:g}",
+                reason=f"mean cosine with the float output is {mean:.4f} over {SMOKE_SAMPLES} samples, not {wanted:g}",
                 violations={SMOKE_CONSTRAINT: wanted - mean},
             )
         return None
@@ -230,13 +229,13 @@ class _Climb(StageClock):
             return None
         for look in significance.look_schedule(self.experiment.dataset.size(self.split)):
             candidate = scores.first(look)
-            baseline = take(scores.baseline_outcomes(), candidate.size)
+            baseline = take(scores.baseline_outcomes(), size(candidate))
             self._keep_accuracy(candidate, baseline)
             excess = significance.certain_violation(per_sample(baseline), per_sample(candidate), limit_pp=limit)
             if excess is not None:
                 return Stop(
                     stage=self.name,
-                    reason=f"after {candidate.size} samples the accuracy drop is certainly at least "
+                    reason=f"after {size(candidate)} samples the accuracy drop is certainly at least "
                     f"{limit + excess:.2f} pp; the limit is {limit:g}",
                     violations={"accuracy_drop_pp": excess},
                 )
@@ -244,7 +243,7 @@ class _Climb(StageClock):
 
     def _full_accuracy(self, scores: _AccuracyPass) -> Stop | None:
         outcomes = scores.full()
-        save_outcomes(outcomes, self.bench.journal.outcomes(self.candidate.id, self.split))
+        save_outcomes(self.bench.journal.outcomes(self.candidate.id, self.split), outcomes)
         self._keep_accuracy(outcomes, None if self.is_baseline else scores.baseline_outcomes())
         return self._over_limit(
             {n: v for n, v in numbers_of_accuracy(self.measurement).items() if not n.endswith(("_low", "_high"))}
@@ -254,7 +253,7 @@ class _Climb(StageClock):
         accuracy = Accuracy(
             primary=primary_metric(self.experiment.dataset.task),
             values=summarize(outcomes),
-            samples=outcomes.size,
+            samples=size(outcomes),
             split=self.split,
             comparison=None if baseline is None else significance.compare(per_sample(baseline), per_sample(outcomes)),
         )
@@ -305,7 +304,7 @@ class _Climb(StageClock):
             "serving": self.candidate.serving,
             "toolchain": self.bench.toolchain,
             "data": self.experiment.dataset.digest(self.split),
-            "code": source_digest("measure", "targets"),
+            "code": source_digest("memory", "targets"),
         }
         found = self.bench.store.get_json("memory", key)
         if found is None:
@@ -330,7 +329,7 @@ class _AccuracyPass:
         """Outcomes of the first samples, at least `count` of them, whole batches only."""
         total = self.dataset.size(self.climb.split)
         wanted = min(total, -(-count // self.batch) * self.batch)
-        have = 0 if self.done is None else self.done.size
+        have = 0 if self.done is None else size(self.done)
         if have < wanted:
             new = self._run(have, wanted)
             self.done = new if self.done is None else concatenate([self.done, new])
@@ -340,7 +339,7 @@ class _AccuracyPass:
     def full(self) -> Outcomes:
         outcomes = self.first(self.dataset.size(self.climb.split))
         entry = self.climb.bench.store.get_or_build(
-            "outcomes", self.key, lambda to: save_outcomes(outcomes, to / "outcomes.npz")
+            "outcomes", self.key, lambda to: save_outcomes(to / "outcomes.npz", outcomes)
         )
         self.climb.cached = entry.cached
         return outcomes
@@ -359,9 +358,9 @@ class _AccuracyPass:
         parts = []
         for b in self.dataset.batches(climb.split, batch):
             outputs = self.baseline.run(b.feeds)
-            parts.append(outcomes_of(self.dataset.task, outputs, b, outputs))
+            parts.append(self._score(outputs, b, outputs))
         outcomes = concatenate(parts)
-        climb.bench.store.get_or_build("outcomes", key, lambda to: save_outcomes(outcomes, to / "outcomes.npz"))
+        climb.bench.store.get_or_build("outcomes", key, lambda to: save_outcomes(to / "outcomes.npz", outcomes))
         return outcomes
 
     def _run(self, start: int, stop: int) -> Outcomes:
@@ -369,8 +368,11 @@ class _AccuracyPass:
         for batch in self.dataset.batches(self.climb.split, self.batch, start=start, stop=stop):
             # Without labels the float model is the truth, so it runs beside the candidate.
             reference = self.baseline.run(batch.feeds) if self.dataset.task == "tensors" else None
-            parts.append(outcomes_of(self.dataset.task, self.session.run(batch.feeds), batch, reference))
+            parts.append(self._score(self.session.run(batch.feeds), batch, reference))
         return concatenate(parts)
+
+    def _score(self, outputs: Outputs, batch: Batch, reference: Outputs | None) -> Outcomes:
+        return outcomes_of(self.dataset.task, outputs, batch, labels=self.dataset.labels, reference=reference)
 
     def _stored(self, key: Mapping[str, object]) -> Outcomes | None:
         entry = self.climb.bench.store.find("outcomes", key)

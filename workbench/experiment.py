@@ -139,7 +139,7 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
     if space.target != target:
         raise top.error("target", f"{target!r} is not the target of {space_path} ({space.target!r}).")
     model = read_model(model_path)
-    dataset = read_manifest(dataset_path)
+    dataset = read_manifest(dataset_path, model)
     if dataset.size("calibration") < calibration.samples:
         raise top.section("calibration").error(
             "samples",

@@ -19,7 +19,7 @@ from typing import Protocol
 import optuna
 from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
 from optuna.storages import JournalStorage
-from optuna.storages.journal import BaseJournalFileLock, JournalFileBackend
+from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import TrialState
 
 from workbench.artifacts import Bench
@@ -335,7 +335,7 @@ def _open_study(experiment: Experiment, bench: Bench) -> optuna.Study:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     path = bench.journal.study
     _cut_torn_line(path)
-    storage = JournalStorage(JournalFileBackend(str(path), lock_obj=_HeldLock()))
+    storage = JournalStorage(JournalFileBackend(str(path), lock_obj=_HeldLock(str(path))))
     study = optuna.create_study(
         study_name=experiment.name,
         storage=storage,
@@ -378,7 +378,7 @@ def _sampler(experiment: Experiment, trials: int) -> BaseSampler:
     return TPESampler(seed=seed, multivariate=True, n_startup_trials=startup)
 
 
-class _HeldLock(BaseJournalFileLock):
+class _HeldLock(JournalFileOpenLock):
     """The sweep's own flock already excludes other writers. Optuna's lock is a file that a kill -9 leaves behind,
     and waiting for it costs 30 s at the next start."""
 
