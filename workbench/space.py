@@ -13,7 +13,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 from workbench.candidate import (
     ONNXRUNTIME_FUSIONS,
@@ -326,8 +326,7 @@ def _checked(dimension: Dimension, value: Any, section: Section) -> Scalar:
             f"{value!r} is not a value of this parameter.",
             f"Values: {', '.join(map(_text, dimension.values))}.",
         )
-    result: Scalar = value
-    return result
+    return cast(Scalar, value)
 
 
 def _condition(section: Section, name: str, known: Mapping[str, Parameter]) -> tuple[Scalar, ...]:
