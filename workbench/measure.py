@@ -199,7 +199,7 @@ def load_raw_times(path: Path) -> RawTimes:
         MeasureError: the file is missing, damaged or of another kind; transient, since timing again replaces it.
     """
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
             return RawTimes(
                 candidate_ms=arrays["candidate_ms"],
                 baseline_ms=arrays["baseline_ms"],

@@ -86,10 +86,10 @@ def _ask_child(folder: Path, timeout_s: float) -> dict[str, Any]:
                 os.killpg(child.pid, signal.SIGKILL)
                 child.communicate()
     if child.returncode != 0:
-        tail = log.read_text(encoding="utf-8", errors="replace").strip()[-800:]
+        words = "\n".join(log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-5:])
         how = f"signal {-child.returncode}" if child.returncode < 0 else f"exit status {child.returncode}"
         raise MeasureError(
-            f"the process that measures peak memory ended with {how}. Its last words: {tail or 'none'}",
+            f"the process that measures peak memory ended with {how}. Its last words: {words or 'none'}",
             transient=child.returncode == -signal.SIGKILL,
         )
     # A vendor's library may print too; the answer is the last line.

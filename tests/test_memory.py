@@ -1,0 +1,86 @@
+"""Peak memory of real artifacts in real child processes."""
+
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.tiny_artifact import linear_artifact
+from workbench.candidate import Candidate
+from workbench.errors import MeasureError
+from workbench.memory import peak_memory
+from workbench.results import Artifact
+from workbench.targets.base import Feeds
+
+
+def feeds(width: int = 32, length: int = 8) -> list[Feeds]:
+    return [{"x": np.ones((1, length, width), dtype=np.float32)}, {"x": np.ones((1, 1, width), dtype=np.float32)}]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Artifact]:
+    folder = tmp_path_factory.mktemp("small")
+    return folder / "compiled", linear_artifact(folder)
+
+
+def test_a_larger_model_needs_more_memory_by_at_least_its_size(small: tuple[Path, Artifact], tmp_path: Path) -> None:
+    large = linear_artifact(tmp_path, width=2048)  # 16 MiB of weights
+
+    little = peak_memory(*small, Candidate(), feeds())
+    much = peak_memory(tmp_path / "compiled", large, Candidate(), feeds(2048))
+
+    assert 0 < little < 64 * 2**20
+    assert much - little > 14 * 2**20
+
+
+def test_longer_feeds_need_more_memory(small: tuple[Path, Artifact]) -> None:
+    short = peak_memory(*small, Candidate(), feeds())
+    long = peak_memory(*small, Candidate(), feeds(length=200_000))  # 24 MiB for each tensor
+
+    assert long - short > 20 * 2**20
+
+
+def test_a_damaged_artifact_is_the_candidates_error_with_the_runtimes_words(
+    small: tuple[Path, Artifact], tmp_path: Path
+) -> None:
+    _, artifact = small
+    (tmp_path / artifact.files[0].file).write_bytes(b"not a model")
+
+    with pytest.raises(MeasureError, match=r"while its memory was measured: .*cannot load") as caught:
+        peak_memory(tmp_path, artifact, Candidate(), feeds())
+
+    assert not caught.value.transient
+
+
+def test_feeds_that_the_model_refuses_are_reported(small: tuple[Path, Artifact]) -> None:
+    with pytest.raises(MeasureError, match="while its memory was measured"):
+        peak_memory(*small, Candidate(), feeds(width=31))
+
+
+def test_a_child_that_breaks_off_is_reported_with_its_last_words(small: tuple[Path, Artifact]) -> None:
+    directory, artifact = small
+
+    with pytest.raises(MeasureError, match=r"(?s)ended with exit status 1\. Its last words: .*IndexError"):
+        peak_memory(directory, replace(artifact, files=()), Candidate(), feeds())
+
+
+def test_a_child_out_of_time_is_killed_and_the_failure_is_transient(small: tuple[Path, Artifact]) -> None:
+    with pytest.raises(MeasureError, match=r"longer than 0\.05 s and was stopped") as caught:
+        peak_memory(*small, Candidate(), feeds(), timeout_s=0.05)
+
+    assert caught.value.transient
+
+
+def test_a_child_that_is_killed_is_a_transient_failure(
+    small: tuple[Path, Artifact], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As the kernel does when memory runs out: here by a start-up file that kills the interpreter."""
+    (tmp_path / "sitecustomize.py").write_text(f"import os; os.kill(os.getpid(), {int(signal.SIGKILL)})")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    with pytest.raises(MeasureError, match="ended with signal 9") as caught:
+        peak_memory(*small, Candidate(), feeds())
+
+    assert caught.value.transient

@@ -1,0 +1,111 @@
+"""The word about the noise, from counters and times of machines that were quiet, drifting, shared or throttled."""
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from workbench.noise import Counters, Steadiness, read_counters, steadiness, suspects, verdict
+
+BEFORE = Counters(
+    wall_s=100.0,
+    cpus=2,
+    busy_s=500.0,
+    stolen_s=1.0,
+    own_s=50.0,
+    throttled_s=0.0,
+    preemptions=10,
+    frequency_mhz=3000.0,
+)
+ALONE = replace(BEFORE, wall_s=110.0, busy_s=510.0, own_s=60.0)
+STEADY = Steadiness(drift=0.01, spread=0.008)
+
+
+def times(factor: npt.NDArray[np.float64], seed: int = 0) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """Rounds of eight calls over work of three very different sizes, slowed by a factor per round."""
+    work = np.random.default_rng(seed).integers(0, 3, (len(factor), 8))
+    noise = np.exp(np.random.default_rng(seed + 1).normal(0, 0.005, work.shape))
+    return np.array([1.0, 4.0, 16.0])[work] * noise * factor[:, None], work
+
+
+def test_different_lengths_are_no_noise() -> None:
+    found = steadiness(*times(np.ones(25)))
+
+    assert abs(found.drift) < 0.01
+    assert found.spread < 0.01
+
+
+@pytest.mark.parametrize(("start", "end", "sign"), [(1.0, 1.3, 1), (1.3, 1.0, -1)])
+def test_drift_has_the_direction_of_time(start: float, end: float, sign: int) -> None:
+    found = steadiness(*times(np.linspace(start, end, 24)))
+
+    assert np.sign(found.drift) == sign
+    assert 0.12 < abs(found.drift) < 0.25
+
+
+def test_one_bad_round_is_neither_drift_nor_spread() -> None:
+    factor = np.ones(25)
+    factor[10] = 5.0
+
+    found = steadiness(*times(factor))
+
+    assert abs(found.drift) < 0.01
+    assert found.spread < 0.01
+
+
+def test_a_machine_to_ourselves_is_quiet() -> None:
+    quiet, words = verdict(STEADY, BEFORE, ALONE, settled=True)
+
+    assert quiet
+    assert words == "quiet: the baseline drifted by 1.0%, its rounds differ by 0.8%"
+
+
+@pytest.mark.parametrize(
+    ("after", "words"),
+    [
+        (replace(ALONE, busy_s=520.0), "other processes kept 1.0 of 2 CPUs busy while we used 1.0"),
+        (replace(ALONE, stolen_s=3.0), "the hypervisor took 10.0% of the CPU time"),
+        (replace(ALONE, throttled_s=1.5), "CPU quota held us back for 15.0% of the time"),
+        (replace(ALONE, frequency_mhz=2400.0), "the CPU clock went from 3000 to 2400 MHz"),
+        (replace(ALONE, preemptions=2010), "our threads lost their CPU 200 times per second"),
+    ],
+    ids=["other load", "steal", "quota", "clock", "preemption"],
+)
+def test_each_disturbance_is_named_with_its_amount(after: Counters, words: str) -> None:
+    quiet, said = verdict(STEADY, BEFORE, after, settled=True)
+
+    assert not quiet
+    assert words in said
+    assert "may be slower throughout" in said
+
+
+def test_a_process_on_a_free_cpu_is_no_suspect() -> None:
+    assert suspects(BEFORE, replace(ALONE, own_s=55.0, busy_s=511.0)) == []
+
+
+def test_counters_that_the_machine_hides_are_no_suspects() -> None:
+    blind = replace(BEFORE, throttled_s=None, frequency_mhz=None)
+
+    assert suspects(blind, replace(ALONE, throttled_s=None, frequency_mhz=None)) == []
+
+
+def test_symptoms_without_a_cause_say_so() -> None:
+    quiet, words = verdict(Steadiness(drift=-0.12, spread=0.07), BEFORE, ALONE, settled=False)
+
+    assert not quiet
+    assert "sped up by 12%" in words
+    assert "differ by 7%" in words
+    assert "did not settle" in words
+    assert "no cause in CPU load" in words
+
+
+def test_real_counters_only_grow() -> None:
+    before = read_counters()
+    sum(range(200_000))
+    after = read_counters()
+
+    assert after.wall_s > before.wall_s
+    assert after.own_s >= before.own_s > 0
+    assert after.busy_s >= before.busy_s
+    assert after.cpus >= 1

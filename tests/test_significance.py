@@ -1,0 +1,354 @@
+"""Coverage, size and power of the tests that everything else trusts; exact where the distribution can be summed."""
+
+import itertools
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from workbench.results import Estimate
+from workbench.significance import (
+    bootstrap_rounds,
+    certain_violation,
+    compare,
+    indistinguishable,
+    look_schedule,
+    may_be_equal,
+    mcnemar,
+    midmean,
+    paired_bootstrap_f1,
+)
+
+Bools = npt.NDArray[np.bool_]
+Counts = npt.NDArray[np.int64]
+
+
+def outcomes(lost: int, won: int, n: int) -> tuple[Bools, Bools]:
+    """Baseline and candidate, of whose n samples some are lost, some won, and the rest right in both."""
+    baseline, candidate = np.ones(n, dtype=bool), np.ones(n, dtype=bool)
+    candidate[:lost] = False
+    baseline[lost : lost + won] = False
+    return baseline, candidate
+
+
+def sentences(generator: np.random.Generator, n: int, lose: float, gain: float) -> tuple[Counts, Counts]:
+    """A tagger that finds 9 of 10 entities, and one that loses and wins entities with the given probabilities."""
+    gold = generator.integers(0, 6, n)
+    found = generator.binomial(gold, 0.9)
+    extra = generator.binomial(2, 0.1, n)
+    kept = generator.binomial(found, 1 - lose) + generator.binomial(gold - found, gain)
+    baseline = np.column_stack([found, np.minimum(gold, found) + extra, gold])
+    candidate = np.column_stack([kept, kept + extra, gold])
+    return baseline, candidate
+
+
+def f1(counts: Counts) -> float:
+    correct, predicted, gold = counts.sum(axis=0)
+    return float(2 * correct / (predicted + gold))
+
+
+# --- McNemar and Tango ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("lost", "won"), [(0, 0), (5, 5), (12, 3), (0, 9), (70, 40)])
+def test_mcnemar_p_value_is_that_of_the_exact_binomial_test(lost: int, won: int) -> None:
+    expected = stats.binomtest(lost, lost + won).pvalue if lost + won else 1.0
+
+    assert mcnemar(*outcomes(lost, won, 200)).p_value == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_interval_is_where_the_score_statistic_meets_the_normal_quantile() -> None:
+    """Checked against the statistic of Tango's paper, maximized over its nuisance parameter by brute force."""
+    lost, won, n = 12, 3, 60
+    drop = mcnemar(*outcomes(lost, won, n)).drop_pp
+
+    for bound in (drop.low / 100, drop.high / 100):
+        share_won = np.linspace(max(0.0, -bound), (1 - bound) / 2, 400_001)[1:-1]
+        share_lost = share_won + bound
+        likelihood = (
+            lost * np.log(share_lost) + won * np.log(share_won) + (n - lost - won) * np.log1p(-share_lost - share_won)
+        )
+        best = share_won[np.argmax(likelihood)]
+        z = (lost - won - n * bound) / np.sqrt(n * (2 * best + bound * (1 - bound)))
+        assert abs(z) == pytest.approx(stats.norm.isf(0.025), abs=1e-3)
+
+
+@pytest.mark.parametrize(("share_lost", "share_won"), [(0.02, 0.01), (0.05, 0.05), (0.2, 0.05), (0.01, 0.0)])
+def test_the_interval_covers_the_true_drop_as_often_as_it_says(share_lost: float, share_won: float) -> None:
+    n, covered, seen = 60, 0.0, 0.0
+    for lost, won in itertools.product(range(28), range(16)):
+        share = stats.multinomial.pmf(
+            [lost, won, n - lost - won], n, [share_lost, share_won, 1 - share_lost - share_won]
+        )
+        if share < 1e-7:
+            continue
+        drop = mcnemar(*outcomes(lost, won, n)).drop_pp
+        seen += share
+        covered += share * (drop.low - 1e-9 <= 100 * (share_lost - share_won) <= drop.high + 1e-9)
+
+    assert seen > 0.999
+    assert covered >= 0.93
+
+
+def test_equal_models_get_an_interval_with_a_width() -> None:
+    found = mcnemar(*outcomes(0, 0, 1000))
+
+    assert (found.drop_pp.value, found.p_value) == (0.0, 1.0)
+    assert found.drop_pp.high == pytest.approx(100 * 1.96**2 / (1000 + 1.96**2), rel=1e-3)
+    assert found.drop_pp.low == -found.drop_pp.high
+
+
+@pytest.mark.parametrize("lost", [0, 7])
+def test_extreme_outcomes_stay_within_a_hundred_points(lost: int) -> None:
+    found = mcnemar(*outcomes(lost, 7 - lost, 7)).drop_pp
+
+    assert -100 <= found.low <= found.value <= found.high <= 100
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=80))
+@settings(max_examples=100, deadline=None)
+def test_swapping_the_models_mirrors_the_comparison(pairs: list[tuple[bool, bool]]) -> None:
+    a, b = (np.array(column, dtype=bool) for column in zip(*pairs, strict=True))
+    forth, back = mcnemar(a, b), mcnemar(b, a)
+
+    assert forth.drop_pp.low <= forth.drop_pp.value <= forth.drop_pp.high
+    assert forth.p_value == back.p_value
+    assert forth.drop_pp.low == pytest.approx(-back.drop_pp.high, abs=1e-5)
+
+
+# --- paired bootstrap -------------------------------------------------------------------------------------------
+
+
+def test_the_drop_is_the_difference_of_the_micro_f1_scores() -> None:
+    baseline, candidate = sentences(np.random.default_rng(1), 300, lose=0.05, gain=0.02)
+
+    found = paired_bootstrap_f1(baseline, candidate, seed=3)
+
+    assert found.drop_pp.value == pytest.approx(100 * (f1(baseline) - f1(candidate)))
+    assert found.test == "paired bootstrap over sentences"
+
+
+def test_the_bootstrap_depends_on_the_seed_and_not_on_the_order_of_the_sentences() -> None:
+    baseline, candidate = sentences(np.random.default_rng(1), 300, lose=0.05, gain=0.02)
+    order = np.random.default_rng(2).permutation(300)
+
+    found = paired_bootstrap_f1(baseline, candidate, seed=3)
+
+    assert found == paired_bootstrap_f1(baseline[order], candidate[order], seed=3)
+    assert found != paired_bootstrap_f1(baseline, candidate, seed=4)
+
+
+@pytest.mark.parametrize(("lose", "gain"), [(0.004, 0.004), (0.03, 0.05), (0.08, 0.02)])
+def test_the_bootstrap_interval_covers_the_true_drop(lose: float, gain: float) -> None:
+    truth = 100 * (f1((many := sentences(np.random.default_rng(0), 400_000, lose, gain))[0]) - f1(many[1]))
+    covered = 0
+    for seed in range(250):
+        baseline, candidate = sentences(np.random.default_rng(1000 + seed), 120, lose, gain)
+        drop = paired_bootstrap_f1(baseline, candidate, seed=seed, resamples=400).drop_pp
+        covered += drop.low <= truth <= drop.high
+
+    assert covered / 250 >= 0.91
+
+
+def test_the_bootstrap_rarely_finds_a_difference_where_there_is_none() -> None:
+    found = 0
+    for seed in range(250):
+        baseline, candidate = sentences(np.random.default_rng(seed), 150, lose=0.05, gain=0.45)
+        found += paired_bootstrap_f1(baseline, candidate, seed=seed, resamples=400).p_value <= 0.05
+
+    assert found / 250 <= 0.09
+
+
+def test_equal_taggers_cannot_be_told_apart_and_their_interval_has_a_width() -> None:
+    baseline, _ = sentences(np.random.default_rng(1), 200, lose=0.0, gain=0.0)
+
+    found = paired_bootstrap_f1(baseline, baseline, seed=0)
+
+    assert found.p_value == 1.0
+    assert found.drop_pp.low < 0 == found.drop_pp.value < found.drop_pp.high
+
+
+def test_sentences_without_any_entity_score_zero_and_raise_no_warning() -> None:
+    nothing = np.zeros((5, 3), dtype=np.int64)
+
+    assert paired_bootstrap_f1(nothing, nothing, seed=0).drop_pp.value == 0.0
+    assert certain_violation(nothing, nothing, limit_pp=0.5) is None
+
+
+# --- choosing the test ------------------------------------------------------------------------------------------
+
+
+def test_the_form_of_the_outcomes_chooses_the_test() -> None:
+    assert compare(*outcomes(3, 1, 50)).test == "McNemar exact"
+    assert compare(*sentences(np.random.default_rng(0), 50, 0.1, 0.0)).test == "paired bootstrap over sentences"
+
+
+def test_models_are_indistinguishable_until_the_paired_test_finds_a_difference() -> None:
+    assert indistinguishable(*outcomes(6, 3, 500))
+    assert not indistinguishable(*outcomes(30, 3, 500))
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (np.ones(3, dtype=bool), np.ones(4, dtype=bool)),
+        (np.ones(0, dtype=bool), np.ones(0, dtype=bool)),
+        (np.ones((3, 2), dtype=np.int64), np.ones((3, 2), dtype=np.int64)),
+        (np.ones(3, dtype=np.float64), np.ones(3, dtype=np.float64)),
+        (np.array([[2, 1, 2]]), np.array([[1, 1, 2]])),
+        (np.array([[1, 1, 1]]), np.array([[1, 1, 2]])),
+    ],
+    ids=["unpaired", "empty", "two columns", "floats", "more correct than predicted", "other gold"],
+)
+def test_outcomes_that_cannot_be_compared_are_refused(a: Bools, b: Bools) -> None:
+    with pytest.raises(ValueError, match=r"outcomes|expected|counts"):
+        compare(a, b)
+    with pytest.raises(ValueError, match=r"outcomes|expected|counts"):
+        certain_violation(a, b, limit_pp=0.5)
+
+
+# --- growing subsets --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("total", "looks"), [(4000, (500, 1000, 2000)), (400, (100, 200)), (150, (75,)), (127, ()), (0, ())]
+)
+def test_looks_are_an_eighth_a_quarter_and_a_half_and_never_tiny(total: int, looks: tuple[int, ...]) -> None:
+    assert look_schedule(total) == looks
+
+
+def stopped_at(share_lost: float, share_won: float, total: int, *, limit_pp: float, alpha: float, runs: int) -> Counts:
+    """How many of `runs` simulated candidates stop at each look; the last count is of those that never do."""
+    generator = np.random.default_rng(5)
+    shares = [share_lost, share_won, 1 - share_lost - share_won]
+    seen, verdicts = np.zeros((runs, 2), dtype=np.int64), {}
+    running, stops, before = np.ones(runs, dtype=bool), [], 0
+    for look in look_schedule(total):
+        seen += generator.multinomial(look - before, shares, size=runs)[:, :2]
+        before = look
+        for pair in {(int(lost), int(won)) for lost, won in seen[running]}:
+            verdicts[look, pair] = certain_violation(*outcomes(*pair, look), limit_pp=limit_pp, alpha=alpha) is not None
+        hit = running & np.array([verdicts.get((look, (int(a), int(b))), False) for a, b in seen])
+        stops.append(int(hit.sum()))
+        running &= ~hit
+    return np.array([*stops, int(running.sum())])
+
+
+@pytest.mark.parametrize("share_won", [0.0, 0.01, 0.05])
+def test_a_candidate_right_at_the_limit_is_stopped_at_most_as_often_as_alpha_says(share_won: float) -> None:
+    stops = stopped_at(share_won + 0.01, share_won, 2000, limit_pp=1.0, alpha=0.02, runs=4000)
+
+    assert stops[:-1].sum() / 4000 <= 0.02
+
+
+def test_a_candidate_right_at_the_limit_is_hardly_ever_stopped_at_the_default_alpha() -> None:
+    stops = stopped_at(0.025, 0.02, 2000, limit_pp=0.5, alpha=0.001, runs=10_000)
+
+    assert stops[:-1].sum() / 10_000 <= 0.001
+
+
+def test_a_candidate_five_points_over_the_limit_stops_at_the_first_looks() -> None:
+    stops = stopped_at(0.065, 0.01, 4000, limit_pp=0.5, alpha=0.001, runs=2000)
+
+    assert stops[:2].sum() / 2000 >= 0.95
+
+
+def test_a_collapsed_candidate_stops_at_the_first_look_of_a_small_split() -> None:
+    baseline, candidate = outcomes(30, 0, 64)
+
+    excess = certain_violation(baseline, candidate, limit_pp=0.5)
+
+    assert excess is not None
+    assert 15 < excess < 100 * 30 / 64
+
+
+def test_the_certain_excess_is_a_lower_bound_that_grows_with_the_evidence() -> None:
+    excess = [certain_violation(*outcomes(n // 10, n // 100, n), limit_pp=0.5) for n in (400, 1000, 4000)]
+
+    assert None not in excess
+    assert excess == sorted(excess)  # type: ignore[type-var]  # None was ruled out on the line before
+    assert all(0 < e < 8.5 for e in excess if e is not None)
+
+
+def test_better_and_equal_candidates_are_never_stopped() -> None:
+    for lost, won in [(0, 0), (0, 50), (10, 60), (40, 40)]:
+        assert certain_violation(*outcomes(lost, won, 500), limit_pp=0.5) is None
+
+
+@given(st.integers(0, 60), st.integers(0, 30))
+@settings(max_examples=60, deadline=None)
+def test_right_or_wrong_is_the_special_case_of_entities(lost: int, won: int) -> None:
+    baseline, candidate = outcomes(lost, won, 200)
+    ones = np.ones(200, dtype=np.int64)
+
+    entities = certain_violation(
+        np.column_stack([baseline, ones, ones]), np.column_stack([candidate, ones, ones]), limit_pp=1.0
+    )
+
+    assert entities == certain_violation(baseline, candidate, limit_pp=1.0)
+
+
+def test_a_tagger_right_at_the_limit_is_stopped_at_most_as_often_as_alpha_says() -> None:
+    many = sentences(np.random.default_rng(0), 1_000_000, lose=0.05, gain=0.1)
+    limit_pp = 100 * (f1(many[0]) - f1(many[1]))
+    stops = 0
+    for seed in range(400):
+        baseline, candidate = sentences(np.random.default_rng(seed), 400, lose=0.05, gain=0.1)
+        stops += any(
+            certain_violation(baseline[:n], candidate[:n], limit_pp=limit_pp, alpha=0.05) is not None
+            for n in look_schedule(800)
+        )
+
+    assert stops / 400 <= 0.05
+
+
+@pytest.mark.parametrize("fault", ["loses entities", "invents entities"])
+def test_a_tagger_five_points_over_the_limit_stops_at_the_first_looks(fault: str) -> None:
+    stopped = 0
+    for seed in range(100):
+        baseline, candidate = sentences(np.random.default_rng(seed), 500, lose=0.1 * (fault[0] == "l"), gain=0.0)
+        if fault == "invents entities":
+            candidate[:, 1] += np.random.default_rng(seed + 500).binomial(3, 0.1, 500)
+        stopped += any(
+            certain_violation(baseline[:n], candidate[:n], limit_pp=0.5) is not None for n in look_schedule(2000)[:2]
+        )
+
+    assert stopped >= 95
+
+
+# --- estimates of times -----------------------------------------------------------------------------------------
+
+
+def test_midmean_ignores_a_quarter_at_each_end() -> None:
+    assert midmean(np.array([[1.0, 2.0, 3.0, 1e9], [-1e9, 5.0, 5.0, 5.0]])).tolist() == [2.5, 5.0]
+
+
+def test_the_interval_over_rounds_covers_the_truth_when_rounds_are_disturbed_as_a_whole() -> None:
+    generator = np.random.default_rng(7)
+    covered = 0
+    for seed in range(300):
+        rounds = 3.0 + generator.normal(0, 0.1, (25, 1)) + generator.normal(0, 0.02, (25, 8))
+        found = bootstrap_rounds(rounds, midmean, seed=seed, resamples=400)
+        assert found.low <= found.value <= found.high
+        covered += found.low <= 3.0 <= found.high
+
+    assert covered / 300 >= 0.91
+
+
+def test_one_round_gives_no_interval() -> None:
+    with pytest.raises(ValueError, match="at least two rounds"):
+        bootstrap_rounds(np.ones((1, 8)), midmean, seed=0)
+
+
+def test_speedups_may_be_equal_when_the_interval_of_their_ratio_holds_one() -> None:
+    slow = Estimate(value=1.50, low=1.45, high=1.55)
+    overlapping_but_faster = Estimate(value=1.59, low=1.54, high=1.64)
+    close = Estimate(value=1.54, low=1.49, high=1.59)
+
+    assert may_be_equal(slow, slow)
+    assert may_be_equal(slow, close)
+    assert may_be_equal(close, slow)
+    assert not may_be_equal(slow, overlapping_but_faster)
