@@ -1,0 +1,80 @@
+"""Experiment files: everything that can be checked is checked before any work."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.tiny import EXPERIMENT, write_workspace
+from workbench.errors import ConfigError
+from workbench.experiment import read_experiment, workspace_of
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("workspace")
+    write_workspace(root)
+    return root
+
+
+def variant(shared: Path, old: str, new: str) -> Path:
+    assert old in EXPERIMENT
+    path = shared / "experiments" / "variant.yaml"
+    path.write_text(EXPERIMENT.replace(old, new), encoding="utf-8")
+    return path
+
+
+def test_a_good_file_is_read_with_absolute_paths(shared: Path) -> None:
+    experiment = read_experiment(shared / "experiments" / "tiny.yaml")
+
+    assert experiment.workspace == shared.resolve() == workspace_of(experiment.path)
+    assert experiment.model.path.is_absolute()
+    assert experiment.baseline.quantization.scheme == "none"
+    assert [o.metric for o in experiment.objectives] == ["latency_p50_ms", "accuracy"]
+
+
+def test_the_identity_ignores_budget_and_words_but_no_limit(shared: Path) -> None:
+    first = read_experiment(shared / "experiments" / "tiny.yaml").identity
+
+    assert read_experiment(variant(shared, "trials: 6", "trials: 60")).identity == first
+    assert read_experiment(variant(shared, "about: does", "about: Does")).identity == first
+    assert read_experiment(variant(shared, "accuracy_drop_pp: 2.0", "accuracy_drop_pp: 1.0")).identity != first
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "budget: {trials: 6",
+            "budget: {trails: 6",
+            "variant.yaml:11: budget.trails: unknown key. Did you",
+        ),
+        ("trials: 6", "trials: 0", "0 is less than 1"),
+        ("timeout: 5m", "timeout: soon", "'soon' is not a duration. Write a duration such as 90s"),
+        ("latency_p50_ms, accuracy]", "latency_p50, accuracy]", "Did you mean 'latency_p50_ms'"),
+        ("latency_p50_ms, accuracy]", "accuracy, accuracy]", "one to three different metrics"),
+        ("accuracy_drop_pp: 2.0", "acuracy_drop_pp: 2.0", "Did you mean 'accuracy_drop_pp'"),
+        ("accuracy_drop_pp: 2.0", "accuracy_drop_pp: much", "expected a number, got 'much'"),
+        ("samples: 32", "samples: 3200", "3200 is more than the 48 samples of the calibration split"),
+        ("model: ../data/model.onnx", "model: ../data/absent.onnx", "absent.onnx does not exist"),
+        ("dataset: ../data/manifest.yaml", "dataset: ../data/none.yaml", "none.yaml does not exist"),
+        ("name: tiny", "name: a/b", "'a/b' cannot name a folder"),
+        ("version: 1", "version: 3", "3 is not supported"),
+        ("about:", "target: ascend910b3\nabout:", "'ascend910b3' is not the target of"),
+    ],
+)
+def test_mistakes_are_named_with_file_and_key(shared: Path, old: str, new: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        read_experiment(variant(shared, old, new))
+
+
+def test_a_truncated_model_is_refused_before_any_work(shared: Path) -> None:
+    whole = (shared / "data" / "model.onnx").read_bytes()
+    (shared / "data" / "cut.onnx").write_bytes(whole[: len(whole) // 2])
+
+    with pytest.raises(ConfigError, match=r"cut\.onnx"):
+        read_experiment(variant(shared, "model.onnx", "cut.onnx"))
+
+
+def test_a_missing_example_model_is_explained_by_the_command_that_builds_it(shared: Path) -> None:
+    with pytest.raises(ConfigError, match="Build it with: workbench example loan-intent-mini"):
+        read_experiment(variant(shared, "../data/model.onnx", "../.workbench/examples/loan-intent-mini/model.onnx"))

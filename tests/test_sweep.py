@@ -1,0 +1,273 @@
+"""The sweep: presets first, nothing twice, nothing lost, whatever kills it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.tiny import EXPERIMENT, write_workspace
+from workbench.artifacts import Bench, open_bench
+from workbench.candidate import Candidate
+from workbench.errors import ToolchainError
+from workbench.experiment import Experiment, read_experiment
+from workbench.journal import open_journal
+from workbench.results import Evaluation
+from workbench.store import Store
+from workbench.sweep import MAX_DEATHS, confirm, front_of, run_sweep
+
+ROOT = Path(__file__).parent.parent
+SMALL_SPACE = """
+version: 1
+target: onnxruntime
+parameters:
+  quantization.scheme: {choices: [none, dynamic]}
+  quantization.weight_granularity: {choices: [tensor], when: {quantization.scheme: [dynamic]}}
+  compile.graph_optimization: {choices: [all, basic]}
+  serving.intra_op_threads: {choices: [1, 2]}
+forbid:
+  - {quantization.scheme: [dynamic], compile.graph_optimization: [basic], reason: stays in float}
+"""
+MOMENTS = ["none check", "none latency_full", "dynamic compile", "static calibrate", "static smoke"]
+
+
+def silent(candidate: Candidate, stage: str) -> None:
+    """A report nobody reads."""
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.seen: list[tuple[Evaluation, bool]] = []
+
+    def evaluated(self, evaluation: Evaluation, *, reused: bool) -> None:
+        self.seen.append((evaluation, reused))
+
+
+@pytest.fixture
+def question(tmp_path: Path) -> Experiment:
+    return read_experiment(write_workspace(tmp_path))
+
+
+@pytest.fixture
+def bench(question: Experiment) -> Iterator[Bench]:
+    journal = open_journal(question.workspace, question.name, question.identity)
+    store = Store(question.workspace / ".workbench" / "store")
+    yield open_bench(question, journal, store, silent)
+    store.close()
+
+
+def test_a_sweep_evaluates_baseline_and_presets_first_and_distinct_candidates_only(
+    question: Experiment, bench: Bench
+) -> None:
+    recorder = Recorder()
+
+    end = run_sweep(question, bench, listeners=(recorder,))
+
+    assert (end.reason, end.new, end.reused) == ("budget", 6, 0)
+    order = [evaluation.candidate for evaluation, _ in recorder.seen]
+    assert order[0] == question.baseline
+    assert [c.quantization.scheme for c in order[:3]] == ["none", "dynamic", "static"]
+    assert len({c.id for c in order}) == 6
+    assert all(evaluation.status != "failed" for evaluation, _ in recorder.seen)
+
+
+def test_going_on_reuses_everything_and_a_larger_budget_adds_the_difference(question: Experiment, bench: Bench) -> None:
+    run_sweep(question, bench, trials=3)
+    recorder = Recorder()
+
+    again = run_sweep(question, bench, trials=3, listeners=(recorder,))
+    more = run_sweep(question, bench, trials=5)
+
+    assert (again.new, again.reused) == (0, 3)
+    assert all(reused for _, reused in recorder.seen)
+    assert (more.new, more.reused) == (2, 3)
+
+
+def test_an_exhausted_space_ends_the_sweep(tmp_path: Path) -> None:
+    question = read_experiment(write_workspace(tmp_path, space=SMALL_SPACE))
+    journal = open_journal(question.workspace, question.name, question.identity)
+    bench = open_bench(question, journal, Store(tmp_path / ".workbench" / "store"), silent)
+
+    end = run_sweep(question, bench, trials=50)
+
+    # float: 2 levels x 2 thread counts; dynamic: level all x 2 thread counts
+    assert (end.reason, end.new) == ("exhausted", 6)
+
+
+def test_the_front_is_confirmed_on_the_holdout_split_once(question: Experiment, bench: Bench) -> None:
+    run_sweep(question, bench, trials=4)
+    front = front_of(question, bench.journal.evaluations())
+
+    confirmed = confirm(question, bench, front)
+    recorder = Recorder()
+    again = confirm(question, bench, front, listeners=(recorder,))
+
+    assert {question.baseline.id, *(e.candidate.id for e in front)} == set(confirmed)
+    assert all(e.split == "holdout" and e.status == "complete" for e in confirmed.values())
+    assert again == confirmed
+    assert recorder.seen == []
+
+
+def test_an_unmeetable_constraint_leaves_an_empty_front_and_no_failure(tmp_path: Path) -> None:
+    text = EXPERIMENT.replace("accuracy_drop_pp: 2.0", "accuracy_drop_pp: 2.0, latency_p99_ms: 0.000001")
+    question = read_experiment(write_workspace(tmp_path, experiment=text))
+    journal = open_journal(question.workspace, question.name, question.identity)
+    bench = open_bench(question, journal, Store(tmp_path / ".workbench" / "store"), silent)
+
+    run_sweep(question, bench, trials=3)
+    evaluations = bench.journal.evaluations()
+
+    assert front_of(question, evaluations) == []
+    stopped = [e for e in evaluations.values() if e.stop is not None]
+    assert {e.stop.stage for e in stopped if e.stop} == {"latency_short"}
+    assert all(e.stop.violations["latency_p99_ms"] > 0 for e in stopped if e.stop)
+
+
+RUNNER = """
+import pathlib, sys
+from tests.test_sweep import silent
+from workbench.artifacts import open_bench
+from workbench.experiment import read_experiment
+from workbench.journal import exclusive, open_journal
+from workbench.store import Store
+from workbench.sweep import run_sweep
+question = read_experiment(pathlib.Path(sys.argv[1]))
+journal = open_journal(question.workspace, question.name, question.identity)
+def report(candidate, stage):
+    print(candidate.quantization.scheme, stage, flush=True)
+with exclusive(journal):
+    store = Store(question.workspace / ".workbench" / "store")
+    run_sweep(question, open_bench(question, journal, store, report))
+"""
+
+
+def start(experiment: Path) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-c", RUNNER, str(experiment)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+
+
+@pytest.mark.parametrize(
+    "moment", ["none check", "none latency_full", "dynamic compile", "static calibrate", "static smoke"]
+)
+def test_a_sweep_killed_at_any_stage_goes_on_and_loses_only_what_was_in_flight(tmp_path: Path, moment: str) -> None:
+    file = write_workspace(tmp_path)
+    with start(file) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.strip() == moment:
+                break
+        process.kill()
+    question = read_experiment(file)
+    journal = open_journal(question.workspace, question.name, question.identity)
+    before = journal.evaluations()
+
+    with start(file) as process:
+        _, errors = process.communicate(timeout=120)
+
+    assert process.returncode == 0, errors
+    after = journal.evaluations()
+    assert len(after) == question.trials
+    assert {i: after[i] for i in before} == before
+    assert all(e.status != "failed" for e in after.values())
+
+
+def test_a_candidate_that_kills_the_process_every_time_is_recorded_and_passed_over(tmp_path: Path) -> None:
+    file = write_workspace(tmp_path)
+    for _ in range(MAX_DEATHS):
+        with start(file) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if line.startswith("static"):
+                    break
+            process.kill()
+
+    with start(file) as process:
+        _, errors = process.communicate(timeout=120)
+
+    assert process.returncode == 0, errors
+    question = read_experiment(file)
+    journal = open_journal(question.workspace, question.name, question.identity)
+    failed = [e for e in journal.evaluations().values() if e.failure is not None]
+    assert len(failed) == 1
+    assert failed[0].failure is not None
+    assert f"died {MAX_DEATHS} times" in failed[0].failure.message
+
+
+def test_ctrl_c_stops_cleanly_and_the_candidate_in_flight_comes_back(tmp_path: Path) -> None:
+    file = write_workspace(tmp_path)
+    with start(file) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("dynamic"):
+                process.send_signal(signal.SIGINT)
+                break
+        process.communicate(timeout=60)
+    assert process.returncode != 0
+
+    with start(file) as process:
+        output, errors = process.communicate(timeout=120)
+
+    assert process.returncode == 0, errors
+    assert output.startswith("dynamic check")
+
+
+def test_a_torn_last_line_of_the_study_is_dropped(question: Experiment, bench: Bench) -> None:
+    run_sweep(question, bench, trials=2)
+    with bench.journal.study.open("ab") as stream:
+        stream.write(b'{"op_code":5,"worker_id":"x')
+
+    end = run_sweep(question, bench, trials=3)
+
+    assert (end.new, end.reused) == (1, 2)
+
+
+def test_two_sweeps_of_one_experiment_do_not_run_at_once(tmp_path: Path) -> None:
+    file = write_workspace(tmp_path)
+    with start(file) as first:
+        assert first.stdout is not None
+        first.stdout.readline()
+        with start(file) as second:
+            _, errors = second.communicate(timeout=60)
+        first.kill()
+
+    assert second.returncode != 0
+    assert f"process {first.pid} is running this sweep already" in errors
+
+
+def test_the_time_limit_is_kept_between_candidates(question: Experiment, bench: Bench) -> None:
+    began = time.monotonic()
+
+    end = run_sweep(question, bench, timeout_s=0.001)
+
+    assert (end.reason, end.new) == ("timeout", 0)
+    assert time.monotonic() - began < 30
+
+
+def test_a_full_disk_stops_the_sweep_and_keeps_what_was_measured(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small tmpfs needs root")
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(small)], check=False)
+    if mounted.returncode != 0:
+        pytest.skip("a tmpfs cannot be mounted here")
+    try:
+        question = read_experiment(write_workspace(tmp_path), workspace=small)
+        journal = open_journal(question.workspace, question.name, question.identity)
+        bench = open_bench(question, journal, Store(small / ".workbench" / "store"), silent)
+        with pytest.raises(ToolchainError, match=r"[Nn]o space|full|free"):
+            run_sweep(question, bench, trials=40)
+        bench.store.close()
+        kept = journal.evaluations()
+        assert all(e.status in ("complete", "stopped") for e in kept.values())
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
