@@ -1,0 +1,228 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from onnx import numpy_helper
+from transformers import BertConfig, BertForSequenceClassification, BertForTokenClassification, BertModel
+
+from workbench.errors import ConfigError
+from workbench.example.files import character_tokenizer, write_tokenizer
+from workbench.example.texts import documents
+from workbench.export import (
+    ExportLimits,
+    LimitVerdict,
+    Task,
+    convert,
+    export_checkpoint,
+    load_checkpoint,
+    sample_batches,
+    verify_export,
+)
+
+TEXTS = [d.text for d in documents(24, seed=1)]
+KINDS: dict[Task, type] = {"classification": BertForSequenceClassification, "ner": BertForTokenClassification}
+
+
+def write_checkpoint(folder: Path, kind: type, **settings: Any) -> Path:
+    """A one-layer BERT with random weights and biases: the exporter would merge biases that are all zero."""
+    config = BertConfig(
+        vocab_size=800,
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=128,
+        num_labels=5,
+        **settings,
+    )
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(0)
+        model = kind(config)
+        for parameter in model.parameters():
+            torch.nn.init.normal_(parameter, std=0.3)
+    model.save_pretrained(folder)
+    write_tokenizer(character_tokenizer(TEXTS), folder / "tokenizer.json")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> dict[Task, Path]:
+    folder = tmp_path_factory.mktemp("checkpoints")
+    return {task: write_checkpoint(folder / task, kind) for task, kind in KINDS.items()}
+
+
+@pytest.mark.parametrize("task", KINDS)
+def test_an_export_passes_its_proof(checkpoints: dict[Task, Path], tmp_path: Path, task: Task) -> None:
+    report = convert(checkpoint=checkpoints[task], task=task, to=tmp_path / "model.onnx", texts=TEXTS)
+
+    assert report.passed, report.verdicts
+    assert [v.name for v in report.verdicts] == ["cosine", "max_abs_error", "mean_abs_error", "top1_agreement"]
+    assert report.samples == len(TEXTS)
+    assert {batch for batch, _ in report.shapes} >= {1, 2, 5}
+    assert len({length for _, length in report.shapes}) > 3
+    assert [p.name for p in tmp_path.iterdir()] == ["model.onnx"]
+
+
+@pytest.mark.parametrize("task", KINDS)
+def test_opset_names_and_dynamic_axes_are_as_promised(
+    checkpoints: dict[Task, Path], tmp_path: Path, task: Task
+) -> None:
+    export_checkpoint(checkpoints[task], task, tmp_path / "model.onnx", opset=16)
+
+    proto = onnx.load(tmp_path / "model.onnx")
+    shapes = {
+        value.name: [d.dim_param or d.dim_value for d in value.type.tensor_type.shape.dim]
+        for value in (*proto.graph.input, *proto.graph.output)
+    }
+    dynamic = ["batch", "sequence"]
+    assert [(o.domain, o.version) for o in proto.opset_import] == [("", 16)]
+    assert {name: shape for name, shape in shapes.items() if name != "logits"} == dict.fromkeys(
+        ("input_ids", "attention_mask", "token_type_ids"), dynamic
+    )
+    assert shapes["logits"] == [*(dynamic if task == "ner" else dynamic[:1]), 5]
+
+
+def test_two_exports_of_one_checkpoint_are_equal(checkpoints: dict[Task, Path], tmp_path: Path) -> None:
+    for name in ("a.onnx", "b.onnx"):
+        export_checkpoint(checkpoints["ner"], "ner", tmp_path / name)
+
+    assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
+
+
+def test_padding_does_not_change_a_text(checkpoints: dict[Task, Path], tmp_path: Path) -> None:
+    export_checkpoint(checkpoints["classification"], "classification", tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
+    feeds = sample_batches(TEXTS[:1], checkpoints["classification"] / "tokenizer.json", max_length=32)[0]
+
+    padded = {name: np.pad(array, ((0, 0), (0, 9))) for name, array in feeds.items()}
+
+    np.testing.assert_allclose(session.run(None, dict(feeds))[0], session.run(None, padded)[0], atol=1e-5)
+
+
+def test_a_model_without_segments_has_no_segment_input(tmp_path: Path) -> None:
+    checkpoint = write_checkpoint(tmp_path / "c", BertForSequenceClassification, type_vocab_size=1)
+
+    report = convert(checkpoint=checkpoint, task="classification", to=tmp_path / "model.onnx", texts=TEXTS)
+
+    assert report.passed
+    assert [i.name for i in onnx.load(tmp_path / "model.onnx").graph.input] == ["input_ids", "attention_mask"]
+
+
+@pytest.mark.parametrize("task", KINDS)
+def test_perturbed_weights_fail_the_proof(checkpoints: dict[Task, Path], tmp_path: Path, task: Task) -> None:
+    exported = tmp_path / "model.onnx"
+    export_checkpoint(checkpoints[task], task, exported)
+    proto = onnx.load(exported)
+    weight = next(t for t in proto.graph.initializer if len(t.dims) == 2 and t.dims[0] == 32)
+    rng = np.random.default_rng(0)
+    array = numpy_helper.to_array(weight)
+    weight.CopyFrom(numpy_helper.from_array(array + rng.normal(0, 0.5, array.shape).astype("f"), weight.name))
+    onnx.save(proto, exported)
+    batches = sample_batches(TEXTS, checkpoints[task] / "tokenizer.json", max_length=64)
+
+    report = verify_export(checkpoints[task], task, exported, batches)
+
+    assert not report.passed
+    assert {v.name for v in report.verdicts if not v.passed} >= {"max_abs_error", "mean_abs_error"}
+
+
+def test_a_failed_proof_leaves_only_a_rejected_model(checkpoints: dict[Task, Path], tmp_path: Path) -> None:
+    report = convert(
+        checkpoint=checkpoints["ner"],
+        task="ner",
+        to=tmp_path / "model.onnx",
+        texts=TEXTS,
+        limits=ExportLimits(mean_abs_error=0.0),
+    )
+
+    assert not report.passed
+    assert report.model == tmp_path / "model.onnx.rejected"
+    assert [p.name for p in tmp_path.iterdir()] == ["model.onnx.rejected"]
+
+
+def test_nan_passes_no_limit() -> None:
+    for at_least in (True, False):
+        assert not LimitVerdict(name="cosine", value=float("nan"), limit=0.9, at_least=at_least).passed
+
+
+def test_an_existing_model_is_not_overwritten(checkpoints: dict[Task, Path], tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"mine")
+
+    with pytest.raises(ConfigError, match="already exists and is left alone"):
+        convert(checkpoint=checkpoints["ner"], task="ner", to=tmp_path / "model.onnx", texts=TEXTS)
+
+    assert (tmp_path / "model.onnx").read_bytes() == b"mine"
+
+
+def test_a_pickled_checkpoint_is_refused(checkpoints: dict[Task, Path], tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_bytes((checkpoints["ner"] / "config.json").read_bytes())
+    torch.save({}, tmp_path / "pytorch_model.bin")
+
+    with pytest.raises(ConfigError, match=r"only pickled weights \(pytorch_model.bin\).*safe_serialization"):
+        load_checkpoint(tmp_path, "ner")
+
+
+def test_a_folder_that_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"holds no config\.json"):
+        load_checkpoint(tmp_path, "ner")
+
+
+def test_truncated_weights_are_refused(checkpoints: dict[Task, Path], tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_bytes((checkpoints["ner"] / "config.json").read_bytes())
+    weights = (checkpoints["ner"] / "model.safetensors").read_bytes()
+    (tmp_path / "model.safetensors").write_bytes(weights[: len(weights) // 2])
+
+    with pytest.raises(ConfigError, match="cannot be loaded"):
+        load_checkpoint(tmp_path, "ner")
+
+
+def test_a_checkpoint_without_a_trained_head_is_refused(tmp_path: Path) -> None:
+    checkpoint = write_checkpoint(tmp_path / "c", BertModel)
+
+    with pytest.raises(ConfigError, match=r"has no weights for 'classifier.bias' and 1 more\. Is it a ner model\?"):
+        load_checkpoint(checkpoint, "ner")
+
+
+def test_bad_samples_are_refused(checkpoints: dict[Task, Path], tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text("{", encoding="utf-8")
+
+    with pytest.raises(ConfigError, match="no sample text"):
+        sample_batches([], checkpoints["ner"] / "tokenizer.json")
+    with pytest.raises(ConfigError, match="is no tokenizer"):
+        sample_batches(TEXTS, tmp_path / "tokenizer.json")
+    with pytest.raises(ConfigError, match="no such file"):
+        sample_batches(TEXTS, tmp_path / "absent.json")
+
+
+def test_an_onnx_file_that_cannot_be_loaded_is_named(checkpoints: dict[Task, Path], tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"not a model")
+    batches = sample_batches(TEXTS[:2], checkpoints["ner"] / "tokenizer.json")
+
+    with pytest.raises(ConfigError, match=r"model\.onnx: ONNX Runtime cannot load it"):
+        verify_export(checkpoints["ner"], "ner", tmp_path / "model.onnx", batches)
+
+
+def test_converting_prints_nothing(checkpoints: dict[Task, Path], tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom workbench.export import convert\n"
+        "report = convert(checkpoint=Path(sys.argv[1]), task='ner', to=Path(sys.argv[2]), texts=['申请贷款', '你好'])\n"
+        "assert report.passed"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(checkpoints["ner"]), str(tmp_path / "model.onnx")],
+        env={**os.environ, "PYTHONWARNINGS": "default"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+
+    assert (done.stdout, done.stderr) == ("", "")

@@ -1,0 +1,217 @@
+"""Small BERT encoders trained from scratch on the CPU, reproducibly from a seed.
+
+Only the sizes are BERT's (Devlin et al. 2019; 'mini' and 'small' after Turc et al. 2019, arXiv:1908.08962); there is
+no pre-training, the texts are regular enough without.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from transformers import BertConfig, BertForSequenceClassification, BertForTokenClassification
+
+from workbench.example.texts import Document
+from workbench.export import Task, quiet_transformers
+
+IGNORED = -100
+"""Target of a token that has no label ([CLS], [SEP], padding); torch's cross entropy leaves it out."""
+
+MAX_POSITIONS = 512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preset:
+    """The shape of an encoder."""
+
+    layers: int
+    hidden_size: int
+    heads: int
+    intermediate_size: int
+
+
+PRESETS: Mapping[str, Preset] = {
+    "mini": Preset(layers=4, hidden_size=256, heads=4, intermediate_size=1024),
+    "small": Preset(layers=4, hidden_size=512, heads=8, intermediate_size=2048),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """How long and how fast to learn.
+
+    Attributes:
+        max_length: training texts are cut to this many tokens: attention over the few long pages would cost more
+            time than it teaches.
+        learning_rate: its peak, reached after a tenth of the steps, falling linearly to zero afterwards.
+    """
+
+    epochs: int
+    batch: int = 32
+    max_length: int = 128
+    learning_rate: float = 5e-4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One encoded text: token ids, and one class or one tag index per token."""
+
+    ids: tuple[int, ...]
+    target: int | tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """A trained model in evaluation mode, and what it cost."""
+
+    model: Any
+    steps: int
+    seconds: float
+
+
+def train(
+    *,
+    task: Task,
+    preset: Preset,
+    schedule: Schedule,
+    samples: Sequence[Sample],
+    labels: Sequence[str],
+    vocabulary_size: int,
+    seed: int,
+    report: Callable[[str], None],
+    threads: int = 2,
+) -> Trained:
+    """Train one encoder with its head.
+
+    The same arguments give the same weights on the same machine and library versions; another thread count changes
+    the order of additions and with it the last digits.
+    """
+    started = time.perf_counter()
+    with _reproducible(seed, threads):
+        model = _new_model(task, preset, labels, vocabulary_size)
+        model.train()
+        batches = [batch for epoch in range(schedule.epochs) for batch in _batches(samples, schedule, seed + epoch)]
+        optimizer = torch.optim.AdamW(model.parameters(), lr=schedule.learning_rate, weight_decay=0.01)
+        warmup = max(1, len(batches) // 10)
+        rate = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: min((step + 1) / warmup, (len(batches) - step) / (len(batches) - warmup + 1))
+        )
+        every, losses = max(1, len(batches) // 10), []
+        for step, batch in enumerate(batches, start=1):
+            loss = model(**_tensors(batch, schedule.max_length)).loss
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            rate.step()
+            losses.append(loss.item())
+            if step % every == 0 or step == len(batches):
+                recent = losses[-every:]
+                took_s = time.perf_counter() - started
+                report(f"step {step}/{len(batches)}, loss {math.fsum(recent) / len(recent):.3f}, {took_s:.0f} s")
+        model.eval()
+    return Trained(model=model, steps=len(batches), seconds=time.perf_counter() - started)
+
+
+def encode(texts: Sequence[Document], tokenizer: Tokenizer, labels: Sequence[str]) -> list[Sample]:
+    """Documents as training samples; with BIO tags for `labels` the target is one tag per token, else the class."""
+    index = {label: i for i, label in enumerate(labels)}
+    tagged = "O" in index
+    encoded = tokenizer.encode_batch([document.text for document in texts])
+    return [
+        Sample(
+            ids=tuple(encoding.ids),
+            target=(IGNORED, *(index[tag] for tag in document.tags), IGNORED) if tagged else index[document.label],
+        )
+        for encoding, document in zip(encoded, texts, strict=True)
+    ]
+
+
+def accuracy(model: Any, samples: Sequence[Sample], *, max_length: int, batch: int = 32) -> float:
+    """Share of right decisions: of texts for a class, of characters for tags. Texts are cut to `max_length` tokens."""
+    right = total = 0
+    ordered = sorted(samples, key=lambda sample: len(sample.ids))
+    with torch.inference_mode():
+        for start in range(0, len(ordered), batch):
+            tensors = _tensors(ordered[start : start + batch], max_length)
+            target = tensors.pop("labels")
+            counted = target != IGNORED
+            predicted = model(**tensors).logits.argmax(-1)
+            right += int((predicted[counted] == target[counted]).sum())
+            total += int(counted.sum())
+    return right / total
+
+
+def save_checkpoint(model: Any, to: Path) -> None:
+    """`config.json` and `model.safetensors`, as transformers reads them."""
+    with quiet_transformers():
+        model.save_pretrained(to)
+
+
+def _new_model(task: Task, preset: Preset, labels: Sequence[str], vocabulary_size: int) -> Any:
+    config = BertConfig(
+        vocab_size=vocabulary_size,
+        hidden_size=preset.hidden_size,
+        num_hidden_layers=preset.layers,
+        num_attention_heads=preset.heads,
+        intermediate_size=preset.intermediate_size,
+        max_position_embeddings=MAX_POSITIONS,
+        # A few epochs over fresh texts do not overfit, and dropout costs a fifth of the training time.
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        id2label=dict(enumerate(labels)),
+        label2id={label: index for index, label in enumerate(labels)},
+    )
+    model: Any = (BertForTokenClassification if task == "ner" else BertForSequenceClassification)(config)
+    model.set_attn_implementation("eager")
+    return model
+
+
+@contextlib.contextmanager
+def _reproducible(seed: int, threads: int) -> Iterator[None]:
+    """Seed torch and ask for deterministic kernels; the caller's state comes back afterwards."""
+    before_threads, before_mode = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(seed)
+        torch.use_deterministic_algorithms(True)
+        torch.set_num_threads(threads)
+        try:
+            yield
+        finally:
+            torch.use_deterministic_algorithms(before_mode)
+            torch.set_num_threads(before_threads)
+
+
+def _batches(samples: Sequence[Sample], schedule: Schedule, seed: int) -> list[Sequence[Sample]]:
+    """One epoch: batches of similar lengths (little padding) in random order."""
+    rng = random.Random(seed)
+    shuffled = rng.sample(samples, len(samples))
+    # Sorted with a jitter, so that a batch holds other neighbours in each epoch.
+    shuffled.sort(key=lambda sample: min(len(sample.ids), schedule.max_length) * rng.uniform(0.9, 1.1))
+    batches = [shuffled[i : i + schedule.batch] for i in range(0, len(shuffled), schedule.batch)]
+    rng.shuffle(batches)
+    return list(batches)
+
+
+def _tensors(batch: Sequence[Sample], max_length: int) -> dict[str, torch.Tensor]:
+    """`input_ids`, `attention_mask` and `labels`, padded to the longest text after the cut; [SEP] is kept."""
+    length = min(max_length, max(len(sample.ids) for sample in batch))
+    ids = torch.zeros((len(batch), length), dtype=torch.int64)
+    mask = torch.zeros_like(ids)
+    tags = torch.full_like(ids, IGNORED)
+    for row, sample in enumerate(batch):
+        kept = len(sample.ids) if len(sample.ids) <= length else length
+        ids[row, :kept] = torch.tensor((*sample.ids[: kept - 1], sample.ids[-1]))
+        mask[row, :kept] = 1
+        if isinstance(sample.target, tuple):
+            tags[row, :kept] = torch.tensor((*sample.target[: kept - 1], IGNORED))
+    labels = tags if isinstance(batch[0].target, tuple) else torch.tensor([sample.target for sample in batch])
+    return {"input_ids": ids, "attention_mask": mask, "labels": labels}

@@ -1,0 +1,374 @@
+"""PyTorch → ONNX, with a proof that both give the same answers.
+
+The TorchScript exporter (`dynamo=False`) with eager attention is chosen on purpose: of the four combinations, only
+this one gives a graph whose Attention, SkipLayerNorm and Gelu patterns ONNX Runtime's optimizers recognise (measured
+with torch 2.13, transformers 5.23, onnxruntime 1.31.1). The opset is explicit for the same reason: compilers for
+devices accept far older ones than the library's default.
+
+Only local folders with safetensors weights are read: a pickled checkpoint can run code while it is loaded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime
+import torch
+import transformers
+from safetensors import SafetensorError
+from tokenizers import Tokenizer
+
+from workbench.errors import ConfigError
+
+Task = Literal["classification", "ner"]
+Feeds = Mapping[str, npt.NDArray[np.int64]]
+"""Input name → int64 array of shape [batch, sequence]; always with `input_ids` and `attention_mask`."""
+
+MODEL_CLASSES: Mapping[Task, str] = {
+    "classification": "AutoModelForSequenceClassification",
+    "ner": "AutoModelForTokenClassification",
+}
+_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+_EXPECTED_WARNINGS = (
+    # torch 2.13: the TorchScript exporter and a function it calls itself are on their way out
+    ".*legacy TorchScript-based ONNX export.*",
+    "The feature will be removed. Please remove usage of this function",
+    # transformers 5 builds masks by indexing with ranges, which are never negative; the proof would show it
+    "Exporting aten::index operator of advanced indexing",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportLimits:
+    """How far ONNX Runtime may be from PyTorch.
+
+    Attributes:
+        cosine: least cosine between the two logits of any sample.
+        max_abs_error, mean_abs_error: largest and mean absolute difference over all logits.
+        top1_agreement: least share of equal decisions (one per text, or one per token for tags).
+    """
+
+    cosine: float = 0.999
+    max_abs_error: float = 1e-3
+    mean_abs_error: float = 1e-4
+    top1_agreement: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitVerdict:
+    """One measured number against its limit; `at_least` tells which side is good."""
+
+    name: str
+    value: float
+    limit: float
+    at_least: bool
+
+    @property
+    def passed(self) -> bool:
+        """False for NaN, whichever side is good."""
+        return self.value >= self.limit if self.at_least else self.value <= self.limit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportReport:
+    """The proof of one export.
+
+    Attributes:
+        model: the ONNX file, or the rejected one when the proof failed.
+        samples: texts compared, over `shapes`.
+        shapes: (batch, sequence) of each comparison.
+    """
+
+    model: Path
+    opset: int
+    samples: int
+    shapes: tuple[tuple[int, int], ...]
+    verdicts: tuple[LimitVerdict, ...]
+
+    @property
+    def passed(self) -> bool:
+        return all(verdict.passed for verdict in self.verdicts)
+
+
+def convert(
+    *,
+    checkpoint: Path,
+    task: Task,
+    to: Path,
+    texts: Sequence[str],
+    tokenizer: Path | None = None,
+    max_length: int = 128,
+    opset: int = 17,
+    limits: ExportLimits | None = None,
+) -> ExportReport:
+    """Export a checkpoint and prove the result; `to` comes into being only when the proof holds.
+
+    A model that fails is kept beside it as `<to>.rejected` for inspection.
+
+    Args:
+        texts: real samples of various lengths; two dozen are enough.
+        tokenizer: a `tokenizer.json`; the checkpoint's own by default.
+        max_length: samples are cut to this many tokens.
+
+    Raises:
+        ConfigError: `to` exists, or the checkpoint, the tokenizer or the texts are of no use.
+    """
+    if to.exists():
+        raise ConfigError("already exists and is left alone.", file=to, hint="Remove it or choose another name.")
+    model = load_checkpoint(checkpoint, task)
+    feeds = sample_batches(texts, tokenizer or checkpoint / "tokenizer.json", max_length=_longest(model, max_length))
+    to.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{to.name}.", dir=to.parent) as scratch:
+        written = Path(scratch) / to.name
+        _export(model, written, opset)
+        report = _compare(model, task, written, feeds, limits or ExportLimits())
+        final = to if report.passed else to.with_name(f"{to.name}.rejected")
+        written.replace(final)
+    return ExportReport(
+        model=final, opset=report.opset, samples=report.samples, shapes=report.shapes, verdicts=report.verdicts
+    )
+
+
+def export_checkpoint(checkpoint: Path, task: Task, to: Path, *, opset: int = 17) -> None:
+    """Write the ONNX form of a local transformers checkpoint, without proof; `convert` does both.
+
+    Inputs `input_ids`, `attention_mask` and, where the model knows segments, `token_type_ids`: int64, dynamic
+    [batch, sequence]. Output `logits`: float32 [batch, classes], or [batch, sequence, tags].
+
+    Raises:
+        ConfigError: the folder is no checkpoint, has only pickled weights, or lacks the task's head.
+    """
+    model = load_checkpoint(checkpoint, task)
+    descriptor, name = tempfile.mkstemp(prefix=f".{to.name}.", dir=to.parent)
+    os.close(descriptor)
+    try:
+        _export(model, Path(name), opset)
+        Path(name).replace(to)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def verify_export(
+    checkpoint: Path, task: Task, model: Path, batches: Sequence[Feeds], limits: ExportLimits | None = None
+) -> ExportReport:
+    """Run PyTorch and ONNX Runtime over the same batches and judge the differences.
+
+    Padded positions are left out for tags. `batches` are those of `sample_batches`, or any with the model's inputs.
+
+    Raises:
+        ConfigError: the checkpoint or the ONNX file cannot be loaded, or there is no sample.
+    """
+    return _compare(load_checkpoint(checkpoint, task), task, model, batches, limits or ExportLimits())
+
+
+def load_checkpoint(checkpoint: Path, task: Task) -> Any:
+    """The PyTorch model of a local folder, in evaluation mode, with eager attention.
+
+    Raises:
+        ConfigError: as `export_checkpoint`.
+    """
+    if not (checkpoint / "config.json").is_file():
+        raise ConfigError(
+            "holds no config.json.", file=checkpoint, hint="Give the folder that save_pretrained() wrote."
+        )
+    if not any((checkpoint / name).is_file() for name in ("model.safetensors", "model.safetensors.index.json")):
+        pickled = sorted(p.name for p in checkpoint.glob("*.bin")) + sorted(p.name for p in checkpoint.glob("*.pt"))
+        rule = f"holds only pickled weights ({pickled[0]}), which can run code." if pickled else "holds no weights."
+        raise ConfigError(
+            rule,
+            file=checkpoint,
+            hint="Where you trust their origin, load them once and call save_pretrained(safe_serialization=True).",
+        )
+    kind = getattr(transformers, MODEL_CLASSES[task])
+    with quiet_transformers():
+        try:
+            model, loading = kind.from_pretrained(
+                checkpoint,
+                local_files_only=True,
+                use_safetensors=True,
+                attn_implementation="eager",
+                output_loading_info=True,
+            )
+        # What transformers and safetensors raise for a folder that is not a sound checkpoint.
+        except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
+            raise ConfigError(f"cannot be loaded: {error}", file=checkpoint) from error
+    if missing := sorted(loading["missing_keys"]):
+        raise ConfigError(
+            f"has no weights for {missing[0]!r}" + (f" and {len(missing) - 1} more." if missing[1:] else "."),
+            file=checkpoint,
+            hint=f"Is it a {task} model? A head that was never trained would be filled with random numbers.",
+        )
+    return model.eval()
+
+
+def sample_batches(
+    texts: Sequence[str], tokenizer: Path, *, max_length: int = 128, batch_sizes: Sequence[int] = (1, 2, 5)
+) -> tuple[Feeds, ...]:
+    """Texts as batches of several sizes and lengths, each padded to its longest text.
+
+    Texts are ordered by length and dealt in turn into batches of `batch_sizes`, so that short and long sequences
+    meet every batch size; the last batch may be smaller.
+
+    Raises:
+        ConfigError: no text, or the tokenizer file cannot be read.
+    """
+    if not texts:
+        raise ConfigError("There is no sample text to prove the export with.", hint="Give at least one.")
+    if not tokenizer.is_file():
+        raise ConfigError("no such file.", file=tokenizer, hint="Name the model's tokenizer.json.")
+    try:
+        encoder = Tokenizer.from_str(tokenizer.read_text(encoding="utf-8"))
+    except Exception as error:  # tokenizers raises bare Exception for every malformed file
+        raise ConfigError(f"is no tokenizer: {error}.", file=tokenizer) from error
+    encoder.no_padding()
+    encoder.enable_truncation(max_length)
+    encoded = sorted(encoder.encode_batch(list(texts)), key=lambda encoding: len(encoding.ids))
+    batches: list[Feeds] = []
+    start = 0
+    while start < len(encoded):
+        batch = encoded[start : start + batch_sizes[len(batches) % len(batch_sizes)]]
+        start += len(batch)
+        shape = (len(batch), max(len(encoding.ids) for encoding in batch))
+        feeds = {name: np.zeros(shape, dtype=np.int64) for name in _INPUTS}
+        for row, encoding in enumerate(batch):
+            used = len(encoding.ids)
+            feeds["input_ids"][row, :used] = encoding.ids
+            feeds["attention_mask"][row, :used] = 1
+            feeds["token_type_ids"][row, :used] = encoding.type_ids
+        batches.append(feeds)
+    return tuple(batches)
+
+
+@contextlib.contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """No progress bars and no advice from transformers; what was set before comes back."""
+    log: Any = transformers.utils.logging  # its functions carry no annotations
+    verbosity, bars = log.get_verbosity(), log.is_progress_bar_enabled()
+    log.set_verbosity_error()
+    log.disable_progress_bar()
+    try:
+        yield
+    finally:
+        log.set_verbosity(verbosity)
+        if bars:
+            log.enable_progress_bar()
+
+
+class _Logits(torch.nn.Module):
+    """A model with positional inputs and logits as its only output, which is what the exporter traces."""
+
+    def __init__(self, model: Any, inputs: Sequence[str]) -> None:
+        super().__init__()
+        self.model, self.inputs = model, tuple(inputs)
+
+    def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.model(**dict(zip(self.inputs, tensors, strict=True))).logits
+        return logits
+
+
+def _input_names(model: Any) -> tuple[str, ...]:
+    accepted = inspect.signature(model.forward).parameters
+    segments = getattr(model.config, "type_vocab_size", 0) > 1
+    return tuple(name for name in _INPUTS if name in accepted and (name != "token_type_ids" or segments))
+
+
+def _longest(model: Any, max_length: int) -> int:
+    return min(max_length, getattr(model.config, "max_position_embeddings", max_length))
+
+
+def _export(model: Any, to: Path, opset: int) -> None:
+    inputs = _input_names(model)
+    # Two rows of eight, so that no dimension is 1 and none is taken for a constant or for broadcasting.
+    ids = torch.ones((2, 8), dtype=torch.int64)
+    example = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "token_type_ids": torch.zeros_like(ids)}
+    outputs = {0: "batch", 1: "sequence"} if _gives_tags(model) else {0: "batch"}
+    with warnings.catch_warnings(), torch.inference_mode():
+        warnings.filterwarnings("ignore", category=torch.jit.TracerWarning)  # type: ignore[attr-defined]  # torch's stubs leave it out
+        for message in _EXPECTED_WARNINGS:
+            warnings.filterwarnings("ignore", message=message)
+        torch.onnx.export(
+            # In evaluation mode itself: the exporter gives every part of it back the mode of the whole.
+            _Logits(model, inputs).eval(),
+            tuple(example[name] for name in inputs),
+            str(to),
+            dynamo=False,
+            opset_version=opset,
+            input_names=list(inputs),
+            output_names=["logits"],
+            dynamic_axes={**{name: {0: "batch", 1: "sequence"} for name in inputs}, "logits": outputs},
+        )
+    onnx.checker.check_model(str(to))
+
+
+def _gives_tags(model: Any) -> bool:
+    return type(model).__name__.endswith("ForTokenClassification")
+
+
+def _compare(model: Any, task: Task, exported: Path, batches: Sequence[Feeds], limits: ExportLimits) -> ExportReport:
+    if not batches:
+        raise ConfigError("There is no sample to prove the export with.", file=exported)
+    session = _session(exported)
+    wanted = _input_names(model)
+    cosines: list[float] = []
+    errors: list[npt.NDArray[np.float64]] = []
+    agreements: list[npt.NDArray[np.bool_]] = []
+    for feeds in batches:
+        with torch.inference_mode():
+            expected = model(**{name: torch.from_numpy(feeds[name]) for name in wanted}).logits.numpy()
+        actual = session.run(["logits"], {name: feeds[name] for name in wanted})[0]
+        for row, mask in enumerate(feeds["attention_mask"]):
+            counted = mask.astype(bool) if task == "ner" else slice(None)
+            ours = np.asarray(actual[row][counted], dtype=np.float64)
+            theirs = np.asarray(expected[row][counted], dtype=np.float64)
+            cosines.append(_cosine(ours.ravel(), theirs.ravel()))
+            errors.append(np.abs(ours - theirs).ravel())
+            agreements.append(np.atleast_1d(ours.argmax(-1) == theirs.argmax(-1)))
+    error = np.concatenate(errors)
+    measured = (
+        ("cosine", float(np.min(cosines)), limits.cosine, True),
+        ("max_abs_error", float(error.max()), limits.max_abs_error, False),
+        ("mean_abs_error", float(error.mean()), limits.mean_abs_error, False),
+        ("top1_agreement", float(np.concatenate(agreements).mean()), limits.top1_agreement, True),
+    )
+    return ExportReport(
+        model=exported,
+        opset=_opset(exported),
+        samples=len(cosines),
+        shapes=tuple(feeds["input_ids"].shape for feeds in batches),
+        verdicts=tuple(LimitVerdict(name=n, value=v, limit=li, at_least=a) for n, v, li, a in measured),
+    )
+
+
+def _session(model: Path) -> Any:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 2
+    options.log_severity_level = 3
+    try:
+        return onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+    # ONNX Runtime's own exceptions derive from RuntimeError or straight from Exception, by error code.
+    except Exception as error:
+        raise ConfigError(f"ONNX Runtime cannot load it: {error}", file=model) from error
+
+
+def _cosine(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> float:
+    """1 for two zero vectors, 0 where only one is zero."""
+    norm = float(np.linalg.norm(a) * np.linalg.norm(b))
+    if norm == 0.0:
+        return float(np.array_equal(a, b))
+    return float(a @ b) / norm
+
+
+def _opset(model: Path) -> int:
+    proto = onnx.load(str(model), load_external_data=False)
+    return next(int(entry.version) for entry in proto.opset_import if entry.domain in ("", "ai.onnx"))
