@@ -1,0 +1,431 @@
+import itertools
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.targets.encoder import (
+    PRODUCTS,
+    WEIGHT_LAYERS,
+    WIDTH,
+    Array,
+    ids,
+    model_of,
+    record_for,
+    run,
+    save,
+    tiny_encoder,
+)
+from workbench.errors import LoweringError
+from workbench.graph import load_graph, read_model
+from workbench.quantization.dynamic import lower_dynamic
+from workbench.quantization.qdq import lower_static, quantize_weight
+from workbench.quantization.record import (
+    ActivationScale,
+    LayerRecord,
+    Provenance,
+    QuantizationRecord,
+    WeightScale,
+)
+
+
+def value(name: str, shape: list[int | str]) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+
+def record_of(*layers: LayerRecord) -> QuantizationRecord:
+    return QuantizationRecord(
+        model_sha256="0" * 64,
+        layers=layers,
+        float_layers=(),
+        provenance=Provenance(engine="native", recipe={}, statistics=None, code_revision="test"),
+    )
+
+
+def scale_of(tensor: str, scale: float = 0.05, zero_point: int = 3) -> ActivationScale:
+    low, high = (-128 - zero_point) * scale, (127 - zero_point) * scale
+    return ActivationScale(tensor=tensor, scale=scale, zero_point=zero_point, low=low, high=high)
+
+
+def layer_of(name: str, op_type: str = "MatMul", x: str = "x", weight: WeightScale | None = None) -> LayerRecord:
+    weight = weight or WeightScale(scales=(0.01,), axis=None)
+    return LayerRecord(layer=name, op_type=op_type, activation=scale_of(x), weight=weight)
+
+
+def one_matmul(w: Array, opset: int = 17) -> onnx.ModelProto:
+    node = helper.make_node("MatMul", ["x", "w"], ["y"], name="layer")
+    inputs, outputs = [value("x", ["n", w.shape[0]])], [value("y", ["n", w.shape[1]])]
+    return model_of([node], {"w": w}, inputs, outputs, opset)
+
+
+def producers(proto: onnx.ModelProto) -> dict[str, onnx.NodeProto]:
+    return {name: node for node in proto.graph.node for name in node.output}
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save(tiny_encoder(), tmp_path_factory.mktemp("encoder") / "model.onnx")
+
+
+@pytest.fixture(scope="module")
+def loaded(encoder: Path) -> onnx.ModelProto:
+    return load_graph(read_model(encoder))
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    scale=st.floats(1e-3, 1.0),
+    zero_point=st.integers(-128, 127),
+    per_channel=st.booleans(),
+)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_the_lowered_layer_computes_what_the_integers_say(
+    seed: int, scale: float, zero_point: int, per_channel: bool
+) -> None:
+    random = np.random.default_rng(seed)
+    x = (random.normal(size=(4, 6)) * 60 * scale).astype(np.float32)
+    w = random.normal(size=(6, 3)).astype(np.float32)
+    largest = np.abs(w).max(axis=0) if per_channel else np.abs(w).max(keepdims=True)[0]
+    weight = WeightScale(scales=tuple(float(v) / 127 for v in largest), axis=1 if per_channel else None)
+    activation = scale_of("x", scale, zero_point)
+    layer = LayerRecord(layer="layer", op_type="MatMul", activation=activation, weight=weight)
+
+    (got,) = run(lower_static(one_matmul(w), record_of(layer)), {"x": x})
+
+    x_scale, w_scale = np.float32(scale), np.asarray(weight.scales, np.float32)
+    x_integers = np.clip(np.rint(x / x_scale) + zero_point, -128, 127).astype(np.int64)
+    w_integers = np.clip(np.rint(w / w_scale), -128, 127).astype(np.int64)
+    expected = ((x_integers - zero_point) @ w_integers) * (x_scale.astype(np.float64) * w_scale)
+    assert np.allclose(expected, got, rtol=1e-5, atol=1e-5 * float(scale))
+
+
+@pytest.mark.parametrize(
+    ("per_channel", "symmetric", "products"), list(itertools.product([False, True], repeat=3)), ids=str
+)
+def test_a_quantized_encoder_stays_close_to_the_float_one(
+    encoder: Path, loaded: onnx.ModelProto, per_channel: bool, symmetric: bool, products: bool
+) -> None:
+    feeds = ids(4, 7)
+    record = record_for(encoder, feeds, per_channel=per_channel, symmetric=symmetric, products=products)
+
+    lowered = lower_static(loaded, record)
+
+    onnx.checker.check_model(lowered, full_check=True)
+    (expected,), (got,) = run(loaded, feeds), run(lowered, feeds)
+    assert np.dot(expected.ravel(), got.ravel()) > 0.995 * np.linalg.norm(expected) * np.linalg.norm(got)
+    assert len(record.layers) == len(WEIGHT_LAYERS) + len(PRODUCTS) * products
+
+
+def test_layers_that_share_an_input_share_one_quantization(encoder: Path, loaded: onnx.ModelProto) -> None:
+    lowered = lower_static(loaded, record_for(encoder, ids(2, 5)))
+
+    read = Counter(node.input[0] for node in lowered.graph.node if node.op_type == "QuantizeLinear")
+    made = producers(lowered)
+    sources = {made[n.input[0]].input[0] for n in lowered.graph.node if n.name in ("query", "key", "value")}
+    assert set(read.values()) == {1}
+    assert len(sources) == 1
+
+
+def test_residual_connections_keep_the_float_tensor(encoder: Path, loaded: onnx.ModelProto) -> None:
+    lowered = lower_static(loaded, record_for(encoder, ids(2, 5)))
+
+    made = producers(lowered)
+    for node in lowered.graph.node:
+        if node.op_type == "Add":
+            assert not any(n in made and made[n].op_type == "DequantizeLinear" for n in node.input), node.name
+
+
+def test_activations_are_uint8_and_second_factors_and_weights_int8(encoder: Path, loaded: onnx.ModelProto) -> None:
+    lowered = lower_static(loaded, record_for(encoder, ids(2, 5), products=True))
+
+    made = producers(lowered)
+    types = {tensor.name: tensor.data_type for tensor in lowered.graph.initializer}
+    for node in lowered.graph.node:
+        if node.op_type == "MatMul":
+            kinds = [types[made[name].input[2]] for name in node.input]
+            assert kinds == [TensorProto.UINT8, TensorProto.INT8], node.name
+
+
+def test_a_gemm_becomes_a_matmul_with_its_weight_transposed(encoder: Path, loaded: onnx.ModelProto) -> None:
+    lowered = lower_static(loaded, record_for(encoder, ids(2, 5), per_channel=True))
+
+    (node,) = [n for n in lowered.graph.node if n.name == "classifier"]
+    dequantize = producers(lowered)[node.input[1]]
+    (axis,) = [a.i for a in dequantize.attribute if a.name == "axis"]
+    assert node.op_type == "MatMul"
+    assert not [n for n in lowered.graph.node if n.op_type == "Gemm"]
+    assert axis == 1
+
+
+def test_gemm_factors_are_folded_into_scale_and_bias() -> None:
+    random = np.random.default_rng(1)
+    w, c = random.normal(size=(3, 6)).astype(np.float32), random.normal(size=3).astype(np.float32)
+    node = helper.make_node("Gemm", ["x", "w", "c"], ["y"], name="g", transB=1, alpha=0.5, beta=2.0)
+    proto = model_of([node], {"w": w, "c": c}, [value("x", ["n", 6])], [value("y", ["n", 3])])
+    weight = WeightScale(scales=tuple(float(v) / 127 for v in np.abs(w).max(axis=1)), axis=0)
+    x = random.normal(size=(5, 6)).astype(np.float32)
+
+    (got,) = run(lower_static(proto, record_of(layer_of("g", "Gemm", weight=weight))), {"x": x})
+
+    assert np.allclose(0.5 * x @ w.T + 2 * c, got, atol=0.15)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "fault"), [({"transA": 1}, "transA"), ({"alpha": -1.0}, "alpha -1")], ids=["transA", "alpha"]
+)
+def test_a_gemm_without_an_int8_form_is_refused(attributes: dict[str, float], fault: str) -> None:
+    node = helper.make_node("Gemm", ["x", "w"], ["y"], name="g", **attributes)
+    proto = model_of([node], {"w": np.ones((4, 4), np.float32)}, [value("x", [4, 4])], [value("y", [4, 4])])
+
+    with pytest.raises(LoweringError, match=fault):
+        lower_static(proto, record_of(layer_of("g", "Gemm")))
+
+
+@pytest.mark.parametrize("per_channel", [False, True], ids=["tensor", "channel"])
+def test_a_convolution_gets_quantized_output_and_int32_bias(tmp_path: Path, per_channel: bool) -> None:
+    random = np.random.default_rng(2)
+    w, b = random.normal(size=(4, 3, 3, 3)).astype(np.float32), random.normal(size=4).astype(np.float32)
+    node = helper.make_node("Conv", ["x", "w", "b"], ["y"], name="conv", pads=[1, 1, 1, 1])
+    proto = model_of([node], {"w": w, "b": b}, [value("x", ["n", 3, 8, 8])], [value("y", ["n", 4, 8, 8])])
+    path = save(proto, tmp_path / "conv.onnx")
+    feeds: dict[str, Array] = {"x": random.normal(size=(2, 3, 8, 8)).astype(np.float32)}
+
+    lowered = lower_static(proto, record_for(path, feeds, per_channel=per_channel))
+
+    onnx.checker.check_model(lowered, full_check=True)
+    (expected,), (got,) = run(proto, feeds), run(lowered, feeds)
+    types = {tensor.name: tensor.data_type for tensor in lowered.graph.initializer}
+    (conv,) = [n for n in lowered.graph.node if n.op_type == "Conv"]
+    assert types[producers(lowered)[conv.input[2]].input[0]] == TensorProto.INT32
+    assert np.abs(expected - got).max() < 0.05 * np.abs(expected).max()
+
+
+def test_a_convolution_without_output_scale_is_refused(tmp_path: Path) -> None:
+    node = helper.make_node("Conv", ["x", "w"], ["y"], name="conv")
+    w = np.ones((2, 2, 1, 1), np.float32)
+    proto = model_of([node], {"w": w}, [value("x", [1, 2, 4, 4])], [value("y", [1, 2, 4, 4])])
+
+    with pytest.raises(LoweringError, match="conv: a Conv needs the scale of its output"):
+        lower_static(proto, record_of(layer_of("conv", "Conv")))
+
+
+def test_a_weight_of_several_layers_is_stored_once() -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"], name="first"),
+        helper.make_node("MatMul", ["h", "w"], ["y"], name="second"),
+    ]
+    proto = model_of(nodes, {"w": np.eye(4, dtype=np.float32)}, [value("x", ["n", 4])], [value("y", ["n", 4])])
+
+    lowered = lower_static(proto, record_of(layer_of("first"), layer_of("second", x="h")))
+
+    assert [t.name for t in lowered.graph.initializer if t.data_type == TensorProto.INT8 and len(t.dims) == 2] == [
+        "w_int8"
+    ]
+
+
+def test_a_weight_that_another_layer_reads_in_float_stays() -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"], name="first"),
+        helper.make_node("MatMul", ["h", "w"], ["y"], name="second"),
+    ]
+    proto = model_of(nodes, {"w": np.eye(4, dtype=np.float32)}, [value("x", ["n", 4])], [value("y", ["n", 4])])
+
+    lowered = lower_static(proto, record_of(layer_of("first")))
+
+    assert {"w", "w_int8"} <= {tensor.name for tensor in lowered.graph.initializer}
+
+
+def test_a_weight_from_a_constant_node_is_quantized_and_the_node_removed() -> None:
+    tensor = numpy_helper.from_array(np.eye(4, dtype=np.float32), "inner")
+    nodes = [
+        helper.make_node("Constant", [], ["c"], name="constant", value=tensor),
+        helper.make_node("Identity", ["c"], ["w"], name="alias"),
+        helper.make_node("MatMul", ["x", "w"], ["y"], name="layer"),
+    ]
+    proto = model_of(nodes, {}, [value("x", ["n", 4])], [value("y", ["n", 4])])
+
+    lowered = lower_static(proto, record_of(layer_of("layer")))
+
+    assert not {"Constant", "Identity"} & {node.op_type for node in lowered.graph.node}
+
+
+def test_float_weights_disappear_from_the_file(encoder: Path, loaded: onnx.ModelProto) -> None:
+    lowered = lower_static(loaded, record_for(encoder, ids(2, 5)))
+
+    assert not {f"{name}_w" for name in WEIGHT_LAYERS} & {tensor.name for tensor in lowered.graph.initializer}
+
+
+def test_interface_and_domains_stay_and_the_argument_is_not_changed(encoder: Path, loaded: onnx.ModelProto) -> None:
+    before = loaded.SerializeToString(deterministic=True)
+
+    lowered = lower_static(loaded, record_for(encoder, ids(2, 5), products=True))
+
+    assert loaded.SerializeToString(deterministic=True) == before
+    assert list(lowered.graph.input) == list(loaded.graph.input)
+    assert list(lowered.graph.output) == list(loaded.graph.output)
+    assert list(lowered.opset_import) == list(loaded.opset_import)
+
+
+def test_equal_arguments_give_equal_bytes(encoder: Path, loaded: onnx.ModelProto) -> None:
+    record = record_for(encoder, ids(2, 5), per_channel=True, products=True)
+
+    first, second = lower_static(loaded, record), lower_static(loaded, record)
+
+    assert first.SerializeToString(deterministic=True) == second.SerializeToString(deterministic=True)
+
+
+def test_new_names_step_aside_for_names_of_the_model() -> None:
+    nodes = [
+        helper.make_node("Identity", ["x"], ["x_quantized"], name="x_scale"),
+        helper.make_node("MatMul", ["x_quantized", "w"], ["y"], name="layer"),
+        helper.make_node("MatMul", ["x", "w"], ["z"], name="other"),
+    ]
+    outputs = [value("y", ["n", 4]), value("z", ["n", 4])]
+    proto = model_of(nodes, {"w": np.eye(4, dtype=np.float32)}, [value("x", ["n", 4])], outputs)
+
+    lowered = lower_static(proto, record_of(layer_of("layer", x="x_quantized"), layer_of("other")))
+
+    onnx.checker.check_model(lowered, full_check=True)
+    names = [node.name for node in lowered.graph.node]
+    assert len(names) == len(set(names))
+
+
+def test_an_older_opset_is_raised_only_for_scales_per_channel() -> None:
+    w = np.eye(4, dtype=np.float32)
+    channels = WeightScale(scales=(0.01,) * 4, axis=1)
+
+    per_tensor = lower_static(one_matmul(w, opset=11), record_of(layer_of("layer")))
+    per_channel = lower_static(one_matmul(w, opset=11), record_of(layer_of("layer", weight=channels)))
+
+    assert [per_tensor.opset_import[0].version, per_channel.opset_import[0].version] == [11, 13]
+    onnx.checker.check_model(per_channel, full_check=True)
+
+
+def test_an_opset_that_cannot_be_raised_is_refused_with_the_way_out() -> None:
+    node = helper.make_node("MatMul", ["x", "w"], ["h"], name="layer")
+    foreign = helper.make_node("Upsample", ["h"], ["y"], name="up", mode="nearest", scales=[1.0, 1.0])
+    w = np.eye(4, dtype=np.float32)
+    proto = model_of([node, foreign], {"w": w}, [value("x", [2, 4])], [value("y", [2, 4])], opset=7)
+
+    with pytest.raises(LoweringError, match="Export the model with opset 13"):
+        lower_static(proto, record_of(layer_of("layer", weight=WeightScale(scales=(0.01,) * 4, axis=1))))
+
+
+def test_a_missing_layer_is_named_with_the_nearest_ones(encoder: Path, loaded: onnx.ModelProto) -> None:
+    record = record_for(encoder, ids(2, 5))
+    layers = (replace(record.layers[0], layer="querry"), *record.layers[1:])
+
+    with pytest.raises(LoweringError, match=r"'querry' of the record is not in the model. Did you mean 'query'"):
+        lower_static(loaded, replace(record, layers=layers))
+
+
+@pytest.mark.parametrize(
+    ("layer", "fault"),
+    [
+        (layer_of("layer", "Gemm"), "is a Gemm in the record and a MatMul in the model"),
+        (layer_of("layer", x="z"), "a scale for 'z', the model gives it 'x'"),
+        (layer_of("layer", weight=WeightScale(scales=(0.1,) * 5, axis=1)), "5 scales on axis 1"),
+        (layer_of("layer", weight=WeightScale(scales=(0.1,) * 4, axis=2)), "4 scales on axis 2"),
+        (
+            LayerRecord(layer="layer", op_type="MatMul", activation=scale_of("x"), second=scale_of("z")),
+            "a scale for 'z', the model gives it 'w'",
+        ),
+    ],
+    ids=["operator", "tensor", "channels", "axis", "second"],
+)
+def test_a_record_of_another_model_is_refused(layer: LayerRecord, fault: str) -> None:
+    with pytest.raises(LoweringError, match=fault):
+        lower_static(one_matmul(np.eye(4, dtype=np.float32)), record_of(layer))
+
+
+def test_two_scales_for_one_tensor_are_refused() -> None:
+    nodes = [helper.make_node("MatMul", ["x", "w"], [y], name=y) for y in ("y", "z")]
+    outputs = [value("y", ["n", 4]), value("z", ["n", 4])]
+    proto = model_of(nodes, {"w": np.eye(4, dtype=np.float32)}, [value("x", ["n", 4])], outputs)
+    other = replace(layer_of("z"), activation=scale_of("x", scale=0.07))
+
+    with pytest.raises(LoweringError, match=r"x: the record gives two scales, 0.05 and 0.07"):
+        lower_static(proto, record_of(layer_of("y"), other))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf], ids=str)
+def test_weights_that_are_no_numbers_are_refused(bad: float) -> None:
+    w = np.eye(4, dtype=np.float32)
+    w[1, 2] = bad
+
+    with pytest.raises(LoweringError, match="w holds 1 NaN or infinite"):
+        lower_static(one_matmul(w), record_of(layer_of("layer")))
+    with pytest.raises(LoweringError, match="w holds 1 NaN or infinite"):
+        lower_dynamic(one_matmul(w), "tensor")
+
+
+def test_weights_in_another_precision_are_refused() -> None:
+    node = helper.make_node("MatMul", ["x", "w"], ["y"], name="layer")
+    half = [helper.make_tensor_value_info(n, TensorProto.FLOAT16, [4, 4]) for n in ("x", "y")]
+    proto = model_of([node], {"w": np.eye(4, dtype=np.float16)}, half[:1], half[1:])
+
+    with pytest.raises(LoweringError, match="w is FLOAT16, only FLOAT can be quantized"):
+        lower_static(proto, record_of(layer_of("layer")))
+
+
+def test_external_data_that_was_not_loaded_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(one_matmul(np.ones((64, 64), np.float32)), path, save_as_external_data=True, size_threshold=0)
+
+    with pytest.raises(LoweringError, match="w: its external data was not loaded"):
+        lower_static(onnx.load(path, load_external_data=False), record_of(layer_of("layer")))
+
+
+def test_halves_are_rounded_to_the_even_neighbour() -> None:
+    values = np.array([[0.5, 1.5, 2.5, -0.5, -1.5, 200.0, -200.0]], np.float32)
+
+    got = quantize_weight(values, np.float32(1.0).reshape(()), None)
+
+    assert got.tolist() == [[0, 2, 2, 0, -2, 127, -128]]
+
+
+# --- dynamic -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("granularity", ["tensor", "channel"])
+def test_a_dynamic_encoder_stays_close_to_the_float_one(loaded: onnx.ModelProto, granularity: str) -> None:
+    feeds = ids(4, 7)
+
+    lowered = lower_dynamic(loaded, "tensor" if granularity == "tensor" else "channel")
+
+    onnx.checker.check_model(lowered, full_check=True)
+    (expected,), (got,) = run(loaded, feeds), run(lowered, feeds)
+    assert np.dot(expected.ravel(), got.ravel()) > 0.995 * np.linalg.norm(expected) * np.linalg.norm(got)
+    assert {n.name for n in lowered.graph.node if n.op_type == "MatMulInteger"} == set(WEIGHT_LAYERS)
+    assert {n.name for n in lowered.graph.node if n.op_type == "MatMul"} == set(PRODUCTS)
+
+
+def test_dynamic_layers_share_one_quantization_of_their_input(loaded: onnx.ModelProto) -> None:
+    lowered = lower_dynamic(loaded, "tensor")
+
+    read = Counter(n.input[0] for n in lowered.graph.node if n.op_type == "DynamicQuantizeLinear")
+    assert set(read.values()) == {1}
+    assert len(read) == 5  # query, key and value read one tensor
+
+
+def test_a_channel_of_zeros_stays_zero() -> None:
+    w = np.ones((WIDTH, 3), np.float32)
+    w[:, 1] = 0
+
+    (got,) = run(lower_dynamic(one_matmul(w), "channel"), {"x": np.ones((2, WIDTH), np.float32)})
+
+    assert got[:, 1].tolist() == [0.0, 0.0]
+    assert np.allclose(got[:, 0], WIDTH, rtol=0.01)
+
+
+def test_a_model_without_layers_cannot_be_dynamic() -> None:
+    node = helper.make_node("Relu", ["x"], ["y"], name="relu")
+
+    with pytest.raises(LoweringError, match="nothing can be INT8 here"):
+        lower_dynamic(model_of([node], {}, [value("x", [2, 4])], [value("y", [2, 4])]), "tensor")

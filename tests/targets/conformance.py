@@ -1,0 +1,323 @@
+"""What every target must do, whatever the vendor: subclass, give the fixtures, inherit the tests.
+
+A target whose compiled files hold one shape only sets `batch` and `length` to it; the others are dynamic.
+"""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.targets.encoder import Array, ids, record_for
+from workbench.candidate import Candidate, Quantization, Serving
+from workbench.canonical import file_digest
+from workbench.errors import CompileError, LoweringError, MeasureError
+from workbench.graph import read_model
+from workbench.model import Model
+from workbench.quantization.record import QuantizationRecord
+from workbench.results import Artifact
+from workbench.targets.base import Target
+
+STATIC = Quantization(
+    scheme="static",
+    algorithm="minmax",
+    activation_symmetric=False,
+    weight_granularity="tensor",
+    attention_matmul=False,
+    keep_float=0,
+)
+BATCH, LENGTH = 4, 7
+
+
+def lowered(target: Target, model: Model, candidate: Candidate, record: QuantizationRecord | None, to: Path) -> Path:
+    to.mkdir(parents=True)
+    return target.lower(model, candidate, record, to)
+
+
+def compiled(
+    target: Target, model: Model, candidate: Candidate, record: QuantizationRecord | None, to: Path
+) -> tuple[Artifact, Path]:
+    file = lowered(target, model, candidate, record, to / "lowered")
+    (to / "compiled").mkdir()
+    return target.compile(file, candidate, to / "compiled"), to / "compiled"
+
+
+class TargetConformance:
+    """Fixtures to give: `target`, `model_path` (a tiny encoder) and `float_candidate`."""
+
+    dynamic_batch = True
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def model(cls, model_path: Path) -> Model:
+        return read_model(model_path)
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def static_candidate(cls, float_candidate: Candidate) -> Candidate:
+        return replace(float_candidate, quantization=STATIC)
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def record(cls, model_path: Path) -> QuantizationRecord:
+        return record_for(model_path, ids(BATCH, LENGTH))
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def float_artifact(
+        cls, target: Target, model: Model, float_candidate: Candidate, tmp_path_factory: pytest.TempPathFactory
+    ) -> tuple[Artifact, Path]:
+        return compiled(target, model, float_candidate, None, tmp_path_factory.mktemp("float"))
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def static_artifact(
+        cls,
+        target: Target,
+        model: Model,
+        static_candidate: Candidate,
+        record: QuantizationRecord,
+        tmp_path_factory: pytest.TempPathFactory,
+    ) -> tuple[Artifact, Path]:
+        return compiled(target, model, static_candidate, record, tmp_path_factory.mktemp("static"))
+
+    def outputs(
+        self, target: Target, artifact: tuple[Artifact, Path], candidate: Candidate, feeds: dict[str, Array]
+    ) -> Array:
+        session = target.open(*artifact, candidate)
+        try:
+            return session.run(feeds)["logits"]
+        finally:
+            session.close()
+
+    # --- toolchain and check ---------------------------------------------------------------------------------------
+
+    def test_the_toolchain_names_the_target_and_has_one_fingerprint(self, target: Target) -> None:
+        toolchain = target.toolchain()
+
+        assert toolchain.target == target.name
+        assert toolchain.device
+        assert toolchain.components
+        assert list(toolchain.features) == sorted(toolchain.features)
+        assert toolchain.fingerprint == type(target)().toolchain().fingerprint
+
+    def test_a_sound_model_has_no_errors(
+        self, target: Target, model: Model, float_candidate: Candidate, static_candidate: Candidate
+    ) -> None:
+        for candidate in (float_candidate, static_candidate):
+            assert [i for i in target.check(model, candidate) if i.severity == "error"] == []
+
+    # --- lower -----------------------------------------------------------------------------------------------------
+
+    def test_equal_inputs_lower_to_equal_bytes(
+        self,
+        target: Target,
+        model: Model,
+        float_candidate: Candidate,
+        static_candidate: Candidate,
+        record: QuantizationRecord,
+        tmp_path: Path,
+    ) -> None:
+        for name, candidate, scales in (("float", float_candidate, None), ("static", static_candidate, record)):
+            digests = {
+                file_digest(lowered(target, model, candidate, scales, tmp_path / name / str(i))) for i in range(2)
+            }
+            assert len(digests) == 1
+
+    def test_lowering_writes_below_its_folder_only_and_leaves_the_model_alone(
+        self, target: Target, model: Model, static_candidate: Candidate, record: QuantizationRecord, tmp_path: Path
+    ) -> None:
+        before = {file: file_digest(file) for file in model.path.parent.iterdir() if file.is_file()}
+
+        file = lowered(target, model, static_candidate, record, tmp_path / "lowered")
+
+        assert file.is_relative_to(tmp_path / "lowered")
+        assert {file: file_digest(file) for file in model.path.parent.iterdir() if file.is_file()} == before
+
+    def test_a_record_is_given_exactly_with_the_static_scheme(
+        self,
+        target: Target,
+        model: Model,
+        float_candidate: Candidate,
+        static_candidate: Candidate,
+        record: QuantizationRecord,
+        tmp_path: Path,
+    ) -> None:
+        with pytest.raises(TypeError, match="needs record"):
+            lowered(target, model, static_candidate, None, tmp_path / "static")
+        with pytest.raises(TypeError, match="takes no record"):
+            lowered(target, model, float_candidate, record, tmp_path / "float")
+
+    def test_a_record_of_another_model_is_refused(
+        self, target: Target, model: Model, static_candidate: Candidate, record: QuantizationRecord, tmp_path: Path
+    ) -> None:
+        with pytest.raises(LoweringError, match="Calibrate again"):
+            lowered(target, model, static_candidate, replace(record, model_sha256="f" * 64), tmp_path / "lowered")
+
+    # --- compile ---------------------------------------------------------------------------------------------------
+
+    def test_an_artifact_describes_its_files(self, target: Target, static_artifact: tuple[Artifact, Path]) -> None:
+        artifact, directory = static_artifact
+
+        assert artifact.files
+        assert artifact.toolchain == target.toolchain()
+        for file in artifact.files:
+            assert file_digest(directory / file.file) == file.sha256
+            assert (directory / file.file).stat().st_size == file.size_bytes
+
+    def test_serving_settings_do_not_change_what_is_compiled(
+        self,
+        target: Target,
+        model: Model,
+        static_candidate: Candidate,
+        record: QuantizationRecord,
+        static_artifact: tuple[Artifact, Path],
+        tmp_path: Path,
+    ) -> None:
+        served = replace(static_candidate, serving=Serving(batch=2, intra_op_threads=2))
+
+        artifact, _ = compiled(target, model, served, record, tmp_path)
+
+        assert artifact == static_artifact[0]
+
+    def test_every_quantized_layer_runs_in_integers(
+        self, static_artifact: tuple[Artifact, Path], float_artifact: tuple[Artifact, Path], record: QuantizationRecord
+    ) -> None:
+        quantized, plain = static_artifact[0], float_artifact[0]
+
+        assert quantized.int8_ops == len(record.layers)
+        assert quantized.int8_ops + quantized.float_matmuls == plain.float_matmuls
+        assert plain.int8_ops == 0
+
+    def test_a_damaged_lowered_file_is_refused_with_a_log(
+        self, target: Target, float_candidate: Candidate, tmp_path: Path
+    ) -> None:
+        damaged = tmp_path / "lowered.onnx"
+        damaged.write_bytes(b"not a model at all")
+        (tmp_path / "compiled").mkdir()
+
+        with pytest.raises(CompileError) as caught:
+            target.compile(damaged, float_candidate, tmp_path / "compiled")
+
+        assert not caught.value.transient
+        assert caught.value.log_path is not None
+        assert caught.value.log_path.read_text(encoding="utf-8").strip()
+
+    # --- open and run ----------------------------------------------------------------------------------------------
+
+    def test_a_cold_artifact_opens_from_another_folder(
+        self, target: Target, static_candidate: Candidate, static_artifact: tuple[Artifact, Path], tmp_path: Path
+    ) -> None:
+        artifact, directory = static_artifact
+        moved = tmp_path / "elsewhere"
+        shutil.copytree(directory, moved)
+
+        first = self.outputs(target, (artifact, directory), static_candidate, ids(BATCH, LENGTH))
+        second = self.outputs(target, (artifact, moved), static_candidate, ids(BATCH, LENGTH))
+
+        assert np.array_equal(first, second)
+
+    def test_rows_come_back_in_the_order_of_the_feeds(
+        self, target: Target, float_candidate: Candidate, float_artifact: tuple[Artifact, Path]
+    ) -> None:
+        feeds = ids(BATCH, LENGTH)
+        turned = {name: array[::-1].copy() for name, array in feeds.items()}
+
+        forward = self.outputs(target, float_artifact, float_candidate, feeds)
+        backward = self.outputs(target, float_artifact, float_candidate, turned)
+
+        assert forward.shape[0] == BATCH
+        assert np.allclose(forward, backward[::-1], atol=1e-5)
+        assert not np.allclose(forward, forward[::-1], atol=1e-2)
+
+    def test_a_ragged_last_batch_gives_the_same_rows(
+        self, target: Target, float_candidate: Candidate, float_artifact: tuple[Artifact, Path]
+    ) -> None:
+        if not self.dynamic_batch:
+            pytest.skip("this target compiles fixed batches; whoever feeds it pads the last one")
+        feeds = ids(BATCH, LENGTH)
+        ragged = {name: array[: BATCH - 1] for name, array in feeds.items()}
+
+        whole = self.outputs(target, float_artifact, float_candidate, feeds)
+        part = self.outputs(target, float_artifact, float_candidate, ragged)
+
+        assert np.allclose(whole[: BATCH - 1], part, atol=1e-5)
+
+    def test_equal_feeds_give_equal_outputs(
+        self, target: Target, static_candidate: Candidate, static_artifact: tuple[Artifact, Path]
+    ) -> None:
+        session = target.open(*static_artifact, static_candidate)
+
+        first, second = (session.run(ids(BATCH, LENGTH))["logits"] for _ in range(2))
+
+        session.close()
+        assert np.array_equal(first, second)
+
+    def test_int8_agrees_with_float(
+        self,
+        target: Target,
+        float_candidate: Candidate,
+        static_candidate: Candidate,
+        float_artifact: tuple[Artifact, Path],
+        static_artifact: tuple[Artifact, Path],
+    ) -> None:
+        plain = self.outputs(target, float_artifact, float_candidate, ids(BATCH, LENGTH)).ravel()
+        quantized = self.outputs(target, static_artifact, static_candidate, ids(BATCH, LENGTH)).ravel()
+
+        assert np.dot(plain, quantized) > 0.99 * np.linalg.norm(plain) * np.linalg.norm(quantized)
+
+    @pytest.mark.parametrize(
+        ("wrong", "fault"),
+        [
+            ({}, "'ids' is not fed"),
+            ({**ids(BATCH, LENGTH), "mask": np.ones((BATCH, LENGTH))}, "no input 'mask'"),
+            ({"ids": ids(BATCH, LENGTH)["ids"].astype(np.int32)}, "'ids' is fed int32; the model takes int64"),
+            ({"ids": ids(BATCH, LENGTH)["ids"][0]}, "'ids' is fed shape"),
+        ],
+        ids=["missing", "unknown", "dtype", "rank"],
+    )
+    def test_a_wrong_feed_is_refused_by_name(
+        self,
+        target: Target,
+        float_candidate: Candidate,
+        float_artifact: tuple[Artifact, Path],
+        wrong: dict[str, Array],
+        fault: str,
+    ) -> None:
+        session = target.open(*float_artifact, float_candidate)
+
+        with pytest.raises(MeasureError, match=fault):
+            session.run(wrong)
+
+        assert session.run(ids(BATCH, LENGTH))["logits"].shape[0] == BATCH
+        session.close()
+
+    def test_a_closed_session_refuses_to_run(
+        self, target: Target, float_candidate: Candidate, float_artifact: tuple[Artifact, Path]
+    ) -> None:
+        session = target.open(*float_artifact, float_candidate)
+        session.close()
+        session.close()
+
+        with pytest.raises(MeasureError, match="closed"):
+            session.run(ids(BATCH, LENGTH))
+
+    @pytest.mark.parametrize("damage", ["truncated", "missing"])
+    def test_a_damaged_artifact_does_not_open(
+        self,
+        target: Target,
+        float_candidate: Candidate,
+        float_artifact: tuple[Artifact, Path],
+        tmp_path: Path,
+        damage: str,
+    ) -> None:
+        artifact, directory = float_artifact
+        if damage == "truncated":
+            for file in artifact.files:
+                content = (directory / file.file).read_bytes()
+                (tmp_path / file.file).write_bytes(content[: len(content) // 2])
+
+        with pytest.raises(MeasureError, match="cannot load"):
+            target.open(artifact, tmp_path, float_candidate)

@@ -1,0 +1,380 @@
+import itertools
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper
+
+from tests.targets.conformance import STATIC, TargetConformance, compiled
+from tests.targets.encoder import (
+    PRODUCTS,
+    WEIGHT_LAYERS,
+    Array,
+    ids,
+    model_of,
+    record_for,
+    run,
+    save,
+    tiny_encoder,
+)
+from workbench.candidate import Candidate, OnnxRuntimeCompile, Precision, Quantization
+from workbench.errors import CompileError, ConfigError
+from workbench.graph import read_model
+from workbench.quantization.dynamic import lower_dynamic
+from workbench.quantization.qdq import lower_static
+from workbench.results import Artifact
+from workbench.targets import onnxruntime_compiler as compiler
+from workbench.targets.onnxruntime import OnnxRuntimeTarget, parse_cpu
+
+TARGET = OnnxRuntimeTarget()
+DYNAMIC = Candidate(quantization=Quantization(scheme="dynamic", weight_granularity="channel"))
+
+
+def value(name: str, shape: list[int | str]) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save(tiny_encoder(), tmp_path_factory.mktemp("encoder") / "model.onnx")
+
+
+def static_artifact(path: Path, feeds: dict[str, Array], to: Path, **settings: bool) -> tuple[Artifact, Path]:
+    candidate = Candidate(quantization=STATIC)
+    return compiled(TARGET, read_model(path), candidate, record_for(path, feeds, **settings), to)
+
+
+class TestOnnxRuntime(TargetConformance):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def target(cls) -> OnnxRuntimeTarget:
+        return TARGET
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def model_path(cls, encoder: Path) -> Path:
+        return encoder
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def float_candidate(cls) -> Candidate:
+        return Candidate()
+
+
+# --- INT8 runs in integers -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fixed", "per_channel", "symmetric", "products"), list(itertools.product([False, True], repeat=4)), ids=str
+)
+def test_every_recorded_layer_becomes_one_integer_kernel(
+    tmp_path: Path, fixed: bool, per_channel: bool, symmetric: bool, products: bool
+) -> None:
+    path = save(tiny_encoder(batch=4, length=7) if fixed else tiny_encoder(), tmp_path / "model.onnx")
+
+    artifact, _ = static_artifact(
+        path, ids(4, 7), tmp_path, per_channel=per_channel, symmetric=symmetric, products=products
+    )
+
+    layers = len(WEIGHT_LAYERS) + len(PRODUCTS) * products
+    assert artifact.int8_ops == layers, artifact.kernels
+    assert artifact.float_matmuls == len(WEIGHT_LAYERS) + len(PRODUCTS) - layers, artifact.kernels
+    assert artifact.kernels.get("DequantizeLinear", 0) == 0
+
+
+@pytest.mark.parametrize("fixed", [False, True], ids=["dynamic axes", "fixed axes"])
+def test_every_layer_of_a_dynamic_model_becomes_one_integer_kernel(tmp_path: Path, fixed: bool) -> None:
+    path = save(tiny_encoder(batch=4, length=7) if fixed else tiny_encoder(), tmp_path / "model.onnx")
+
+    artifact, _ = compiled(TARGET, read_model(path), DYNAMIC, None, tmp_path)
+
+    fused = artifact.kernels["DynamicQuantizeMatMul"] + artifact.kernels["MatMulIntegerToFloat"]
+    assert artifact.int8_ops == fused == len(WEIGHT_LAYERS)
+    assert artifact.float_matmuls == len(PRODUCTS)
+
+
+def test_the_compiled_model_computes_what_the_integers_say(tmp_path: Path) -> None:
+    random = np.random.default_rng(5)
+    x, w = random.normal(size=(8, 32)).astype(np.float32), random.normal(size=(32, 24)).astype(np.float32)
+    b = random.normal(size=24).astype(np.float32)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"], name="layer"),
+        helper.make_node("Add", ["b", "h"], ["y"], name="bias"),
+    ]
+    proto = model_of(nodes, {"w": w, "b": b}, [value("x", ["n", 32])], [value("y", ["n", 24])])
+    path = save(proto, tmp_path / "model.onnx")
+    (layer,) = record_for(path, {"x": x}, per_channel=True).layers
+
+    artifact, directory = static_artifact(path, {"x": x}, tmp_path, per_channel=True)
+    got = TARGET.open(artifact, directory, Candidate()).run({"x": x})["y"]
+
+    assert layer.weight is not None
+    x_scale, w_scale = np.float32(layer.activation.scale), np.asarray(layer.weight.scales, np.float32)
+    zero_point = layer.activation.zero_point
+    x_integers = np.clip(np.rint(x / x_scale) + zero_point, -128, 127).astype(np.int64)
+    w_integers = np.clip(np.rint(w / w_scale), -128, 127).astype(np.int64)
+    expected = ((x_integers - zero_point) @ w_integers) * (x_scale * w_scale) + b
+    assert artifact.kernels == {"MatMulIntegerToFloat": 1, "QuantizeLinear": 1}  # the bias went into the kernel
+    assert np.allclose(expected, got, rtol=1e-5, atol=1e-5)
+
+
+def test_a_convolution_becomes_an_integer_kernel(tmp_path: Path) -> None:
+    random = np.random.default_rng(2)
+    weights: dict[str, Array] = {
+        "w": random.normal(size=(4, 3, 3, 3)).astype(np.float32),
+        "b": random.normal(size=4).astype(np.float32),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], name="conv", pads=[1, 1, 1, 1]),
+        helper.make_node("Sigmoid", ["c"], ["y"], name="sigmoid"),
+    ]
+    proto = model_of(nodes, weights, [value("x", ["n", 3, 8, 8])], [value("y", ["n", 4, 8, 8])])
+    path = save(proto, tmp_path / "model.onnx")
+    feeds: dict[str, Array] = {"x": random.normal(size=(2, 3, 8, 8)).astype(np.float32)}
+
+    artifact, _ = static_artifact(path, feeds, tmp_path, per_channel=True)
+
+    assert (artifact.int8_ops, artifact.float_matmuls) == (1, 0), artifact.kernels
+    assert artifact.kernels["QLinearConv"] == 1
+
+
+def executed(proto: onnx.ModelProto, to: Path, level: ort.GraphOptimizationLevel, off: list[str]) -> Counter[str]:
+    """Operators of the graph ONNX Runtime makes of a model by itself."""
+    options = ort.SessionOptions()
+    options.graph_optimization_level = level
+    options.optimized_model_filepath = str(to / "executed.onnx")
+    options.log_severity_level = 3
+    ort.InferenceSession(
+        proto.SerializeToString(), options, providers=["CPUExecutionProvider"], disabled_optimizers=off or None
+    )
+    return Counter(node.op_type for node in onnx.load(to / "executed.onnx").graph.node)
+
+
+def test_basic_optimization_leaves_int8_layers_in_float(encoder: Path, tmp_path: Path) -> None:
+    """Why `Candidate` refuses 'basic' and 'disabled' with a quantized model."""
+    lowered = lower_static(onnx.load(encoder), record_for(encoder, ids(4, 7)))
+
+    basic = executed(lowered, tmp_path, ort.GraphOptimizationLevel.ORT_ENABLE_BASIC, ["MatMulAddFusion"])
+    extended = executed(lowered, tmp_path, ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED, ["MatMulAddFusion"])
+
+    assert (basic["MatMulIntegerToFloat"], extended["MatMulIntegerToFloat"]) == (0, len(WEIGHT_LAYERS))
+    with pytest.raises(ConfigError, match="leaves INT8 layers in float"):
+        Candidate(quantization=STATIC, compile=OnnxRuntimeCompile(graph_optimization="basic"))
+
+
+def test_matmul_add_fusion_turns_fixed_shapes_back_to_float(tmp_path: Path) -> None:
+    """Why the compiler switches it off for quantized models; when this fails, it need not any more."""
+    path = save(tiny_encoder(batch=4, length=7), tmp_path / "model.onnx")
+    lowered = lower_static(onnx.load(path), record_for(path, ids(4, 7)))
+    everything = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+
+    left_on = executed(lowered, tmp_path, everything, [])
+    switched_off = executed(lowered, tmp_path, everything, ["MatMulAddFusion"])
+
+    assert left_on["Gemm"] + left_on["FusedGemm"] > 0
+    assert switched_off["MatMulIntegerToFloat"] == len(WEIGHT_LAYERS)
+
+
+def test_signed_activations_stay_in_float(encoder: Path, tmp_path: Path) -> None:
+    """Why activations are uint8: this is the pair that `quantize_static` chooses by itself."""
+    lowered = lower_static(onnx.load(encoder), record_for(encoder, ids(4, 7)))
+    for tensor in lowered.graph.initializer:
+        if tensor.data_type == TensorProto.UINT8:
+            shifted = onnx.numpy_helper.to_array(tensor).astype(np.int16) - 128
+            tensor.CopyFrom(onnx.numpy_helper.from_array(shifted.astype(np.int8), tensor.name))
+
+    signed = executed(lowered, tmp_path, ort.GraphOptimizationLevel.ORT_ENABLE_ALL, ["MatMulAddFusion"])
+
+    assert signed["MatMulIntegerToFloat"] < len(WEIGHT_LAYERS)
+
+
+# --- compiled files ------------------------------------------------------------------------------------------------
+
+
+def test_a_merged_bias_changes_no_result_beyond_rounding(encoder: Path, tmp_path: Path) -> None:
+    lowered = lower_static(onnx.load(encoder), record_for(encoder, ids(4, 7), per_channel=True))
+    executed(lowered, tmp_path, ort.GraphOptimizationLevel.ORT_ENABLE_ALL, ["MatMulAddFusion"])
+    optimized = onnx.load(tmp_path / "executed.onnx")
+    before = optimized.SerializeToString(deterministic=True)
+
+    merged = compiler.merge_bias(optimized)
+
+    (expected,), (got,) = run(optimized, ids(4, 7)), run(merged, ids(4, 7))
+    adds = [Counter(n.op_type for n in m.graph.node)["Add"] for m in (optimized, merged)]
+    assert optimized.SerializeToString(deterministic=True) == before
+    assert adds[1] <= adds[0] - 5
+    assert np.allclose(expected, got, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("level", ["disabled", "basic", "extended", "all"])
+def test_a_saved_model_gives_the_outputs_of_the_session_that_saved_it(
+    encoder: Path, tmp_path: Path, level: str
+) -> None:
+    candidate = Candidate(compile=OnnxRuntimeCompile(graph_optimization=level))  # type: ignore[arg-type] # parametrized
+    options = ort.SessionOptions()
+    options.graph_optimization_level = {
+        "disabled": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
+        "basic": ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
+        "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+        "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
+    }[level]
+    live = ort.InferenceSession(str(encoder), options, providers=["CPUExecutionProvider"])
+
+    artifact, directory = compiled(TARGET, read_model(encoder), candidate, None, tmp_path)
+    got = TARGET.open(artifact, directory, candidate).run(ids(3, 9))["logits"]
+
+    assert np.array_equal(live.run(None, ids(3, 9))[0], got)
+
+
+def test_a_float_convolution_in_a_blocked_layout_survives_saving(tmp_path: Path) -> None:
+    random = np.random.default_rng(3)
+    weights: dict[str, Array] = {"w": random.normal(size=(32, 16, 3, 3)).astype(np.float32)}
+    node = helper.make_node("Conv", ["x", "w"], ["y"], name="conv")
+    proto = model_of([node], weights, [value("x", ["n", 16, 12, 12])], [value("y", ["n", 32, 10, 10])])
+    path = save(proto, tmp_path / "model.onnx")
+    x = random.normal(size=(2, 16, 12, 12)).astype(np.float32)
+
+    artifact, directory = compiled(TARGET, read_model(path), Candidate(), None, tmp_path)
+    got = TARGET.open(artifact, directory, Candidate()).run({"x": x})["y"]
+
+    assert artifact.float_matmuls == 1, artifact.kernels
+    assert np.array_equal(
+        ort.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, {"x": x})[0], got
+    )
+
+
+def test_external_data_is_folded_into_the_lowered_file(encoder: Path, tmp_path: Path) -> None:
+    (tmp_path / "split").mkdir()
+    path = tmp_path / "split" / "model.onnx"
+    onnx.save(onnx.load(encoder), path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    model = read_model(path)
+    assert model.external_files
+
+    artifact, directory = compiled(TARGET, model, Candidate(), None, tmp_path)
+    (tmp_path / "split" / "weights.bin").unlink()
+
+    got = TARGET.open(artifact, directory, Candidate()).run(ids(2, 5))["logits"]
+    (expected,) = run(onnx.load(encoder), ids(2, 5))
+    assert np.allclose(expected, got, atol=1e-5)
+
+
+def test_disabled_fusions_do_not_fire(encoder: Path, tmp_path: Path) -> None:
+    off = Candidate(compile=OnnxRuntimeCompile(disabled_fusions=("GeluFusionL1", "GeluFusionL2")))
+
+    with_gelu, _ = compiled(TARGET, read_model(encoder), Candidate(), None, tmp_path / "on")
+    without, directory = compiled(TARGET, read_model(encoder), off, None, tmp_path / "off")
+
+    assert with_gelu.kernels.get("Gelu", 0) + with_gelu.kernels.get("BiasGelu", 0) == 1
+    assert without.kernels.get("Gelu", 0) + without.kernels.get("BiasGelu", 0) == 0
+    assert "GraphTransformer" in (directory / compiler.LOG).read_text(encoding="utf-8")
+
+
+def test_only_fusions_that_change_the_model_are_offered(encoder: Path) -> None:
+    fired = compiler.fusions_that_fire(encoder)
+
+    assert list(fired) == sorted(fired)
+    assert {"BiasGeluFusion", "LayerNormFusionL1"} <= set(fired)
+    assert not {"AttentionFusion", "QuickGeluFusion"} & set(fired)
+
+
+def test_the_runtime_refusing_a_model_is_reported_with_its_reason(tmp_path: Path) -> None:
+    node = helper.make_node("MatMul", ["x", "w"], ["y"], name="layer")
+    proto = model_of([node], {"w": np.ones((5, 3), np.float32)}, [value("x", [2, 4])], [value("y", [2, 3])])
+    onnx.save(proto, tmp_path / "lowered.onnx")
+    (tmp_path / "compiled").mkdir()
+
+    with pytest.raises(CompileError, match=r"ONNX Runtime refused the model: .*layer") as caught:
+        TARGET.compile(tmp_path / "lowered.onnx", Candidate(), tmp_path / "compiled")
+
+    assert caught.value.log_path is not None
+    assert [file.name for file in (tmp_path / "compiled").iterdir()] == [compiler.LOG]
+
+
+def test_a_compile_that_takes_too_long_may_be_tried_again(
+    encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiler, "_TIMEOUT_S", 0.001)
+
+    with pytest.raises(CompileError, match="did not finish") as caught:
+        TARGET.compile(encoder, Candidate(), tmp_path)
+
+    assert caught.value.transient
+
+
+# --- check ---------------------------------------------------------------------------------------------------------
+
+
+def problems(path: Path, candidate: Candidate = DYNAMIC) -> list[tuple[str, str, str]]:
+    return [(i.severity, i.node, i.problem) for i in TARGET.check(read_model(path), candidate)]
+
+
+def test_an_opset_the_runtime_does_not_know_is_an_error(tmp_path: Path) -> None:
+    proto = tiny_encoder()
+    proto.opset_import[0].version = 99
+    onnx.save(proto, tmp_path / "model.onnx")
+
+    ((severity, node, problem),) = problems(tmp_path / "model.onnx", Candidate())
+
+    assert (severity, node) == ("error", "opset 99")
+    assert "knows opsets up to" in problem
+
+
+def test_an_operator_of_a_foreign_domain_is_an_error(tmp_path: Path) -> None:
+    proto = tiny_encoder()
+    proto.opset_import.append(helper.make_opsetid("vendor.ops", 1))
+    proto.graph.node[1].domain = "vendor.ops"
+    onnx.save(proto, tmp_path / "model.onnx")
+
+    found = problems(tmp_path / "model.onnx", Candidate())
+
+    assert found == [("error", "query", "ONNX Runtime does not know this operator")]
+
+
+def test_a_model_without_int8_layers_is_an_error_only_when_it_is_quantized(tmp_path: Path) -> None:
+    node = helper.make_node("Relu", ["x"], ["y"], name="relu")
+    path = save(model_of([node], {}, [value("x", [2, 4])], [value("y", [2, 4])]), tmp_path / "model.onnx")
+
+    assert problems(path, Candidate()) == []
+    assert problems(path)[0] == ("error", "model", "no float32 layer can be INT8")
+
+
+def test_a_model_that_is_quantized_already_is_a_warning(encoder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(lower_dynamic(onnx.load(encoder), "tensor"), path)
+
+    assert ("warning", "the model is quantized already") in [(s, p) for s, _, p in problems(path)]
+
+
+def test_a_precision_mode_of_another_target_is_an_error(encoder: Path) -> None:
+    ((severity, _, problem),) = problems(encoder, replace(Candidate(), precision=Precision(mode="force_fp16")))
+
+    assert severity == "error"
+    assert "'force_fp16' does not exist on this target" in problem
+
+
+@pytest.mark.parametrize(
+    ("flags", "dot_product", "saturates"),
+    [
+        ("fpu sse2 avx2 avx512f avx512_vnni", True, False),
+        ("fpu sse2 avx2 avx_vnni", True, False),
+        ("fpu sse2 avx2", False, True),
+        ("fp asimd asimddp", True, False),
+    ],
+    ids=["avx512_vnni", "avx_vnni", "avx2", "arm"],
+)
+def test_cpu_flags_tell_about_saturation(flags: str, dot_product: bool, saturates: bool) -> None:
+    cpu = parse_cpu(f"processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\nflags\t\t: {flags}\n")
+
+    assert cpu.name == "Some CPU @ 2 GHz"
+    assert (cpu.dot_product, cpu.saturates) == (dot_product, saturates)
+
+
+def test_a_system_without_cpuinfo_is_given_the_benefit_of_the_doubt() -> None:
+    cpu = parse_cpu(None)
+
+    assert (cpu.features, cpu.dot_product, cpu.saturates) == ((), True, False)
+    assert cpu.name
