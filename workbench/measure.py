@@ -118,6 +118,10 @@ def time_against_baseline(
 ) -> tuple[Latency, RawTimes]:
     """Time single calls of the candidate, interleaved with the baseline over the same feeds.
 
+    Percentiles are over all timed calls, whatever their lengths. The interval of the P50 comes from resampling rounds,
+    which varies the mix of lengths a little too: it is wide where half of the calls lie on each side of a gap between
+    two bins. Throughput is that of calls back to back: samples over the sum of the call times.
+
     The feeds are visited by their size in a fixed scattered order, so that every block holds short and long ones, and
     every candidate of a sweep meets the same feeds. Garbage collection is off inside a block. Take `device_lock`
     around the call; hand in the same session twice to time the baseline itself.
