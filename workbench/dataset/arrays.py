@@ -6,6 +6,7 @@ loaded. A compressed member (`np.savez_compressed`) has no random access and is 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import struct
 import zipfile
@@ -218,7 +219,10 @@ def _open_data(array: StoredArray) -> IO[bytes]:
         with zipfile.ZipFile(array.file) as archive:  # an open member keeps the file open after the archive is closed
             names = archive.namelist()
             stream = archive.open(array.member if array.member in names else f"{array.member}.npy")
-    _npy_header(stream)
+    with contextlib.ExitStack() as closing:
+        closing.enter_context(stream)
+        _npy_header(stream)
+        closing.pop_all()
     return stream
 
 

@@ -13,7 +13,7 @@ from workbench.dataset.batch import Source, Task
 from workbench.dataset.loader import read_loader
 from workbench.dataset.splits import Dataset, SplitRows
 from workbench.dataset.text import read_texts
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, nearest
 from workbench.model import Model
 from workbench.preprocess import WELL_KNOWN_INPUTS, Preprocessor, Role, TokenInput, open_preprocessor
 from workbench.results import Split
@@ -23,6 +23,19 @@ Kind = Literal["text", "arrays", "loader"]
 Files = Path | Mapping[str, Path]
 """A CSV, JSONL or NPZ file, or input name → NPY file."""
 
+_KEYS = (
+    "version",
+    "task",
+    "files",
+    "columns",
+    "labels",
+    "tokenizer",
+    "max_length",
+    "bins",
+    "inputs",
+    "split",
+    "loader",
+)
 _SUFFIXES: Mapping[str, Kind] = {".csv": "text", ".jsonl": "text", ".npz": "arrays"}
 
 
@@ -84,6 +97,9 @@ def read_manifest(path: Path, model: Model | None = None) -> Dataset:
 
 def _read_keys(path: Path, model: Model | None) -> _Manifest:
     with read_yaml(path) as top:
+        for key in top.names():  # here, because a misspelt key would otherwise be reported as another one missing
+            if key not in _KEYS:
+                raise top.error(key, "unknown key.", nearest(key, _KEYS))
         task: Task = top.text("task", choices=get_args(Task))  # type: ignore[assignment]  # one of the choices
         loader = _loader(top) if top.has("loader") else None
         files = {} if loader else _files(top)

@@ -153,6 +153,14 @@ def check_inputs(dataset: Dataset, model: Model) -> None:
 
 
 def _check_input(dataset: Dataset, split: Split, spec: TensorSpec, array: Array) -> None:
+    fixed = spec.shape[1] if len(spec.shape) > 1 else None
+    if dataset.preprocessor is not None and isinstance(fixed, int) and dataset.preprocessor.bins != (fixed,):
+        raise ConfigError(
+            f"input {spec.name!r} of the model has the fixed length {fixed}.",
+            file=dataset.path,
+            key="bins",
+            hint=f"Write bins: [{fixed}], or export the model with a dynamic length.",
+        )
     wanted, found = _described(spec.dtype, spec.shape), _described(array.dtype.name, ("batch", *array.shape[1:]))
     fits = (
         array.dtype.name == spec.dtype
@@ -162,14 +170,6 @@ def _check_input(dataset: Dataset, split: Split, spec: TensorSpec, array: Array)
     if not fits:
         raise ConfigError(
             f"the model expects {wanted}, {split} gives {found}.", file=dataset.path, key=f"inputs.{spec.name}"
-        )
-    fixed = spec.shape[1] if len(spec.shape) > 1 else None
-    if dataset.preprocessor is not None and isinstance(fixed, int) and dataset.preprocessor.bins != (fixed,):
-        raise ConfigError(
-            f"input {spec.name!r} of the model has the fixed length {fixed}.",
-            file=dataset.path,
-            key="bins",
-            hint=f"Write bins: [{fixed}], or export the model with a dynamic length.",
         )
 
 

@@ -71,7 +71,7 @@ class TensorOutcomes:
 
 
 Outcomes = ClassificationOutcomes | NerOutcomes | TensorOutcomes
-AnyOutcomes = TypeVar("AnyOutcomes", ClassificationOutcomes, NerOutcomes, TensorOutcomes)
+AnyOutcomes = TypeVar("AnyOutcomes", bound=Outcomes)
 
 _KINDS: Mapping[str, type[Any]] = {
     kind.__name__: kind for kind in (ClassificationOutcomes, NerOutcomes, TensorOutcomes)
@@ -138,7 +138,8 @@ def load_outcomes(path: Path) -> Outcomes:
         ValueError: the file is damaged or of another version; names it.
     """
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        # opened here, because np.load leaves a damaged file open
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
         kind, version = _KINDS[str(arrays.pop("kind"))], int(arrays.pop("version"))
         if version != _VERSION:

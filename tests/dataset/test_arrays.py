@@ -1,0 +1,130 @@
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.dataset.manifests import ARRAYS, model, refused, spec
+from workbench.dataset import Dataset, check_inputs
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed], ids=["stored", "compressed"])
+def test_rows_of_arrays_are_those_of_the_file(
+    read: Callable[..., Dataset], folder: Path, save: Callable[..., None]
+) -> None:
+    x = np.random.default_rng(0).normal(size=(10, 3, 2)).astype(np.float32)
+    save(folder / "data.npz", x=x, y=np.asfortranarray(x[..., 0]), labels=np.arange(10) % 3)
+
+    for batch in read(ARRAYS.replace("tensors", "classification")).batches("validation", 4):
+        assert np.array_equal(batch.feeds["x"], x[batch.indices])
+        assert np.array_equal(batch.feeds["y"], x[batch.indices, :, 0])
+        assert batch.targets is not None
+        assert batch.targets.tolist() == [i % 3 for i in batch.indices]
+
+
+def test_npy_files_are_named_after_inputs(read: Callable[..., Dataset], folder: Path) -> None:
+    np.save(folder / "x.npy", np.arange(12, dtype=np.float32).reshape(6, 2))
+    files = "{x: x.npy}"
+    dataset = read(f"version: 1\ntask: tensors\nfiles: {{calibration: {files}, validation: {files}}}\n")
+
+    assert dataset.size("holdout") == 3
+    for batch in dataset.batches("validation", 2):
+        assert batch.feeds["x"][:, 0].tolist() == [2 * i for i in batch.indices]
+    check_inputs(dataset, model(spec("x", "float32", "batch", 2)))
+
+
+def test_arrays_are_read_where_they_lie(read: Callable[..., Dataset], folder: Path) -> None:
+    np.savez(folder / "data.npz", x=np.zeros((4000, 2000), dtype=np.float32))  # 32 MB
+    tracemalloc.start()
+    try:
+        dataset = read(ARRAYS)
+        for batch in dataset.batches("validation", 8):
+            assert batch.feeds["x"].nbytes == 64_000
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert peak_bytes < 20_000_000  # one block of 8 MiB and what is made of it
+
+
+def broken_npz(folder: Path, change: Callable[[bytearray], bytearray]) -> None:
+    path = folder / "data.npz"
+    path.write_bytes(change(bytearray(path.read_bytes())))
+
+
+def flip(content: bytearray) -> bytearray:
+    content[180] ^= 1
+    return content
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda c: c[: len(c) // 2], lambda c: c[:10], lambda c: bytearray(b"not a zip"), flip],
+    ids=["half", "ten-bytes", "text", "one-bit"],
+)
+def test_a_damaged_npz_file_is_refused(
+    read: Callable[..., Dataset], folder: Path, change: Callable[[bytearray], bytearray]
+) -> None:
+    broken_npz(folder, change)
+
+    message = refused(read, ARRAYS)
+
+    assert "data.npz: cannot be read: " in message
+    assert "damaged, incomplete" in message
+
+
+def test_a_truncated_npy_file_is_refused(read: Callable[..., Dataset], folder: Path) -> None:
+    np.save(folder / "x.npy", np.zeros((100, 2), dtype=np.float32))
+    (folder / "x.npy").write_bytes((folder / "x.npy").read_bytes()[:-7])
+
+    message = refused(read, "version: 1\ntask: tensors\nfiles: {calibration: {x: x.npy}, validation: {x: x.npy}}\n")
+
+    assert "x.npy: cannot be read: 921 bytes, but its header promises 928" in message
+
+
+def test_pickled_objects_in_arrays_are_refused(read: Callable[..., Dataset], folder: Path) -> None:
+    np.savez(folder / "data.npz", x=np.array([{}, {}], dtype=object))
+
+    assert "array 'x' holds object, not numbers" in refused(read, ARRAYS)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"x": np.array([[1, 2], [3, np.nan], [np.inf, 0]])}, "input 'x' holds nan in sample 1. Remove"),
+        ({"x": np.asfortranarray([[1, 2], [3, 4], [np.inf, 0.0]])}, "input 'x' holds inf in sample 2."),
+        ({"x": np.zeros((3, 2)), "z": np.zeros((4, 2))}, "differ in their number of samples (x: 3, z: 4)"),
+        ({"x": np.zeros((0, 2))}, "has no rows"),
+        ({"x": np.zeros((3, 0))}, "samples without values"),
+        ({"x": np.float32(3)}, "a single number"),
+        ({"x": np.array(["a"])}, "holds <U1, not numbers"),
+    ],
+    ids=["nan", "inf", "sizes", "empty", "no-values", "scalar", "text"],
+)
+def test_arrays_that_cannot_be_fed_are_refused_by_name_and_sample(
+    read: Callable[..., Dataset], folder: Path, arrays: dict[str, Any], message: str
+) -> None:
+    np.savez(folder / "data.npz", **arrays)
+
+    assert message in refused(read, ARRAYS)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (np.array([0, 1, 2]), "sample 2 has label 2; labels are 0 to 1."),
+        (np.array([0, -1, 1]), "sample 1 has label -1"),
+        (np.array([0.0, 1.0, 1.0]), "labels are float64 [3]; expected whole numbers, class ids [samples]"),
+        (None, "no array 'labels' with the labels."),
+    ],
+    ids=["too-large", "negative", "float", "missing"],
+)
+def test_labels_in_arrays_are_checked(
+    read: Callable[..., Dataset], folder: Path, labels: np.ndarray | None, message: str
+) -> None:
+    arrays = {"x": np.zeros((3, 2)), **({} if labels is None else {"labels": labels})}
+    np.savez(folder / "data.npz", **arrays)
+
+    assert message in refused(read, ARRAYS.replace("tensors", "classification") + "labels: labels.json\n")

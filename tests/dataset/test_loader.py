@@ -1,0 +1,78 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.dataset.manifests import LOADER, LOADER_CODE, refused
+from workbench.dataset import Dataset
+from workbench.errors import ConfigError
+
+
+def test_a_loader_gives_rows_in_its_own_order_and_its_validation_is_divided(read: Callable[..., Dataset]) -> None:
+    dataset = read(LOADER)
+
+    rows = [i for b in dataset.batches("validation", 4) for i in b.indices.tolist()]
+
+    assert dataset.size("calibration") == 20
+    assert dataset.size("holdout") == 10
+    assert rows == sorted(rows)
+    for batch in dataset.batches("holdout", 4):
+        assert batch.feeds["x"][:, 0].tolist() == batch.indices.tolist()
+        assert batch.targets is not None
+        assert batch.targets.tolist() == [i % 3 for i in batch.indices]
+
+
+def test_the_loaders_source_and_samples_are_part_of_the_identity(read: Callable[..., Dataset], folder: Path) -> None:
+    first = read(LOADER).identity
+    (folder / "my_loader.py").write_text(LOADER_CODE + "\n# a comment\n")
+    second = read(LOADER).identity
+    (folder / "my_loader.py").write_text(LOADER_CODE.replace("range(20)", "range(open_count())") + OPEN_COUNT)
+    (folder / "count.txt").write_text("20")
+    third = read(LOADER).identity
+    (folder / "count.txt").write_text("21")
+
+    assert len({first, second, third, read(LOADER).identity}) == 4
+
+
+OPEN_COUNT = """
+from pathlib import Path
+def open_count():
+    return int((Path(__file__).parent / "count.txt").read_text())
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("def laod(split): return []", "has no function 'load'. Did you mean 'laod'?"),
+        ("import nothing_of_that_name", "cannot be imported: ModuleNotFoundError"),
+        ("def load(split): return []", "load('calibration') gave no samples"),
+        ("def load(split): return None", "it returned None for 'calibration'; only 'holdout' may be left out"),
+        ("def load(split): return 3", "returned int, not an iterable"),
+        ("def load(split): raise OSError('disk')", "failed for 'calibration': OSError: disk"),
+        ("def load(split): return [({'x': [1.0]}, 0), 3]", "sample 1 of 'calibration' is not a tuple"),
+        ("def load(split): return [({'x': [float('nan')]}, 0)]", "sample 0 of 'calibration': input 'x' holds NaN"),
+        ("def load(split): return [({'x': ['a']}, 0)]", "input 'x' holds <U1, not numbers"),
+        ("def load(split): return [({'x': [1.0]}, 'a')]", "target 'a' is not a class id"),
+        ("def load(split): return [({'x': [1.0]}, -1)]", "target -1 is outside the labels"),
+        ("def load(split):\n  yield {'x': [1.0]}, 0\n  raise KeyError('y')", "sample 1 of 'calibration': KeyError"),
+    ],
+    ids=["name", "import", "empty", "none", "number", "fails", "tuple", "nan", "text", "target", "range", "later"],
+)
+def test_a_broken_loader_is_refused_with_what_it_did(
+    read: Callable[..., Dataset], folder: Path, code: str, message: str
+) -> None:
+    (folder / "my_loader.py").write_text(code)
+
+    found = refused(read, LOADER)
+
+    assert message in found
+    assert "my_loader.py" in found or "manifest.yaml" in found
+
+
+def test_samples_of_different_shapes_do_not_make_a_batch(read: Callable[..., Dataset], folder: Path) -> None:
+    (folder / "my_loader.py").write_text(LOADER_CODE.replace("(2,)", "(1 + row % 2,)"))
+    dataset = read(LOADER)
+
+    with pytest.raises(ConfigError, match=r"sample 1 has shapes .* Pad samples to one shape in the loader"):
+        list(dataset.batches("calibration", 2))

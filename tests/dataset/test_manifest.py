@@ -1,0 +1,62 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.dataset.manifests import BERT, NER, TEXT, refused
+from workbench.dataset import Dataset
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("labels:", "lables:", "manifest.yaml:5: lables: unknown key. Did you mean 'labels'?"),
+        ("validation.csv", "none.csv", "manifest.yaml:4: files.validation: "),
+        ("calibration.csv", "tokenizer.json", "files.calibration: tokenizer.json is of no known kind. Use .csv"),
+        ("calibration.csv", ".", "is not a file"),
+        ("calibration.csv", "data.npz", "files: splits are of different kinds"),
+        ("classification", "clasification", "task: 'clasification' is not allowed. Did you mean 'classification'"),
+        ("max_length: 32", "max_length: 32\nbins: [16]", "bins: no bin holds a text of max_length 32"),
+        ("max_length: 32", "max_length: 32\ninputs: {ids: idz}", "inputs.ids: 'idz' is not allowed."),
+        ("max_length: 32", "max_length: 32\ncolumns: {texts: a}", "columns.texts: unknown key. Did you mean 'text'"),
+        ("max_length: 32\n", "", "max_length: missing."),
+        ("max_length: 32", "max_length: 32\nsplit: {holdout_fraction: 0.001}", "leaves a split empty"),
+        ("max_length: 32", "max_length: 32\nloader: load.py", "loader: 'load.py' is not file.py:function"),
+        ("max_length: 32", "max_length: 32\nloader: load.py:f", "load.py does not exist"),
+    ],
+)
+def test_a_wrong_manifest_is_refused_with_file_and_key(
+    read: Callable[..., Dataset], old: str, new: str, message: str
+) -> None:
+    assert message in refused(read, TEXT.replace(old, new), BERT)
+
+
+def test_a_fraction_beside_a_holdout_file_is_refused(read: Callable[..., Dataset]) -> None:
+    manifest = TEXT.replace("validation.csv}", "validation.csv, holdout: validation.csv}")
+
+    assert "means nothing beside files.holdout" in refused(read, manifest + "split: {holdout_fraction: 0.5}")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('["loan", "loan"]', "label 'loan' stands twice"),
+        ('{"loan": 0, "payment": 2}', "every index from 0 once"),
+        ("[]", "expected a list of names"),
+        ("[1, 2]", "expected a list of names"),
+        ('["loan"', "not valid JSON"),
+    ],
+)
+def test_a_wrong_label_file_is_refused(read: Callable[..., Dataset], folder: Path, content: str, message: str) -> None:
+    (folder / "labels.json").write_text(content)
+
+    found = refused(read, TEXT, BERT)
+
+    assert "labels.json: " in found
+    assert message in found
+
+
+def test_tags_that_are_not_bio_are_refused(read: Callable[..., Dataset], folder: Path) -> None:
+    (folder / "tags.json").write_text('["O", "S-SUM"]')
+
+    assert "tags.json: 'S-SUM' is not a BIO tag. Write O, B-TYPE and I-TYPE." in refused(read, NER)

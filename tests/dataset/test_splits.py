@@ -1,0 +1,187 @@
+import dataclasses
+import pickle
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+from tests.dataset.manifests import ARRAYS, BERT, LOADER, TEXT, classes, model, spec
+from tests.test_preprocess import PAY
+from workbench.dataset import Dataset, check_inputs
+from workbench.errors import ConfigError
+from workbench.metrics import concatenate, outcomes_of, summarize
+from workbench.model import TensorSpec
+
+
+def test_every_row_comes_once_and_the_holdout_is_taken_out_of_the_validation(read: Callable[..., Dataset]) -> None:
+    dataset = read(TEXT, BERT)
+
+    seen = {s: [i for b in dataset.batches(s, 7) for i in b.indices.tolist()] for s in ("validation", "holdout")}
+
+    assert (dataset.size("calibration"), dataset.size("validation"), dataset.size("holdout")) == (2, 30, 30)
+    assert sorted(seen["validation"] + seen["holdout"]) == list(range(60))
+
+
+def test_the_first_samples_are_a_fair_sample_of_a_file_sorted_by_class(read: Callable[..., Dataset]) -> None:
+    first = classes(read(TEXT, BERT), "validation", stop=16)
+
+    assert 3 <= sum(first) <= 13
+
+
+def test_windows_join_to_the_whole_split(read: Callable[..., Dataset]) -> None:
+    dataset = read(TEXT, BERT)
+
+    windows = classes(dataset, "validation", stop=11) + classes(dataset, "validation", start=11)
+
+    assert windows == classes(dataset, "validation")
+
+
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(fraction=st.floats(0.02, 0.98), seed=st.integers(0, 99))
+def test_the_division_has_the_size_asked_for_and_repeats(
+    read: Callable[..., Dataset], fraction: float, seed: int
+) -> None:
+    manifest = TEXT + f"split: {{holdout_fraction: {fraction}, seed: {seed}}}"
+
+    one, two = read(manifest, BERT), read(manifest, BERT)
+
+    assert one.size("holdout") == round(60 * fraction)
+    assert one.size("validation") == 60 - one.size("holdout")
+    assert one.holdout.rows().tolist() == two.holdout.rows().tolist()
+    assert not set(one.holdout.rows().tolist()) & set(one.validation.rows().tolist())
+    assert one.identity == two.identity
+
+
+def test_identity_follows_content_and_settings(read: Callable[..., Dataset], folder: Path) -> None:
+    first = read(TEXT, BERT)
+    others = [
+        read(TEXT + "split: {seed: 1}", BERT),
+        read(TEXT + "bins: [32]", BERT),
+        read(TEXT.replace("max_length: 32", "max_length: 31"), BERT),
+    ]
+    with (folder / "validation.csv").open("a") as rows:
+        rows.write("loan,loan\n")
+    others.append(read(TEXT, BERT))
+
+    assert len({first.identity, *(d.identity for d in others)}) == 5
+    assert first.digest("calibration") == others[-1].digest("calibration")
+    assert first.digest("validation") != others[-1].digest("validation")
+
+
+@pytest.mark.parametrize("manifest", [TEXT, ARRAYS, LOADER], ids=["text", "arrays", "loader"])
+def test_a_dataset_travels_to_another_process(read: Callable[..., Dataset], manifest: str) -> None:
+    dataset = read(manifest)
+
+    copy = pickle.loads(pickle.dumps(dataset))
+
+    assert copy.identity == dataset.identity
+    for one, two in zip(dataset.batches("validation", 4), copy.batches("validation", 4), strict=True):
+        assert {n: a.tolist() for n, a in one.feeds.items()} == {n: a.tolist() for n, a in two.feeds.items()}
+
+
+@pytest.mark.parametrize("manifest", [TEXT, ARRAYS, LOADER], ids=["text", "arrays", "loader"])
+def test_timing_feeds_repeat_for_a_seed_and_may_outnumber_the_data(read: Callable[..., Dataset], manifest: str) -> None:
+    dataset = read(manifest)
+
+    one, two, other = (dataset.sample_feeds("validation", 30, 3, seed) for seed in (5, 5, 6))
+
+    name = next(iter(one[0]))
+    assert [len(feeds[name]) for feeds in one] == [3] * 30
+    assert all(np.array_equal(a[name], b[name]) for a, b in zip(one, two, strict=True))
+    assert manifest is LOADER or not all(np.array_equal(a[name], b[name]) for a, b in zip(one, other, strict=True))
+
+
+def test_timing_feeds_have_the_lengths_of_the_data_or_the_one_asked_for(read: Callable[..., Dataset]) -> None:
+    dataset = read(TEXT, BERT)
+    lengths = dataset.lengths("validation")
+    assert lengths is not None
+
+    natural = dataset.sample_feeds("validation", 30, 1, 0)
+    fixed = dataset.sample_feeds("validation", 4, 2, 0, length=5)
+
+    drawn = sorted(int(feeds["attention_mask"].sum()) for feeds in natural)
+    assert drawn == sorted(lengths.tolist())
+    assert {feeds["input_ids"].shape for feeds in fixed} == {(2, 5)}
+
+
+def test_a_length_can_be_asked_of_text_only(read: Callable[..., Dataset]) -> None:
+    assert read(ARRAYS).lengths("validation") is None
+    with pytest.raises(ConfigError, match="a length of 8 can be asked of text only"):
+        read(ARRAYS).sample_feeds("validation", 1, 1, 0, length=8)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ([spec("x", "float64", "n", 4)], "inputs.x: the model expects float64 [n, 4], calibration gives float32"),
+        ([spec("x", "float32", "n", 5)], "inputs.x: the model expects float32 [n, 5], calibration gives float32 [b"),
+        ([spec("x", "float32", "n", 4, 1)], "expects float32 [n, 4, 1], calibration gives float32 [batch, 4]"),
+        ([spec("xx", "float32", "n", 4)], "the model has no input 'x', which calibration gives. Did you mean 'xx'?"),
+        (
+            [spec("x", "float32", "n", 4), spec("z", "float32", "n")],
+            "calibration gives nothing for the model's input 'z'",
+        ),
+    ],
+    ids=["dtype", "dimension", "rank", "name", "missing"],
+)
+def test_data_that_do_not_fit_the_model_are_refused_before_any_work(
+    read: Callable[..., Dataset], folder: Path, inputs: list[TensorSpec], message: str
+) -> None:
+    np.savez(folder / "data.npz", x=np.zeros((3, 4), dtype=np.float32))
+    dataset = read(ARRAYS)
+
+    check_inputs(dataset, model(spec("x", "float32", "n", 4)))
+    with pytest.raises(ConfigError, match=re.escape(message)) as caught:
+        check_inputs(dataset, model(*inputs))
+    assert caught.value.file == folder / "manifest.yaml"
+
+
+def test_a_model_of_fixed_length_needs_that_one_bin(read: Callable[..., Dataset]) -> None:
+    fixed = model(spec("input_ids", "int64", "batch", 32))
+
+    check_inputs(read(TEXT + "bins: [32]", fixed), fixed)
+    with pytest.raises(ConfigError, match=r"has the fixed length 32\. Write bins: \[32\]"):
+        check_inputs(read(TEXT, fixed), fixed)
+
+
+def test_an_input_whose_role_nobody_knows_must_be_named(read: Callable[..., Dataset]) -> None:
+    odd = model(*BERT.inputs, spec("position_ids", "int64", "b", "s"))
+
+    with pytest.raises(ConfigError, match=r"nothing for the model's input 'position_ids'.*Name its role"):
+        check_inputs(read(TEXT, odd), odd)
+
+
+def test_a_dataset_feeds_a_real_session_to_a_score(read: Callable[..., Dataset], folder: Path) -> None:
+    """A model that says 'payment' when the second token is 'pay': every sample of the fixture is right."""
+    ids = helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["batch", "length"])
+    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 2])
+    constants = {"one": np.array([1]), "pay": np.array([[PAY]]), "depth": np.array(2), "values": np.float32([0, 1])}
+    nodes = [
+        helper.make_node("Gather", ["input_ids", "one"], ["second"], axis=1),
+        helper.make_node("Equal", ["second", "pay"], ["is_payment"]),
+        helper.make_node("Cast", ["is_payment"], ["class"], to=TensorProto.INT64),
+        helper.make_node("Squeeze", ["class", "one"], ["flat"]),
+        helper.make_node("OneHot", ["flat", "depth", "values"], ["logits"]),
+    ]
+    initializers = [onnx.numpy_helper.from_array(value, name) for name, value in constants.items()]
+    graph = helper.make_graph(nodes, "g", [ids], [logits], initializers)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    dataset = read(TEXT, model(spec("input_ids", "int64", "batch", "length")))
+    check_inputs(dataset, dataclasses.replace(BERT, inputs=BERT.inputs[:1]))
+
+    outcomes = concatenate(
+        [
+            outcomes_of("classification", {"logits": session.run(None, dict(b.feeds))[0]}, b, labels=dataset.labels)
+            for b in dataset.batches("validation", 8)
+        ]
+    )
+
+    assert summarize(outcomes) == {"accuracy": 1.0, "macro_f1": 1.0}

@@ -1,0 +1,357 @@
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from seqeval.metrics.sequence_labeling import get_entities, precision_recall_fscore_support
+from sklearn.metrics import f1_score
+
+from workbench import metrics
+from workbench.dataset import NOT_SCORED, Batch
+from workbench.errors import ConfigError, MeasureError
+from workbench.metrics import ClassificationOutcomes, NerOutcomes, Outcomes, TensorOutcomes
+from workbench.model import Model, TensorSpec
+
+TAGS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC", "I-ORG")
+
+
+def one_hot(ids: np.ndarray, classes: int) -> np.ndarray:
+    return np.eye(classes, dtype=np.float32)[ids]
+
+
+def batch_of(targets: object, valid: object = None, first: int = 0) -> Batch:
+    array = np.asarray(targets, dtype=np.int64)
+    return Batch(
+        feeds={},
+        targets=array,
+        indices=np.arange(first, first + len(array)),
+        valid=None if valid is None else np.asarray(valid, dtype=np.bool_),
+    )
+
+
+def tensors_batch(rows: int, valid: object = None) -> Batch:
+    mask = None if valid is None else np.asarray(valid, dtype=np.bool_)
+    return Batch(feeds={}, targets=None, indices=np.arange(rows), valid=mask)
+
+
+def ner(predicted: list[list[str]], gold: list[list[str]]) -> NerOutcomes:
+    """Score sentences of tags; they are padded with positions that are not scored, and have one in front."""
+    width = max(len(tags) for tags in gold) + 2
+    ids = np.full((len(gold), width), NOT_SCORED)
+    guess = np.full((len(gold), width), TAGS.index("B-PER"))  # unscored positions must not be looked at
+    for row, (p, g) in enumerate(zip(predicted, gold, strict=True)):
+        ids[row, 1 : len(g) + 1] = [TAGS.index(tag) for tag in g]
+        guess[row, 1 : len(p) + 1] = [TAGS.index(tag) for tag in p]
+    found = metrics.outcomes_of("ner", {"logits": one_hot(guess, len(TAGS))}, batch_of(ids), labels=TAGS)
+    assert isinstance(found, NerOutcomes)
+    return found
+
+
+def classification(predicted: list[int], target: list[int], classes: int = 4) -> ClassificationOutcomes:
+    found = metrics.outcomes_of("classification", {"y": one_hot(np.array(predicted), classes)}, batch_of(target))
+    assert isinstance(found, ClassificationOutcomes)
+    return found
+
+
+sentence_pairs = st.lists(
+    st.integers(1, 12).flatmap(
+        lambda n: st.tuples(*[st.lists(st.sampled_from(TAGS), min_size=n, max_size=n) for _ in range(2)])
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(pairs=sentence_pairs)
+def test_entity_scores_are_those_of_seqeval(pairs: list[tuple[list[str], list[str]]]) -> None:
+    predicted, gold = [p for p, _ in pairs], [g for _, g in pairs]
+    expected = precision_recall_fscore_support(gold, predicted, average="micro", zero_division=0)
+    outcomes = ner(predicted, gold)
+
+    scores = metrics.summarize(outcomes)
+
+    found = [scores["entity_precision"], scores["entity_recall"], scores["entity_f1"]]
+    assert found == pytest.approx([float(value) for value in expected[:3]])
+    counts = metrics.per_sample(outcomes)
+    for row, (p, g) in enumerate(pairs):
+        ours, theirs = set(get_entities(p)), set(get_entities(g))
+        assert counts[row].tolist() == [len(ours & theirs), len(ours), len(theirs)]
+
+
+@settings(deadline=None, max_examples=100)
+@given(pairs=sentence_pairs)
+def test_scores_by_entity_type_are_those_of_seqeval(pairs: list[tuple[list[str], list[str]]]) -> None:
+    predicted, gold = [p for p, _ in pairs], [g for _, g in pairs]
+    present = sorted({kind for tags in (*predicted, *gold) for kind, _, _ in get_entities(tags)})
+
+    by_type = metrics.by_type(ner(predicted, gold))
+
+    assert list(by_type) == ["LOC", "ORG", "PER"]
+    if present:
+        expected = precision_recall_fscore_support(gold, predicted, average=None, zero_division=0)
+        for index, kind in enumerate(present):
+            found = by_type[kind]
+            wanted = [float(column[index]) for column in expected]
+            assert [found[n] for n in ("precision", "recall", "f1", "gold")] == pytest.approx(wanted)
+
+
+def test_token_scores_count_tags_that_are_not_outside() -> None:
+    outcomes = ner([["B-PER", "O", "I-LOC"]], [["B-PER", "I-PER", "O"]])
+
+    assert outcomes.tokens.tolist() == [[1, 2, 2]]
+    assert outcomes.scored.tolist() == [3]
+    assert metrics.summarize(outcomes)["token_f1"] == 0.5
+
+
+def test_a_sentence_without_scored_tokens_counts_nothing() -> None:
+    outcomes = metrics.outcomes_of(
+        "ner", {"logits": np.zeros((2, 3, len(TAGS)))}, batch_of([[NOT_SCORED] * 3] * 2), labels=TAGS
+    )
+
+    assert metrics.per_sample(outcomes).tolist() == [[0, 0, 0], [0, 0, 0]]
+    assert metrics.summarize(outcomes)["entity_f1"] == 0.0
+
+
+@settings(deadline=None, max_examples=100)
+@given(pairs=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=30))
+def test_classification_scores_are_those_of_scikit_learn(pairs: list[tuple[int, int]]) -> None:
+    predicted, target = [p for p, _ in pairs], [t for _, t in pairs]
+    outcomes = classification(predicted, target)
+
+    scores = metrics.summarize(outcomes)
+
+    assert scores["accuracy"] == pytest.approx(np.mean([p == t for p, t in pairs]))
+    assert scores["macro_f1"] == pytest.approx(f1_score(target, predicted, average="macro", zero_division=0))
+    assert metrics.per_sample(outcomes).dtype == np.bool_
+    assert metrics.per_sample(outcomes).tolist() == [p == t for p, t in pairs]
+
+
+def test_tensors_are_compared_with_the_float_model_sample_by_sample() -> None:
+    reference = {"y": np.array([[1.0, 0.0], [0.0, 2.0], [0.0, 0.0]], dtype=np.float32)}
+    outputs = {"y": np.array([[1.0, 0.0], [2.0, 0.0], [0.0, 0.0]], dtype=np.float32)}
+
+    found = metrics.outcomes_of("tensors", outputs, tensors_batch(3), reference=reference)
+
+    assert isinstance(found, TensorOutcomes)
+    assert found.cosine.tolist() == [1.0, 0.0, 1.0]
+    assert found.max_abs_error.tolist() == [0.0, 2.0, 0.0]
+    assert found.mean_abs_error.tolist() == [0.0, 2.0, 0.0]
+    assert metrics.per_sample(found).tolist() == [True, False, True]
+    assert metrics.summarize(found) == pytest.approx(
+        {"top1_agreement": 2 / 3, "cosine": 2 / 3, "max_abs_error": 2.0, "mae": 2 / 3}
+    )
+
+
+def test_padding_is_not_compared() -> None:
+    reference = np.ones((2, 3, 2))
+    outputs = reference.copy()
+    outputs[0, 2] = [-9.0, 9.0]
+    outputs[1, 0] = [1.0, 3.0]
+
+    batch = tensors_batch(2, [[True, True, False], [True, True, True]])
+    found = metrics.outcomes_of("tensors", {"y": outputs}, batch, reference={"y": reference})
+
+    assert isinstance(found, TensorOutcomes)
+    assert found.max_abs_error.tolist() == [0.0, 2.0]
+    assert found.mean_abs_error == pytest.approx([0.0, 2 / 6])
+    assert found.cosine[0] == pytest.approx(1.0)
+    assert found.top1.tolist() == [True, False]
+    assert found.lengths.tolist() == [2, 3]
+
+
+@settings(deadline=None)
+@given(scale=st.floats(0.1, 10), seed=st.integers(0, 1000))
+def test_cosine_ignores_scale_and_errors_do_not(scale: float, seed: int) -> None:
+    reference = np.random.default_rng(seed).normal(size=(4, 6))
+
+    found = metrics.outcomes_of("tensors", {"y": reference * scale}, tensors_batch(4), reference={"y": reference})
+
+    assert isinstance(found, TensorOutcomes)
+    assert found.cosine == pytest.approx(np.ones(4))
+    assert found.max_abs_error == pytest.approx(np.abs(reference * (scale - 1)).max(axis=1))
+
+
+def test_a_single_value_agrees_when_its_sign_does() -> None:
+    outputs, reference = {"y": np.array([[0.5], [-0.5]])}, {"y": np.array([[3.0], [0.1]])}
+
+    found = metrics.outcomes_of("tensors", outputs, tensors_batch(2), reference=reference)
+
+    assert metrics.per_sample(found).tolist() == [True, False]
+
+
+OUTCOMES: dict[str, Outcomes] = {
+    "classification": classification([0, 1, 2, 3, 0], [0, 1, 1, 3, 2]),
+    "ner": ner([["B-PER", "O"]] * 5, [["B-PER", "O"], ["O", "O"], ["B-LOC", "I-LOC"], ["I-ORG", "O"], ["O", "B-PER"]]),
+    "tensors": TensorOutcomes(
+        cosine=np.linspace(0.5, 1, 5),
+        max_abs_error=np.arange(5.0),
+        mean_abs_error=np.arange(5.0) / 2,
+        top1=np.array([True, False, True, True, False]),
+        lengths=np.ones(5, dtype=np.int64),
+    ),
+}
+every_kind = pytest.mark.parametrize("outcomes", OUTCOMES.values(), ids=OUTCOMES.keys())
+
+
+@every_kind
+def test_growing_subsets_joined_are_the_whole(outcomes: Outcomes) -> None:
+    parts = [metrics.take(outcomes, 2), metrics.select(outcomes, slice(2, None))]
+
+    joined = metrics.concatenate(parts)
+
+    assert metrics.size(parts[0]) == 2
+    assert metrics.summarize(joined) == metrics.summarize(outcomes)
+    assert np.array_equal(metrics.per_sample(joined), metrics.per_sample(outcomes))
+
+
+@every_kind
+def test_outcomes_on_disk_read_back_equal(outcomes: Outcomes, tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "outcomes.npz"
+
+    metrics.save_outcomes(path, outcomes)
+    found = metrics.load_outcomes(path)
+
+    assert type(found) is type(outcomes)
+    assert metrics.summarize(found) == metrics.summarize(outcomes)
+    assert [p.name for p in path.parent.iterdir()] == ["outcomes.npz"]
+
+
+@every_kind
+def test_a_truncated_or_foreign_file_is_refused_by_name(outcomes: Outcomes, tmp_path: Path) -> None:
+    path = tmp_path / "outcomes.npz"
+    metrics.save_outcomes(path, outcomes)
+    whole = path.read_bytes()
+    for content in (whole[: len(whole) // 2], b"", whole[:-40]):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=re.escape(f"{path}: not a file of outcomes")):
+            metrics.load_outcomes(path)
+    np.savez(path, other=np.zeros(3))
+    with pytest.raises(ValueError, match="not a file of outcomes"):
+        metrics.load_outcomes(path)
+    np.savez(path, kind=np.array("TensorOutcomes"), version=np.array(2))
+    with pytest.raises(ValueError, match="version 2 is unknown; this workbench reads version 1"):
+        metrics.load_outcomes(path)
+
+
+def test_outcomes_of_different_kinds_do_not_join() -> None:
+    with pytest.raises(ValueError, match="different kinds"):
+        metrics.concatenate([OUTCOMES["ner"], OUTCOMES["tensors"]])  # type: ignore[type-var]  # the point
+    with pytest.raises(ValueError, match="no outcomes"):
+        metrics.concatenate([])
+    with pytest.raises(ValueError, match="no samples"):
+        metrics.summarize(metrics.take(classification([0], [0]), 0))
+
+
+def test_damage_is_shown_by_length_bin() -> None:
+    outcomes = ClassificationOutcomes(
+        predicted=np.array([1, 1, 0]), target=np.array([1, 0, 0]), lengths=np.array([4, 16, 17])
+    )
+
+    found = metrics.by_length(outcomes, (16, 32, 64))
+
+    assert {high: (scores["accuracy"], scores["samples"]) for high, scores in found.items()} == {
+        16: (0.5, 2.0),
+        32: (1.0, 1.0),
+    }
+
+
+def test_each_task_has_a_primary_metric_among_its_scores() -> None:
+    for task in ("classification", "ner", "tensors"):
+        assert metrics.primary_metric(task) in metrics.summarize(OUTCOMES[task])
+
+
+def test_nan_logits_name_the_sample() -> None:
+    logits = np.zeros((3, 4), dtype=np.float32)
+    logits[1, 2] = math.nan
+
+    with pytest.raises(MeasureError, match=r"output 'logits' holds NaN for sample 11 "):
+        metrics.outcomes_of("classification", {"logits": logits}, batch_of([0, 0, 0], first=10))
+    with pytest.raises(MeasureError, match="NaN or infinity for sample 1 "):
+        metrics.outcomes_of("tensors", {"y": logits}, tensors_batch(3), reference={"y": np.zeros((3, 4))})
+
+
+def test_the_number_of_labels_must_be_that_of_the_logits() -> None:
+    with pytest.raises(ConfigError, match=r"'logits' has 4 classes, the dataset has 3 labels\. Use the label file"):
+        metrics.outcomes_of("classification", {"logits": np.zeros((1, 4))}, batch_of([0]), labels=("a", "b", "c"))
+    with pytest.raises(ConfigError, match="has 4 classes, the dataset has 8 labels"):
+        metrics.outcomes_of("classification", {"logits": np.zeros((1, 4))}, batch_of([7]))
+
+
+def test_outputs_of_an_impossible_shape_are_refused() -> None:
+    with pytest.raises(MeasureError, match=r"has the shape \(2, 4\); expected \(1, 'classes'\)"):
+        metrics.outcomes_of("classification", {"logits": np.zeros((2, 4))}, batch_of([0]))
+    with pytest.raises(MeasureError, match=r"the outputs are \{'y': \(1, 4\)\}; the float model gives"):
+        metrics.outcomes_of("tensors", {"y": np.zeros((1, 4))}, tensors_batch(1), reference={"z": np.zeros((1, 4))})
+
+
+def test_scores_come_from_the_logits_or_the_only_output() -> None:
+    assert metrics.scored_output(["hidden", "logits"]) == "logits"
+    assert metrics.scored_output(["anything"]) == "anything"
+    with pytest.raises(ConfigError, match="outputs a, b and none is named 'logits'"):
+        metrics.scored_output(["a", "b"])
+
+
+def model_with_output(*shape: int | str) -> Model:
+    output = TensorSpec(name="logits", dtype="float32", shape=shape)
+    return Model(path=Path("m.onnx"), sha256="0" * 64, size_bytes=1, opset=17, inputs=(), outputs=(output,))
+
+
+def test_declared_outputs_are_checked_before_any_work() -> None:
+    metrics.check_outputs("classification", ("a", "b"), model_with_output("batch", 2))
+    metrics.check_outputs("ner", TAGS, model_with_output("batch", "length", "tags"))
+    metrics.check_outputs("tensors", (), model_with_output(1))
+    with pytest.raises(ConfigError, match="has 3 classes, the dataset has 2 labels"):
+        metrics.check_outputs("classification", ("a", "b"), model_with_output("batch", 3))
+    with pytest.raises(ConfigError, match=r"m\.onnx: output 'logits' has 2 dimensions; ner needs 3"):
+        metrics.check_outputs("ner", TAGS, model_with_output("batch", 6))
+
+
+def test_agreement_sees_a_model_that_answers_the_same_to_everything_even_one_by_one() -> None:
+    rng = np.random.default_rng(0)
+    floats = [{"y": rng.normal(size=(1, 5))} for _ in range(4)]
+    stuck = [{"y": np.ones((1, 5))}] * 4
+    batches = [tensors_batch(1)] * 4
+
+    assert metrics.agreement(zip(stuck, floats, batches, strict=True)).constant
+    assert not metrics.agreement(zip(floats, floats, batches, strict=True)).constant
+    assert not metrics.agreement(zip(stuck, stuck, batches, strict=True)).constant  # the float model does so too
+    assert not metrics.agreement([(stuck[0], floats[0], batches[0])]).constant
+
+
+def test_agreement_compares_sequences_padded_to_different_bins() -> None:
+    rng = np.random.default_rng(0)
+    runs = []
+    for width in (4, 8):
+        reference = rng.normal(size=(2, width, 3))
+        valid = np.arange(width) < np.array([[2], [3]])
+        noise = np.where(valid[..., None], 0.0, 5.0)
+        runs.append(({"y": reference + noise}, {"y": reference}, tensors_batch(2, valid)))
+
+    found = metrics.agreement(runs)
+
+    assert found.cosine == pytest.approx(np.ones(4))
+    assert found.finite.all()
+    assert not found.constant
+
+
+def test_agreement_says_which_samples_are_not_finite() -> None:
+    outputs = np.ones((3, 2))
+    outputs[1, 0], outputs[2, 1] = math.inf, math.nan
+
+    found = metrics.agreement([({"y": outputs}, {"y": np.ones((3, 2))}, tensors_batch(3))])
+
+    assert found.finite.tolist() == [True, False, False]
+    assert found.indices[~found.finite].tolist() == [1, 2]
+    with pytest.raises(ValueError, match="no batches"):
+        metrics.agreement([])
+
+
+def test_scoring_without_what_it_needs_is_a_programming_error() -> None:
+    with pytest.raises(ValueError, match="against a reference"):
+        metrics.outcomes_of("tensors", {"y": np.zeros((1, 2))}, tensors_batch(1))
+    with pytest.raises(ValueError, match="without targets"):
+        metrics.outcomes_of("ner", {"y": np.zeros((1, 2, 6))}, tensors_batch(1), labels=TAGS)

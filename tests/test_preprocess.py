@@ -1,0 +1,213 @@
+import dataclasses
+import os
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+
+from workbench.errors import ConfigError
+from workbench.preprocess import (
+    Preprocessor,
+    TokenInput,
+    check_vocabulary,
+    collate,
+    default_bins,
+    encode,
+    open_preprocessor,
+    smallest_bin,
+)
+
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "pay", "##ment", "loan", "due", "张", "三", "[MASK]"]
+PAD, UNK, CLS, SEP, PAY, MENT, LOAN, DUE, ZHANG, SAN, _ = range(len(VOCABULARY))
+
+
+def write_tokenizer(path: Path, vocabulary: list[str] = VOCABULARY, pad_to: int | None = None) -> Path:
+    """A WordPiece tokenizer as BERT's, with a handful of words."""
+    vocab = {token: index for index, token in enumerate(vocabulary)}
+    tokenizer = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    if "[CLS]" in vocab:
+        special = [("[CLS]", vocab["[CLS]"]), ("[SEP]", vocab["[SEP]"])]
+        tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=special)
+    if pad_to is not None:
+        tokenizer.enable_padding(length=pad_to)
+        tokenizer.enable_truncation(3)
+    tokenizer.save(str(path))
+    return path
+
+
+@pytest.fixture(scope="module")
+def preprocessor(tmp_path_factory: pytest.TempPathFactory) -> Preprocessor:
+    path = write_tokenizer(tmp_path_factory.mktemp("tokenizer") / "tokenizer.json")
+    return open_preprocessor(path, max_length=12, bins=(4, 8, 12))
+
+
+def test_a_batch_is_padded_to_the_smallest_bin_of_its_longest_text(preprocessor: Preprocessor) -> None:
+    feeds = collate(preprocessor, encode(preprocessor, ["loan", "loan payment due"]))
+
+    assert feeds["input_ids"].tolist() == [
+        [CLS, LOAN, SEP, PAD, PAD, PAD, PAD, PAD],
+        [CLS, LOAN, PAY, MENT, DUE, SEP, PAD, PAD],
+    ]
+    assert feeds["attention_mask"].tolist() == [[1, 1, 1, 0, 0, 0, 0, 0], [1, 1, 1, 1, 1, 1, 0, 0]]
+    assert not feeds["token_type_ids"].any()
+    assert {array.dtype for array in feeds.values()} == {np.dtype(np.int64)}
+
+
+def test_a_given_length_replaces_the_bin_and_must_hold_the_longest_text(preprocessor: Preprocessor) -> None:
+    encoded = encode(preprocessor, ["loan payment due"])
+
+    assert collate(preprocessor, encoded, length=7)["input_ids"].shape == (1, 7)
+    with pytest.raises(ValueError, match="a text of 6 tokens does not fit the length 5"):
+        collate(preprocessor, encoded, length=5)
+    with pytest.raises(ValueError, match="at least one text"):
+        collate(preprocessor, [])
+
+
+def test_long_texts_are_cut_to_max_length_with_their_special_tokens(preprocessor: Preprocessor) -> None:
+    (encoded,) = encode(preprocessor, ["loan " * 50])
+
+    assert encoded.ids == (CLS, *[LOAN] * 10, SEP)
+
+
+def test_padding_and_truncation_inside_the_tokenizer_file_are_not_used(tmp_path: Path) -> None:
+    preprocessor = open_preprocessor(write_tokenizer(tmp_path / "t.json", pad_to=128), max_length=8)
+
+    (encoded,) = encode(preprocessor, ["loan payment due"])
+
+    assert encoded.ids == (CLS, LOAN, PAY, MENT, DUE, SEP)
+
+
+def test_lists_of_words_say_which_word_each_token_came_from(preprocessor: Preprocessor) -> None:
+    words, characters = encode(preprocessor, [["loan", "payment", "due"], ["张", "\u3000", "三"]])
+
+    assert words.words == (-1, 0, 1, 1, 2, -1)
+    assert characters.ids == (CLS, ZHANG, SAN, SEP)
+    assert characters.words == (-1, 0, 2, -1)  # the tokenizer drops white space
+
+
+def test_inputs_follow_their_roles_names_and_types(tmp_path: Path) -> None:
+    inputs = [TokenInput(name="tokens", role="ids", dtype="int32"), TokenInput(name="real", role="mask")]
+    preprocessor = open_preprocessor(write_tokenizer(tmp_path / "t.json"), max_length=16, inputs=inputs)
+
+    feeds = collate(preprocessor, encode(preprocessor, ["loan"]))
+
+    assert {name: str(array.dtype) for name, array in feeds.items()} == {"tokens": "int32", "real": "int64"}
+
+
+@given(length=st.integers(min_value=1, max_value=600))
+def test_default_bins_ascend_and_end_at_max_length(length: int) -> None:
+    bins = default_bins(length)
+
+    assert list(bins) == sorted(set(bins))
+    assert bins[-1] == length
+    assert all(b & (b - 1) == 0 and b >= 16 for b in bins[:-1])
+
+
+def test_a_length_beyond_the_last_bin_is_refused(preprocessor: Preprocessor) -> None:
+    assert [smallest_bin(preprocessor, n) for n in (1, 4, 5, 12)] == [4, 4, 8, 12]
+    with pytest.raises(ValueError, match="13 tokens fit no bin"):
+        smallest_bin(preprocessor, 13)
+
+
+def test_identity_follows_everything_that_changes_feeds_and_not_the_path(tmp_path: Path) -> None:
+    first = open_preprocessor(write_tokenizer(tmp_path / "a.json"), max_length=16)
+    moved = open_preprocessor(write_tokenizer(tmp_path / "b.json"), max_length=16)
+    other = open_preprocessor(write_tokenizer(tmp_path / "c.json", [*VOCABULARY, "more"]), max_length=16)
+
+    assert first.identity == moved.identity
+    changed = [other, dataclasses.replace(first, bins=(8, 16)), dataclasses.replace(first, max_length=15)]
+    assert len({first.identity, *(p.identity for p in changed)}) == 4
+
+
+def test_a_preprocessor_travels_to_another_process(preprocessor: Preprocessor) -> None:
+    assert pickle.loads(pickle.dumps(preprocessor)) == preprocessor
+
+
+def test_encoding_starts_no_threads_and_a_later_fork_does_not_warn(preprocessor: Preprocessor) -> None:
+    code = (
+        "import os, sys\nfrom pathlib import Path\nfrom workbench.preprocess import encode, open_preprocessor\n"
+        "p = open_preprocessor(Path(sys.argv[1]), max_length=12)\n"
+        "before = len(os.listdir('/proc/self/task'))\n"
+        "encode(p, ['loan payment due'] * 500)\n"
+        "print(len(os.listdir('/proc/self/task')) - before, flush=True)\n"
+        "if os.fork() == 0:\n    encode(p, ['loan'] * 500)\n    os._exit(0)\n"
+        "os.wait()\n"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "TOKENIZERS_PARALLELISM"}
+    command = [sys.executable, "-c", code, str(preprocessor.tokenizer)]
+
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=True)
+
+    assert done.stdout.strip() == "0"
+    assert done.stderr == ""
+
+
+def test_a_tokenizer_with_ids_beyond_the_embedding_is_refused_with_both_numbers(preprocessor: Preprocessor) -> None:
+    check_vocabulary(preprocessor, len(VOCABULARY))
+    with pytest.raises(ConfigError, match=r"its ids go up to 10, but the model's token embedding has 10 rows"):
+        check_vocabulary(preprocessor, 10)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"bins": (8, 4, 12)}, "bins: [8, 4, 12] are not ascending positive lengths."),
+        ({"bins": (4, 8)}, "bins: no bin holds a text of max_length 12; the longest bin is 8. Add 12"),
+        ({"bins": ()}, "bins: [] are not ascending"),
+        ({"max_length": 0}, "max_length: 0 is less than 1."),
+        ({"inputs": (TokenInput(name="x", role="mask"),)}, "inputs: exactly one input takes the token ids"),
+    ],
+    ids=["descending", "too-short", "none", "no-length", "no-ids"],
+)
+def test_settings_that_contradict_each_other_are_refused(
+    preprocessor: Preprocessor, settings: dict[str, object], message: str
+) -> None:
+    wanted = {"max_length": 12, "bins": None, "inputs": None, **settings}
+
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        open_preprocessor(preprocessor.tokenizer, **wanted)  # type: ignore[arg-type]  # wrong values are the point
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{", "not a tokenizer file"),
+        (b"\xff\xfe{}", "not a tokenizer file"),
+        (b'{"version": "1.0", "model": {"type": "Nothing"}}', "Write it with `Tokenizer.save`"),
+    ],
+    ids=["truncated", "not-utf8", "unknown-model"],
+)
+def test_a_damaged_tokenizer_file_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(content)
+
+    with pytest.raises(ConfigError, match=message) as caught:
+        open_preprocessor(path, max_length=16)
+    assert caught.value.file == path
+
+
+def test_a_tokenizer_without_a_padding_token_is_refused(tmp_path: Path) -> None:
+    path = write_tokenizer(tmp_path / "t.json", ["[UNK]", "loan"])
+
+    with pytest.raises(ConfigError, match=r"has no padding token; looked for \[PAD\], <pad>"):
+        open_preprocessor(path, max_length=16)
+    with pytest.raises(ConfigError, match="no such file"):
+        open_preprocessor(tmp_path / "none.json", max_length=16)
+
+
+def test_a_tokenizer_file_that_changes_under_a_run_is_noticed(tmp_path: Path) -> None:
+    path = write_tokenizer(tmp_path / "t.json")
+    preprocessor = dataclasses.replace(open_preprocessor(path, max_length=16), max_length=14)
+    write_tokenizer(path, [*VOCABULARY, "more"])
+
+    with pytest.raises(ConfigError, match="changed since it was first read"):
+        encode(preprocessor, ["loan"])
