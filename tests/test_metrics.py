@@ -355,3 +355,5 @@ def test_scoring_without_what_it_needs_is_a_programming_error() -> None:
         metrics.outcomes_of("tensors", {"y": np.zeros((1, 2))}, tensors_batch(1))
     with pytest.raises(ValueError, match="without targets"):
         metrics.outcomes_of("ner", {"y": np.zeros((1, 2, 6))}, tensors_batch(1), labels=TAGS)
+    with pytest.raises(ValueError, match="names of its tags"):
+        metrics.outcomes_of("ner", {"y": np.zeros((1, 2, 6))}, batch_of([[0, 1]]))

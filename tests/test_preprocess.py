@@ -163,7 +163,7 @@ def test_a_tokenizer_with_ids_beyond_the_embedding_is_refused_with_both_numbers(
         ({"bins": (8, 4, 12)}, "bins: [8, 4, 12] are not ascending positive lengths."),
         ({"bins": (4, 8)}, "bins: no bin holds a text of max_length 12; the longest bin is 8. Add 12"),
         ({"bins": ()}, "bins: [] are not ascending"),
-        ({"max_length": 0}, "max_length: 0 is less than 1."),
+        ({"max_length": 2}, "max_length: 2 tokens leave no room for text beside 2 special ones."),
         ({"inputs": (TokenInput(name="x", role="mask"),)}, "inputs: exactly one input takes the token ids"),
     ],
     ids=["descending", "too-short", "none", "no-length", "no-ids"],

@@ -73,8 +73,6 @@ class Preprocessor:
     largest_id: int
 
     def __post_init__(self) -> None:
-        if self.max_length < 1:
-            raise ConfigError(f"{self.max_length} is less than 1.", key="max_length")
         if not self.bins or list(self.bins) != sorted(set(self.bins)) or self.bins[0] < 1:
             raise ConfigError(f"{list(self.bins)} are not ascending positive lengths.", key="bins")
         if self.bins[-1] < self.max_length:
@@ -141,7 +139,7 @@ def open_preprocessor(
     if not tokenizer.is_file():
         raise ConfigError("no such file.", file=tokenizer, key="tokenizer")
     sha256 = file_digest(tokenizer)
-    loaded = _tokenizer(tokenizer, sha256, max(1, max_length))
+    loaded = _tokenizer(tokenizer, sha256, max_length)
     if inputs is None:
         inputs = [
             TokenInput(name=n, role=WELL_KNOWN_INPUTS[n]) for n in ("input_ids", "attention_mask", "token_type_ids")
@@ -258,6 +256,11 @@ def _tokenizer(path: Path, sha256: str, max_length: int) -> Any:
             key="tokenizer",
             hint="Write it with `Tokenizer.save` of the tokenizers library.",
         ) from error
+    special = tokenizer.num_special_tokens_to_add(is_pair=False)
+    if max_length <= special:  # the library would then cut nothing at all
+        raise ConfigError(
+            f"{max_length} tokens leave no room for text beside {special} special ones.", key="max_length"
+        )
     return tokenizer
 
 

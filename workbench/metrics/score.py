@@ -91,6 +91,8 @@ def outcomes_of(
         return _tensor_outcomes(outputs, reference, batch)
     if batch.targets is None:
         raise ValueError(f"a batch without targets cannot be scored as {task}")
+    if task == "ner" and not labels:
+        raise ValueError("the task 'ner' is scored with the names of its tags")
     name = scored_output(outputs)
     logits, targets = outputs[name], batch.targets
     if logits.shape[:-1] != targets.shape:
