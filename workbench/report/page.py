@@ -1,0 +1,306 @@
+"""The Pareto page: one HTML file with everything inside, to be opened offline or in MLflow's artifact viewer."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+from workbench.objectives import METRICS
+from workbench.report.importance import Importance
+from workbench.report.summary import (
+    Standing,
+    Summary,
+    best_known_drop,
+    best_known_speedup,
+    count_of,
+    differing_parameters,
+    interval,
+    title,
+)
+from workbench.report.text import lines, reproduce
+from workbench.results import Evaluation
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; color: #1c1f24; background: #fff; margin: 1.5rem auto;
+       max-width: 1180px; padding: 0 1rem; }
+h1 { font-size: 1.4rem; margin: 0 0 .2rem; } h2 { font-size: 1.1rem; margin: 1.8rem 0 .5rem; }
+p { margin: .4rem 0; max-width: 60rem; } .muted { color: #5b6470; }
+.verdict { border-left: 4px solid #0a7d43; background: #f1f8f4; padding: .6rem 1rem; }
+.none { border-color: #b3261e; background: #fcf1f0; } .warn { color: #8a4b00; }
+.emulated { background: #b3261e; color: #fff; padding: .4rem 1rem; font-weight: 600; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-size: 13px; } th, td { text-align: left; vertical-align: bottom; padding: .3rem .7rem;
+        border-bottom: 1px solid #d9dee5; white-space: nowrap; } td.n, th.n { text-align: right; }
+tr.chosen td { background: #e5f4ec; font-weight: 600; } code { font-size: 13px; }
+.bar { display: inline-block; height: .7em; background: #4269d0; }
+pre { font-size: 12px; line-height: 1.35; overflow-x: auto; background: #f6f7f9; padding: .8rem; }
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Trace:
+    """How the points of one standing are drawn."""
+
+    name: str
+    color: str
+    symbol: str
+    size: int
+    opacity: float = 1.0
+
+
+_TRACES: dict[Standing, _Trace] = {
+    "stopped": _Trace(name="stopped early", color="#b9a27a", symbol="triangle-up-open", size=9),
+    "infeasible": _Trace(name="breaks a constraint", color="#c0392b", symbol="x-thin-open", size=9),
+    "dominated": _Trace(name="feasible, dominated", color="#9aa3ad", symbol="circle", size=8, opacity=0.8),
+    "front": _Trace(name="Pareto front", color="#2457c5", symbol="circle", size=11),
+}
+
+
+def pareto_html(summary: Summary, importance: Importance | None = None) -> str:
+    """A self-contained page (about 5 MB, nearly all of it plotly.js); makes no request of any kind."""
+    body = [
+        f"<h1>{_text(summary.experiment_name)}</h1>",
+        f'<p class="muted">{_text(_question(summary))}</p>',
+        '<p class="emulated">Emulated: no number here was measured on a real device.</p>' if summary.emulated else "",
+        _verdict(summary),
+        *_plots(summary),
+        '<h2>The front, and where its members differ</h2><div class="wide">' + _front_table(summary) + "</div>",
+        _importance(importance),
+        f"<h2>The report as text</h2><pre>{_text(lines(summary))}</pre>",
+    ]
+    name = _text(f"{summary.experiment_name}: Pareto front")
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{name}</title>'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head>\n'
+        f"<body>\n{''.join(part for part in body if part)}\n</body></html>\n"
+    )
+
+
+def _question(summary: Summary) -> str:
+    goals = ", ".join(f"{o.direction} {o.metric}" for o in summary.objectives)
+    limits = f", with {', '.join(map(str, summary.constraints))}" if summary.constraints else ""
+    return f"{goals}{limits}. {count_of(len(summary.evaluations), 'candidate')}, {len(summary.front)} on the front."
+
+
+def _verdict(summary: Summary) -> str:
+    recommended = summary.recommended
+    if recommended is None:
+        return '<p class="verdict none">No candidate meets every constraint; the text below says who came closest.</p>'
+    chosen = summary.find(recommended.candidate_id)
+    assert chosen is not None, "the recommended candidate was evaluated"
+    warnings = "".join(f'<p class="warn">{_text(w)}</p>' for w in recommended.warnings)
+    return (
+        f'<div class="verdict"><p><b>Recommended: {_text(title(chosen.candidate, summary.baseline_id))}</b> '
+        f'<span class="muted">{chosen.candidate.short_id}</span></p><p>{_text(recommended.reason)}</p>{warnings}'
+        f"<p><code>{_text(reproduce(summary, chosen))}</code></p></div>"
+    )
+
+
+# --- the scatter ---------------------------------------------------------------------------------------------------
+
+
+def _plots(summary: Summary) -> list[str]:
+    """One scatter per pair of the first objective with another; plotly.js goes into the first."""
+    found = []
+    for index, (x, y) in enumerate(_axes(summary)):
+        figure = _figure(summary, x, y)
+        found.append(
+            figure.to_html(
+                full_html=False,
+                include_plotlyjs=index == 0,
+                div_id=f"pareto-{index}",
+                config={"displaylogo": False, "responsive": True},
+            )
+        )
+    missing = sum(not _has(summary, e, *_axes(summary)[0]) for e in summary.evaluations)
+    note = "Bars are 95 % intervals; the one of accuracy is that of its difference to the float baseline."
+    if missing:
+        note += f" {count_of(missing, 'candidate')} stopped or failed before both numbers were measured."
+    return [*found, f'<p class="muted">{note}</p>']
+
+
+def _axes(summary: Summary) -> list[tuple[str, str]]:
+    names = [o.metric for o in summary.objectives]
+    if len(names) == 1:
+        names.append("latency_p50_ms" if names[0] in ("accuracy", "accuracy_drop_pp") else "accuracy")
+    return [(names[0], other) for other in names[1:]]
+
+
+def _figure(summary: Summary, x: str, y: str) -> go.Figure:
+    figure = go.Figure()
+    chosen = summary.recommended.candidate_id if summary.recommended is not None else None
+    drawn = [e for e in summary.evaluations if _has(summary, e, x, y)]
+    for standing, look in _TRACES.items():
+        points = [e for e in drawn if summary.standing(e) == standing]
+        if points:
+            figure.add_trace(_scatter(summary, points, x, y, look))
+    baseline = [e for e in drawn if e.candidate.id == summary.baseline_id]
+    winner = [e for e in drawn if e.candidate.id == chosen]
+    if baseline:
+        square = _Trace(name="float baseline", color="#111", symbol="square-open", size=17)
+        figure.add_trace(_scatter(summary, baseline, x, y, square, bars=False))
+    if winner:
+        star = _Trace(name="recommended", color="#0a7d43", symbol="star", size=18)
+        figure.add_trace(_scatter(summary, winner, x, y, star, bars=False))
+    for axis, metric in (("x", x), ("y", y)):
+        limit = _limit(summary, metric)
+        if limit is not None:
+            line = {"line_dash": "dash", "line_width": 1, "line_color": "#c0392b", "annotation_text": "limit"}
+            (figure.add_vline if axis == "x" else figure.add_hline)(limit, **line)
+    figure.update_layout(
+        template="plotly_white",
+        height=520,
+        margin={"l": 70, "r": 20, "t": 20, "b": 60},
+        xaxis_title=_axis_title(x),
+        yaxis_title=_axis_title(y),
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"},
+        hoverlabel={"align": "left", "bgcolor": "white"},
+    )
+    return figure
+
+
+def _scatter(
+    summary: Summary, points: Sequence[Evaluation], x: str, y: str, look: _Trace, *, bars: bool = True
+) -> go.Scatter:
+    values = [summary.numbers(e) for e in points]
+    return go.Scatter(
+        x=[v[x] for v in values],
+        y=[v[y] for v in values],
+        error_x=_bars(summary, points, x, look) if bars else None,
+        error_y=_bars(summary, points, y, look) if bars else None,
+        mode="markers",
+        name=f"{look.name} ({len(points)})" if bars else look.name,
+        marker={"color": look.color, "symbol": look.symbol, "size": look.size, "line": {"width": 2}},
+        opacity=look.opacity,
+        hovertext=[_hover(summary, e) for e in points],
+        hoverinfo="text",
+    )
+
+
+def _bars(summary: Summary, points: Sequence[Evaluation], metric: str, look: _Trace) -> dict[str, object]:
+    found = [_margins(e, metric) for e in points]
+    return {
+        "type": "data",
+        "symmetric": False,
+        "arrayminus": [low for low, _ in found],
+        "array": [high for _, high in found],
+        "thickness": 1,
+        "width": 3,
+        "color": look.color,
+        "visible": any(low or high for low, high in found),
+    }
+
+
+def _margins(evaluation: Evaluation, metric: str) -> tuple[float, float]:
+    """(below, above) the value; zeros for a number that carries no interval."""
+    m = evaluation.measurement
+    if metric == "latency_p50_ms" and m.latency is not None:
+        p50, drift = m.latency.p50_ms, m.latency.drift
+        return (p50.value - p50.low) / drift, (p50.high - p50.value) / drift
+    if metric == "speedup" and m.latency is not None:
+        return m.latency.speedup.value - m.latency.speedup.low, m.latency.speedup.high - m.latency.speedup.value
+    if m.accuracy is not None and m.accuracy.comparison is not None:
+        drop = m.accuracy.comparison.drop_pp
+        if metric == "accuracy_drop_pp":
+            return drop.value - drop.low, drop.high - drop.value
+        if metric == "accuracy":
+            return (drop.high - drop.value) / 100, (drop.value - drop.low) / 100
+    return 0.0, 0.0
+
+
+def _hover(summary: Summary, evaluation: Evaluation) -> str:
+    numbers = summary.numbers(evaluation)
+    shown = [name for name in METRICS if name in numbers]
+    rows = [f"<b>{evaluation.candidate.short_id}</b> {_text(title(evaluation.candidate, summary.baseline_id))}"]
+    if evaluation.stop is not None:
+        rows.append(_text(f"stopped at {evaluation.stop.stage}: {evaluation.stop.reason}"))
+    rows += [f"{name} {numbers[name]:.4g} {METRICS[name].unit}".rstrip() for name in shown]
+    rows.append("")
+    rows += [f"{_text(name)} = {_text(str(value))}" for name, value in evaluation.candidate.parameters().items()]
+    return "<br>".join(rows)
+
+
+def _has(summary: Summary, evaluation: Evaluation, x: str, y: str) -> bool:
+    numbers = summary.numbers(evaluation)
+    return x in numbers and y in numbers
+
+
+def _limit(summary: Summary, metric: str) -> float | None:
+    """Where a constraint cuts this axis; a limit on the drop cuts the axis of accuracy below the baseline."""
+    limits = {c.metric: c.limit for c in summary.constraints}
+    baseline = summary.numbers(summary.baseline) if summary.baseline is not None else {}
+    if metric == "accuracy" and metric not in limits and "accuracy_drop_pp" in limits and metric in baseline:
+        return baseline["accuracy"] - limits["accuracy_drop_pp"] / 100
+    return limits.get(metric)
+
+
+def _axis_title(metric: str) -> str:
+    known = METRICS[metric]
+    arrow = "less is better" if known.direction == "minimize" else "more is better"
+    return f"{metric} ({arrow})"
+
+
+# --- the tables ----------------------------------------------------------------------------------------------------
+
+
+def _front_table(summary: Summary) -> str:
+    rows = [m.evaluation for m in summary.front]
+    baseline = summary.baseline
+    if baseline is not None and baseline not in rows and baseline.status == "complete":
+        rows.insert(0, baseline)
+    if not rows:
+        return '<p class="muted">The front is empty.</p>'
+    differing = differing_parameters([e.candidate for e in rows])
+    heads = [("id", ""), ("same", ""), ("speed-up", "n"), ("drop pp", "n"), ("accuracy", "n"), ("P50 ms", "n")]
+    heads += [("MB", "n"), *((name, "") for name in differing)]
+    head = "".join(f'<th class="{kind}">{_text(name).replace(".", ".<br>")}</th>' for name, kind in heads)
+    body = "".join(_front_row(summary, e, differing) for e in rows)
+    note = "Speed-up and drop are those of the held-out confirmation where there is one. The same letter: cannot be "
+    note += "told apart. Settings that are alike in all of them are left out."
+    return f'<table><tr>{head}</tr>{body}</table><p class="muted">{note}</p>'
+
+
+def _front_row(summary: Summary, evaluation: Evaluation, differing: Sequence[str]) -> str:
+    member = summary.member(evaluation.candidate.id)
+    numbers = summary.numbers(evaluation)
+    speedup, drop = best_known_speedup(summary, evaluation), best_known_drop(summary, evaluation)
+    is_baseline = evaluation.candidate.id == summary.baseline_id
+    figures = [
+        interval(speedup, "x", 2) if speedup is not None else "",
+        interval(drop, "", 2, signed=True) if drop is not None and not is_baseline else "",
+        f"{numbers['accuracy']:.4f}",
+        f"{numbers['latency_p50_ms']:.2f}",
+        f"{numbers['size_mb']:.1f}" if "size_mb" in numbers else "",
+    ]
+    values = evaluation.candidate.parameters()
+    name = evaluation.candidate.short_id + (" (float)" if is_baseline else "")
+    cells = [f"<td>{name}</td><td>{member.letters if member is not None else ''}</td>"]
+    cells += [f'<td class="n">{_text(figure)}</td>' for figure in figures]
+    cells += [f"<td>{_text(str(values.get(key, '')))}</td>" for key in differing]
+    chosen = summary.recommended is not None and summary.recommended.candidate_id == evaluation.candidate.id
+    kind = "chosen" if chosen else ""
+    return f'<tr class="{kind}">{"".join(cells)}</tr>'
+
+
+def _importance(found: Importance | None) -> str:
+    if found is None:
+        return ""
+    parts = ["<h2>Which settings mattered</h2>"]
+    if found.note:
+        parts.append(f'<p class="muted">{_text(found.note)}</p>')
+    for metric, shares in found.shares.items():
+        rows = "".join(
+            f'<tr><td>{_text(name)}</td><td class="n">{share:.0%}</td>'
+            f'<td><span class="bar" style="width:{share * 240:.0f}px"></span></td></tr>'
+            for name, share in shares.items()
+            if share >= 0.01
+        )
+        parts.append(f"<p>{_text(metric)}: share of its variation, by f-ANOVA</p><table>{rows}</table>")
+    return "".join(parts)
+
+
+def _text(value: str) -> str:
+    return html.escape(value)

@@ -1,0 +1,350 @@
+"""A summary as text: three lines per candidate, at most 112 columns, the same words on a terminal and in a file."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from workbench.canonical import encode
+from workbench.objectives import METRICS
+from workbench.report.summary import Member, Recommendation, Step, Summary, count_of, interval, over, title
+from workbench.results import STAGES, Estimate, Evaluation, metrics
+
+WIDTH = 112
+_COLUMNS = (
+    ("", 13),
+    ("accuracy", 9),
+    ("drop pp", 21),
+    ("P50 ms", 8),
+    ("P95", 8),
+    ("P99", 8),
+    ("speed-up", 19),
+    ("per s", 8),
+    ("MB", 7),
+    ("RAM MB", 7),
+)
+_LEGEND = (
+    "Same letters: cannot be told apart in speed, accuracy and objectives. Intervals are 95 %. int8/float counts "
+    "operators in integer kernels and matrix products left in float. holdout: data the search never saw, fresh timing."
+)
+
+Line = tuple[str, str]
+"""(text, rich style)."""
+
+
+def lines(summary: Summary) -> str:
+    """The whole report as plain text."""
+    return "\n".join(text for text, _ in _all(summary))
+
+
+def table(summary: Summary) -> RenderableType:
+    """The same report for a terminal, with the recommended candidate and the warnings standing out."""
+    return Group(*(Text(text, style=style, no_wrap=True, overflow="ellipsis") for text, style in _all(summary)))
+
+
+def detail(summary: Summary, candidate_id: str) -> str:
+    """One candidate in full: settings, every number, its stages, what became of it, how to run it again.
+
+    Raises:
+        KeyError: the sweep has not evaluated it.
+    """
+    evaluation = summary.find(candidate_id)
+    if evaluation is None:
+        raise KeyError(candidate_id)
+    candidate = evaluation.candidate
+    found = [f"{candidate.id}", title(candidate, summary.baseline_id), "", *_fate(summary, evaluation), "", "Settings"]
+    found += [f"  {name:<34} {_setting(value)}" for name, value in candidate.parameters().items()]
+    for heading, one in (("Validation", evaluation), ("Holdout", summary.confirmations.get(candidate.id))):
+        if one is not None and (numbers := _all_numbers(one)):
+            found += ["", heading, *numbers]
+    found += ["", "Stages"]
+    found += [
+        f"  {s.stage:<34} {s.seconds:8.2f} s{'  (from the cache)' if s.cached else ''}" for s in evaluation.stages
+    ]
+    chain = evaluation.toolchain
+    parts = ", ".join(f"{name} {version}" for name, version in sorted(chain.components.items()))
+    found += ["", "Made with", f"  {parts}", f"  {chain.device}{' (emulated)' if chain.emulated else ''}"]
+    found += [f"  toolchain {chain.fingerprint[:12]}, begun {evaluation.started_at}"]
+    found += ["", "Run it again", f"  {reproduce(summary, evaluation)}"]
+    return "\n".join(found)
+
+
+def reproduce(summary: Summary, evaluation: Evaluation) -> str:
+    """The command that evaluates this candidate again."""
+    return f"workbench evaluate {summary.experiment_file} --candidate {evaluation.candidate.short_id}"
+
+
+def to_json(summary: Summary) -> dict[str, Any]:
+    """Everything `lines` says, as data: keys and metric names are stable, absent means not measured."""
+    recommended = summary.recommended
+    return {
+        "version": 1,
+        "experiment": summary.experiment_name,
+        "emulated": summary.emulated,
+        "objectives": [encode(o) | {"direction": o.direction} for o in summary.objectives],
+        "constraints": encode(summary.constraints),
+        "baseline": summary.baseline_id,
+        "recommended": None if recommended is None else encode(recommended),
+        "closest": None if summary.closest is None else encode(summary.closest),
+        "front": [_member_json(summary, member) for member in summary.front],
+        "candidates": [
+            {
+                "id": e.candidate.id,
+                "what": title(e.candidate, summary.baseline_id),
+                "standing": summary.standing(e),
+                "stage_reached": e.stage_reached,
+                "parameters": e.candidate.parameters(),
+                "metrics": summary.numbers(e),
+            }
+            for e in summary.evaluations
+        ],
+        "stops": dict(summary.stops),
+        "failures": dict(summary.failures),
+    }
+
+
+# --- the report, part by part --------------------------------------------------------------------------------------
+
+
+def _all(summary: Summary) -> list[Line]:
+    parts = [
+        _heading(summary),
+        _rows(summary),
+        _verdict(summary),
+        _alternatives(summary),
+        _settings(summary),
+        _optimism(summary),
+        _rejected(summary),
+    ]
+    found: list[Line] = []
+    for part in parts:
+        if part and found:
+            found.append(("", ""))
+        found += part
+    return found
+
+
+def _heading(summary: Summary) -> list[Line]:
+    goals = ", ".join(f"{o.direction} {o.metric}" for o in summary.objectives)
+    limits = ", ".join(map(str, summary.constraints))
+    found = [
+        (f"{summary.experiment_name}: {goals}" + (f"; {limits}" if limits else ""), "bold"),
+        (f"{count_of(len(summary.evaluations), 'candidate')}, {len(summary.front)} on the Pareto front", ""),
+    ]
+    if summary.emulated:
+        found.append(("EMULATED: no number below was measured on a real device.", "bold red"))
+    return found
+
+
+def _rows(summary: Summary) -> list[Line]:
+    head = "".join(f"{name:>{width}}" for name, width in _COLUMNS)
+    found: list[Line] = [("  " + head, "bold")]
+    chosen = summary.recommended.candidate_id if summary.recommended is not None else None
+    baseline = summary.baseline
+    if baseline is not None and summary.member(summary.baseline_id) is None and baseline.status == "complete":
+        found += _row(summary, baseline, "", marked=summary.baseline_id == chosen)
+    for member in summary.front:
+        found += _row(summary, member.evaluation, member.letters, marked=member.id == chosen)
+    found += [(text, "dim") for text in textwrap.wrap(_LEGEND, WIDTH)]
+    return found
+
+
+def _row(summary: Summary, evaluation: Evaluation, marks: str, *, marked: bool) -> list[Line]:
+    m = evaluation.measurement
+    ops = f"int8/float {m.int8_ops}/{m.float_matmuls}" if m.int8_ops is not None else ""
+    facts = ["RECOMMENDED" if marked else "", title(evaluation.candidate, summary.baseline_id), ops]
+    if marks:
+        facts.append(f"same: {marks}")
+    name = f"{'>' if marked else ' '} {evaluation.candidate.short_id}  " + "  ".join(f for f in facts if f)
+    style = "bold green" if marked else ""
+    found = _wrapped(name, style or "bold", indent=" " * 16)
+    found.append(("  " + _cells(evaluation, "validation"), style))
+    confirmed = summary.confirmations.get(evaluation.candidate.id)
+    if confirmed is not None and confirmed.status == "complete":
+        found.append(("  " + _cells(confirmed, "holdout"), style or "dim"))
+    elif confirmed is not None:
+        found.append((f"    holdout: {confirmed.status} at {confirmed.stage_reached}", "red"))
+    return found
+
+
+def _cells(evaluation: Evaluation, split: str) -> str:
+    numbers, m = metrics(evaluation), evaluation.measurement
+    drop = m.accuracy.comparison.drop_pp if m.accuracy is not None and m.accuracy.comparison is not None else None
+    speedup = m.latency.speedup if m.latency is not None else None
+    values = [
+        split,
+        _number(numbers, "accuracy", ".4f"),
+        interval(drop, "", 2, signed=True) if drop is not None else "",
+        _number(numbers, "latency_p50_ms", ".2f"),
+        _number(numbers, "latency_p95_ms", ".2f"),
+        _number(numbers, "latency_p99_ms", ".2f"),
+        interval(speedup, "x", 2) if speedup is not None else "",
+        _number(numbers, "throughput_per_s", ".0f"),
+        _number(numbers, "size_mb", ".1f"),
+        _number(numbers, "peak_memory_mb", ".0f"),
+    ]
+    return "".join(f"{value:>{width}}" for value, (_, width) in zip(values, _COLUMNS, strict=True))
+
+
+def _verdict(summary: Summary) -> list[Line]:
+    recommended = summary.recommended
+    if recommended is not None:
+        chosen = summary.find(recommended.candidate_id)
+        assert chosen is not None, "the recommended candidate was evaluated"
+        return [
+            (f"Recommended: {chosen.candidate.short_id}  {title(chosen.candidate, summary.baseline_id)}", "bold green"),
+            *_wrapped(recommended.reason),
+            *(line for warning in recommended.warnings for line in _wrapped(f"Mind: {warning}", "yellow")),
+            *_wrapped(f"Again: {reproduce(summary, chosen)}", "dim"),
+        ]
+    closest = summary.closest
+    if closest is None:
+        return [("No candidate was measured far enough to say anything about the constraints.", "bold red")]
+    found: list[Line] = [("No candidate meets every constraint.", "bold red")]
+    nearest = summary.find(closest.candidate_id)
+    assert nearest is not None, "the closest candidate was evaluated"
+    broken = " and ".join(over(name, by) for name, by in closest.violations.items()) or "nothing that was measured"
+    words = f"Closest: {nearest.candidate.short_id} ({title(nearest.candidate, summary.baseline_id)}) breaks {broken}"
+    words += " at least, as far as it was measured." if nearest.status == "stopped" else "."
+    if closest.unknown:
+        words += f" Not measured for it: {', '.join(closest.unknown)}."
+    found += _wrapped(words + " Loosen that limit, or widen the search space.")
+    return found
+
+
+def _alternatives(summary: Summary) -> list[Line]:
+    recommended = summary.recommended
+    if recommended is None or not recommended.alternatives:
+        return []
+    found: list[Line] = [("Instead of it, on the front:", "bold")]
+    for candidate_id, words in recommended.alternatives.items():
+        found += _wrapped(f"  {candidate_id[:12]}  {words}", indent="                ")
+    return found
+
+
+def _settings(summary: Summary) -> list[Line]:
+    recommended = summary.recommended
+    if recommended is None or not recommended.steps:
+        return []
+    found: list[Line] = [("One setting changed in it:", "bold")]
+    for step in recommended.steps:
+        found += _wrapped(f"  {step_words(step)}", indent="      ")
+    return found
+
+
+def step_words(step: Step) -> str:
+    """'quantization.keep_float 2 → 0: 1.08x as fast, -0.40 pp accuracy (3fa9c1d2e4b7)'."""
+    words = f"{step.parameter} {_setting(step.before)} → {_setting(step.after)}: {step.speed_ratio:.2f}x as fast"
+    words += f", {step.accuracy_pp:+.2f} pp accuracy"
+    if not step.told_apart:
+        words += ", no more than noise"
+    if not step.feasible:
+        words += ", breaks a constraint"
+    return f"{words} ({step.candidate_id[:12]})"
+
+
+def _optimism(summary: Summary) -> list[Line]:
+    told = [m.optimism for m in summary.front if m.optimism is not None and m.id != summary.baseline_id]
+    if not told:
+        return []
+    speed = sum(o.speedup for o in told) / len(told)
+    drops = [o.drop_pp for o in told if o.drop_pp is not None]
+    words = f"How far the search flattered its {count_of(len(told), 'winner')}: {speed:+.2f}x of speed-up"
+    if drops:
+        words += f" and {sum(drops) / len(drops):+.2f} pp of accuracy drop"
+    return _wrapped(words + " on average (validation against holdout).")
+
+
+def _rejected(summary: Summary) -> list[Line]:
+    found: list[Line] = []
+    for word, counts, style in (("Stopped early", summary.stops, "dim"), ("Failed", summary.failures, "red")):
+        if counts:
+            reasons = "; ".join(f"{count} at {reason}" for reason, count in sorted(counts.items()))
+            found += _wrapped(f"{word}: {sum(counts.values())} ({reasons}).", style)
+    return found
+
+
+def _fate(summary: Summary, evaluation: Evaluation) -> list[str]:
+    standing = summary.standing(evaluation)
+    words = {
+        "front": "On the Pareto front",
+        "dominated": "Feasible; another candidate is at least as good in every objective and better in one",
+        "infeasible": "Measured in full; breaks a constraint",
+        "stopped": f"Stopped at {evaluation.stage_reached}",
+        "failed": f"Failed at {evaluation.stage_reached}",
+    }[standing]
+    recommended: Recommendation | None = summary.recommended
+    if recommended is not None and recommended.candidate_id == evaluation.candidate.id:
+        words += ", and recommended"
+    found = [words + "."]
+    if evaluation.stop is not None:
+        found.append(f"Reason: {evaluation.stop.reason}.")
+    if evaluation.failure is not None:
+        found.append(f"{evaluation.failure.kind}: {evaluation.failure.message}")
+        if evaluation.failure.log_path is not None:
+            found.append(f"Log: {evaluation.failure.log_path}")
+    numbers = summary.numbers(evaluation)
+    found += [
+        f"{'met' if c.violation(numbers[c.metric]) <= 0 else 'BROKEN'}: {c}"
+        for c in summary.constraints
+        if c.metric in numbers
+    ]
+    if evaluation.stage_reached in STAGES and standing in ("stopped", "failed"):
+        found.append(f"Stage {STAGES.index(evaluation.stage_reached) + 1} of {len(STAGES)}.")
+    return found
+
+
+def _all_numbers(evaluation: Evaluation) -> list[str]:
+    numbers, m = metrics(evaluation), evaluation.measurement
+    estimates: dict[str, Estimate] = {}
+    if m.accuracy is not None and m.accuracy.comparison is not None:
+        estimates["accuracy_drop_pp"] = m.accuracy.comparison.drop_pp
+    if m.latency is not None:
+        estimates["speedup"] = m.latency.speedup
+    found = []
+    for name, value in numbers.items():
+        if name.removesuffix("_low").removesuffix("_high") in estimates and name not in estimates:
+            continue
+        unit = METRICS[name].unit if name in METRICS else ""
+        text = f"{value:.6g}"
+        if name in estimates:
+            text += f"  [{estimates[name].low:.4g}, {estimates[name].high:.4g}]"
+        found.append(f"  {name:<34} {text} {unit}".rstrip())
+    if m.accuracy is not None and m.accuracy.comparison is not None:
+        test = m.accuracy.comparison
+        found.append(f"  {'difference to the baseline':<34} p = {test.p_value:.3g}, {test.test}")
+    if m.latency is not None:
+        found.append(f"  {'timing':<34} {m.latency.samples} calls of batch {m.latency.batch}; {m.latency.verdict}")
+    return found
+
+
+def _member_json(summary: Summary, member: Member) -> dict[str, Any]:
+    confirmed = member.confirmation
+    return {
+        "id": member.id,
+        "what": title(member.evaluation.candidate, summary.baseline_id),
+        "letters": member.letters,
+        "parameters": member.evaluation.candidate.parameters(),
+        "validation": summary.numbers(member.evaluation),
+        "holdout": None if confirmed is None else summary.numbers(confirmed),
+        "optimism": None if member.optimism is None else encode(member.optimism),
+        "broken_on_holdout": dict(member.broken_on_holdout),
+        "reproduce": reproduce(summary, member.evaluation),
+    }
+
+
+def _number(numbers: Mapping[str, float], name: str, form: str) -> str:
+    return f"{numbers[name]:{form}}" if name in numbers else ""
+
+
+def _setting(value: object) -> str:
+    return "(none)" if value in (None, "") else str(value)
+
+
+def _wrapped(text: str, style: str = "", indent: str = "  ") -> list[Line]:
+    parts: Sequence[str] = textwrap.wrap(text, WIDTH, subsequent_indent=indent, break_on_hyphens=False)
+    return [(part, style) for part in parts]
