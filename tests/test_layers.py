@@ -46,8 +46,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # targets take what they lower from the record, and read ONNX through graph; no experiment, space or dataset
     "targets": ("values", "targets", "graph", "quantization"),
     "evaluation": ("values", "numerics", "targets", "evaluation"),
-    # search sees evaluation only through `evaluate` and what an evaluation leaves behind (journal, store)
-    "search": ("values", "numerics", "search", "evaluate", "journal", "store"),
+    # search sees evaluation only through `evaluate` and what an evaluation leaves behind (artifacts, journal, store)
+    "search": ("values", "numerics", "search", "evaluate", "artifacts", "journal", "store"),
     "doors": ("values", "numerics", "targets", "evaluation", "search", "doors"),
 }
 OWNERS = {

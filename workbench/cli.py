@@ -1,0 +1,525 @@
+"""The command line: each command is one door to one module; heavy libraries are imported inside the command."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from workbench import __version__
+from workbench.canonical import DecodeError
+from workbench.errors import BundleError, ConfigError, ToolchainError, WorkbenchError
+
+if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
+    from workbench.artifacts import Bench
+    from workbench.candidate import Candidate
+    from workbench.experiment import Experiment
+    from workbench.journal import Journal
+    from workbench.plan import Plan
+    from workbench.report import Summary
+    from workbench.store import Store
+
+app = typer.Typer(
+    name="workbench",
+    help="Find the fastest INT8, fusion and serving settings of an ONNX model that keep its accuracy, and ship them.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+out = Console()
+err = Console(stderr=True)
+
+ExperimentFile = Annotated[Path, typer.Argument(help="experiment file (YAML)", show_default=False)]
+Workspace = Annotated[
+    Path | None, typer.Option("--workspace", help="folder of .workbench/ and mlruns/; default: beside experiments/")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="machine-readable output on stdout")]
+
+EXIT_FAILED, EXIT_USER, EXIT_MACHINE, EXIT_INTERRUPTED = 1, 2, 3, 130
+
+
+def main() -> None:
+    """Run the command line; every error the workbench raises on purpose becomes one message and an exit code.
+
+    Codes: 0 done, 1 a check failed (export proof, bundle, doctor), 2 the user's input, 3 the machine, 130 Ctrl-C.
+    """
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        app()
+    except WorkbenchError as error:
+        err.print(Text.assemble(("error: ", "bold red"), str(error)), soft_wrap=True)
+        codes = {ConfigError: EXIT_USER, ToolchainError: EXIT_MACHINE, BundleError: EXIT_FAILED}
+        code = next((code for kind, code in codes.items() if isinstance(error, kind)), EXIT_FAILED)
+        raise SystemExit(code) from error
+    except DecodeError as error:
+        err.print(Text.assemble(("error: ", "bold red"), f"a stored file does not fit this version: {error}"))
+        raise SystemExit(EXIT_USER) from error
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version", help="print the version")] = False) -> None:
+    if version:
+        out.print(__version__)
+        raise typer.Exit
+
+
+# --- the main job ------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def sweep(
+    experiment: ExperimentFile,
+    trials: Annotated[int | None, typer.Option(min=1, help="candidates in all; default: the file's budget")] = None,
+    timeout: Annotated[str | None, typer.Option(help="stop proposing after 90s, 30m, 2h; default: the file's")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh/--resume", help="start over, or go on with the last sweep")] = False,
+    workspace: Workspace = None,
+) -> None:
+    """Search the space, measure candidates, confirm the front on held-out data, log everything to MLflow."""
+    from workbench import sweep as search
+    from workbench.artifacts import open_bench
+    from workbench.experiment import read_experiment
+    from workbench.journal import exclusive, open_journal
+    from workbench.plan import make_plan
+    from workbench.progress import Progress, minutes
+    from workbench.report import lines, table
+    from workbench.tracking import open_tracker
+    from workbench.yaml_reader import parse_seconds
+
+    question = read_experiment(experiment, workspace)
+    try:
+        timeout_s = question.timeout_s if timeout is None else parse_seconds(timeout)
+    except ValueError as error:
+        raise ConfigError(f"{error}.", key="--timeout", hint="Write 90s, 30m or 2h.") from error
+    journal = open_journal(question.workspace, question.name, question.identity, fresh=fresh)
+    progress = Progress(question, trials or question.trials, out, lambda e: search.is_feasible(question, e))
+    with exclusive(journal), open_store(question.workspace) as store:
+        bench = open_bench(question, journal, store, progress.stage)
+        plan = make_plan(question, bench, trials=trials)
+        plan_text = plan_lines(plan)
+        out.print("\n".join(plan_text), highlight=False, soft_wrap=True)
+        with open_tracker(question, journal) as tracker:
+            try:
+                with progress:
+                    end = search.run_sweep(
+                        question, bench, trials=trials, timeout_s=timeout_s, listeners=(progress, tracker)
+                    )
+                    front = search.front_of(question, journal.evaluations())
+                    search.confirm(question, bench, front, listeners=(progress,))
+            except KeyboardInterrupt:
+                out.print(f"\nStopped; everything measured is kept. Go on with: workbench sweep {experiment}")
+                raise SystemExit(EXIT_INTERRUPTED) from None
+            summary = summary_of(question, journal)
+            links = tracker.conclude(summary, "\n".join(plan_text))
+    words = {"budget": "the budget is spent", "timeout": "the time is up", "exhausted": "the space is exhausted"}
+    out.print(
+        f"{end.new} candidates evaluated, {end.reused} from before, in {minutes(end.search_s)} "
+        f"({100 * end.overhead_s / max(end.search_s, 1e-9):.1f} % outside evaluations): {words[end.reason]}.\n",
+        highlight=False,
+        soft_wrap=True,
+    )
+    out.print(table(summary) if out.is_terminal else lines(summary), soft_wrap=not out.is_terminal, markup=False)
+    out.print("\n".join(links), highlight=False, soft_wrap=True)
+
+
+@app.command()
+def plan(
+    experiment: ExperimentFile,
+    trials: Annotated[int | None, typer.Option(min=1, help="candidates in all; default: the file's budget")] = None,
+    workspace: Workspace = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say how large the space is and what a sweep would cost, before any of it is done."""
+    from workbench.canonical import encode
+    from workbench.plan import make_plan
+
+    with opened(experiment, workspace) as (question, bench):
+        made = make_plan(question, bench, trials=trials)
+    if as_json:
+        print(json.dumps(encode(made)))
+    else:
+        out.print("\n".join(plan_lines(made)), highlight=False, soft_wrap=True)
+
+
+@app.command()
+def show(
+    experiment: ExperimentFile,
+    candidate: Annotated[str | None, typer.Option(help="id (or its first digits): this one in full")] = None,
+    workspace: Workspace = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what the last sweep found: the front, its groups, the recommendation and why."""
+    from workbench.experiment import read_experiment
+    from workbench.report import detail, lines, table, to_json
+
+    question = read_experiment(experiment, workspace)
+    journal = journal_of(question)
+    summary = summary_of(question, journal)
+    if candidate is not None:
+        chosen = find_candidate(candidate, journal)
+        text = detail(summary, chosen.id)
+        print(json.dumps(journal.evaluations()[chosen.id].to_json(), ensure_ascii=False) if as_json else text)
+    elif as_json:
+        print(json.dumps(to_json(summary), ensure_ascii=False))
+    else:
+        out.print(table(summary) if out.is_terminal else lines(summary), soft_wrap=not out.is_terminal, markup=False)
+
+
+@app.command()
+def evaluate(
+    experiment: ExperimentFile,
+    candidate: Annotated[str, typer.Option(help="id of a candidate of the last sweep, or a candidate JSON file")],
+    holdout: Annotated[bool, typer.Option("--holdout", help="on the holdout split instead of validation")] = False,
+    workspace: Workspace = None,
+    as_json: AsJson = False,
+) -> None:
+    """Evaluate one candidate again, in full and with fresh timing; the sweep's own results stay as they are."""
+    from workbench.evaluate import evaluate as run
+    from workbench.progress import outcome_words
+
+    with opened(experiment, workspace, scratch=True) as (question, bench):
+        chosen = find_candidate(candidate, journal_of(question))
+        result = run(question, chosen, bench, split="holdout" if holdout else "validation", gates=False)
+    if as_json:
+        print(json.dumps(result.to_json(), ensure_ascii=False))
+    else:
+        out.print(f"{chosen.short_id}: {outcome_words(result)}", highlight=False, soft_wrap=True, markup=False)
+    if result.failure is not None:
+        raise SystemExit(EXIT_FAILED)
+
+
+# --- handing over ------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def export(
+    experiment: ExperimentFile,
+    to: Annotated[Path, typer.Option(help="folder to create")],
+    candidate: Annotated[str | None, typer.Option(help="id; default: the recommended candidate")] = None,
+    allow_emulated: Annotated[bool, typer.Option(help="permit a result that was not measured on a device")] = False,
+    workspace: Workspace = None,
+) -> None:
+    """Write the production bundle of the recommended candidate, or of the one named, and verify it."""
+    from workbench.bundle import verify_bundle, write_bundle
+    from workbench.handover import bundle_contents
+
+    with opened(experiment, workspace) as (question, bench):
+        journal = journal_of(question)
+        if candidate is not None:
+            chosen = find_candidate(candidate, journal)
+        else:
+            recommended = summary_of(question, journal).recommended
+            if recommended is None:
+                raise ConfigError(
+                    "no candidate meets every constraint, so none is recommended.",
+                    file=experiment,
+                    hint="`workbench show` says who came closest; name one with --candidate to export it all the same.",
+                )
+            chosen = journal.evaluations()[recommended.candidate_id].candidate
+        contents = bundle_contents(question, chosen, bench, journal)
+    write_bundle(to, contents, allow_emulated=allow_emulated)
+    report = verify_bundle(to)
+    out.print(f"{to}: {chosen.short_id}, verified: {report.summary}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def verify(
+    bundle: Annotated[Path, typer.Argument(help="folder written by `workbench export`", show_default=False)],
+    replay: Annotated[bool, typer.Option(help="load the model and replay the golden samples")] = True,
+) -> None:
+    """Check a bundle: every byte of it, then its golden samples on this machine."""
+    from workbench.bundle import verify_bundle
+
+    report = verify_bundle(bundle, replay=replay)
+    for warning in report.warnings:
+        err.print(Text.assemble(("warning: ", "bold yellow"), warning), soft_wrap=True)
+    out.print(f"{bundle}: {report.summary}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def ui(
+    experiment: ExperimentFile,
+    host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1024, max=65535)] = 5000,
+    workspace: Workspace = None,
+) -> None:
+    """Open MLflow's UI on this workspace's store; ends with Ctrl-C."""
+    from workbench.experiment import read_experiment
+    from workbench.tracking import links_of, ui_command
+
+    question = read_experiment(experiment, workspace)
+    command, environment = ui_command(question.workspace, host, port)
+    out.print("\n".join(links_of(question.workspace, question.name, host, port)), highlight=False, soft_wrap=True)
+    with subprocess.Popen(command, env={**os.environ, **environment}) as process:
+        try:
+            raise SystemExit(process.wait())
+        except KeyboardInterrupt:
+            process.send_signal(signal.SIGINT)
+            process.wait(timeout=20)
+
+
+# --- before the sweep --------------------------------------------------------------------------------------------
+
+
+@app.command()
+def doctor(
+    workspace: Annotated[Path, typer.Option(help="folder whose disk and stores are checked")] = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """Say what this machine can do, and what is missing for the other targets; exit code 1 when it cannot work."""
+    from workbench.doctor import examine, exit_code, findings_json, findings_table
+
+    findings = examine(workspace)
+    if as_json:
+        print(json.dumps(findings_json(findings), ensure_ascii=False))
+    else:
+        out.print(findings_table(findings))
+    raise SystemExit(exit_code(findings))
+
+
+@app.command()
+def inspect(
+    model: Annotated[Path, typer.Argument(help="ONNX file", show_default=False)],
+    target: Annotated[str | None, typer.Option(help="onnxruntime or ascend910b3; default: both")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show inputs, operators, quantizable layers, and patterns that will hurt, each with what to do."""
+    from workbench.inspection import inspect_model, inspection_json, inspection_table
+
+    found = inspect_model(model, target)
+    if as_json:
+        print(json.dumps(inspection_json(found), ensure_ascii=False))
+    else:
+        out.print(inspection_table(found))
+
+
+@app.command()
+def space(
+    file: Annotated[Path, typer.Argument(help="search space (YAML)", show_default=False)],
+) -> None:
+    """Explain every dimension of a search space: what it does, when it applies, what excludes it."""
+    from workbench.space import explain, read_space, size
+
+    read = read_space(file)
+    table = Table("parameter", "choices (first is default)", "applies when", "meaning", title=str(file))
+    for row in explain(read):
+        table.add_row(*row)
+    out.print(table)
+    for rule in read.forbid:
+        values = ", ".join(f"{name} in {list(choices)}" for name, choices in rule.values.items())
+        out.print(f"never: {values} ({rule.reason})", highlight=False, markup=False)
+    counted = size(read)
+    out.print(f"{counted.candidates} candidates, {counted.compiles} distinct compiles", highlight=False)
+
+
+@app.command()
+def init(
+    model: Annotated[Path, typer.Argument(help="ONNX file", show_default=False)],
+    data: Annotated[list[Path], typer.Option(help="data files: CSV, JSONL or NPZ; repeat for several")],
+    tokenizer: Annotated[Path | None, typer.Option(help="tokenizer.json of the model")] = None,
+    labels: Annotated[Path | None, typer.Option(help="labels.json of the model")] = None,
+    to: Annotated[Path, typer.Option(help="workspace to write into")] = Path(),
+    name: Annotated[str | None, typer.Option(help="name of the experiment; default: the model's")] = None,
+) -> None:
+    """Write a commented experiment, dataset manifest and search space for a model; overwrites nothing."""
+    from workbench.init import initialize
+
+    for written in initialize(model, data, to, tokenizer=tokenizer, labels=labels, name=name):
+        out.print(f"wrote {written}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def convert(
+    checkpoint: Annotated[Path, typer.Argument(help="local transformers checkpoint folder", show_default=False)],
+    to: Annotated[Path, typer.Option(help="ONNX file to write")],
+    samples: Annotated[Path, typer.Option(help="CSV or JSONL with real texts for the proof")],
+    task: Annotated[str, typer.Option(help="classification or ner")] = "classification",
+    column: Annotated[str, typer.Option(help="column of the texts")] = "text",
+    tokenizer: Annotated[Path | None, typer.Option(help="tokenizer.json; default: the checkpoint's")] = None,
+    opset: Annotated[int, typer.Option(min=11, max=20)] = 17,
+    max_length: Annotated[int, typer.Option(min=8)] = 128,
+    cosine: Annotated[float, typer.Option(help="least cosine")] = 0.999,
+    max_abs: Annotated[float, typer.Option(help="largest absolute error")] = 1e-3,
+    mae: Annotated[float, typer.Option(help="largest mean absolute error")] = 1e-4,
+    top1: Annotated[float, typer.Option(help="least share of equal answers")] = 1.0,
+) -> None:
+    """Convert PyTorch to ONNX and prove that both give the same answers; exit code 1 when they do not."""
+    from workbench.export import ExportLimits, read_samples
+    from workbench.export import convert as run
+
+    if task not in ("classification", "ner"):
+        raise ConfigError(f"{task!r} is no task.", key="--task", hint="Use classification or ner.")
+    report = run(
+        checkpoint=checkpoint,
+        task=task,  # type: ignore[arg-type]  # checked above
+        to=to,
+        texts=read_samples(samples, column),
+        tokenizer=tokenizer,
+        max_length=max_length,
+        opset=opset,
+        limits=ExportLimits(cosine=cosine, max_abs=max_abs, mae=mae, top1_agreement=top1),
+    )
+    table = Table("measure", "found", "limit", "")
+    for verdict in report.verdicts:
+        sign = ">=" if verdict.at_least else "<="
+        table.add_row(
+            verdict.name, f"{verdict.value:.3g}", f"{sign} {verdict.limit:g}", "ok" if verdict.passed else "FAILED"
+        )
+    out.print(table)
+    out.print(f"{report.model} (opset {report.opset}), compared on {report.samples} samples", highlight=False)
+    if not report.passed:
+        raise SystemExit(EXIT_FAILED)
+
+
+@app.command()
+def example(
+    name: Annotated[str, typer.Argument(help="loan-intent-mini, loan-ner-mini, loan-intent-small or loan-ner-small")],
+    workspace: Annotated[Path, typer.Option(help="folder of .workbench/")] = Path(),
+) -> None:
+    """Build an example: texts, tokenizer and a BERT trained on this machine, under .workbench/examples/NAME."""
+    from workbench.example.build import build_example
+
+    folder = (workspace / ".workbench" / "examples" / name).resolve()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    build_example(name, folder, lambda line: out.print(line, highlight=False, soft_wrap=True))  # type: ignore[arg-type]  # checked there
+
+
+@app.command()
+def cache(
+    workspace: Annotated[Path, typer.Option(help="folder of .workbench/")] = Path(),
+    prune: Annotated[bool, typer.Option("--prune", help="delete entries, least recently used first")] = False,
+    keep: Annotated[float, typer.Option(min=0, help="with --prune: keep at most so many GB")] = 0.0,
+    older_than: Annotated[str | None, typer.Option(help="with --prune: only what was unused for 12h, 90m")] = None,
+    kind: Annotated[list[str] | None, typer.Option(help="with --prune: only this kind; repeat for several")] = None,
+) -> None:
+    """Show what the store holds, and prune it. Sweeps (journals) are never touched."""
+    from workbench.yaml_reader import parse_seconds
+
+    with open_store(workspace) as store:
+        if prune:
+            age = None if older_than is None else parse_seconds(older_than)
+            done = store.prune(keep_bytes=int(keep * 1e9), older_than_s=age, kinds=kind)
+            busy = f"; {done.in_use} in use were left" if done.in_use else ""
+            out.print(f"removed {done.removed} entries, {done.freed_bytes / 1e6:.1f} MB{busy}", highlight=False)
+        table = Table("kind", "entries", "MB")
+        for usage in store.usage():
+            table.add_row(usage.kind, str(usage.entries), f"{usage.size_bytes / 1e6:.1f}")
+    out.print(table)
+
+
+# --- shared ------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def open_store(workspace: Path) -> Iterator[Store]:
+    from workbench.store import Store
+
+    store = Store(workspace / ".workbench" / "store")
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@contextlib.contextmanager
+def opened(experiment: Path, workspace: Path | None, *, scratch: bool = False) -> Iterator[tuple[Experiment, Bench]]:
+    """The experiment and a bench for it.
+
+    Args:
+        scratch: let evaluations write into a folder that goes away, not into the journal of the sweep.
+    """
+    from workbench.artifacts import open_bench
+    from workbench.experiment import read_experiment
+    from workbench.journal import Journal, current_journal
+
+    question = read_experiment(experiment, workspace)
+    with contextlib.ExitStack() as stack:
+        store = stack.enter_context(open_store(question.workspace))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="workbench-")))
+        journal = None if scratch else current_journal(question.workspace, question.name)
+        yield question, open_bench(question, journal or Journal(root=folder), store, lambda candidate, stage: None)
+
+
+def journal_of(question: Experiment) -> Journal:
+    """The last sweep of an experiment.
+
+    Raises:
+        ConfigError: there was none yet.
+    """
+    from workbench.journal import current_journal
+
+    journal = current_journal(question.workspace, question.name)
+    if journal is None or not journal.evaluations():
+        raise ConfigError("has not been swept yet.", file=question.path, hint=f"Run: workbench sweep {question.path}")
+    return journal
+
+
+def find_candidate(text: str, journal: Journal) -> Candidate:
+    """The candidate an id (or its first digits) or a JSON file means.
+
+    Raises:
+        ConfigError: none, or more than one.
+    """
+    from workbench.candidate import candidate_from_json
+
+    if text.endswith(".json"):
+        try:
+            data: dict[str, Any] = json.loads(Path(text).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"not a candidate file: {error}.", file=text) from error
+        return candidate_from_json(data)
+    found = [e.candidate for i, e in journal.evaluations().items() if text and i.startswith(text.lower())]
+    if len(found) != 1:
+        count = "no candidate" if not found else f"{len(found)} candidates"
+        raise ConfigError(
+            f"{count} of the last sweep begin with {text!r}.", key="--candidate", hint="See `workbench show`."
+        )
+    return found[0]
+
+
+def summary_of(question: Experiment, journal: Journal) -> Summary:
+    from workbench.metrics import load_outcomes, per_sample
+    from workbench.report import summarize
+
+    def outcomes(candidate_id: str) -> Any:
+        path = journal.outcomes(candidate_id, "validation")
+        return per_sample(load_outcomes(path)) if path.exists() else None
+
+    return summarize(
+        experiment_name=question.name,
+        experiment_file=str(question.path),
+        objectives=question.objectives,
+        constraints=question.constraints,
+        evaluations=list(journal.evaluations().values()),
+        confirmations=journal.evaluations("holdout"),
+        outcomes=outcomes,
+        baseline_id=question.baseline.id,
+    )
+
+
+def plan_lines(made: Plan) -> list[str]:
+    from workbench.progress import minutes
+
+    bound = "" if made.space.exact else "at most "
+    cached = ", ".join(f"{count} {kind}" for kind, count in made.store_entries.items()) or "nothing yet"
+    return [
+        f"space:      {bound}{made.space.candidates} candidates, {made.space.compiles} distinct compiles",
+        f"this sweep: {made.trials} candidates, {made.done} done, {made.todo} to do (at most {made.compiles} compiles)",
+        f"time:       at most {minutes(made.total_s)} ({made.candidate_s:.1f} s a candidate, from {made.basis}; "
+        f"one float call takes {made.call_ms:.2f} ms), and the confirmation of the front",
+        f"disk:       at most {made.disk_bytes / 1e9:.2f} GB of {made.free_bytes / 1e9:.1f} GB free",
+        f"store:      {cached}",
+    ]
