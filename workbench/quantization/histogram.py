@@ -1,0 +1,170 @@
+"""Histogram: the values of one tensor, at constant memory, independent of how the data was split.
+
+Bins are `2**exponent` wide and aligned at zero; the exponent is the smallest at which the largest |x| seen fits into
+`BINS_PER_SIDE` bins per side. When the range grows, neighbours are added in pairs. An index is halved by a shift, and
+scaling by a power of two is exact, so the histogram of all data is the same bits whatever the order of the batches
+and however they were merged: `merge` is associative and commutative, with `EMPTY` as its neutral element. There is
+no running sum of floats in here for the same reason; means and energies follow from the bins.
+
+Resolution: the largest |x| lies in the upper half of the bins, so a bin is at most 1/2048 of it, an eighth of an
+INT8 step of the full range at worst.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+BINS_PER_SIDE = 4096
+MIN_EXPONENT = -126
+"""Below this bin width 2**-exponent is no float32; tensors that small (max |x| < 5e-35) fill fewer bins."""
+
+_CHUNK = 65536  # elements; the scratch of one chunk stays in the L2 cache
+_MAX_FLOAT32_EXPONENT = 0  # from here on a scaled float32 may underflow to zero and so change sides
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Histogram:
+    """Counts over [-BINS_PER_SIDE, BINS_PER_SIDE) bins.
+
+    Attributes:
+        exponent: bin `i` covers [(i - BINS_PER_SIDE), (i - BINS_PER_SIDE + 1)) times 2**exponent.
+        counts: int64[2 * BINS_PER_SIDE], read-only; exact zeros are not in it.
+        zeros: how many values were exactly zero. They cost nothing under any scale.
+        minimum, maximum: exact; +inf and -inf while nothing was seen.
+    """
+
+    exponent: int
+    counts: npt.NDArray[np.int64]
+    zeros: int
+    minimum: float
+    maximum: float
+
+    def __post_init__(self) -> None:
+        if self.counts.shape != (2 * BINS_PER_SIDE,) or self.counts.dtype != np.int64:
+            raise ValueError(f"histogram counts are {self.counts.dtype}{self.counts.shape}")
+        if self.zeros < 0 or int(self.counts.min()) < 0:
+            raise ValueError("a histogram count is negative")
+        self.counts.flags.writeable = False
+
+    @property
+    def count(self) -> int:
+        """All values seen, zeros included."""
+        return int(self.counts.sum()) + self.zeros
+
+    @property
+    def width(self) -> float:
+        return math.ldexp(1.0, self.exponent)
+
+    @property
+    def edges(self) -> npt.NDArray[np.float64]:
+        """The 2 * BINS_PER_SIDE + 1 bin edges, ascending."""
+        return np.arange(-BINS_PER_SIDE, BINS_PER_SIDE + 1, dtype=np.float64) * self.width
+
+    @property
+    def absolute_maximum(self) -> float:
+        """Largest |x|, 0.0 while nothing was seen."""
+        return max(-self.minimum, self.maximum, 0.0)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Histogram):
+            return NotImplemented
+        return (self.exponent, self.zeros, self.minimum, self.maximum) == (
+            other.exponent,
+            other.zeros,
+            other.minimum,
+            other.maximum,
+        ) and np.array_equal(self.counts, other.counts)
+
+    def __hash__(self) -> int:
+        return hash((self.exponent, self.zeros, self.minimum, self.maximum, self.counts.tobytes()))
+
+
+EMPTY = Histogram(
+    exponent=MIN_EXPONENT,
+    counts=np.zeros(2 * BINS_PER_SIDE, np.int64),
+    zeros=0,
+    minimum=math.inf,
+    maximum=-math.inf,
+)
+
+
+def histogram_of(
+    values: npt.NDArray[np.float32], *, minimum: float | None = None, maximum: float | None = None
+) -> Histogram:
+    """The histogram of one array of any shape. Costs 1.5 to 2 ns per element and no memory beside one chunk.
+
+    Args:
+        minimum, maximum: the array's extremes where the caller has them already; they are not checked.
+
+    Raises:
+        ValueError: a value is NaN or infinite.
+    """
+    if values.size == 0:
+        return EMPTY
+    low = float(values.min()) if minimum is None else minimum
+    high = float(values.max()) if maximum is None else maximum
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise ValueError(f"values range from {low} to {high}")
+    low, high = low + 0.0, high + 0.0  # -0.0 and 0.0 are one value and must be one stored form
+    exponent = _exponent(max(-low, high))
+    counts, zeros = _count(values.reshape(-1), exponent)
+    return Histogram(exponent=exponent, counts=counts, zeros=zeros, minimum=low, maximum=high)
+
+
+def merge(a: Histogram, b: Histogram) -> Histogram:
+    """The histogram of both data sets together; exact, in any order."""
+    exponent = max(a.exponent, b.exponent)
+    return Histogram(
+        exponent=exponent,
+        counts=coarsened(a, exponent) + coarsened(b, exponent),
+        zeros=a.zeros + b.zeros,
+        minimum=min(a.minimum, b.minimum),
+        maximum=max(a.maximum, b.maximum),
+    )
+
+
+def coarsened(histogram: Histogram, exponent: int) -> npt.NDArray[np.int64]:
+    """Counts of the same data in bins 2**exponent wide, `exponent` at least the histogram's own."""
+    shift = exponent - histogram.exponent
+    if shift < 0:
+        raise ValueError(f"bins of 2**{histogram.exponent} cannot be split into bins of 2**{exponent}")
+    if shift == 0:
+        return histogram.counts
+    filled = np.flatnonzero(histogram.counts)
+    # an arithmetic shift is floor division by 2**shift, so negative bins stay on their side
+    target = ((filled - BINS_PER_SIDE) >> min(shift, 63)) + BINS_PER_SIDE
+    counts = np.zeros_like(histogram.counts)
+    np.add.at(counts, target, histogram.counts[filled])
+    return counts
+
+
+def _exponent(largest: float) -> int:
+    """Smallest exponent with largest < BINS_PER_SIDE * 2**exponent, not below MIN_EXPONENT."""
+    if largest == 0.0:
+        return MIN_EXPONENT
+    _, power = math.frexp(largest)  # largest < 2**power, and at least half of it
+    return max(power - BINS_PER_SIDE.bit_length() + 1, MIN_EXPONENT)
+
+
+def _count(values: npt.NDArray[np.float32], exponent: int) -> tuple[npt.NDArray[np.int64], int]:
+    counts = np.zeros(2 * BINS_PER_SIDE, np.int64)
+    wide = exponent > _MAX_FLOAT32_EXPONENT
+    scratch = np.empty(min(_CHUNK, values.size), np.float64 if wide else np.float32)
+    indices = np.empty(scratch.size, np.int32)
+    scale = scratch.dtype.type(math.ldexp(1.0, -exponent))
+    zeros = 0
+    for start in range(0, values.size, _CHUNK):
+        chunk = values[start : start + _CHUNK]
+        scaled, index = scratch[: chunk.size], indices[: chunk.size]
+        np.multiply(chunk, scale, out=scaled)
+        np.floor(scaled, out=scaled)
+        np.add(scaled, BINS_PER_SIDE, out=scaled)
+        np.copyto(index, scaled, casting="unsafe")
+        counts += np.bincount(index, minlength=counts.size)
+        zeros += int(np.count_nonzero(chunk == 0))
+    counts[BINS_PER_SIDE] -= zeros
+    return counts, zeros
