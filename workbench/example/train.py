@@ -172,7 +172,20 @@ def _new_model(task: Task, preset: Preset, labels: Sequence[str], vocabulary_siz
     )
     model: Any = (BertForTokenClassification if task == "ner" else BertForSequenceClassification)(config)
     model.set_attn_implementation("eager")
+    with torch.no_grad():
+        model.base_model.embeddings.position_embeddings.weight.copy_(_sinusoids(MAX_POSITIONS, preset.hidden_size))
     return model
+
+
+def _sinusoids(positions: int, width: int) -> torch.Tensor:
+    """Sine and cosine waves of Vaswani et al. 2017, section 3.5, at the scale of BERT's initial weights (0.02).
+
+    A start that already knows what is near: with random position vectors, tags of characters beyond the first
+    hundred, which only long texts train, stayed near 80 % right.
+    """
+    frequency = 10_000.0 ** (-torch.arange(0, width, 2) / width)
+    angle = torch.arange(positions)[:, None] * frequency
+    return 0.02 * torch.stack((angle.sin(), angle.cos()), dim=-1).reshape(positions, width)
 
 
 @contextlib.contextmanager
