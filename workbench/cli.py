@@ -357,7 +357,8 @@ def convert(
     top1: Annotated[float, typer.Option(help="least share of equal answers")] = 1.0,
 ) -> None:
     """Convert PyTorch to ONNX and prove that both give the same answers; exit code 1 when they do not."""
-    from workbench.export import ExportLimits, read_samples
+    from workbench.dataset import read_column
+    from workbench.export import ExportLimits
     from workbench.export import convert as run
 
     if task not in ("classification", "ner"):
@@ -366,11 +367,11 @@ def convert(
         checkpoint=checkpoint,
         task=task,  # type: ignore[arg-type]  # checked above
         to=to,
-        texts=read_samples(samples, column),
+        texts=read_column(samples, column)[:48],
         tokenizer=tokenizer,
         max_length=max_length,
         opset=opset,
-        limits=ExportLimits(cosine=cosine, max_abs=max_abs, mae=mae, top1_agreement=top1),
+        limits=ExportLimits(cosine=cosine, max_abs_error=max_abs, mean_abs_error=mae, top1_agreement=top1),
     )
     table = Table("measure", "found", "limit", "")
     for verdict in report.verdicts:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import logging
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -46,6 +47,7 @@ from workbench.objectives import violations
 from workbench.results import (
     Accuracy,
     Artifact,
+    Estimate,
     Evaluation,
     Failure,
     Latency,
@@ -161,7 +163,7 @@ class _Climb(StageClock):
             if stop := self._growing_subsets(pass_):
                 return stop
         with self.stage("latency_short"):
-            if stop := self._short_latency(session, baseline):
+            if stop := self._short_latency(session, baseline, pass_):
                 return stop
         with self.stage("accuracy_full"):
             if stop := self._full_accuracy(pass_):
@@ -275,7 +277,7 @@ class _Climb(StageClock):
         first = self.bench.journal.anchor(batch, latency.baseline_p50_ms, keep=anchor)
         return replace(latency, drift=latency.baseline_p50_ms / first)
 
-    def _short_latency(self, session: Session, baseline: Session) -> Stop | None:
+    def _short_latency(self, session: Session, baseline: Session, scores: _AccuracyPass) -> Stop | None:
         if not self.gates:
             return None
         latency = self._time(session, baseline, self.experiment.measure.short_calls, anchor=False)
@@ -287,12 +289,39 @@ class _Climb(StageClock):
         if stop := self._over_limit(certain):
             return stop
         for incumbent in self.incumbents:
-            if _certainly_dominates(incumbent, self.measurement, self.candidate, self.experiment):
+            if self._certainly_dominated(incumbent, latency, scores):
                 return Stop(
                     stage=self.name,
                     reason=f"{incumbent.candidate.short_id} is certainly better in every objective",
                 )
         return None
+
+    def _certainly_dominated(self, incumbent: Evaluation, latency: Latency, scores: _AccuracyPass) -> bool:
+        """Whether the incumbent is better in every objective for certain (errors of about one in a thousand).
+
+        Only objectives with a paired measurement count: accuracy by the sequential test against the incumbent's own
+        drop, times by the speed-up at the same batch size. With any other objective nobody is stopped here.
+        """
+        theirs = incumbent.measurement
+        if theirs.latency is None or theirs.accuracy is None or scores.done is None:
+            return False
+        if incumbent.candidate.serving.batch != self.candidate.serving.batch:
+            return False
+        slower = _at_confidence(latency.speedup, 3.29)[1] < _at_confidence(theirs.latency.speedup, 3.29)[0]
+        for objective in self.experiment.objectives:
+            if objective.metric in ("latency_p50_ms", "throughput_per_s", "speedup"):
+                if not slower:
+                    return False
+            elif objective.metric == "accuracy":
+                seen = per_sample(scores.done)
+                baseline = per_sample(take(scores.baseline_outcomes(), len(seen)))
+                drop = theirs.accuracy.comparison
+                limit_pp = 0.0 if drop is None else drop.drop_pp.high
+                if significance.certain_violation(baseline, seen, limit_pp=limit_pp) is None:
+                    return False
+            else:
+                return False
+        return True
 
     def _full_latency(self, session: Session, baseline: Session, artifact: Artifact, directory: Path) -> Stop | None:
         latency = self._time(session, baseline, self.experiment.measure.calls, anchor=True)
@@ -403,31 +432,12 @@ def numbers_of_accuracy(measurement: Measurement) -> dict[str, float]:
     return found
 
 
-def _certainly_dominates(
-    incumbent: Evaluation, seen: Measurement, candidate: Candidate, experiment: Experiment
-) -> bool:
-    """Whether the incumbent is better in every objective beyond the intervals of both.
-
-    Only where all objectives have intervals: accuracy through the paired drop, times through the speed-up at the
-    same batch size. Other objectives never stop a candidate early.
-    """
-    ours, theirs = seen, incumbent.measurement
-    if ours.accuracy is None or ours.latency is None or theirs.accuracy is None or theirs.latency is None:
-        return False
-    if incumbent.candidate.serving.batch != candidate.serving.batch:
-        return False
-    for objective in experiment.objectives:
-        if objective.metric == "accuracy":
-            ours_drop, theirs_drop = ours.accuracy.comparison, theirs.accuracy.comparison
-            highest = 0.0 if theirs_drop is None else theirs_drop.drop_pp.high
-            if ours_drop is None or ours_drop.drop_pp.low <= highest:
-                return False
-        elif objective.metric in ("latency_p50_ms", "throughput_per_s", "speedup"):
-            if ours.latency.speedup.high >= theirs.latency.speedup.low:
-                return False
-        else:
-            return False
-    return True
+def _at_confidence(estimate: Estimate, z: float) -> tuple[float, float]:
+    """The interval of a positive ratio, widened (on the log scale) from 95 % to `z` standard errors."""
+    stretch = z / 1.96
+    value = math.log(estimate.value)
+    low, high = math.log(estimate.low), math.log(estimate.high)
+    return math.exp(value - stretch * (value - low)), math.exp(value + stretch * (high - value))
 
 
 def _failure(experiment: Experiment, candidate: Candidate, bench: Bench, stage: str, error: CandidateError) -> Failure:

@@ -29,13 +29,13 @@ from workbench.evaluate import SMOKE_CONSTRAINT, evaluate
 from workbench.experiment import Experiment
 from workbench.objectives import METRICS, feasible, pareto_front, violations
 from workbench.results import Evaluation, Failure, Measurement, metrics
-from workbench.space import EXACT_LIMIT, Forbidden, build, combinations, draw, raw_size, suggest
+from workbench.space import EXACT_LIMIT, Forbidden, build, combinations, draw, raw_size, size, suggest
 
 _log = logging.getLogger(__name__)
 
 FORBIDDEN_CONSTRAINT = "forbidden"
 FAILED_CONSTRAINT = "failed"
-MAX_REPEATS = 40
+MAX_REPEATS = 15
 """So many proposals in a row that are known or forbidden, and the loop draws an unseen candidate itself."""
 MAX_DEATHS = 2
 """A candidate that was being evaluated when the process died so many times is recorded as failed."""
@@ -97,7 +97,11 @@ def run_sweep(
     loop = _Loop(experiment, bench, study, known, listeners)
     loop.recover()
     reason = "budget"
+    everything = size(experiment.space)
     while len(known) < budget:
+        if everything.exact and len(known) >= everything.candidates:
+            reason = "exhausted"
+            break
         if time.perf_counter() >= deadline:
             reason = "timeout"
             break

@@ -6,7 +6,8 @@ import pytest
 
 from tests.dataset.manifests import BERT, NER, TEXT, classes, model, refused, spec
 from tests.test_preprocess import CLS, LOAN, MENT, PAY, SEP
-from workbench.dataset import NOT_SCORED, Dataset
+from workbench.dataset import NOT_SCORED, Dataset, read_column
+from workbench.errors import ConfigError
 
 
 def test_text_becomes_the_inputs_the_model_has_in_their_types(read: Callable[..., Dataset]) -> None:
@@ -108,3 +109,12 @@ def test_a_broken_jsonl_file_is_refused_with_its_line(
     (folder / "rows.jsonl").write_text('{"tokens": ["loan"], "tags": ["O"]}\n' + row)
 
     assert message in refused(read, NER)
+
+
+def test_a_column_of_texts_or_of_token_lists_is_read_as_texts(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,label\n你好,0\n", encoding="utf-8")
+    (tmp_path / "b.jsonl").write_text('{"tokens": ["你", "好"]}\n', encoding="utf-8")
+
+    assert read_column(tmp_path / "a.csv", "text") == read_column(tmp_path / "b.jsonl", "tokens") == ("你好",)
+    with pytest.raises(ConfigError, match="no column 'txet'"):
+        read_column(tmp_path / "a.csv", "txet")

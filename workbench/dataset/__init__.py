@@ -10,5 +10,16 @@ A package because three kinds of rows (text, arrays, a user's loader) are three 
 from workbench.dataset.batch import NOT_SCORED, Batch, Source, Task
 from workbench.dataset.manifest import read_manifest
 from workbench.dataset.splits import Dataset, SplitRows, check_inputs
+from workbench.dataset.text import read_column
 
-__all__ = ["NOT_SCORED", "Batch", "Dataset", "Source", "SplitRows", "Task", "check_inputs", "read_manifest"]
+__all__ = [
+    "NOT_SCORED",
+    "Batch",
+    "Dataset",
+    "Source",
+    "SplitRows",
+    "Task",
+    "check_inputs",
+    "read_column",
+    "read_manifest",
+]

@@ -135,6 +135,22 @@ def read_texts(
     )
 
 
+def read_column(path: Path, column: str) -> tuple[str, ...]:
+    """The texts of one column of a CSV or JSONL file; a list of tokens becomes one text, as it was before.
+
+    Raises:
+        ConfigError: file and line of the first row that is broken.
+    """
+    found = []
+    for line, record in _records(path, column):
+        row = _Row(path=path, line=line, record=record)
+        value = record[column]
+        found.append("".join(row.texts(column)) if isinstance(value, list) else row.text(column))
+    if not found:
+        raise ConfigError("has no rows.", file=path)
+    return tuple(found)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
     """One record and where it stands, for errors that an editor can jump to."""
