@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.journal import Journal
     from workbench.plan import Plan
     from workbench.report import Summary
+    from workbench.results import Evaluation
     from workbench.store import Store
 
 app = typer.Typer(
@@ -90,7 +91,7 @@ def sweep(
 ) -> None:
     """Search the space, measure candidates, confirm the front on held-out data, log everything to MLflow."""
     from workbench import sweep as search
-    from workbench.artifacts import open_bench
+    from workbench.artifacts import artifact_of, open_bench
     from workbench.experiment import read_experiment
     from workbench.journal import exclusive, open_journal
     from workbench.plan import make_plan
@@ -105,13 +106,19 @@ def sweep(
     except ValueError as error:
         raise ConfigError(f"{error}.", key="--timeout", hint="Write 90s, 30m or 2h.") from error
     journal = open_journal(question.workspace, question.name, question.identity, fresh=fresh)
-    progress = Progress(question, trials or question.trials, out, lambda e: search.is_feasible(question, e))
+
+    def feasible(evaluation: Evaluation) -> bool:
+        return search.is_feasible(question, evaluation)
+
+    progress = Progress(question, trials or question.trials, out, feasible)
     with exclusive(journal), open_store(question.workspace) as store:
         bench = open_bench(question, journal, store, progress.stage)
         plan = make_plan(question, bench, trials=trials)
         plan_text = plan_lines(plan)
         out.print("\n".join(plan_text), highlight=False, soft_wrap=True)
-        with open_tracker(question, journal) as tracker:
+        with open_tracker(
+            question.workspace, question.name, journal, is_feasible=feasible, about=question.about
+        ) as tracker:
             try:
                 with progress:
                     end = search.run_sweep(
@@ -123,7 +130,9 @@ def sweep(
                 out.print(f"\nStopped; everything measured is kept. Go on with: workbench sweep {experiment}")
                 raise SystemExit(EXIT_INTERRUPTED) from None
             summary = summary_of(question, journal)
-            links = tracker.conclude(summary, "\n".join(plan_text))
+            links = tracker.conclude(
+                summary, "\n".join(plan_text), models=lambda chosen: artifact_of(question, chosen, bench)[1]
+            )
     words = {"budget": "the budget is spent", "timeout": "the time is up", "exhausted": "the space is exhausted"}
     out.print(
         f"{end.new} candidates evaluated, {end.reused} from before, in {minutes(end.search_s)} "
