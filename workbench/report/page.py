@@ -32,8 +32,8 @@ p { margin: .4rem 0; max-width: 60rem; } .muted { color: #5b6470; }
 .none { border-color: #b3261e; background: #fcf1f0; } .warn { color: #8a4b00; }
 .emulated { background: #b3261e; color: #fff; padding: .4rem 1rem; font-weight: 600; }
 .wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: 13px; } th, td { text-align: left; vertical-align: bottom; padding: .3rem .7rem;
-        border-bottom: 1px solid #d9dee5; white-space: nowrap; } td.n, th.n { text-align: right; }
+table { border-collapse: collapse; font-size: 13px; } th, td { text-align: left; vertical-align: bottom;
+        padding: .3rem .7rem; border-bottom: 1px solid #d9dee5; white-space: nowrap; } td.n, th.n { text-align: right; }
 tr.chosen td { background: #e5f4ec; font-weight: 600; } code { font-size: 13px; }
 .bar { display: inline-block; height: .7em; background: #4269d0; }
 pre { font-size: 12px; line-height: 1.35; overflow-x: auto; background: #f6f7f9; padding: .8rem; }
