@@ -1,0 +1,186 @@
+"""The gate ladder: who stops where and why, and how failures become values."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from tests.tiny import EXPERIMENT, write_workspace
+from workbench.artifacts import Bench, open_bench
+from workbench.candidate import Candidate, OnnxRuntimeCompile, Quantization, Serving
+from workbench.evaluate import evaluate
+from workbench.experiment import Experiment, read_experiment
+from workbench.journal import open_journal
+from workbench.results import STAGES, Evaluation
+from workbench.store import Store
+
+DYNAMIC = Candidate(
+    quantization=Quantization(scheme="dynamic", weight_granularity="channel"), serving=Serving(intra_op_threads=1)
+)
+Opened = tuple[Experiment, Bench]
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Callable[..., Opened]]:
+    benches: list[Bench] = []
+
+    def open_with(
+        constraints: str = "accuracy_drop_pp: 2.0", change: Callable[[onnx.ModelProto], None] | None = None
+    ) -> Opened:
+        text = EXPERIMENT.replace("accuracy_drop_pp: 2.0", constraints)
+        file = write_workspace(tmp_path, experiment=text)
+        if change is not None:
+            path = tmp_path / "data" / "model.onnx"
+            proto = onnx.load(path)
+            change(proto)
+            onnx.save(proto, path)
+        question = read_experiment(file)
+        journal = open_journal(question.workspace, question.name, question.identity, fresh=True)
+        bench = open_bench(question, journal, Store(tmp_path / ".workbench" / "store"), lambda candidate, stage: None)
+        benches.append(bench)
+        return question, bench
+
+    yield open_with
+    for bench in benches:
+        bench.store.close()
+
+
+def stages(evaluation: Evaluation) -> list[str]:
+    return [timing.stage for timing in evaluation.stages]
+
+
+def test_a_sound_candidate_climbs_every_stage_in_order(opened: Callable[..., Opened]) -> None:
+    question, bench = opened()
+
+    found = evaluate(question, DYNAMIC, bench)
+
+    assert found.status == "complete"
+    assert stages(found) == [s for s in STAGES if s != "calibrate"]
+    assert found.measurement.int8_ops == 3
+    assert found.measurement.float_matmuls == 0
+    assert found.measurement.accuracy is not None
+    assert found.measurement.accuracy.samples == 320
+    assert found.measurement.accuracy.comparison is not None
+    assert found.measurement.accuracy.comparison.test == "McNemar exact"
+    assert found.measurement.latency is not None
+    assert found.measurement.latency.samples >= 60
+    assert found.measurement.latency.p99_ms is None
+    assert found.measurement.peak_memory_bytes is not None
+    assert bench.journal.outcomes(DYNAMIC.id, "validation").exists()
+    assert bench.journal.latency(DYNAMIC.id, "validation").exists()
+
+
+def test_the_baseline_is_timed_against_itself_and_stops_nowhere(opened: Callable[..., Opened]) -> None:
+    question, bench = opened("accuracy_drop_pp: -50, size_mb: 0.000001, latency_p50_ms: 0.0000001")
+
+    found = evaluate(question, question.baseline, bench)
+
+    assert found.status == "complete"
+    assert found.measurement.accuracy is not None
+    assert found.measurement.accuracy.comparison is None
+    assert found.measurement.latency is not None
+    assert found.measurement.latency.speedup.value == pytest.approx(1.0, abs=0.2)
+
+
+def test_a_file_that_is_too_large_stops_before_anything_runs(opened: Callable[..., Opened]) -> None:
+    question, bench = opened("size_mb: 0.000001")
+
+    found = evaluate(question, DYNAMIC, bench)
+
+    assert found.status == "stopped"
+    assert found.stop is not None
+    assert found.stop.violations["size_mb"] > 0
+    assert "the limit is 1e-06" in found.stop.reason
+    assert "smoke" not in stages(found)
+
+
+def test_a_certain_loss_of_accuracy_stops_at_a_subset_with_its_amount(opened: Callable[..., Opened]) -> None:
+    question, bench = opened("accuracy_drop_pp: -50")
+
+    found = evaluate(question, DYNAMIC, bench)
+
+    assert found.stop is not None
+    assert found.stop.stage == "accuracy_subset"
+    assert found.measurement.accuracy is not None
+    assert found.measurement.accuracy.samples < 320
+    assert 0 < found.stop.violations["accuracy_drop_pp"] <= 50
+    assert found.measurement.latency is None
+
+
+def test_a_latency_nobody_can_reach_stops_after_a_short_timing(opened: Callable[..., Opened]) -> None:
+    question, bench = opened("latency_p99_ms: 0.0000001")
+
+    found = evaluate(question, DYNAMIC, bench)
+
+    assert found.stop is not None
+    assert found.stop.stage == "latency_short"
+    assert found.stop.violations["latency_p99_ms"] > 0
+
+
+def test_without_gates_everything_is_measured_whatever_is_seen(opened: Callable[..., Opened]) -> None:
+    question, bench = opened("accuracy_drop_pp: -50, size_mb: 0.000001")
+
+    assert evaluate(question, DYNAMIC, bench, gates=False).status == "complete"
+    assert evaluate(question, DYNAMIC, bench, gates=False, split="holdout").measurement.accuracy is not None
+
+
+def test_nan_in_the_output_is_a_failure_with_stage_message_log_and_command(opened: Callable[..., Opened]) -> None:
+    def poison(proto: onnx.ModelProto) -> None:
+        bias = next(t for t in proto.graph.initializer if t.name == "b1")
+        bias.CopyFrom(numpy_helper.from_array(np.full(bias.dims[0], np.nan, np.float32), "b1"))
+
+    question, bench = opened(change=poison)
+
+    found = evaluate(question, DYNAMIC, bench)
+
+    assert found.failure is not None
+    assert found.failure.stage == "smoke"
+    assert "NaN or Inf" in found.failure.message
+    assert found.failure.reproduce == f"workbench evaluate {question.path} --candidate {DYNAMIC.short_id}"
+    assert found.failure.log_path is not None
+    assert "MeasureError" in Path(found.failure.log_path).read_text()
+
+
+def test_stages_another_candidate_paid_for_come_from_the_store_but_times_never_do(
+    opened: Callable[..., Opened],
+) -> None:
+    question, bench = opened()
+    evaluate(question, DYNAMIC, bench)
+
+    found = evaluate(question, replace(DYNAMIC, serving=Serving(intra_op_threads=2)), bench)
+
+    cached = {timing.stage for timing in found.stages if timing.cached}
+    assert {"lower", "compile", "accuracy_full"} <= cached
+    assert not cached & {"latency_short", "latency_full"}
+
+
+def test_a_candidate_that_is_certainly_slower_and_worse_than_an_incumbent_stops(opened: Callable[..., Opened]) -> None:
+    question, bench = opened("size_mb: 1")
+    slow = Candidate(compile=OnnxRuntimeCompile(graph_optimization="basic"), serving=Serving(intra_op_threads=1))
+    fast = evaluate(question, DYNAMIC, bench)
+    assert fast.measurement.accuracy is not None
+    assert fast.measurement.latency is not None
+    assert fast.measurement.accuracy.comparison is not None
+    gain = replace(fast.measurement.accuracy.comparison.drop_pp, value=-60.0, low=-61.0, high=-59.0)
+    speed = replace(fast.measurement.latency.speedup, value=50.0, low=49.0, high=51.0)
+    champion = replace(
+        fast,
+        measurement=replace(
+            fast.measurement,
+            accuracy=replace(
+                fast.measurement.accuracy, comparison=replace(fast.measurement.accuracy.comparison, drop_pp=gain)
+            ),
+            latency=replace(fast.measurement.latency, speedup=speed),
+        ),
+    )
+
+    assert evaluate(question, slow, bench, incumbents=[fast]).status == "complete"
+    found = evaluate(question, slow, bench, incumbents=[champion])
+
+    assert found.stop is not None
+    assert found.stop.stage == "latency_short"
+    assert "certainly better in every objective" in found.stop.reason
