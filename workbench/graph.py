@@ -33,6 +33,7 @@ class Layer:
     Attributes:
         name: the node's name, unique in a graph from `load_graph`.
         activation: the first input, of shape [batch, ...].
+        output: the node's output.
         second: the second input where it is an activation too (attention scores, attention context).
         weight: the constant's name in `constants(proto)`, also where the node reads it through `Identity`;
             several layers may share one.
@@ -49,6 +50,7 @@ class Layer:
     name: str
     op_type: str
     activation: str
+    output: str
     second: str | None = None
     weight: str | None = None
     weight_shape: tuple[int, ...] = ()
@@ -438,6 +440,7 @@ def _weight_layer(
         name=node.name,
         op_type=node.op_type,
         activation=node.input[0],
+        output=node.output[0],
         weight=name,
         weight_shape=shape,
         output_axis=axis,
@@ -475,4 +478,11 @@ def _activation_layer(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto.T
         extents = [first[-1], *output[1:]]
         known = [e for e in extents if e is not None]
         macs = math.prod(known) if len(known) == len(extents) else None
-    return Layer(name=node.name, op_type=node.op_type, activation=node.input[0], second=node.input[1], macs=macs)
+    return Layer(
+        name=node.name,
+        op_type=node.op_type,
+        activation=node.input[0],
+        output=node.output[0],
+        second=node.input[1],
+        macs=macs,
+    )
