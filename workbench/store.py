@@ -216,8 +216,9 @@ class Store:
             try:
                 build(building / "files")
             except Exception as error:
-                if not isinstance(error, OSError) and _free_bytes(self.root) < _NOTHING_LEFT_BYTES:
-                    raise self._full(error) from error
+                full = isinstance(error, OSError) and error.errno in _OUT_OF_SPACE
+                if full or (not isinstance(error, OSError) and _free_bytes(self.root) < _NOTHING_LEFT_BYTES):
+                    raise self._full(error) from error  # said here, before what was half written is removed
                 raise
             entry = {
                 "version": 1,

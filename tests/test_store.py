@@ -1,0 +1,458 @@
+"""The store under what really happens to it: killed builders, racing processes, damaged files, full disks."""
+
+import errno
+import os
+import resource
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from workbench.candidate import Precision
+from workbench.errors import ToolchainError
+from workbench.store import Store
+
+KEY = {"model": "abc", "bins": [16, 32], "scale": 0.5}
+
+
+@pytest.fixture
+def reports() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def store(tmp_path: Path, reports: list[str]) -> Iterator[Store]:
+    opened = Store(tmp_path / "store", report=reports.append)
+    yield opened
+    opened.close()
+
+
+def write(content: str = "content") -> "Build":
+    return Build(content)
+
+
+class Build:
+    """A builder that counts its calls."""
+
+    def __init__(self, content: str) -> None:
+        self.content, self.calls = content, 0
+
+    def __call__(self, to: Path) -> None:
+        self.calls += 1
+        (to / "deep").mkdir()
+        (to / "model.bin").write_text(self.content)
+        (to / "deep" / "log.txt").write_text("log")
+
+
+def child(root: Path, body: str) -> "subprocess.Popen[str]":
+    """A process that opens the store at `root` and runs `body`."""
+    opening = """
+        import os, pathlib, sys, time
+        from workbench.store import Store
+        store = Store(pathlib.Path(sys.argv[1]))
+        """
+    code = textwrap.dedent(opening) + textwrap.dedent(body)
+    return subprocess.Popen([sys.executable, "-c", code, str(root)], stdout=subprocess.PIPE, text=True)
+
+
+def leftovers(root: Path) -> list[str]:
+    return sorted(p.name for folder in (".building", ".locks") for p in (root / folder).iterdir())
+
+
+def test_an_entry_is_built_once_and_then_found(store: Store) -> None:
+    build = write()
+
+    first, second = store.get_or_build("artifact", KEY, build), store.get_or_build("artifact", KEY, build)
+
+    assert (first.cached, second.cached, build.calls) == (False, True, 1)
+    assert first.path == second.path
+    assert sorted(p.relative_to(first.path).as_posix() for p in first.path.rglob("*") if p.is_file()) == [
+        "deep/log.txt",
+        "model.bin",
+    ]
+    assert leftovers(store.root) == []
+
+
+def test_the_key_is_its_content_whatever_the_order(store: Store) -> None:
+    store.get_or_build("artifact", KEY, write())
+
+    assert store.find("artifact", dict(reversed(KEY.items()))) is not None
+    assert store.find("artifact", {**KEY, "scale": 0.25}) is None
+    assert store.find("statistics", KEY) is None
+
+
+def test_dataclasses_are_keys(store: Store) -> None:
+    store.get_or_build("artifact", Precision(mode="fp32"), write())
+
+    assert store.find("artifact", {"mode": "fp32"}) is not None
+
+
+@pytest.mark.parametrize("kind", ["", "../up", "Upper", ".building", "a/b"])
+def test_a_kind_that_is_no_plain_name_is_refused(store: Store, kind: str) -> None:
+    with pytest.raises(ValueError, match="is not a kind"):
+        store.find(kind, KEY)
+
+
+def test_json_values_come_back_and_the_first_one_stays(store: Store) -> None:
+    assert store.get_json("memory", KEY) is None
+    store.put_json("memory", KEY, {"peak": 3})
+    store.put_json("memory", KEY, {"peak": 4})
+
+    assert store.get_json("memory", KEY) == {"peak": 3}
+
+
+def test_an_exception_of_the_builder_goes_through_and_leaves_nothing(store: Store) -> None:
+    def broken(to: Path) -> None:
+        (to / "half").write_text("half")
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        store.get_or_build("artifact", KEY, broken)
+
+    assert store.find("artifact", KEY) is None
+    assert leftovers(store.root) == []
+    assert store.get_or_build("artifact", KEY, write()).cached is False
+
+
+def test_a_builder_may_ask_for_another_key(store: Store) -> None:
+    def outer(to: Path) -> None:
+        inner = store.get_or_build("lowered", KEY, write("inner"))
+        (to / "copy").write_text((inner.path / "model.bin").read_text())
+
+    assert (store.get_or_build("artifact", KEY, outer).path / "copy").read_text() == "inner"
+
+
+# --- damage --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        pytest.param(lambda e: (e / "model.bin").write_text("cont"), "4 bytes instead of 7", id="truncated file"),
+        pytest.param(lambda e: (e / "model.bin").write_text("kontent"), "another sha256", id="flipped byte"),
+        pytest.param(lambda e: (e / "deep" / "log.txt").unlink(), "log.txt is missing", id="missing file"),
+        pytest.param(lambda e: (e.parent / "entry.json").unlink(), "entry.json is missing", id="missing entry"),
+        pytest.param(lambda e: (e.parent / "entry.json").write_text('{"vers'), "not readable", id="truncated entry"),
+        pytest.param(lambda e: (e.parent / "entry.json").write_text("[]"), "not readable", id="foreign entry"),
+        pytest.param(
+            lambda e: (e.parent / "entry.json").write_text(
+                (e.parent / "entry.json").read_text().replace('"abc"', '"abd"')
+            ),
+            "does not match its name",
+            id="changed key",
+        ),
+    ],
+)
+def test_a_damaged_entry_is_reported_set_aside_and_built_again(tmp_path: Path, damage: object, words: str) -> None:
+    first = Store(tmp_path)
+    entry = first.get_or_build("artifact", KEY, write())
+    first.close()
+    damage(entry.path)  # type: ignore[operator]
+    reports: list[str] = []
+    store = Store(tmp_path, report=reports.append)
+    build = write()
+
+    again = store.get_or_build("artifact", KEY, build)
+
+    assert (again.cached, build.calls) == (False, 1)
+    assert (again.path / "model.bin").read_text() == "content"
+    assert len(reports) == 1
+    assert words in reports[0]
+    assert [u.kind for u in store.usage()] == [".damaged", "artifact"]
+    store.close()
+
+
+def test_a_file_that_vanishes_while_the_process_runs_is_noticed_too(store: Store, reports: list[str]) -> None:
+    entry = store.get_or_build("artifact", KEY, write())
+    (entry.path / "model.bin").unlink()
+
+    assert store.find("artifact", KEY) is None
+    assert "model.bin is missing" in reports[0]
+
+
+# --- processes -----------------------------------------------------------------------------------------------------
+
+
+def test_kill_9_of_a_builder_leaves_nothing_that_stays(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    victim = child(
+        root,
+        """
+        def build(to):
+            (to / "half").write_text("x" * 1000)
+            print("building", flush=True)
+            time.sleep(60)
+        store.get_or_build("artifact", {"k": 1}, build)
+        """,
+    )
+    assert victim.stdout is not None
+    assert victim.stdout.readline() == "building\n"
+    assert len(list((root / ".building").iterdir())) == 1
+    os.kill(victim.pid, signal.SIGKILL)
+    victim.wait()
+    victim.stdout.close()
+
+    store = Store(root)
+
+    assert leftovers(root) == []
+    assert store.find("artifact", {"k": 1}) is None
+    assert store.get_or_build("artifact", {"k": 1}, write()).cached is False
+    assert len(list((root / ".users").iterdir())) == 2  # the victim's mark, which the next prune removes
+    store.prune()
+    assert len(list((root / ".users").iterdir())) == 1
+    store.close()
+
+
+def test_a_store_opened_beside_a_running_builder_leaves_its_work_alone(store: Store) -> None:
+    def build(to: Path) -> None:
+        (to / "half").write_text("half")
+        Store(store.root).close()
+        assert (to / "half").exists()
+
+    assert store.get_or_build("artifact", KEY, build).cached is False
+
+
+def test_of_two_racing_processes_one_builds_and_the_other_waits_and_shares(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    racers = [
+        child(
+            root,
+            """
+            def build(to):
+                time.sleep(0.5)
+                (to / "who").write_text(str(os.getpid()))
+            entry = store.get_or_build("artifact", {"k": 1}, build)
+            print(entry.cached, (entry.path / "who").read_text(), flush=True)
+            """,
+        )
+        for _ in range(3)
+    ]
+    answers = [racer.communicate(timeout=30)[0].split() for racer in racers]
+
+    assert sorted(cached for cached, _ in answers) == ["False", "True", "True"]
+    assert len({who for _, who in answers}) == 1
+    assert leftovers(root) == []
+
+
+def test_waiting_for_another_process_is_said(tmp_path: Path) -> None:
+    reports: list[str] = []
+    store = Store(tmp_path, report=reports.append)
+    builder = child(
+        tmp_path,
+        """
+        def build(to):
+            print("building", flush=True)
+            time.sleep(0.4)
+            (to / "f").write_text("f")
+        store.get_or_build("artifact", {"k": 1}, build)
+        """,
+    )
+    assert builder.stdout is not None
+    builder.stdout.readline()
+
+    entry = store.get_or_build("artifact", {"k": 1}, write())
+
+    assert entry.cached
+    assert "waiting for it" in reports[0]
+    builder.communicate()
+    store.close()
+
+
+# --- the disk ------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_system_without_space_is_the_machines_fault(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small tmpfs needs root")
+    # a private mount namespace: the mount is gone with the process
+    script = f"""
+        mount -t tmpfs -o size=256k tmpfs {disk} || exit 77
+        exec {sys.executable} - <<'PYTHON'
+        import pathlib
+        from workbench.errors import ToolchainError
+        from workbench.store import Store
+        store = Store(pathlib.Path("{disk}") / "store")
+
+        def raw(to):
+            (to / "big").write_bytes(bytes(1 << 20))
+
+        def wrapped(to):  # libraries report a full disk as errors of their own
+            try:
+                raw(to)
+            except OSError:
+                raise RuntimeError("cannot serialize") from None
+
+        for build in (raw, wrapped):
+            try:
+                store.get_or_build("artifact", {{"k": 1}}, build)
+            except ToolchainError as error:
+                print(error)
+        store.get_or_build("artifact", {{"k": 1}}, lambda to: (to / "small").write_bytes(bytes(1000)) and None)
+        print([u.entries for u in store.usage()], [p.name for p in (store.root / ".building").iterdir()])
+        PYTHON
+    """
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60
+    )
+    if done.returncode in (1, 77) and "ToolchainError" not in done.stderr and not done.stdout:
+        pytest.skip(f"no private mount here: {done.stderr.strip()}")
+
+    first, second, state = done.stdout.splitlines()
+    assert "No space left on device" in first
+    assert "0.0 MB are free at" in first
+    assert "workbench cache prune" in first
+    assert "cannot serialize" in second
+    assert state == "[1] []"
+
+
+def test_a_file_larger_than_the_process_may_write_is_the_machines_fault(store: Store) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        with pytest.raises(ToolchainError, match=os.strerror(errno.EFBIG)):
+            store.get_or_build("artifact", KEY, lambda to: (to / "big").write_bytes(bytes(8192)) and None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    assert leftovers(store.root) == []
+
+
+def test_a_directory_that_cannot_be_written_is_the_machines_fault(tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root ignores permission bits; the read-only mount below covers the same path")
+    tmp_path.chmod(0o500)
+    with pytest.raises(ToolchainError, match="cannot be written: Permission denied"):
+        Store(tmp_path / "store")
+    tmp_path.chmod(0o700)
+
+
+def test_a_read_only_file_system_is_the_machines_fault(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("a read-only mount needs root")
+    script = f"""
+        mount -t tmpfs -o ro tmpfs {tmp_path} || exit 77
+        exec {sys.executable} - <<'PYTHON'
+        import pathlib
+        from workbench.errors import ToolchainError
+        from workbench.store import Store
+        try:
+            Store(pathlib.Path("{tmp_path}") / "store")
+        except ToolchainError as error:
+            print(error)
+        PYTHON
+    """
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60
+    )
+    if not done.stdout:
+        pytest.skip(f"no private mount here: {done.stderr.strip()}")
+
+    assert "cannot be written: Read-only file system" in done.stdout
+    assert "choose another workspace" in done.stdout
+
+
+def test_a_builders_own_permission_error_is_not_taken_for_the_stores(store: Store) -> None:
+    def build(to: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", "/somewhere/else")
+
+    with pytest.raises(PermissionError, match="somewhere"):
+        store.get_or_build("artifact", KEY, build)
+
+
+# --- usage and prune -----------------------------------------------------------------------------------------------
+
+
+def filled(root: Path, ages_s: dict[str, float]) -> Store:
+    """A store with one entry of about a kilobyte per name, last used so many seconds ago, by nobody alive."""
+    maker = Store(root)
+    for name, age_s in ages_s.items():
+        entry = maker.get_or_build("artifact", {"name": name}, lambda to: (to / "f").write_bytes(bytes(1000)) and None)
+        stamp = time.time() - age_s
+        os.utime(entry.path.parent / "entry.json", (stamp, stamp))
+    maker.close()
+    return Store(root)
+
+
+def present(store: Store, names: str) -> str:
+    return "".join(name for name in names if store.find("artifact", {"name": name}) is not None)
+
+
+def test_usage_counts_entries_and_bytes_per_kind(store: Store) -> None:
+    store.get_or_build("artifact", KEY, write())
+    store.put_json("memory", 1, 1)
+    store.put_json("memory", 2, 2)
+
+    usage = {u.kind: u for u in store.usage()}
+
+    assert {kind: u.entries for kind, u in usage.items()} == {"artifact": 1, "memory": 2}
+    assert usage["artifact"].size_bytes > len("content") + len("log")
+
+
+def test_prune_keeps_what_was_used_last(tmp_path: Path) -> None:
+    store = filled(tmp_path, {"a": 300, "b": 200, "c": 100})
+    size = store.usage()[0].size_bytes
+
+    pruned = store.prune(keep_bytes=size // 3 + 10)
+
+    assert (pruned.removed, pruned.in_use) == (2, 0)
+    assert present(store, "abc") == "c"
+    assert leftovers(tmp_path) == []
+    store.close()
+
+
+def test_prune_spares_what_is_younger_than_the_limit(tmp_path: Path) -> None:
+    store = filled(tmp_path, {"a": 300, "b": 10})
+
+    assert store.prune(older_than_s=60).removed == 1
+    assert present(store, "ab") == "b"
+    store.close()
+
+
+def test_prune_takes_only_the_kinds_named(tmp_path: Path) -> None:
+    store = filled(tmp_path, {"a": 300})
+
+    assert store.prune(kinds=["statistics"]).removed == 0
+    assert store.prune(kinds=["artifact"]).removed == 1
+    store.close()
+
+
+def test_prune_never_takes_an_entry_that_a_running_process_uses(tmp_path: Path) -> None:
+    pruner = filled(tmp_path, {"used": 300, "idle": 300})
+    user = child(
+        tmp_path,
+        """
+        print(store.find("artifact", {"name": "used"}).path, flush=True)
+        time.sleep(60)
+        """,
+    )
+    assert user.stdout is not None
+    path = Path(user.stdout.readline().strip())
+
+    pruned = pruner.prune()
+
+    assert (pruned.removed, pruned.in_use) == (1, 1)
+    assert path.is_dir()
+    user.kill()
+    user.wait()
+    user.stdout.close()
+    pruner.close()
+    later = Store(tmp_path)
+    assert later.prune().removed == 1
+    later.close()
+
+
+def test_prune_deletes_what_was_set_aside_as_damaged(tmp_path: Path) -> None:
+    store = filled(tmp_path, {"a": 300})
+    next(tmp_path.glob("artifact/*/*/files/f")).write_bytes(b"damaged")
+    assert present(store, "a") == ""
+
+    assert store.prune(keep_bytes=10**9).freed_bytes > 0
+    assert store.usage() == ()
+    store.close()
