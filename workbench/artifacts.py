@@ -130,9 +130,8 @@ def record_of(
     """The record a static candidate is lowered with: derived in milliseconds once the statistics are there."""
     clock = clock or StageClock()
     statistics = statistics_of(experiment, bench, clock)
-    keep = candidate.quantization.keep_float or 0
-    kept = sensitivity_of(experiment, bench, statistics)[:keep] if keep else ()
-    return choose(statistics, candidate.quantization, kept)
+    ranking = sensitivity_of(experiment, bench, statistics) if candidate.quantization.keep_float else ()
+    return choose(statistics, candidate.quantization, ranking)
 
 
 def statistics_of(experiment: Experiment, bench: Bench, clock: StageClock) -> Statistics:
