@@ -57,6 +57,10 @@ MLflow reads some of them when it is imported."""
 HOLDOUT_METRICS = ("accuracy", "accuracy_drop_pp", "latency_p50_ms", "latency_p99_ms", "speedup")
 """Logged a second time as `holdout_<name>` for confirmed candidates; few, because the UI shows a chart for each."""
 
+VIEW = "workbench"
+VIEW_TAGS = ("pareto", "recommended", "same", "status")
+VIEW_METRICS = ("accuracy", "accuracy_drop_pp", "latency_p50_ms", "latency_p99_ms", "speedup")
+
 ModelFiles = Callable[[Candidate], Path | None]
 """Candidate → directory with its compiled files, None where there is none."""
 
@@ -135,6 +139,7 @@ class Tracker:
                 if models is not None:
                     self._keep_model(member.evaluation.candidate, models)
             self._write_summary(summary, plan, seed)
+            _set_view(self._client, self.experiment_id, summary.objectives[0].metric)
         return self.links(summary)
 
     def links(self, summary: Summary, host: str = HOST, port: int = PORT) -> list[str]:
@@ -144,7 +149,7 @@ class Tracker:
             order.sort(key=lambda candidate_id: candidate_id != summary.recommended.candidate_id)  # type: ignore[union-attr]  # checked above
         front = [self._candidates[i].run_id for i in order if i in self._candidates]
         sweep = self._sweep.run_id if self._sweep is not None else None
-        return _links(self.experiment_id, front, sweep, summary.objectives[0].metric, host, port)
+        return _links(self.experiment_id, front, sweep, host, port)
 
     def _write(self, evaluation: Evaluation) -> None:
         from mlflow.entities import Metric, Param, RunTag
@@ -166,7 +171,7 @@ class Tracker:
         numbers = metrics(evaluation)
         self._client.log_batch(
             known.run_id,
-            metrics=[Metric(name, value, ended_ms, 0) for name, value in numbers.items()],
+            metrics=[Metric(name, _rounded(value), ended_ms, 0) for name, value in numbers.items()],
             params=[Param(name, _shown(value)) for name, value in candidate.parameters().items()],
             tags=[RunTag(name, value) for name, value in tags.items() if known.tags.get(name) != value],
         )
@@ -210,7 +215,8 @@ class Tracker:
         numbers = {name: value for name, value in summary.numbers(confirmed).items() if name in HOLDOUT_METRICS}
         now_ms = round(time.time() * 1000)
         self._client.log_batch(
-            known.run_id, metrics=[Metric(f"holdout_{name}", value, now_ms, 0) for name, value in numbers.items()]
+            known.run_id,
+            metrics=[Metric(f"holdout_{name}", _rounded(value), now_ms, 0) for name, value in numbers.items()],
         )
         self._client.log_text(known.run_id, _pretty(confirmed.to_json()), "confirmation.json")
         self._client.set_tag(known.run_id, "confirmed", confirmed.started_at)
@@ -253,7 +259,7 @@ class Tracker:
         numbers = _sweep_metrics(summary)
         self._client.log_batch(
             self._sweep.run_id,
-            metrics=[Metric(name, value, now_ms, 0) for name, value in numbers.items()],
+            metrics=[Metric(name, _rounded(value), now_ms, 0) for name, value in numbers.items()],
             tags=[RunTag(name, value) for name, value in tags.items()],
         )
         self._client.set_terminated(self._sweep.run_id, status="FINISHED")
@@ -279,33 +285,34 @@ def open_tracker(
     with _mlflow_errors():
         client = _client(store / "mlflow.db")
         experiment_id = _experiment(client, experiment_name, store / "artifacts", about)
+        _set_view(client, experiment_id, "latency_p50_ms")
         tracker = Tracker(client, experiment_id, _sweep_id(journal), journal, is_feasible)
     yield tracker
 
 
-def deep_link(experiment_id: str, *, order: str = "latency_p50_ms", host: str = HOST, port: int = PORT) -> str:
-    """The flat list of all candidates, best first in `order`, in the UI's machine-learning mode.
+def deep_link(experiment_id: str, *, host: str = HOST, port: int = PORT) -> str:
+    """The flat list of all candidates, best first, with the columns that matter (see `_view`).
 
-    Without `workflowType` the UI opens on traces and token usage; without the filter it folds runs away.
+    Without `workflowType` the UI opens on traces and token usage, as for a language model's application.
     """
-    query = {
-        "workflowType": "machine_learning",
-        "searchFilter": "tags.kind = 'candidate'",
-        "orderByKey": f"metrics.`{order}`",
-        "orderByAsc": _flag(METRICS[order].direction == "minimize"),
-    }
+    query = {"workflowType": "machine_learning", "viewStateShareKey": VIEW}
     return f"http://{host}:{port}/#/experiments/{experiment_id}/runs?{_quoted(query)}"
 
 
 def compare_link(experiment_id: str, run_ids: Sequence[str], *, host: str = HOST, port: int = PORT) -> str:
     """The page that puts runs side by side: differing parameters, metrics, parallel coordinates."""
-    query = {"runs": json.dumps(list(run_ids)), "experiments": json.dumps([experiment_id])}
+    query = {
+        "workflowType": "machine_learning",
+        "runs": json.dumps(list(run_ids)),
+        "experiments": json.dumps([experiment_id]),
+    }
     return f"http://{host}:{port}/#/compare-runs?{_quoted(query)}"
 
 
 def page_link(experiment_id: str, run_id: str, *, host: str = HOST, port: int = PORT) -> str:
     """The Pareto page, shown by the UI among the artifacts of a sweep's summary run."""
-    return f"http://{host}:{port}/#/experiments/{experiment_id}/runs/{run_id}/artifacts/pareto.html"
+    page = f"#/experiments/{experiment_id}/runs/{run_id}/artifacts/pareto.html"
+    return f"http://{host}:{port}/{page}?workflowType=machine_learning"
 
 
 def links_of(workspace: Path, experiment_name: str, host: str = HOST, port: int = PORT) -> list[str]:
@@ -325,13 +332,13 @@ def links_of(workspace: Path, experiment_name: str, host: str = HOST, port: int 
             return []
         sweeps = _runs(client, experiment.experiment_id, "tags.kind = 'sweep'")
         if not sweeps:
-            return _links(experiment.experiment_id, [], None, "latency_p50_ms", host, port)
+            return _links(experiment.experiment_id, [], None, host, port)
         last = max(sweeps, key=lambda run: run.info.start_time)
         chosen = f"tags.sweep = '{last.data.tags['sweep']}' and tags.pareto = 'true'"
         front = _runs(client, experiment.experiment_id, chosen, order="metrics.latency_p50_ms ASC")
         front.sort(key=lambda run: run.data.tags.get("recommended") != "true")
         ids = [run.info.run_id for run in front]
-        return _links(experiment.experiment_id, ids, last.info.run_id, "latency_p50_ms", host, port)
+        return _links(experiment.experiment_id, ids, last.info.run_id, host, port)
 
 
 def ui_command(workspace: Path, host: str = HOST, port: int = PORT) -> tuple[list[str], dict[str, str]]:
@@ -441,6 +448,21 @@ def _experiment(client: MlflowClient, name: str, artifacts: Path, about: str) ->
     return str(found.experiment_id)
 
 
+def _set_view(client: MlflowClient, experiment_id: str, order: str) -> None:
+    """Save the list of candidates as a shared view: which runs, which columns, which order.
+
+    By default the UI shows names and durations, with every metric out of sight to the right. The form of the tag is
+    that of MLflow 3.17's own "share this view"; another version that does not know it shows its default list.
+    """
+    state = {
+        "searchFilter": "tags.kind = 'candidate'",
+        "orderByKey": f"metrics.`{order}`",
+        "orderByAsc": METRICS[order].direction == "minimize",
+        "selectedColumns": [*(f"tags.`{n}`" for n in VIEW_TAGS), *(f"metrics.`{n}`" for n in VIEW_METRICS)],
+    }
+    client.set_experiment_tag(experiment_id, f"mlflow.sharedViewState.{VIEW}", json.dumps(state))
+
+
 def _runs(client: MlflowClient, experiment_id: str, chosen: str, order: str = "attributes.start_time ASC") -> list[Run]:
     found: list[Run] = []
     token: str | None = None
@@ -518,8 +540,8 @@ def _note(summary: Summary) -> str:
     return "\n\n".join(parts)
 
 
-def _links(experiment_id: str, front: Sequence[str], sweep: str | None, order: str, host: str, port: int) -> list[str]:
-    found = [f"all candidates:  {deep_link(experiment_id, order=order, host=host, port=port)}"]
+def _links(experiment_id: str, front: Sequence[str], sweep: str | None, host: str, port: int) -> list[str]:
+    found = [f"all candidates:  {deep_link(experiment_id, host=host, port=port)}"]
     if len(front) > 1:
         found.append(f"front compared:  {compare_link(experiment_id, front[:3], host=host, port=port)}")
     if sweep is not None:
@@ -533,6 +555,11 @@ def _quoted(query: Mapping[str, str]) -> str:
 
 def _run_name(candidate: Candidate) -> str:
     return f"{candidate.short_id[:6]} {title(candidate, '')}"
+
+
+def _rounded(value: float) -> float:
+    """Six digits: the UI prints every digit it gets, and evaluation.json keeps them all."""
+    return float(f"{value:.6g}")
 
 
 def _shown(value: object) -> str:
