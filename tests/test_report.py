@@ -1,0 +1,477 @@
+"""The verdict on a sweep, and how it is shown. Outcomes are made so that the paired test has a known answer."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from tests.evaluations import candidate, evaluation
+from workbench.candidate import Candidate, OnnxRuntimeCompile
+from workbench.objectives import Constraint, Objective
+from workbench.report import Summary, detail, lines, summarize, table, to_json
+from workbench.report.groups import letters
+from workbench.report.importance import importance
+from workbench.report.page import pareto_html
+from workbench.report.summary import complexity, differing_parameters
+from workbench.results import Estimate, Evaluation, Failure, Stop
+from workbench.significance import Outcomes
+
+SAMPLES = 1000
+BASELINE = evaluation(accuracy=0.95)
+LATENCY_AND_ACCURACY = (Objective(metric="latency_p50_ms"), Objective(metric="accuracy"))
+
+
+def outcomes_with(errors: int) -> Outcomes:
+    """Right everywhere but on the first `errors` samples: more errors contain fewer."""
+    return np.arange(SAMPLES) >= errors
+
+
+def member(
+    speedup: float, *, drop_pp: float = 0.1, threads: int = 1, scheme: str = "static", keep_float: int = 0
+) -> Evaluation:
+    """4 ms / speedup, with a speed-up known to 2 % and a drop known to 0.3 pp."""
+    return evaluation(
+        threads=threads,
+        scheme=scheme,
+        keep_float=keep_float,
+        accuracy=0.95 - drop_pp / 100,
+        drop_pp=drop_pp,
+        p50_ms=4.0 / speedup,
+        speedup=speedup,
+    )
+
+
+def judge(
+    *evaluations: Evaluation,
+    confirmations: Sequence[Evaluation] = (),
+    outcomes: Mapping[str, Outcomes] | None = None,
+    objectives: tuple[Objective, ...] = LATENCY_AND_ACCURACY,
+    drop_limit: float | None = 0.5,
+) -> Summary:
+    return summarize(
+        experiment_name="loans",
+        experiment_file="experiments/loans.yaml",
+        objectives=objectives,
+        constraints=() if drop_limit is None else (Constraint(metric="accuracy_drop_pp", limit=drop_limit),),
+        evaluations=[BASELINE, *evaluations],
+        confirmations={e.candidate.id: e for e in confirmations},
+        outcomes=(outcomes or {}).get,
+        baseline_id=BASELINE.candidate.id,
+    )
+
+
+def chosen(summary: Summary) -> str:
+    assert summary.recommended is not None
+    return summary.recommended.candidate_id
+
+
+def on_holdout(found: Evaluation, *, drop_pp: float, speedup: float) -> Evaluation:
+    again = evaluation(drop_pp=drop_pp, accuracy=0.94 - drop_pp / 100, p50_ms=4.0 / speedup, speedup=speedup)
+    return replace(found, split="holdout", measurement=again.measurement)
+
+
+# --- the front and the recommendation ------------------------------------------------------------------------------
+
+
+def test_the_front_holds_only_feasible_candidates_and_the_fastest_is_recommended() -> None:
+    fast, slower, broken = (
+        member(2.0, drop_pp=0.3),
+        member(1.5, drop_pp=-0.1, threads=2),
+        member(3.0, drop_pp=2, threads=4),
+    )
+
+    summary = judge(fast, slower, broken)
+
+    assert [m.id for m in summary.front] == [fast.candidate.id, slower.candidate.id]
+    assert summary.standing(broken) == "infeasible"
+    assert summary.standing(BASELINE) == "dominated"
+    assert chosen(summary) == fast.candidate.id
+    assert "fastest that meets every constraint" in lines(summary)
+
+
+def test_the_order_of_evaluations_changes_nothing() -> None:
+    found = [member(2.0, drop_pp=0.3), member(1.99, drop_pp=0.2, threads=2), member(1.5, drop_pp=-0.1, threads=4)]
+
+    assert to_json(judge(*found))["recommended"] == to_json(judge(*reversed(found)))["recommended"]
+    assert to_json(judge(*found))["front"] == to_json(judge(*reversed(found)))["front"]
+
+
+def test_the_baseline_is_recommended_plainly_when_nothing_is_faster_beyond_the_noise() -> None:
+    summary = judge(member(1.01))
+
+    assert chosen(summary) == BASELINE.candidate.id
+    assert "Ship the float baseline as it is" in lines(summary)
+
+
+def test_of_two_that_cannot_be_told_apart_the_simpler_one_is_recommended() -> None:
+    simple, fussy = member(2.0, drop_pp=0.1), member(2.01, drop_pp=0.2, keep_float=4)
+    same = {e.candidate.id: outcomes_with(51) for e in (simple, fussy)}
+
+    summary = judge(simple, fussy, outcomes=same)
+
+    assert chosen(summary) == simple.candidate.id
+    assert "simplest among the 2 candidates that cannot be told apart" in lines(summary)
+
+
+def test_of_two_equally_fast_the_certainly_more_accurate_one_is_recommended() -> None:
+    simple, accurate = member(2.01, drop_pp=0.45), member(2.0, drop_pp=-1.0, keep_float=4)
+    apart = {simple.candidate.id: outcomes_with(60), accurate.candidate.id: outcomes_with(30)}
+
+    assert chosen(judge(simple, accurate, outcomes=apart)) == accurate.candidate.id
+
+
+def test_what_the_held_out_data_contradicts_is_passed_over_and_named() -> None:
+    lucky, sound = member(2.0, drop_pp=0.2), member(1.5, drop_pp=0.1, threads=2)
+    confirmed = [on_holdout(lucky, drop_pp=1.3, speedup=1.9), on_holdout(sound, drop_pp=0.2, speedup=1.5)]
+
+    summary = judge(lucky, sound, confirmations=confirmed)
+
+    assert chosen(summary) == sound.candidate.id
+    assert (
+        f"{lucky.candidate.short_id} looked better in latency_p50_ms and was passed over" in summary.recommended.reason
+    )  # type: ignore[union-attr]  # chosen() asserts it
+    assert "breaks accuracy_drop_pp by 0.8 pp" in summary.recommended.reason  # type: ignore[union-attr]  # the same
+
+
+def test_when_the_held_out_data_contradicts_all_the_best_is_recommended_with_a_warning() -> None:
+    fast = member(2.0, drop_pp=0.2)
+    broken_baseline = replace(BASELINE, measurement=member(1.0, drop_pp=3).measurement)
+    summary = summarize(
+        experiment_name="loans",
+        experiment_file="e.yaml",
+        objectives=LATENCY_AND_ACCURACY,
+        constraints=(Constraint(metric="accuracy_drop_pp", limit=0.5),),
+        evaluations=[broken_baseline, fast],
+        confirmations={fast.candidate.id: on_holdout(fast, drop_pp=1.0, speedup=1.9)},
+        outcomes=lambda _: None,
+        baseline_id=BASELINE.candidate.id,
+    )
+
+    assert chosen(summary) == fast.candidate.id
+    assert any("so does every other" in warning for warning in summary.recommended.warnings)  # type: ignore[union-attr]  # the same
+
+
+def test_without_a_limit_on_accuracy_a_certain_loss_is_not_recommended() -> None:
+    lossy, sound = member(3.0, drop_pp=5.0), member(1.5, drop_pp=0.1, threads=2)
+
+    summary = judge(lossy, sound, drop_limit=None)
+
+    assert chosen(summary) == sound.candidate.id
+    assert "certainly loses accuracy" in lines(summary)
+
+
+def test_the_size_can_lead_and_is_compared_without_noise() -> None:
+    small, large = member(1.5, drop_pp=0.1), member(2.0, drop_pp=0.1, threads=2)
+    small = replace(small, measurement=replace(small.measurement, size_bytes=5_000_000))
+    objectives = (Objective(metric="size_mb"), Objective(metric="latency_p50_ms"))
+
+    summary = judge(small, large, objectives=objectives)
+
+    assert chosen(summary) == small.candidate.id
+    assert all(m.letters == "" for m in summary.front)
+
+
+def test_optimism_is_what_validation_promised_beyond_the_held_out_data() -> None:
+    fast = member(2.0, drop_pp=0.1)
+
+    summary = judge(fast, confirmations=[on_holdout(fast, drop_pp=0.4, speedup=1.9)])
+
+    told = summary.front[0].optimism
+    assert told is not None
+    assert told.drop_pp == pytest.approx(0.3)
+    assert told.speedup == pytest.approx(0.1)
+    assert "flattered its 1 candidate: +0.10x of speed-up and +0.30 pp" in lines(summary).replace("winner", "candidate")
+
+
+def test_one_setting_changed_says_what_that_setting_buys() -> None:
+    recommended, more_float = member(2.0, drop_pp=0.4), member(1.7, drop_pp=0.0, keep_float=4)
+
+    summary = judge(recommended, more_float)
+
+    assert "quantization.keep_float 0 → 4: 0.85x as fast, +0.40 pp accuracy" in lines(summary)
+
+
+# --- nobody feasible, stops, failures ------------------------------------------------------------------------------
+
+
+def test_when_nobody_is_feasible_the_closest_is_named_with_its_distance() -> None:
+    near, far = member(2.0, drop_pp=-1.5), member(3.0, drop_pp=2.0, threads=2)
+
+    summary = judge(near, far, drop_limit=-2.0)
+
+    assert summary.recommended is None
+    assert summary.front == ()
+    assert f"Closest: {near.candidate.short_id}" in lines(summary)
+    assert "breaks accuracy_drop_pp by 0.5 pp" in lines(summary)
+
+
+def test_a_stopped_candidate_counts_with_what_it_was_certain_to_break() -> None:
+    stop = Stop(stage="accuracy_subset", reason="too wrong", violations={"accuracy_drop_pp": 0.25})
+    stopped = evaluation(threads=2, scheme="static", stop=stop)
+    stopped = replace(stopped, measurement=replace(stopped.measurement, accuracy=None))
+
+    summary = judge(stopped, drop_limit=-1.0)
+
+    assert summary.closest is not None
+    assert summary.closest.candidate_id == stopped.candidate.id
+    assert "by 0.25 pp at least" in lines(summary)
+
+
+def test_stops_and_failures_are_counted_by_reason() -> None:
+    failure = Failure(stage="compile", kind="CompileError", message="no kernel", reproduce="workbench evaluate")
+    dominated = Stop(stage="latency_short", reason="x is better")
+    violating = Stop(stage="accuracy_full", reason="too wrong", violations={"accuracy_drop_pp": 1.0})
+    summary = judge(
+        evaluation(threads=2, failure=failure),
+        evaluation(threads=3, failure=failure),
+        evaluation(threads=4, stop=dominated),
+        evaluation(threads=5, stop=violating),
+    )
+
+    assert summary.failures == {"compile: CompileError": 2}
+    assert summary.stops == {"latency_short: certainly dominated": 1, "accuracy_full: violates accuracy_drop_pp": 1}
+    assert "Failed: 2 (2 at compile: CompileError)." in lines(summary)
+
+
+def test_nothing_measured_at_all_is_said() -> None:
+    failure = Failure(stage="compile", kind="CompileError", message="no kernel", reproduce="workbench evaluate")
+    summary = summarize(
+        experiment_name="loans",
+        experiment_file="e.yaml",
+        objectives=LATENCY_AND_ACCURACY,
+        constraints=(Constraint(metric="accuracy_drop_pp", limit=0.5),),
+        evaluations=[evaluation(failure=failure)],
+        confirmations={},
+        outcomes=lambda _: None,
+        baseline_id=BASELINE.candidate.id,
+    )
+
+    assert "No candidate was measured far enough" in lines(summary)
+    assert "The front is empty" in pareto_html(summary)
+
+
+def test_emulated_results_are_flagged_in_every_form() -> None:
+    emulated = replace(member(2.0), toolchain=replace(BASELINE.toolchain, emulated=True))
+    summary = judge(emulated)
+
+    assert "EMULATED" in lines(summary)
+    assert to_json(summary)["emulated"] is True
+    assert "Emulated:" in pareto_html(summary)
+    assert "(emulated)" in detail(summary, emulated.candidate.id)
+    assert any("emulator" in warning for warning in summary.recommended.warnings)  # type: ignore[union-attr]  # a candidate is feasible
+
+
+# --- who cannot be told apart --------------------------------------------------------------------------------------
+
+
+def test_letters_join_neighbours_of_a_chain_without_joining_its_ends() -> None:
+    assert letters(4, lambda i, j: abs(i - j) == 1 and 3 not in (i, j)) == ["a", "ab", "b", ""]
+
+
+@given(st.integers(0, 7), st.data())
+def test_two_members_share_a_letter_exactly_when_they_are_alike(count: int, data: st.DataObject) -> None:
+    pairs = {(i, j) for i in range(count) for j in range(i + 1, count) if data.draw(st.booleans())}
+
+    marks = letters(count, lambda i, j: (i, j) in pairs)
+
+    for i in range(count):
+        for j in range(i + 1, count):
+            assert bool(set(marks[i]) & set(marks[j])) == ((i, j) in pairs)
+
+
+def test_front_members_with_overlapping_speed_and_equal_outcomes_share_a_letter() -> None:
+    first, second = member(2.0, drop_pp=0.2), member(1.99, drop_pp=0.1, threads=2)
+    third = member(1.5, drop_pp=0.0, threads=4)
+    same = {e.candidate.id: outcomes_with(51) for e in (first, second, third)}
+
+    assert [m.letters for m in judge(first, second, third, outcomes=same).front] == ["a", "a", ""]
+
+
+def test_the_paired_test_separates_what_overlapping_intervals_would_not() -> None:
+    first, second = member(2.0, drop_pp=0.3), member(1.99, drop_pp=-0.1, threads=2)
+    apart = {first.candidate.id: outcomes_with(60), second.candidate.id: outcomes_with(40)}
+
+    assert [m.letters for m in judge(first, second).front] == ["a", "a"]
+    assert [m.letters for m in judge(first, second, outcomes=apart).front] == ["", ""]
+
+
+# --- how it is shown -----------------------------------------------------------------------------------------------
+
+
+def full() -> Summary:
+    fast, slower = member(2.0, drop_pp=0.3), member(1.5, drop_pp=-0.1, threads=2, keep_float=2)
+    confirmed = [on_holdout(fast, drop_pp=0.4, speedup=1.9), on_holdout(BASELINE, drop_pp=0.0, speedup=1.0)]
+    stop = Stop(stage="accuracy_subset", reason="too <wrong>", violations={"accuracy_drop_pp": 0.25})
+    return judge(
+        fast, slower, member(3.0, drop_pp=2, threads=4), evaluation(threads=8, stop=stop), confirmations=confirmed
+    )
+
+
+def test_the_report_fits_112_columns_and_shows_every_number_of_the_front() -> None:
+    text = lines(full())
+
+    assert max(map(len, text.splitlines())) <= 112
+    for shown in (
+        "0.9470",
+        "+0.30 [+0.00, +0.60]",
+        "2.00x [1.96, 2.04]",
+        "1.90x [1.86, 1.94]",
+        "int8/float 25/8",
+        "RECOMMENDED",
+    ):
+        assert shown in text
+
+
+def test_the_terminal_shows_the_same_words_as_the_plain_report() -> None:
+    console = Console(width=120, force_terminal=False, record=True, quiet=False, file=None)
+    with console.capture() as captured:
+        console.print(table(full()))
+
+    assert [line.rstrip() for line in captured.get().splitlines()] == [
+        line.rstrip() for line in lines(full()).splitlines()
+    ]
+
+
+def test_json_is_plain_data_that_survives_a_round_trip() -> None:
+    data = to_json(full())
+
+    assert json.loads(json.dumps(data, allow_nan=False)) == data
+    assert data["front"][0]["holdout"]["accuracy_drop_pp"] == pytest.approx(0.4)
+    assert {c["standing"] for c in data["candidates"]} == {"front", "dominated", "infeasible", "stopped"}
+
+
+def test_detail_gives_settings_numbers_and_the_command_to_run_it_again() -> None:
+    summary = full()
+    text = detail(summary, chosen(summary))
+
+    for shown in (
+        "quantization.scheme",
+        "Validation",
+        "Holdout",
+        "and recommended",
+        "McNemar exact",
+        "met: accuracy_drop_pp <= 0.5 pp",
+    ):
+        assert shown in text
+    assert f"workbench evaluate experiments/loans.yaml --candidate {chosen(summary)[:12]}" in text
+    with pytest.raises(KeyError):
+        detail(summary, "f" * 64)
+
+
+def test_detail_of_a_failure_names_its_stage_message_and_log() -> None:
+    failure = Failure(
+        stage="compile", kind="CompileError", message="no kernel", reproduce="again", log_path="logs/x.log"
+    )
+    failed = replace(evaluation(threads=2, failure=failure), stage_reached="compile")
+    text = detail(judge(failed), failed.candidate.id)
+
+    assert "Failed at compile." in text
+    assert "CompileError: no kernel" in text
+    assert "Log: logs/x.log" in text
+
+
+def test_the_page_is_self_contained_and_escapes_what_it_shows() -> None:
+    page = pareto_html(full())
+
+    markup = page[: page.index("<script")] + page[page.rindex("</script>") :]
+    assert "src=" not in markup
+    assert "href=" not in markup
+    assert "<script src" not in page
+    assert "too <wrong>" not in page.replace("too &lt;wrong&gt;", "")
+    for name in ("Pareto front (2)", "breaks a constraint (1)", "stopped early (1)", "float baseline", "recommended"):
+        assert name in page
+
+
+def test_the_page_draws_one_scatter_per_further_objective() -> None:
+    three = (*LATENCY_AND_ACCURACY, Objective(metric="size_mb"))
+    page = pareto_html(judge(member(2.0), objectives=three))
+
+    assert 'id="pareto-0"' in page
+    assert 'id="pareto-1"' in page
+    assert page.count("<script") < 8
+
+
+def test_only_settings_that_differ_are_listed() -> None:
+    one, other = candidate(scheme="static"), candidate(scheme="static", threads=2, keep_float=2)
+
+    assert differing_parameters([one, other]) == ["quantization.keep_float", "serving.intra_op_threads"]
+    assert differing_parameters([one, one]) == []
+
+
+def test_complexity_counts_settings_that_are_on_and_unlike_the_baseline() -> None:
+    plain = candidate()
+    without = Candidate(compile=OnnxRuntimeCompile(disabled_fusions=("AttentionFusion", "BiasGeluFusion")))
+
+    assert complexity(plain, plain) == 0
+    assert complexity(candidate(threads=2), plain) == 1
+    assert complexity(without, plain) == 2
+    assert complexity(candidate(scheme="static"), plain) < complexity(candidate(scheme="static", keep_float=2), plain)
+
+
+# --- importance ----------------------------------------------------------------------------------------------------
+
+
+def spread() -> list[Evaluation]:
+    """Threads decide the latency, layers in float the accuracy."""
+    return [
+        member(1.0 + threads, drop_pp=1.0 - keep / 10, threads=threads, keep_float=keep)
+        for threads in (1, 2, 3, 4)
+        for keep in (0, 2, 4, 6)
+    ]
+
+
+def test_importance_names_the_setting_that_decides_each_objective() -> None:
+    found = importance(spread(), LATENCY_AND_ACCURACY, seed=0)
+
+    assert next(iter(found.shares["latency_p50_ms"])) == "serving.intra_op_threads"
+    assert next(iter(found.shares["accuracy"])) == "quantization.keep_float"
+    assert found.shares["accuracy"]["quantization.keep_float"] > 0.9
+    assert found == importance(spread(), LATENCY_AND_ACCURACY, seed=0)
+
+
+def test_importance_says_too_few_instead_of_showing_noise() -> None:
+    found = importance(spread()[:14], LATENCY_AND_ACCURACY, seed=0)
+
+    assert found.shares == {}
+    assert found.note is not None
+    assert "14 complete evaluations are too few" in found.note
+
+
+def test_what_only_int8_has_gets_no_credit_for_what_the_scheme_decides() -> None:
+    evaluations = [member(1.0, scheme="none", threads=t) for t in range(1, 9)]
+    evaluations += [member(2.0, scheme="static", threads=t) for t in range(1, 9)]
+
+    assert (
+        importance(evaluations, LATENCY_AND_ACCURACY[:1], seed=0).shares["latency_p50_ms"]["quantization.scheme"] > 0.95
+    )
+
+
+def test_importance_has_nothing_to_say_of_an_objective_that_never_varies() -> None:
+    evaluations = [member(1.0 + t, threads=t, drop_pp=0.1) for t in range(1, 17)]
+
+    found = importance(evaluations, LATENCY_AND_ACCURACY, seed=0)
+
+    assert found.note == "Nothing to explain: accuracy is the same everywhere."
+    assert list(found.shares) == ["latency_p50_ms"]
+
+
+def test_an_estimate_needs_no_interval_to_be_drawn() -> None:
+    bare = member(2.0)
+    accuracy = bare.measurement.accuracy
+    assert accuracy is not None
+    bare = replace(bare, measurement=replace(bare.measurement, accuracy=replace(accuracy, comparison=None)))
+    point = Estimate(value=2.0, low=2.0, high=2.0)
+    assert bare.measurement.latency is not None
+    exact = replace(
+        bare, measurement=replace(bare.measurement, latency=replace(bare.measurement.latency, speedup=point))
+    )
+
+    summary = judge(exact, drop_limit=None)
+
+    assert exact.candidate.short_id in lines(summary)
+    assert exact.candidate.short_id in pareto_html(summary)
