@@ -281,7 +281,8 @@ def _kl_divergences(counts: _Doubles, candidates: npt.NDArray[np.int64], levels:
 
 
 def _x_log_x(x: _Doubles) -> _Doubles:
-    return x * np.log(np.where(x > 0, x, 1.0))
+    product: _Doubles = x * np.log(np.where(x > 0, x, 1.0))
+    return product
 
 
 class _Moments:
@@ -310,7 +311,7 @@ class _Moments:
         borders[:, 0], borders[:, -1] = self.start, self.stop  # beyond the range everything is clipped to its ends
         np.clip(borders, self.start, self.stop, out=borders)
         zeroth, first, second = (np.diff(part, axis=1) for part in self._up_to(borders))
-        errors = (second - 2 * values * first + values * values * zeroth).sum(axis=1)
+        errors: _Doubles = (second - 2 * values * first + values * values * zeroth).sum(axis=1)
         return np.maximum(errors, 0.0) * self.width**2
 
     def _up_to(self, x: _Doubles) -> tuple[_Doubles, _Doubles, _Doubles]:
