@@ -45,6 +45,7 @@ if TYPE_CHECKING:  # importing mlflow takes a second and reads the environment: 
 _log = logging.getLogger(__name__)
 
 HOST, PORT = "127.0.0.1", 5000
+LOCK_WAIT_S = 5.0
 ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SKIP_PIP_REQUIREMENTS_CHECK": "true",
@@ -169,9 +170,10 @@ class Tracker:
             self._write_artifacts(evaluation, Path(folder))
             self._client.log_artifacts(known.run_id, folder)
         numbers = metrics(evaluation)
+        now_ms = round(time.time() * 1000)  # of two values of a metric, MLflow shows the later one
         self._client.log_batch(
             known.run_id,
-            metrics=[Metric(name, _rounded(value), ended_ms, 0) for name, value in numbers.items()],
+            metrics=[Metric(name, _rounded(value), now_ms, 0) for name, value in numbers.items()],
             params=[Param(name, _shown(value)) for name, value in candidate.parameters().items()],
             tags=[RunTag(name, value) for name, value in tags.items() if known.tags.get(name) != value],
         )
@@ -390,7 +392,9 @@ def _check_database(database: Path, *, write: bool = False) -> None:
     """
     mode = "rw" if write else "ro"
     try:
-        with contextlib.closing(sqlite3.connect(f"{database.as_uri()}?mode={mode}", uri=True, timeout=5)) as connection:
+        with contextlib.closing(
+            sqlite3.connect(f"{database.as_uri()}?mode={mode}", uri=True, timeout=LOCK_WAIT_S)
+        ) as connection:
             connection.execute("SELECT version_num FROM alembic_version").fetchone()
             if write:
                 connection.execute("PRAGMA journal_mode = WAL")

@@ -1,0 +1,475 @@
+"""MLflow as users meet it: the store on disk, the runs in it, and the real UI in a browser where there is one."""
+
+import base64
+import contextlib
+import json
+import os
+import shutil
+import socket
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.evaluations import evaluation
+from workbench import tracking
+from workbench.errors import ToolchainError
+from workbench.journal import Journal, open_journal
+from workbench.objectives import Constraint, Objective
+from workbench.report import Summary, summarize
+from workbench.results import Evaluation, Failure, Stop
+from workbench.tracking import Tracker, compare_link, deep_link, links_of, open_tracker, ui_command
+
+NAME = "loans"
+BASELINE = evaluation()
+
+
+@pytest.fixture(scope="module")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """MLflow takes seconds to make a database; every test starts from a copy of this one."""
+    workspace = tmp_path_factory.mktemp("store")
+    tracking._prepare(workspace / "mlruns")
+    return workspace / "mlruns" / "mlflow.db"
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, empty_store: Path) -> Path:
+    (tmp_path / "mlruns").mkdir()
+    shutil.copyfile(empty_store, tmp_path / "mlruns" / "mlflow.db")
+    return tmp_path
+
+
+def evaluations() -> list[Evaluation]:
+    failure = Failure(stage="compile", kind="CompileError", message="no kernel", reproduce="workbench evaluate x")
+    stop = Stop(stage="accuracy_subset", reason="too wrong", violations={"accuracy_drop_pp": 0.25})
+    return [
+        BASELINE,
+        evaluation(scheme="static", drop_pp=0.3, accuracy=0.947, p50_ms=2.0, speedup=2.0),
+        evaluation(scheme="static", keep_float=2, drop_pp=0.1, accuracy=0.949, p50_ms=2.5, speedup=1.6),
+        evaluation(scheme="dynamic", drop_pp=-0.1, accuracy=0.951, p50_ms=3.0, speedup=1.3),
+        evaluation(scheme="static", threads=2, stop=stop),
+        evaluation(scheme="static", threads=4, failure=failure),
+    ]
+
+
+def judged(found: list[Evaluation], *, confirmed: bool = True) -> Summary:
+    return summarize(
+        experiment_name=NAME,
+        experiment_file="experiments/loans.yaml",
+        objectives=(Objective(metric="latency_p50_ms"), Objective(metric="accuracy")),
+        constraints=(Constraint(metric="accuracy_drop_pp", limit=0.5),),
+        evaluations=found,
+        confirmations={
+            e.candidate.id: replace(e, split="holdout") for e in found if confirmed and e.status == "complete"
+        },
+        outcomes=lambda _: None,
+        baseline_id=BASELINE.candidate.id,
+    )
+
+
+@contextlib.contextmanager
+def tracker(workspace: Path, number: str = "x") -> Iterator[Tracker]:
+    journal = open_journal(workspace, NAME, number, fresh=not (workspace / ".workbench").exists())
+    with open_tracker(workspace, NAME, journal, is_feasible=lambda e: e.status == "complete", about="Ship?") as found:
+        yield found
+
+
+def runs(workspace: Path, chosen: str) -> list[Any]:
+    with tracking._mlflow_errors():
+        client = tracking._client(workspace / "mlruns" / "mlflow.db")
+        experiment = client.get_experiment_by_name(NAME)
+        assert experiment is not None
+        return tracking._runs(client, experiment.experiment_id, chosen)
+
+
+def swept(workspace: Path, found: list[Evaluation] | None = None) -> list[str]:
+    found = evaluations() if found is None else found
+    with tracker(workspace) as writer:
+        for one in found:
+            writer.evaluated(one, reused=False)
+        return writer.conclude(judged(found), plan="6 candidates, 1 min")
+
+
+def artifacts(run: Any) -> set[str]:
+    folder = Path(run.info.artifact_uri.removeprefix("file://"))
+    return {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
+
+
+# --- what is written -----------------------------------------------------------------------------------------------
+
+
+def test_a_sweep_is_one_flat_run_per_candidate_and_one_summary_run(workspace: Path) -> None:
+    swept(workspace)
+
+    assert len(runs(workspace, "tags.kind = 'candidate'")) == 6
+    assert len(runs(workspace, "tags.kind = 'sweep'")) == 1
+    assert all("mlflow.parentRunId" not in run.data.tags for run in runs(workspace, ""))
+
+
+def test_a_candidate_run_carries_its_settings_numbers_tags_and_files(workspace: Path) -> None:
+    swept(workspace)
+    found = evaluations()[1]
+
+    (run,) = runs(workspace, f"tags.candidate = '{found.candidate.id}'")
+
+    assert run.data.params["quantization.algorithm"] == "minmax"
+    assert run.data.params["compile.disabled_fusions"] == "none"
+    assert run.data.metrics["latency_p50_ms"] == 2.0
+    assert run.data.metrics["holdout_accuracy_drop_pp"] == pytest.approx(0.3)
+    wanted = {"pareto": "true", "recommended": "true", "feasible": "true", "emulated": "false", "cached": "false"}
+    wanted |= {"status": "complete", "stage_reached": "latency_full", "toolchain": found.toolchain.fingerprint[:12]}
+    assert wanted.items() <= run.data.tags.items()
+    assert run.info.run_name.startswith(found.candidate.short_id[:6])
+    assert artifacts(run) == {"candidate.json", "evaluation.json", "confirmation.json"}
+
+
+def test_record_and_log_are_kept_with_the_run(workspace: Path) -> None:
+    failed = evaluations()[5]
+    journal = open_journal(workspace, NAME, "x")
+    journal.log(failed.candidate.id).write_text("what the compiler said", encoding="utf-8")
+    journal.record(failed.candidate.id).write_text("{}", encoding="utf-8")
+    swept(workspace)
+
+    (run,) = runs(workspace, f"tags.candidate = '{failed.candidate.id}'")
+
+    assert artifacts(run) == {"candidate.json", "evaluation.json", "log.txt", "record.json"}
+    assert run.info.status == "FAILED"
+    assert "CompileError at compile: no kernel" in run.data.tags["mlflow.note.content"]
+
+
+def test_the_summary_run_holds_the_page_the_report_the_plan_and_the_verdict(workspace: Path) -> None:
+    swept(workspace)
+
+    (run,) = runs(workspace, "tags.kind = 'sweep'")
+
+    assert artifacts(run) == {"pareto.html", "report.txt", "report.json", "importance.json", "plan.txt"}
+    assert run.data.tags["mlflow.note.content"].startswith("**Recommended: INT8 static")
+    assert run.data.metrics["recommended_speedup"] == pytest.approx(2.0)
+    assert run.data.metrics["front_members"] == 3
+
+
+def test_models_are_kept_for_front_members_only(workspace: Path, tmp_path: Path) -> None:
+    compiled = tmp_path / "compiled"
+    compiled.mkdir()
+    (compiled / "model.onnx").write_bytes(b"onnx")
+    asked: list[str] = []
+    found = evaluations()
+    with tracker(workspace) as writer:
+        for _ in range(2):
+            writer.conclude(judged(found), models=lambda c: asked.append(c.id) or compiled)
+
+    kept = [run for run in runs(workspace, "tags.kind = 'candidate'") if "model/model.onnx" in artifacts(run)]
+
+    assert sorted(run.data.tags["candidate"] for run in kept) == sorted(asked)
+    assert {run.data.tags["pareto"] for run in kept} == {"true"}
+
+
+# --- again, and after a crash --------------------------------------------------------------------------------------
+
+
+def test_the_same_sweep_again_writes_no_run_twice_and_moves_the_marks(workspace: Path) -> None:
+    swept(workspace)
+    better = evaluation(scheme="static", keep_float=4, drop_pp=0.1, accuracy=0.949, p50_ms=1.0, speedup=4.0)
+    found = [*evaluations(), better]
+    with tracker(workspace) as writer:
+        for one in found:
+            writer.evaluated(one, reused=one is not better)
+        writer.conclude(judged(found))
+
+    assert len(runs(workspace, "tags.kind = 'candidate'")) == 7
+    assert len(runs(workspace, "tags.kind = 'sweep'")) == 1
+    (recommended,) = runs(workspace, "tags.recommended = 'true'")
+    assert recommended.data.tags["candidate"] == better.candidate.id
+    assert len(runs(workspace, "tags.pareto = 'true'")) == 2
+
+
+def test_a_run_that_a_killed_process_left_open_is_finished_in_place(workspace: Path) -> None:
+    found = evaluations()[1]
+    with tracker(workspace) as writer:
+        killed = writer._client.create_run(
+            writer.experiment_id, tags={"sweep": writer.sweep_id, "kind": "candidate", "candidate": found.candidate.id}
+        )
+    with tracker(workspace) as writer:
+        writer.evaluated(found, reused=True)
+
+    (run,) = runs(workspace, "tags.kind = 'candidate'")
+
+    assert run.info.run_id == killed.info.run_id
+    assert run.info.status == "FINISHED"
+    assert run.data.metrics["speedup"] == 2.0
+
+
+def test_a_candidate_evaluated_anew_replaces_its_numbers(workspace: Path) -> None:
+    swept(workspace)
+    again = replace(evaluations()[1], measurement=evaluation(p50_ms=1.9, speedup=2.1, drop_pp=0.3).measurement)
+    with tracker(workspace) as writer:
+        writer.evaluated(again, reused=False)
+
+    (run,) = runs(workspace, f"tags.candidate = '{again.candidate.id}'")
+
+    assert run.data.metrics["latency_p50_ms"] == 1.9
+
+
+def test_two_sweeps_of_one_experiment_stay_apart(workspace: Path) -> None:
+    swept(workspace)
+    journal = open_journal(workspace, NAME, "another question", fresh=True)
+    with open_tracker(workspace, NAME, journal, is_feasible=lambda _: True) as writer:
+        writer.evaluated(BASELINE, reused=False)
+
+    assert len(runs(workspace, f"tags.candidate = '{BASELINE.candidate.id}'")) == 2
+
+
+def test_what_could_not_be_logged_during_the_sweep_is_logged_at_its_end(
+    workspace: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = evaluations()
+    with tracker(workspace) as writer:
+        moved = workspace / "mlruns" / "artifacts"
+        moved.rmdir()
+        moved.write_text("a file where the folder was", encoding="utf-8")
+        for one in found:
+            writer.evaluated(one, reused=False)
+        assert "tried again when the sweep ends" in caplog.text
+        assert len(caplog.records) == 1
+        with pytest.raises(ToolchainError, match="MLflow's store failed"):
+            writer.conclude(judged(found))
+        moved.unlink()
+        writer.conclude(judged(found))
+
+    assert {run.info.status for run in runs(workspace, "tags.kind = 'candidate'")} == {"FINISHED", "FAILED"}
+    assert len(runs(workspace, "tags.kind = 'candidate'")) == 6
+
+
+def test_an_experiment_deleted_in_the_ui_comes_back(workspace: Path) -> None:
+    swept(workspace)
+    with tracker(workspace) as writer:
+        writer._client.delete_experiment(writer.experiment_id)
+
+    assert len(swept(workspace)) == 3
+
+
+# --- a store that cannot be used -----------------------------------------------------------------------------------
+
+
+def refusal(workspace: Path) -> str:
+    with pytest.raises(ToolchainError) as caught, tracker(workspace):
+        pass
+    return str(caught.value)
+
+
+def test_mlruns_that_is_not_a_folder_is_refused_before_any_work(tmp_path: Path) -> None:
+    (tmp_path / "mlruns").write_text("", encoding="utf-8")
+
+    assert "mlruns cannot be written" in refusal(tmp_path)
+    assert "--workspace" in refusal(tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write to read-only folders")
+def test_a_read_only_mlruns_is_refused(workspace: Path) -> None:
+    (workspace / "mlruns").chmod(0o555)
+    try:
+        assert "cannot be written" in refusal(workspace)
+    finally:
+        (workspace / "mlruns").chmod(0o755)
+
+
+@pytest.mark.parametrize("damage", ["not a database", "cut in half", "empty"])
+def test_a_damaged_database_is_refused_with_what_to_do(workspace: Path, damage: str) -> None:
+    path = workspace / "mlruns" / "mlflow.db"
+    content = {"not a database": b"x" * 4096, "cut in half": path.read_bytes()[:2048], "empty": b""}
+    path.write_bytes(content[damage])
+
+    assert "Move it away; the next sweep makes a new one" in refusal(workspace)
+
+
+def test_a_locked_database_is_refused_and_says_by_what(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracking, "LOCK_WAIT_S", 0.1)
+    holder = sqlite3.connect(workspace / "mlruns" / "mlflow.db", isolation_level=None)
+    with contextlib.closing(holder):
+        holder.execute("BEGIN EXCLUSIVE")
+
+        assert "Another process is writing to it" in refusal(workspace)
+
+
+def test_a_workspace_that_was_moved_is_refused_rather_than_written_elsewhere(workspace: Path, tmp_path: Path) -> None:
+    swept(workspace)
+    moved = tmp_path / "moved"
+    shutil.copytree(workspace / "mlruns", moved / "mlruns")
+
+    assert "was made in another place" in refusal(moved)
+
+
+def test_a_new_database_appears_whole_and_leaves_nothing_beside_it(empty_store: Path) -> None:
+    assert {p.name.split("-")[0] for p in empty_store.parent.iterdir()} == {"mlflow.db", "artifacts"}
+    with contextlib.closing(sqlite3.connect(empty_store)) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert connection.execute("SELECT count(*) FROM runs").fetchone() == (0,)
+
+
+def test_two_trackers_write_to_one_store_at_once(workspace: Path) -> None:
+    def write(name: str, journal: Journal) -> None:
+        with open_tracker(workspace, name, journal, is_feasible=lambda _: True) as writer:
+            for one in evaluations():
+                writer.evaluated(one, reused=False)
+
+    threads = [
+        threading.Thread(target=write, args=(name, open_journal(workspace, name, "x"))) for name in (NAME, "other")
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(runs(workspace, "tags.kind = 'candidate'")) == 6
+
+
+# --- the way into the UI -------------------------------------------------------------------------------------------
+
+
+def test_links_name_the_mode_the_view_and_three_members_of_the_front(workspace: Path) -> None:
+    said = swept(workspace)
+
+    assert links_of(workspace, NAME) == said
+    assert [line.split(":")[0] for line in said] == ["all candidates", "front compared", "Pareto page"]
+    assert all("workflowType=machine_learning" in line for line in said)
+    (recommended,) = runs(workspace, "tags.recommended = 'true'")
+    assert f"runs=%5B%22{recommended.info.run_id}" in said[1]
+
+
+def test_links_need_nothing_but_ids() -> None:
+    assert deep_link("7", port=6000).startswith("http://127.0.0.1:6000/#/experiments/7/runs?")
+    assert compare_link("7", ["a", "b"]).endswith("runs=%5B%22a%22%2C%20%22b%22%5D&experiments=%5B%227%22%5D")
+
+
+def test_there_are_no_links_before_anything_was_logged(workspace: Path, tmp_path: Path) -> None:
+    assert links_of(workspace, NAME) == []
+    assert links_of(tmp_path / "elsewhere", NAME) == []
+    with pytest.raises(ToolchainError, match="Run a sweep first"):
+        ui_command(tmp_path / "elsewhere")
+
+
+def test_the_ui_is_started_small_and_silent(workspace: Path) -> None:
+    command, environment = ui_command(workspace, "127.0.0.1", 5001)
+
+    assert command[:4] == [sys.executable, "-m", "mlflow", "ui"]
+    assert command[-2:] == ["--workers", "1"]
+    assert environment["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] == "false"
+    assert environment["MLFLOW_DISABLE_TELEMETRY"] == "true"
+
+
+class Browser:
+    """Headless Chromium through ChromeDriver's own protocol (W3C WebDriver), which needs no package."""
+
+    def __init__(self, profile: Path) -> None:
+        self.port = free_port()
+        self.driver = subprocess.Popen(
+            ["chromedriver", f"--port={self.port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        wait_for(lambda: self.call("GET", "/status")["ready"])
+        flags = "headless no-sandbox disable-gpu disable-quic no-first-run disable-background-networking "
+        flags += f"disable-component-update disable-sync window-size=1700,1300 user-data-dir={profile}"
+        options = {"goog:chromeOptions": {"args": [f"--{flag}" for flag in flags.split()]}}
+        made = self.call("POST", "/session", {"capabilities": {"alwaysMatch": options}})
+        self.session = f"/session/{made['sessionId']}"
+
+    def call(self, method: str, path: str, body: object = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data=data, method=method)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.load(answer)["value"]
+
+    def text(self) -> str:
+        script = {"script": "return document.body.innerText", "args": []}
+        return str(self.call("POST", f"{self.session}/execute/sync", script))
+
+    def open(self, address: str, *expected: str) -> str:
+        """Go to a page and give its text once everything expected is in it."""
+        self.call("POST", f"{self.session}/url", {"url": "about:blank"})
+        self.call("POST", f"{self.session}/url", {"url": address})
+        wait_for(lambda: all(word in self.text() for word in expected), what=lambda: self.text())
+        return self.text()
+
+    def into_frame(self) -> None:
+        found = self.call("POST", f"{self.session}/element", {"using": "css selector", "value": "iframe"})
+        self.call("POST", f"{self.session}/frame", {"id": found})
+
+    def picture(self, file: Path) -> None:
+        file.write_bytes(base64.b64decode(self.call("GET", f"{self.session}/screenshot")))
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self.call("DELETE", self.session)
+        self.driver.terminate()
+        self.driver.wait(timeout=20)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for(ready: Any, what: Any = lambda: "", timeout_s: float = 60) -> None:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            if ready():
+                return
+        time.sleep(0.2)
+    pytest.fail(f"not ready after {timeout_s} s: {what()}")
+
+
+@pytest.fixture
+def browser() -> Iterator[Browser]:
+    if shutil.which("chromium") is None or shutil.which("chromedriver") is None:
+        pytest.skip("chromium and chromedriver are not on PATH")
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        opened = Browser(Path(profile))
+        try:
+            yield opened
+        finally:
+            opened.close()
+
+
+@pytest.fixture
+def served(workspace: Path) -> Iterator[list[str]]:
+    """The links into a real UI that serves a finished sweep."""
+    swept(workspace)
+    port = free_port()
+    command, environment = ui_command(workspace, port=port)
+    with (workspace / "ui.log").open("w") as log:
+        process = subprocess.Popen(command, env={**os.environ, **environment}, stdout=log, stderr=log)
+        try:
+            wait_for(lambda: urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2).close() is None)
+            yield [line.split(":", 1)[1].strip() for line in links_of(workspace, NAME, port=port)]
+        finally:
+            process.terminate()
+            process.wait(timeout=20)
+
+
+@pytest.mark.timeout(180)
+def test_the_real_ui_lists_compares_and_shows_the_page(browser: Browser, served: list[str], tmp_path: Path) -> None:
+    candidates, comparison, page = served
+
+    listed = browser.open(candidates, "6 matching runs", "latency_p50_ms", "accuracy_drop_pp", "speedup", "pareto")
+    browser.picture(tmp_path / "runs.png")
+    compared = browser.open(comparison, "Comparing 3 Runs", "quantization.keep_float", "holdout_speedup")
+    browser.picture(tmp_path / "compare.png")
+    browser.open(page, "pareto.html")
+    wait_for(lambda: browser.call("POST", f"{browser.session}/elements", {"using": "tag name", "value": "iframe"}))
+    browser.into_frame()
+    wait_for(lambda: "Pareto front" in browser.text(), what=browser.text)
+    browser.picture(tmp_path / "page.png")
+
+    assert "INT8 static" in listed
+    assert "latency_p99_ms" in compared
+    assert "Recommended: INT8 static" in browser.text()
