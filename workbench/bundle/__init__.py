@@ -1,0 +1,38 @@
+"""Bundle: the folder production receives, complete enough to be checked and served without the workspace.
+
+    manifest.json     candidate, toolchain, metrics with intervals, provenance, sha256 and size of every other file
+    SHA256SUMS        the same sums in sha256sum's format, manifest.json included
+    README.md         for operations, generated from the manifest
+    model/            the compiled files, as the target wrote them
+    golden/           samples with the outputs this very artifact gave, and their texts
+    record.json       the QuantizationRecord, for static INT8
+    tokenizer.json …  what turns a request into feeds
+
+The sums find damage: one changed byte anywhere. They are no signature: whoever can change a file can change the sums.
+"""
+
+from workbench.bundle.manifest import (
+    Bundle,
+    GoldenBatch,
+    Manifest,
+    Tolerance,
+    golden_batches,
+    preprocessor_of,
+    read_bundle,
+)
+from workbench.bundle.verify import VerifyReport, verify_bundle
+from workbench.bundle.write import BundleContents, write_bundle
+
+__all__ = [
+    "Bundle",
+    "BundleContents",
+    "GoldenBatch",
+    "Manifest",
+    "Tolerance",
+    "VerifyReport",
+    "golden_batches",
+    "preprocessor_of",
+    "read_bundle",
+    "verify_bundle",
+    "write_bundle",
+]

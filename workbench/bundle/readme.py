@@ -1,0 +1,112 @@
+"""The bundle's README for operations, from the facts of its manifest alone."""
+
+from __future__ import annotations
+
+from workbench.bundle.manifest import INTEGRITY, MANIFEST, Manifest
+from workbench.candidate import describe
+from workbench.model import TensorSpec
+from workbench.results import Evaluation
+
+
+def readme(manifest: Manifest) -> str:
+    """Markdown: what it is, how to check it, what it needs, its limits and acceptance figures."""
+    artifact, candidate = manifest.artifact, manifest.candidate
+    lines = [f"# {manifest.name}", ""]
+    if artifact.toolchain.emulated:
+        lines += ["**Emulated: made without a device. For rehearsals only; no figure here was measured.**", ""]
+    if manifest.about:
+        lines += [manifest.about, ""]
+    lines += [
+        f"Candidate `{manifest.candidate_id[:12]}`: {describe(candidate)}.",
+        f"Made {manifest.created_at} by workbench {manifest.workbench} from `{manifest.model.file}` "
+        f"(sha256 `{manifest.model.sha256[:12]}…`).",
+        "",
+        "## Check it after every copy",
+        "",
+        "```",
+        "sha256sum -c SHA256SUMS     # any machine",
+        "workbench verify .          # the serving machine: loads the model and replays golden samples",
+        "```",
+        "",
+        f"The {INTEGRITY}.",
+        "",
+        "## What it needs",
+        "",
+        f"- target `{artifact.target}`, {', '.join(f'{k} {v}' for k, v in artifact.toolchain.components.items())}",
+        f"- figures below are from {artifact.toolchain.device} ({', '.join(artifact.toolchain.features)})",
+        f"- {candidate.serving.intra_op_threads} threads, batch {candidate.serving.batch}",
+        "",
+        "## Inputs and limits",
+        "",
+        f"Task: {manifest.task}." + (f" {len(manifest.labels)} labels in `labels.json`." if manifest.labels else ""),
+        "",
+    ]
+    lines += [f"- input `{s.name}`: {s.dtype} {_shape(s)}" for s in manifest.model.inputs]
+    lines += [f"- output `{s.name}`: {s.dtype} {_shape(s)}" for s in manifest.model.outputs]
+    if manifest.text is not None:
+        lines += [
+            f"- texts are tokenized by `{manifest.text.tokenizer}` and cut to {manifest.text.max_length} tokens, "
+            "special tokens included",
+            f"- a batch is padded to the smallest of {', '.join(map(str, manifest.text.bins))} that holds it",
+        ]
+    lines += ["", "## Acceptance figures", "", *_figures(manifest), "", "## Files", ""]
+    lines += [f"- `model/{f.file}`: {f.size_bytes / 1e6:.1f} MB" for f in artifact.files]
+    lines += [
+        f"- {artifact.int8_ops} operators run in integer kernels, {artifact.float_matmuls} matrix products in float",
+        f"- `{manifest.golden}`: golden samples; a replay may differ by {manifest.tolerance.absolute:g} + "
+        f"{manifest.tolerance.relative:g} of the value",
+        f"- `{MANIFEST}`: all of this and more for programs",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _figures(manifest: Manifest) -> list[str]:
+    """A table with one column per evaluation; intervals are 95 %."""
+    columns = [(f"float, {e.split}", e) for e in manifest.baseline] + [
+        (f"this, {e.split}", e) for e in manifest.evaluations
+    ]
+    numbers = [_numbers(evaluation) for _, evaluation in columns]
+    names = dict.fromkeys(name for column in numbers for name in column)
+    table = [
+        "| | " + " | ".join(title for title, _ in columns) + " |",
+        "|---" * (len(columns) + 1) + "|",
+        *(f"| {name} | {' | '.join(column.get(name, '') for column in numbers)} |" for name in names),
+        "",
+        "Brackets are 95 % intervals. The search saw validation and never holdout.",
+    ]
+    for _, evaluation in columns:
+        if evaluation.stop is not None:
+            table += ["", f"Not measured in full on {evaluation.split}: {evaluation.stop.reason}"]
+        latency = evaluation.measurement.latency
+        if latency is not None and not latency.quiet:
+            table += ["", f"Timing on {evaluation.split}: {latency.verdict}"]
+    return table
+
+
+def _numbers(evaluation: Evaluation) -> dict[str, str]:
+    m, found = evaluation.measurement, {}
+    if m.accuracy is not None:
+        for name, value in m.accuracy.values.items():
+            found[name] = f"{value:.4f}"
+        found["samples scored"] = str(m.accuracy.samples)
+        if m.accuracy.comparison is not None:
+            drop = m.accuracy.comparison.drop_pp
+            found["drop against float, pp"] = f"{drop.value:.2f} [{drop.low:.2f}, {drop.high:.2f}]"
+    if m.latency is not None:
+        p50, speedup = m.latency.p50_ms, m.latency.speedup
+        found["latency P50, ms"] = f"{p50.value:.3g} [{p50.low:.3g}, {p50.high:.3g}]"
+        found["latency P95, ms"] = f"{m.latency.p95_ms:.3g}"
+        if m.latency.p99_ms is not None:
+            found["latency P99, ms"] = f"{m.latency.p99_ms:.3g}"
+        found["throughput, samples/s"] = f"{m.latency.throughput_per_s:.4g}"
+        found["speed-up over float"] = f"{speedup.value:.2f} [{speedup.low:.2f}, {speedup.high:.2f}]"
+    if m.size_bytes is not None:
+        found["size, MB"] = f"{m.size_bytes / 1e6:.1f}"
+    if m.peak_memory_bytes is not None:
+        found["peak memory, MB"] = f"{m.peak_memory_bytes / 1e6:.0f}"
+    return found
+
+
+def _shape(spec: TensorSpec) -> str:
+    return "[" + ", ".join("?" if d is None else str(d) for d in spec.shape) + "]"

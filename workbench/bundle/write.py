@@ -1,0 +1,231 @@
+"""Putting a bundle together: beside its place, whole, then one rename."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from workbench import __version__
+from workbench.bundle.manifest import (
+    INTEGRITY,
+    MANIFEST,
+    MODEL,
+    README,
+    SUMS,
+    FileSum,
+    GoldenBatch,
+    Manifest,
+    SourceModel,
+    TextSettings,
+    Tolerance,
+    file_names,
+    is_unsafe,
+    sums_text,
+)
+from workbench.bundle.readme import readme
+from workbench.bundle.verify import differences
+from workbench.candidate import Candidate
+from workbench.canonical import encode, file_digest
+from workbench.errors import BundleError, ConfigError, ToolchainError
+from workbench.model import Model
+from workbench.preprocess import Preprocessor
+from workbench.results import Artifact, Evaluation
+from workbench.targets.base import Array
+
+_GOLDEN, _TEXTS, _RECORD = "golden/samples.npz", "golden/texts.json", "record.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BundleContents:
+    """Everything `write_bundle` puts together.
+
+    Attributes:
+        artifact_directory: where the files of `artifact` lie.
+        evaluations: of the candidate, one per split (validation, and holdout when it was confirmed).
+        baseline: of the float model, the same.
+        record: file of the QuantizationRecord, None when the scheme has none.
+        datasets: split → digest of the data it was calibrated and scored with.
+        labels: name of each class or tag id; empty without names.
+        preprocessor: None when requests are arrays.
+        extra_files: name in the bundle → file to copy.
+    """
+
+    name: str
+    task: str
+    candidate: Candidate
+    artifact: Artifact
+    artifact_directory: Path
+    evaluations: tuple[Evaluation, ...]
+    baseline: tuple[Evaluation, ...]
+    model: Model
+    datasets: Mapping[str, str]
+    golden: tuple[GoldenBatch, ...]
+    tolerance: Tolerance
+    about: str = ""
+    labels: tuple[str, ...] = ()
+    record: Path | None = None
+    preprocessor: Preprocessor | None = None
+    extra_files: Mapping[str, Path] = field(default_factory=dict)
+
+
+def write_bundle(to: Path, contents: BundleContents, *, allow_emulated: bool = False) -> Path:
+    """Write a bundle that appears whole, by one rename, and return its folder.
+
+    Raises:
+        ConfigError: `to` exists.
+        BundleError: the artifact was made or measured on an emulator, is not the one that was evaluated, or its
+            files changed since.
+        ToolchainError: no space, or no permission to write.
+    """
+    if os.path.lexists(to):
+        raise ConfigError("exists already.", file=to, key="--to", hint="Name a folder that does not exist yet.")
+    _refuse_unfit(contents, allow_emulated)
+    with _disk(to.parent):
+        to.parent.mkdir(parents=True, exist_ok=True)
+        building = to.parent / f".{to.name}.{uuid.uuid4().hex[:8]}.tmp"
+        building.mkdir()
+        try:
+            _fill(building, contents)
+            _flush(building)
+            building.rename(to)
+        finally:
+            shutil.rmtree(building, ignore_errors=True)
+    return to
+
+
+def _refuse_unfit(contents: BundleContents, allow_emulated: bool) -> None:
+    if contents.artifact.toolchain.emulated and not allow_emulated:
+        raise BundleError(
+            f"Candidate {contents.candidate.short_id} was compiled by an emulator; no device ran it. "
+            "Use --allow-emulated to export it for a rehearsal all the same."
+        )
+    for evaluation in contents.evaluations:
+        if evaluation.candidate.id != contents.candidate.id:
+            raise BundleError(
+                f"The evaluation of {evaluation.candidate.short_id} does not belong to {contents.candidate.short_id}."
+            )
+        if evaluation.toolchain.fingerprint != contents.artifact.toolchain.fingerprint:
+            changes = "; ".join(differences(evaluation.toolchain, contents.artifact.toolchain))
+            raise BundleError(
+                f"Candidate {contents.candidate.short_id} was measured with another toolchain than it is compiled with "
+                f"now: {changes}. Its figures do not hold here; sweep again."
+            )
+    for file in contents.artifact.files:
+        if file_digest(contents.artifact_directory / file.file) != file.sha256:
+            raise BundleError(f"{contents.artifact_directory / file.file} changed since it was compiled. Export again.")
+    if not contents.golden:
+        raise BundleError("A bundle needs golden samples.")
+    for batch in contents.golden:
+        for name, array in batch.outputs.items():
+            if not np.isfinite(array).all():
+                raise BundleError(f"Output {name!r} of a golden sample is not finite; such a model must not be served.")
+
+
+def _fill(to: Path, contents: BundleContents) -> None:
+    for file in contents.artifact.files:
+        _copy(contents.artifact_directory / file.file, to, f"{MODEL}/{file.file}")
+    for name, source in contents.extra_files.items():
+        _copy(source, to, name)
+    text = None
+    if contents.preprocessor is not None:
+        p = contents.preprocessor
+        text = TextSettings(tokenizer="tokenizer.json", max_length=p.max_length, bins=p.bins, inputs=p.inputs)
+        _copy(p.tokenizer, to, text.tokenizer)
+    if contents.labels:
+        (to / "labels.json").write_text(
+            json.dumps(list(contents.labels), ensure_ascii=False, indent=1) + "\n", encoding="utf-8"
+        )
+    if contents.record is not None:
+        _copy(contents.record, to, _RECORD)
+    _write_golden(to, contents.golden)
+    with_texts = any(batch.texts for batch in contents.golden)
+    model = contents.model
+    manifest = Manifest(
+        name=contents.name,
+        about=contents.about,
+        task=contents.task,
+        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        workbench=__version__,
+        integrity=INTEGRITY,
+        candidate_id=contents.candidate.id,
+        candidate=contents.candidate,
+        artifact=contents.artifact,
+        evaluations=contents.evaluations,
+        baseline=contents.baseline,
+        model=SourceModel(
+            file=model.path.name,
+            sha256=model.sha256,
+            size_bytes=model.size_bytes,
+            opset=model.opset,
+            inputs=model.inputs,
+            outputs=model.outputs,
+        ),
+        datasets=contents.datasets,
+        labels=contents.labels,
+        text=text,
+        record=_RECORD if contents.record is not None else None,
+        golden=_GOLDEN,
+        golden_texts=_TEXTS if with_texts else None,
+        golden_batches=len(contents.golden),
+        tolerance=contents.tolerance,
+        files={},
+    )
+    (to / README).write_text(readme(manifest), encoding="utf-8")
+    sums = {
+        name: FileSum(sha256=file_digest(to / name), size_bytes=(to / name).stat().st_size) for name in file_names(to)
+    }
+    body = {**manifest.to_json(), "files": encode(sums)}
+    text_form = json.dumps(body, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+    (to / MANIFEST).write_text(text_form, encoding="utf-8")
+    (to / SUMS).write_text(sums_text(sums, file_digest(to / MANIFEST)), encoding="utf-8")
+
+
+def _write_golden(to: Path, golden: Sequence[GoldenBatch]) -> None:
+    arrays: dict[str, Array] = {}
+    for index, batch in enumerate(golden):
+        arrays |= {f"{index}/feeds/{name}": array for name, array in batch.feeds.items()}
+        arrays |= {f"{index}/outputs/{name}": array for name, array in batch.outputs.items()}
+    (to / _GOLDEN).parent.mkdir()
+    np.savez(to / _GOLDEN, allow_pickle=False, **arrays)
+    if any(batch.texts for batch in golden):
+        text = json.dumps([encode(batch.texts) for batch in golden], ensure_ascii=False, indent=1)
+        (to / _TEXTS).write_text(text + "\n", encoding="utf-8")
+
+
+def _copy(source: Path, to: Path, name: str) -> None:
+    if is_unsafe(name) or os.path.lexists(to / name):
+        raise ValueError(f"{name!r} cannot name a file of the bundle")
+    (to / name).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, to / name)
+
+
+def _flush(root: Path) -> None:
+    for path in (*root.rglob("*"), root):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _disk(folder: Path) -> Iterator[None]:
+    """Turns a full or forbidden disk into a ToolchainError."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM):
+            raise ToolchainError(
+                f"The bundle cannot be written to {folder}: {error}. Choose another folder."
+            ) from error
+        raise
