@@ -1,0 +1,408 @@
+"""Bundles of a real INT8 text classifier: written, read, damaged in every way, replayed."""
+
+import dataclasses
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from tests.evaluations import evaluation as numbers
+from workbench import bundle as bundles
+from workbench.bundle import (
+    BundleContents,
+    GoldenBatch,
+    Tolerance,
+    golden_batches,
+    preprocessor_of,
+    read_bundle,
+    verify_bundle,
+    write_bundle,
+)
+from workbench.candidate import Candidate, Quantization
+from workbench.errors import BundleError, ConfigError, ToolchainError
+from workbench.graph import read_model
+from workbench.preprocess import TokenInput, collate, encode, open_preprocessor
+from workbench.quantization.record import Provenance, QuantizationRecord, read_record, write_record
+from workbench.results import Evaluation
+from workbench.targets import open_target
+
+WORDS = ("[PAD]", "[UNK]", "loan", "pay", "due", "张", "三")
+TEXTS = (("loan pay", "due"), ("张 三 loan due pay loan",))
+
+
+def write_model(path: Path) -> None:
+    """input_ids [batch, length] → embedding → MatMul → mean over length → logits [batch, 3]."""
+    rng = np.random.default_rng(0)
+    weights = {"table": (len(WORDS), 32), "w0": (32, 32), "w1": (32, 3)}
+    nodes = [
+        helper.make_node("Gather", ["table", "input_ids"], ["e"], name="embed"),
+        helper.make_node("MatMul", ["e", "w0"], ["h"], name="dense0"),
+        helper.make_node("Tanh", ["h"], ["t"], name="tanh"),
+        helper.make_node("ReduceMean", ["t"], ["m"], name="mean", axes=[1], keepdims=0),
+        helper.make_node("MatMul", ["m", "w1"], ["logits"], name="dense1"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "text",
+        [helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["batch", "length"])],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 3])],
+        [numpy_helper.from_array(rng.normal(size=s).astype(np.float32), n) for n, s in weights.items()],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+def write_tokenizer(path: Path) -> None:
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.save(str(path))
+
+
+def evaluated(candidate: Candidate, split: str, **chosen: float) -> Evaluation:
+    """An evaluation of `candidate` with chosen numbers, on this machine's toolchain."""
+    made = numbers(**chosen)  # type: ignore[arg-type]  # numbers only
+    return dataclasses.replace(
+        made,
+        candidate=candidate,
+        split=split,  # type: ignore[arg-type]  # a Split
+        toolchain=open_target("onnxruntime").toolchain(),
+    )
+
+
+@pytest.fixture(scope="module")
+def contents(tmp_path_factory: pytest.TempPathFactory) -> BundleContents:
+    root = tmp_path_factory.mktemp("made")
+    write_model(root / "text.onnx")
+    write_tokenizer(root / "tok.json")
+    model, target = read_model(root / "text.onnx"), open_target("onnxruntime")
+    candidate = Candidate(quantization=Quantization(scheme="dynamic", weight_granularity="channel"))
+    for name in ("lowered", "compiled"):
+        (root / name).mkdir()
+    artifact = target.compile(target.lower(model, candidate, None, root / "lowered"), candidate, root / "compiled")
+    preprocessor = open_preprocessor(
+        root / "tok.json", max_length=8, bins=(4, 8), inputs=[TokenInput(name="input_ids", role="ids")]
+    )
+    session = target.open(artifact, root / "compiled", candidate)
+    golden = []
+    for texts in TEXTS:
+        feeds = collate(preprocessor, encode(preprocessor, texts))
+        golden.append(GoldenBatch(feeds=feeds, outputs=session.run(feeds), texts=texts))
+    session.close()
+    record = QuantizationRecord(
+        model_sha256=model.sha256,
+        layers=(),
+        float_layers=(),
+        provenance=Provenance(engine="native", recipe={}, statistics=None, code_revision="1"),
+    )
+    write_record(record, root / "record.json")
+    return BundleContents(
+        name="text-int8",
+        about="a small text classifier",
+        task="classification",
+        candidate=candidate,
+        artifact=artifact,
+        artifact_directory=root / "compiled",
+        evaluations=(
+            evaluated(candidate, "validation", accuracy=0.951, drop_pp=0.2, speedup=1.8),
+            evaluated(candidate, "holdout", accuracy=0.947, drop_pp=0.3, speedup=1.7),
+        ),
+        baseline=(evaluated(Candidate(), "validation"),),
+        model=model,
+        datasets={"calibration": "a" * 64, "validation": "b" * 64, "holdout": "c" * 64},
+        labels=("同意", "拒绝", "other"),
+        record=root / "record.json",
+        preprocessor=preprocessor,
+        golden=tuple(golden),
+        tolerance=Tolerance(absolute=1e-3, relative=1e-3),
+    )
+
+
+@pytest.fixture(scope="module")
+def pristine(contents: BundleContents, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_bundle(tmp_path_factory.mktemp("out") / "bundle", contents)
+
+
+@pytest.fixture
+def folder(pristine: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(pristine, tmp_path / "copy"))
+
+
+def test_a_bundle_holds_all_that_serving_needs(pristine: Path) -> None:
+    assert sorted(p.relative_to(pristine).as_posix() for p in pristine.rglob("*") if p.is_file()) == [
+        "README.md",
+        "SHA256SUMS",
+        "golden/samples.npz",
+        "golden/texts.json",
+        "labels.json",
+        "manifest.json",
+        "model/model.onnx",
+        "record.json",
+        "tokenizer.json",
+    ]
+    assert [p.name for p in pristine.parent.iterdir()] == ["bundle"]
+
+
+def test_what_was_written_is_read_back(pristine: Path, contents: BundleContents) -> None:
+    manifest = read_bundle(pristine).manifest
+
+    assert manifest.candidate == contents.candidate
+    assert manifest.candidate_id == contents.candidate.id
+    assert manifest.artifact == contents.artifact
+    assert manifest.evaluations == contents.evaluations
+    assert manifest.baseline == contents.baseline
+    assert manifest.labels == contents.labels
+    assert manifest.tolerance == contents.tolerance
+    assert (manifest.model.sha256, manifest.model.file) == (contents.model.sha256, "text.onnx")
+    assert json.loads((pristine / "manifest.json").read_text(encoding="utf-8"))["version"] == 1
+    assert read_record(pristine / "record.json").model_sha256 == contents.model.sha256
+
+
+def test_golden_samples_and_preprocessing_come_back(pristine: Path, contents: BundleContents) -> None:
+    bundle = read_bundle(pristine)
+    preprocessor = preprocessor_of(bundle)
+
+    assert preprocessor is not None
+    assert preprocessor.identity == contents.preprocessor.identity  # type: ignore[union-attr]  # it has one
+    assert [b.texts for b in golden_batches(bundle)] == list(TEXTS)
+    for found, kept in zip(golden_batches(bundle), contents.golden, strict=True):
+        np.testing.assert_array_equal(found.feeds["input_ids"], kept.feeds["input_ids"])
+        np.testing.assert_array_equal(found.outputs["logits"], kept.outputs["logits"])
+
+
+def test_a_sound_bundle_replays_without_a_difference_or_a_warning(pristine: Path) -> None:
+    report = verify_bundle(pristine)
+
+    assert (report.files, report.samples, report.largest_error, report.warnings) == (9, 3, 0.0, ())
+    assert report.summary.startswith("9 files (0.0 MB) match their sha256; 3 golden samples replayed")
+    assert verify_bundle(pristine, replay=False).largest_error is None
+
+
+def test_the_sums_can_be_checked_without_the_workbench(pristine: Path) -> None:
+    done = subprocess.run(["sha256sum", "--strict", "-c", "SHA256SUMS"], cwd=pristine, capture_output=True, check=False)
+
+    assert done.returncode == 0
+
+
+def test_the_readme_states_the_facts(pristine: Path) -> None:
+    text = (pristine / "README.md").read_text(encoding="utf-8")
+
+    assert "INT8 dynamic, weights per channel" in text
+    assert "workbench verify ." in text
+    assert "they are no signature" in text
+    assert "| accuracy | 0.9500 | 0.9510 | 0.9470 |" in text
+    assert "| drop against float, pp |  | 0.20 [-0.10, 0.50] | 0.30 [0.00, 0.60] |" in text
+    assert "cut to 8 tokens" in text
+    assert "`input_ids`: int64 [batch, length]" in text
+    assert "mulated" not in text
+
+
+# --- damage --------------------------------------------------------------------------------------------------------
+
+
+def test_one_flipped_byte_anywhere_is_found(folder: Path) -> None:
+    checked = 0
+    for file in sorted(p for p in folder.rglob("*") if p.is_file()):
+        sound = file.read_bytes()
+        step = max(1, len(sound) // 23)
+        for position in sorted({*range(0, len(sound), step), len(sound) - 1}):
+            damaged = bytearray(sound)
+            damaged[position] ^= 1 << (position % 8)
+            file.write_bytes(damaged)
+            with pytest.raises(BundleError):
+                verify_bundle(folder, replay=False)
+            checked += 1
+        file.write_bytes(sound)
+
+    assert checked > 150
+    verify_bundle(folder, replay=False)
+
+
+@pytest.mark.parametrize("name", ["model/model.onnx", "golden/samples.npz", "README.md", "manifest.json", "SHA256SUMS"])
+def test_a_truncated_or_missing_file_is_named(folder: Path, name: str) -> None:
+    (folder / name).write_bytes((folder / name).read_bytes()[:-7])
+    with pytest.raises(BundleError, match=Path(name).name):
+        verify_bundle(folder, replay=False)
+
+    (folder / name).unlink()
+    with pytest.raises(BundleError, match=f"{Path(name).name} is missing"):
+        verify_bundle(folder, replay=False)
+
+
+def test_an_extra_file_is_named(folder: Path) -> None:
+    (folder / "model" / "notes.txt").write_text("hello")
+
+    with pytest.raises(BundleError, match=r"model/notes\.txt does not belong to the bundle"):
+        verify_bundle(folder, replay=False)
+
+
+def test_a_link_in_place_of_a_file_is_refused(folder: Path, tmp_path: Path) -> None:
+    shutil.move(folder / "labels.json", tmp_path / "elsewhere")
+    (folder / "labels.json").symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(BundleError, match=r"labels.json is a link"):
+        verify_bundle(folder, replay=False)
+
+
+def reseal(folder: Path, change: dict[str, object]) -> None:
+    """Write a changed manifest with sums that fit: what a careless hand, or a later version, would leave."""
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    manifest.update(change)
+    for name in manifest["files"]:
+        if (folder / name).is_file():
+            sha256 = bundles.manifest.file_digest(folder / name)
+            manifest["files"][name] = {"sha256": sha256, "size_bytes": (folder / name).stat().st_size}
+    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    files = {n: bundles.manifest.FileSum(**s) for n, s in manifest["files"].items()}
+    sums = bundles.manifest.sums_text(files, bundles.manifest.file_digest(folder / "manifest.json"))
+    (folder / "SHA256SUMS").write_text(sums, encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"version": 2}, "bundle version 2 is unknown"),
+        ({"tolerance": {"absolute": "much"}}, "manifest.tolerance"),
+        ({"surprise": 1}, "unknown key 'surprise'"),
+        ({"files": {"../outside": {"sha256": "", "size_bytes": 0}}}, "outside the bundle"),
+    ],
+)
+def test_a_manifest_that_cannot_be_used_says_why(folder: Path, change: dict[str, object], words: str) -> None:
+    reseal(folder, change)
+
+    with pytest.raises(BundleError, match=words):
+        verify_bundle(folder)
+
+
+def test_a_folder_that_is_no_bundle_says_so(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match=r"manifest.json is missing; this is no complete bundle"):
+        verify_bundle(tmp_path)
+
+
+def test_other_outputs_than_the_golden_ones_are_refused_with_their_size(folder: Path, contents: BundleContents) -> None:
+    arrays = dict(np.load(folder / "golden" / "samples.npz"))
+    arrays["1/outputs/logits"] = arrays["1/outputs/logits"] + np.float32(0.25)
+    np.savez(folder / "golden" / "samples.npz", **arrays)
+    reseal(folder, {})
+
+    with pytest.raises(BundleError, match=r"output 'logits' of golden batch 1 differs by 0.25; 0.001 \+ 0.001"):
+        verify_bundle(folder)
+
+
+def test_a_tokenizer_that_gives_other_ids_is_refused(folder: Path) -> None:
+    tokenizer = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    vocabulary = tokenizer["model"]["vocab"]
+    vocabulary["loan"], vocabulary["pay"] = vocabulary["pay"], vocabulary["loan"]
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+    reseal(folder, {})
+
+    with pytest.raises(BundleError, match="texts of golden batch 0 become another 'input_ids'"):
+        verify_bundle(folder)
+
+
+def test_a_model_that_does_not_load_here_is_a_bundle_error(folder: Path) -> None:
+    file = folder / "model" / "model.onnx"
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    reseal(folder, {})
+
+    with pytest.raises(BundleError, match="does not run on this machine"):
+        verify_bundle(folder)
+
+
+def test_another_machine_is_a_warning(folder: Path) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    toolchain = manifest["artifact"]["toolchain"]
+    toolchain["components"]["onnxruntime"] = "1.20.0"
+    toolchain["device"] = "another CPU"
+    toolchain["features"] = ["a_flag_of_tomorrow"]
+    reseal(folder, {"artifact": manifest["artifact"]})
+
+    warnings = verify_bundle(folder).warnings
+
+    assert any(w.endswith("here, it was made with 1.20.0") for w in warnings)
+    assert any("without a_flag_of_tomorrow" in w and "another CPU: measure again" in w for w in warnings)
+
+
+# --- refusals ------------------------------------------------------------------------------------------------------
+
+
+def test_an_existing_folder_is_left_alone(contents: BundleContents, tmp_path: Path) -> None:
+    (tmp_path / "bundle").mkdir()
+
+    with pytest.raises(ConfigError, match="exists already"):
+        write_bundle(tmp_path / "bundle", contents)
+
+    assert list((tmp_path / "bundle").iterdir()) == []
+
+
+def emulated(contents: BundleContents) -> BundleContents:
+    toolchain = dataclasses.replace(contents.artifact.toolchain, emulated=True)
+    return dataclasses.replace(
+        contents,
+        artifact=dataclasses.replace(contents.artifact, toolchain=toolchain),
+        evaluations=tuple(dataclasses.replace(e, toolchain=toolchain) for e in contents.evaluations),
+    )
+
+
+def test_an_emulated_artifact_needs_an_explicit_word(contents: BundleContents, tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match="--allow-emulated"):
+        write_bundle(tmp_path / "bundle", emulated(contents))
+    assert list(tmp_path.iterdir()) == []
+
+    write_bundle(tmp_path / "bundle", emulated(contents), allow_emulated=True)
+
+    assert "**Emulated" in (tmp_path / "bundle" / "README.md").read_text(encoding="utf-8")
+    assert "made on an emulator" in verify_bundle(tmp_path / "bundle", replay=False).warnings[0]
+
+
+def test_figures_of_another_toolchain_are_refused(contents: BundleContents, tmp_path: Path) -> None:
+    other = dataclasses.replace(contents.artifact.toolchain, device="another CPU")
+    stale = dataclasses.replace(contents.evaluations[0], toolchain=other)
+
+    with pytest.raises(BundleError, match="measured with another toolchain"):
+        write_bundle(tmp_path / "bundle", dataclasses.replace(contents, evaluations=(stale,)))
+
+
+def test_figures_of_another_candidate_are_refused(contents: BundleContents, tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match="does not belong to"):
+        write_bundle(tmp_path / "bundle", dataclasses.replace(contents, evaluations=contents.baseline))
+
+
+def test_a_model_changed_after_compiling_is_refused(contents: BundleContents, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(contents.artifact_directory, tmp_path / "compiled"))
+    with (copy / "model.onnx").open("ab") as stream:
+        stream.write(b"\0")
+
+    with pytest.raises(BundleError, match="changed since it was compiled"):
+        write_bundle(tmp_path / "bundle", dataclasses.replace(contents, artifact_directory=copy))
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_golden_outputs_that_are_not_numbers_are_refused(contents: BundleContents, tmp_path: Path) -> None:
+    bad = GoldenBatch(feeds=contents.golden[0].feeds, outputs={"logits": np.full((2, 3), np.nan, np.float32)})
+
+    with pytest.raises(BundleError, match="not finite"):
+        write_bundle(tmp_path / "bundle", dataclasses.replace(contents, golden=(bad,)))
+
+
+def test_a_failed_write_leaves_nothing_behind(contents: BundleContents, tmp_path: Path) -> None:
+    missing = dataclasses.replace(contents, extra_files={"extra.txt": tmp_path / "nowhere"})
+
+    with pytest.raises(FileNotFoundError):
+        write_bundle(tmp_path / "out" / "bundle", missing)
+
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written_is_the_machines_fault(contents: BundleContents, tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root ignores permission bits")
+    tmp_path.chmod(0o500)
+    with pytest.raises(ToolchainError, match="cannot be written"):
+        write_bundle(tmp_path / "bundle", contents)
+    tmp_path.chmod(0o700)
