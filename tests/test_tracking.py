@@ -347,7 +347,7 @@ def test_links_name_the_mode_the_view_and_three_members_of_the_front(workspace: 
 
 def test_links_need_nothing_but_ids() -> None:
     assert deep_link("7", port=6000).startswith("http://127.0.0.1:6000/#/experiments/7/runs?")
-    assert compare_link("7", ["a", "b"]).endswith("runs=%5B%22a%22%2C%20%22b%22%5D&experiments=%5B%227%22%5D")
+    assert "/#/compare-runs?runs=%5B%22a%22%2C%20%22b%22%5D&experiments=%5B%227%22%5D&" in compare_link("7", ["a", "b"])
 
 
 def test_there_are_no_links_before_anything_was_logged(workspace: Path, tmp_path: Path) -> None:

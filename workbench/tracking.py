@@ -303,11 +303,9 @@ def deep_link(experiment_id: str, *, host: str = HOST, port: int = PORT) -> str:
 
 def compare_link(experiment_id: str, run_ids: Sequence[str], *, host: str = HOST, port: int = PORT) -> str:
     """The page that puts runs side by side: differing parameters, metrics, parallel coordinates."""
-    query = {
-        "workflowType": "machine_learning",
-        "runs": json.dumps(list(run_ids)),
-        "experiments": json.dumps([experiment_id]),
-    }
+    # MLflow 3.17 reads this query by position: runs first, experiments second.
+    query = {"runs": json.dumps(list(run_ids)), "experiments": json.dumps([experiment_id])}
+    query["workflowType"] = "machine_learning"
     return f"http://{host}:{port}/#/compare-runs?{_quoted(query)}"
 
 
