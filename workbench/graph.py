@@ -358,6 +358,9 @@ def _infer_shapes(proto: onnx.ModelProto) -> None:
         return  # shapes are a convenience here: the runtime gives its own verdict on a contradictory graph
     del graph.value_info[:]
     graph.value_info.extend(inferred.graph.value_info)
+    for declared, found in zip(graph.output, inferred.graph.output, strict=True):
+        if not declared.type.tensor_type.HasField("shape"):
+            declared.CopyFrom(found)
 
 
 def _constant_value(node: onnx.NodeProto) -> TensorProto | None:

@@ -1,0 +1,149 @@
+"""Histograms: exact merging in any order, any split, any range."""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from workbench.quantization.histogram import (
+    BINS_PER_SIDE,
+    EMPTY,
+    MIN_EXPONENT,
+    Histogram,
+    coarsened,
+    histogram_of,
+    merge,
+)
+
+Floats = npt.NDArray[np.float32]
+finite = hnp.arrays(
+    np.float32,
+    st.integers(1, 40),
+    elements=st.floats(width=32, allow_nan=False, allow_infinity=False, allow_subnormal=True),
+)
+"""Any float32 there is: denormals, huge outliers, both zeros."""
+
+
+def exact_counts(values: Floats, exponent: int) -> dict[int, int]:
+    """Bin → count by integer arithmetic, without floating point."""
+    counts: dict[int, int] = {}
+    for value in values.tolist():
+        numerator, denominator = value.as_integer_ratio()
+        if exponent >= 0:
+            denominator <<= exponent
+        else:
+            numerator <<= -exponent
+        if value != 0:
+            counts[numerator // denominator] = counts.get(numerator // denominator, 0) + 1
+    return counts
+
+
+def counted(histogram: Histogram) -> dict[int, int]:
+    return {int(i) - BINS_PER_SIDE: int(histogram.counts[i]) for i in np.flatnonzero(histogram.counts)}
+
+
+@given(values=finite)
+def test_every_value_is_in_the_bin_that_exact_arithmetic_says(values: Floats) -> None:
+    histogram = histogram_of(values)
+
+    assert exact_counts(values, histogram.exponent) == counted(histogram)
+    assert int(np.count_nonzero(values == 0)) == histogram.zeros
+    assert (values.size, float(values.min()), float(values.max())) == (
+        histogram.count,
+        histogram.minimum,
+        histogram.maximum,
+    )
+
+
+@given(values=finite, data=st.data())
+def test_any_split_merged_in_any_order_is_the_histogram_of_the_whole(values: Floats, data: st.DataObject) -> None:
+    cuts = sorted(data.draw(st.lists(st.integers(0, values.size), max_size=4)))
+    parts = data.draw(st.permutations(np.split(values, cuts)))
+    merged = EMPTY
+    for part in parts:
+        merged = merge(merged, histogram_of(part))
+
+    assert histogram_of(values) == merged
+    assert hash(histogram_of(values)) == hash(merged)
+
+
+@given(a=finite, b=finite, c=finite)
+def test_merging_is_associative_and_commutative(a: Floats, b: Floats, c: Floats) -> None:
+    x, y, z = histogram_of(a), histogram_of(b), histogram_of(c)
+
+    assert merge(merge(x, y), z) == merge(x, merge(y, z))
+    assert merge(x, y) == merge(y, x)
+    assert merge(x, EMPTY) == x
+
+
+@given(values=finite)
+def test_the_largest_value_fills_the_upper_half_of_the_bins(values: Floats) -> None:
+    histogram = histogram_of(values)
+
+    assert histogram.absolute_maximum < BINS_PER_SIDE * histogram.width
+    if histogram.exponent > MIN_EXPONENT:
+        assert histogram.absolute_maximum >= BINS_PER_SIDE // 2 * histogram.width
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param([3.5] * 5, id="constant"),
+        pytest.param([0.0, -0.0, 0.0], id="all zero"),
+        pytest.param([-7.0], id="single value"),
+        pytest.param([0.0, 1e-3, 2.0], id="one-sided"),
+        pytest.param([1e-45, -3e-42, 1e-38], id="denormal"),
+        pytest.param([1e-3, -2e-3, 3e38], id="huge outlier"),
+        pytest.param([-1e-45, 1e30], id="denormal beside an outlier"),
+    ],
+)
+def test_odd_tensors_lose_no_value(values: list[float]) -> None:
+    array = np.array(values, np.float32)
+
+    histogram = histogram_of(array)
+
+    assert len(values) == histogram.count
+    assert exact_counts(array, histogram.exponent) == counted(histogram)
+
+
+def test_both_zeros_are_stored_alike() -> None:
+    negative, positive = histogram_of(np.array([-0.0], np.float32)), histogram_of(np.array([0.0], np.float32))
+
+    assert math.copysign(1, negative.minimum) == math.copysign(1, positive.minimum) == 1
+
+
+def test_an_empty_array_gives_the_neutral_element() -> None:
+    assert histogram_of(np.zeros((0, 4), np.float32)) == EMPTY
+    assert (EMPTY.count, EMPTY.absolute_maximum) == (0, 0.0)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_nan_and_infinity_are_refused(bad: float) -> None:
+    with pytest.raises(ValueError, match="values range from"):
+        histogram_of(np.array([1.0, bad, 2.0], np.float32))
+
+
+def test_more_values_than_one_chunk_are_counted_in_any_memory_layout() -> None:
+    values = np.random.default_rng(0).normal(size=(300, 500)).astype(np.float32)
+
+    assert histogram_of(values) == histogram_of(np.asfortranarray(values))
+    assert histogram_of(values).count == 150_000
+
+
+def test_bins_are_never_split() -> None:
+    histogram = histogram_of(np.array([1.0], np.float32))
+
+    with pytest.raises(ValueError, match="cannot be split"):
+        coarsened(histogram, histogram.exponent - 1)
+
+
+def test_edges_bound_the_bins() -> None:
+    histogram = histogram_of(np.array([-0.9, 0.5], np.float32))
+    (first, last) = np.flatnonzero(histogram.counts)
+
+    assert histogram.edges[first] <= np.float32(-0.9) < histogram.edges[first + 1]
+    assert histogram.edges[last] <= 0.5 < histogram.edges[last + 1]
