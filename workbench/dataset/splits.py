@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
@@ -20,7 +20,7 @@ from workbench.dataset.batch import Batch, IntArray, Source, Task
 from workbench.dataset.text import TextRows
 from workbench.errors import ConfigError, nearest
 from workbench.model import Model, TensorSpec
-from workbench.preprocess import Array, Feeds, Preprocessor
+from workbench.preprocess import Array, Feeds, Preprocessor, Text
 from workbench.results import Split
 
 
@@ -86,6 +86,11 @@ class Dataset:
         if not isinstance(chosen.source, TextRows):
             return None
         return chosen.source.lengths(chosen.rows())
+
+    def texts(self, split: Split) -> Sequence[Text] | None:
+        """The texts of a split's file, by row as in `Batch.indices`; None when the data are not text."""
+        source = self._split(split).source
+        return source.texts if isinstance(source, TextRows) else None
 
     def batches(self, split: Split, batch: int, *, start: int = 0, stop: int | None = None) -> Iterator[Batch]:
         """Batches over samples `start` to `stop` of the split's order, the last one perhaps smaller.

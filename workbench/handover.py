@@ -1,0 +1,87 @@
+"""From a sweep to a bundle: gather what production needs of one candidate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import get_args
+
+import numpy as np
+
+from workbench.artifacts import Bench, artifact_of
+from workbench.bundle import BundleContents, GoldenBatch, Tolerance
+from workbench.candidate import Candidate
+from workbench.dataset import Batch, Dataset
+from workbench.errors import ConfigError
+from workbench.experiment import Experiment
+from workbench.journal import Journal
+from workbench.preprocess import Text
+from workbench.results import Evaluation, Split
+
+GOLDEN_BATCHES = 12
+FLOAT_SHARE, INT8_SHARE = 1e-4, 1e-2
+"""How far a replayed output may be off, as a share of the largest golden output. Equal machines replay to the bit;
+another instruction set sums floats in another order, which can move a quantized value by a whole step [inferred]."""
+
+
+def bundle_contents(experiment: Experiment, candidate: Candidate, bench: Bench, journal: Journal) -> BundleContents:
+    """Compile the candidate (from the store where it is there), run the golden samples, gather its evaluations.
+
+    Raises:
+        ConfigError: the sweep has not measured it in full.
+        CandidateError: it cannot be compiled or run any more.
+    """
+    evaluations = _evaluations(journal, candidate)
+    if not evaluations:
+        raise ConfigError(
+            f"{candidate.short_id} was not measured in full by the last sweep.",
+            key="--candidate",
+            hint=f"Its fate: workbench show {experiment.path} --candidate {candidate.short_id}",
+        )
+    artifact, directory = artifact_of(experiment, candidate, bench)
+    golden = _golden(experiment, candidate, bench)
+    largest = max(float(np.abs(array).max()) for batch in golden for array in batch.outputs.values())
+    share = FLOAT_SHARE if candidate.quantization.scheme == "none" else INT8_SHARE
+    record = journal.record(candidate.id)
+    data = experiment.dataset
+    return BundleContents(
+        name=experiment.name,
+        about=experiment.about,
+        task=data.task,
+        candidate=candidate,
+        artifact=artifact,
+        artifact_directory=directory,
+        evaluations=evaluations,
+        baseline=_evaluations(journal, experiment.baseline),
+        model=experiment.model,
+        datasets={split: data.digest(split) for split in get_args(Split)},
+        golden=golden,
+        tolerance=Tolerance(absolute=share * largest, relative=share),
+        labels=data.labels,
+        record=record if candidate.quantization.scheme == "static" else None,
+        preprocessor=data.preprocessor,
+    )
+
+
+def _evaluations(journal: Journal, candidate: Candidate) -> tuple[Evaluation, ...]:
+    found = (journal.evaluation(candidate.id, split) for split in ("validation", "holdout"))
+    return tuple(e for e in found if e is not None and e.status == "complete")
+
+
+def _golden(experiment: Experiment, candidate: Candidate, bench: Bench) -> tuple[GoldenBatch, ...]:
+    """The first batches of the (shuffled) validation split, and what this very artifact gives for them."""
+    artifact, directory = artifact_of(experiment, candidate, bench)
+    batch_size = candidate.serving.batch
+    batches = experiment.dataset.batches("validation", batch_size, stop=GOLDEN_BATCHES * batch_size)
+    session = bench.target.open(artifact, directory, candidate)
+    try:
+        return tuple(
+            GoldenBatch(feeds=batch.feeds, outputs=session.run(batch.feeds), texts=_texts(experiment.dataset, batch))
+            for batch in batches
+        )
+    finally:
+        session.close()
+
+
+def _texts(dataset: Dataset, batch: Batch) -> tuple[Text, ...]:
+    texts: Sequence[Text] | None = dataset.texts("validation")
+    return () if texts is None else tuple(texts[int(row)] for row in batch.indices)
