@@ -128,7 +128,7 @@ def test_a_candidate_run_carries_its_settings_numbers_tags_and_files(workspace: 
     wanted = {"pareto": "true", "recommended": "true", "feasible": "true", "emulated": "false", "cached": "false"}
     wanted |= {"status": "complete", "stage_reached": "latency_full", "toolchain": found.toolchain.fingerprint[:12]}
     assert wanted.items() <= run.data.tags.items()
-    assert run.info.run_name.startswith(found.candidate.short_id[:6])
+    assert run.info.run_name.startswith(f"★ {found.candidate.short_id[:6]} INT8 static")
     assert artifacts(run) == {"candidate.json", "evaluation.json", "confirmation.json"}
 
 
@@ -190,6 +190,8 @@ def test_the_same_sweep_again_writes_no_run_twice_and_moves_the_marks(workspace:
     (recommended,) = runs(workspace, "tags.recommended = 'true'")
     assert recommended.data.tags["candidate"] == better.candidate.id
     assert len(runs(workspace, "tags.pareto = 'true'")) == 2
+    names = [run.info.run_name for run in runs(workspace, "tags.kind = 'candidate'")]
+    assert [name[0] for name in names if name[0] in "★◆"] == ["◆", "★"]
 
 
 def test_a_run_that_a_killed_process_left_open_is_finished_in_place(workspace: Path) -> None:

@@ -164,7 +164,7 @@ class Tracker:
             run = self._client.create_run(
                 self.experiment_id, start_time=began_ms, tags=tags, run_name=_run_name(candidate)
             )
-            known = _Known(run_id=run.info.run_id, finished=False, tags=tags)
+            known = _Known(run_id=run.info.run_id, finished=False, tags=dict(run.data.tags))
             self._candidates[candidate.id] = known
         with tempfile.TemporaryDirectory() as folder:
             self._write_artifacts(evaluation, Path(folder))
@@ -202,6 +202,9 @@ class Tracker:
                 "pareto": _flag(candidate_id in letters),
                 "recommended": _flag(candidate_id == chosen),
                 "same": letters.get(candidate_id, ""),
+                "mlflow.runName": _marked_name(
+                    known.tags.get("mlflow.runName", ""), candidate_id in letters, candidate_id == chosen
+                ),
             }
             for name, value in wanted.items():
                 if known.tags.get(name, "") != value:
@@ -562,6 +565,12 @@ def _run_name(candidate: Candidate) -> str:
 def _rounded(value: float) -> float:
     """Six digits: the UI prints every digit it gets, and evaluation.json keeps them all."""
     return float(f"{value:.6g}")
+
+
+def _marked_name(name: str, on_front: bool, is_chosen: bool) -> str:
+    """A star for the recommended run, a diamond for the rest of the front: names are what the list shows first."""
+    mark = "★ " if is_chosen else "◆ " if on_front else ""
+    return mark + name.removeprefix("★ ").removeprefix("◆ ")
 
 
 def _shown(value: object) -> str:

@@ -152,11 +152,11 @@ def _figure(summary: Summary, x: str, y: str) -> go.Figure:
             (figure.add_vline if axis == "x" else figure.add_hline)(limit, **line)
     figure.update_layout(
         template="plotly_white",
-        height=520,
+        height=560,
         margin={"l": 70, "r": 20, "t": 20, "b": 60},
         xaxis_title=_axis_title(x),
         yaxis_title=_axis_title(y),
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"},
+        legend={"orientation": "h", "y": -0.16, "yanchor": "top"},
         hoverlabel={"align": "left", "bgcolor": "white"},
     )
     return figure
