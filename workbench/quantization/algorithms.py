@@ -59,7 +59,7 @@ def percentile_range(histogram: Histogram, percent: float) -> Range:
         raise ValueError(f"percentile {percent} is outside (0, 100]")
     magnitudes = _magnitudes(histogram)
     total = np.cumsum(magnitudes)
-    wanted = int(total[-1]) * (percent / 100)
+    wanted = int(total[-1]) * percent / 100
     if percent == 100 or total[-1] == 0:
         return minmax_range(histogram)
     at = int(np.searchsorted(total, wanted))

@@ -28,6 +28,7 @@ import numpy.typing as npt
 import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
+from onnx.external_data_helper import load_external_data_for_tensor
 from onnxruntime.capi import onnxruntime_pybind11_state as _state
 
 from workbench.canonical import DecodeError, canonical_json, decode, digest, encode
@@ -50,6 +51,7 @@ RUNTIME_ERRORS: tuple[type[Exception], ...] = (
 )
 """What ONNX Runtime raises: its classes have no base of their own, its Python layer uses built-in ones."""
 
+_SHAPE_ELEMENTS = 1024
 _FORMAT = 1
 
 
@@ -210,7 +212,7 @@ def load_statistics(path: Path) -> Statistics:
         CalibrationError: the file is damaged, or of another version.
     """
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
         return _unpacked(json.loads(arrays.pop("header").tobytes()), arrays)
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, KeyError, ValueError) as error:
@@ -230,7 +232,7 @@ def open_session(model: Model, extra_outputs: Iterable[str]) -> onnxruntime.Infe
     names = [name for name in extra_outputs if name not in known]
     more.graph.output.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names)
     # Serialized protobuf messages merge when they are joined: the outputs are added without a second copy in memory.
-    return session_of(model.path.read_bytes() + more.SerializeToString(), model)
+    return session_of(_self_sufficient(model) + more.SerializeToString(), model)
 
 
 def session_of(payload: bytes, model: Model) -> onnxruntime.InferenceSession:
@@ -249,6 +251,21 @@ def session_of(payload: bytes, model: Model) -> onnxruntime.InferenceSession:
         return onnxruntime.InferenceSession(payload, options, providers=["CPUExecutionProvider"])
     except RUNTIME_ERRORS as error:
         raise CalibrationError(f"ONNX Runtime refuses {model.path.name}: {error}") from error
+
+
+def _self_sufficient(model: Model) -> bytes:
+    """The file's bytes, with small external tensors taken in: ONNX Runtime needs shapes among them before it reads
+    external data of a model that comes from memory (1.31.1)."""
+    payload = model.path.read_bytes()
+    if not model.external_files:
+        return payload
+    proto = onnx.ModelProto.FromString(payload)
+    for tensor in proto.graph.initializer:
+        if tensor.data_location == TensorProto.EXTERNAL and math.prod(tensor.dims) <= _SHAPE_ELEMENTS:
+            load_external_data_for_tensor(tensor, str(model.path.parent))
+            tensor.data_location = TensorProto.DEFAULT
+            del tensor.external_data[:]
+    return bytes(proto.SerializeToString())
 
 
 # --- one run -------------------------------------------------------------------------------------------------------
@@ -306,11 +323,11 @@ def _observe_run(
 ) -> dict[str, TensorStatistics]:
     wanted = [name for name in axes if name not in feeds]
     try:
-        outputs = session.run(wanted, dict(feeds))
+        outputs = session.run(wanted or None, dict(feeds))[: len(wanted)]
     except RUNTIME_ERRORS as error:
         raise CalibrationError(f"the float model failed at calibration sample {first_sample}: {error}") from error
     seen = {}
-    arrays = itertools.chain(zip(wanted, outputs, strict=True), ((n, feeds[n]) for n in axes if n in feeds))
+    arrays = itertools.chain(((n, feeds[n]) for n in axes if n in feeds), zip(wanted, outputs, strict=True))
     for name, values in arrays:
         if values.dtype != np.float32:
             raise CalibrationError(f"tensor {name!r} is {values.dtype}; only float32 activations can be calibrated.")

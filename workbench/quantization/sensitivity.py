@@ -32,6 +32,7 @@ BEST_SQNR_DB = 200.0
 _SELECTOR = "workbench.quantized_layer"
 _NONE = -1
 _MIN_OPSET = 10  # QuantizeLinear
+_LARGEST_MODEL = 1_600_000_000  # with its int8 copies it must stay below the 2 GiB of one protobuf message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,10 @@ def rank_layers(
     """
     if model.opset < _MIN_OPSET:
         raise CalibrationError(f"{model.path.name} has opset {model.opset}; ranking needs {_MIN_OPSET} or later.")
+    if model.size_bytes > _LARGEST_MODEL:
+        raise CalibrationError(
+            f"{model.path.name} has {model.size_bytes} bytes; ranking takes at most {_LARGEST_MODEL}."
+        )
     layers = choose(statistics, replace(recipe, keep_float=0)).layers
     session = session_of(_switchable(model, layers), model)
     names = [output.name for output in session.get_outputs() if output.type == "tensor(float)"]

@@ -1,0 +1,178 @@
+"""Ranking layers: one at a time, in one session, against quantizing each layer by hand."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.targets.encoder import PRODUCTS, WEIGHT_LAYERS, Array, ids, model_of, run, tiny_encoder
+from workbench.candidate import Quantization
+from workbench.canonical import canonical_json
+from workbench.errors import CalibrationError
+from workbench.graph import read_model
+from workbench.model import Model
+from workbench.quantization.algorithms import choose
+from workbench.quantization.observe import Statistics, observe
+from workbench.quantization.record import LayerRecord
+from workbench.quantization.sensitivity import BEST_SQNR_DB, rank_layers
+
+RECIPE = Quantization(
+    scheme="static",
+    algorithm="minmax",
+    activation_symmetric=False,
+    weight_granularity="channel",
+    attention_matmul=True,
+    keep_float=0,
+)
+FEEDS = [ids(4, 8), ids(3, 12, seed=1)]
+
+
+def model_from(proto: onnx.ModelProto, folder: Path) -> Model:
+    onnx.save(proto, folder / "model.onnx")
+    return read_model(folder / "model.onnx")
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, Statistics]:
+    model = model_from(tiny_encoder(), tmp_path_factory.mktemp("encoder"))
+    return model, observe(model, FEEDS)
+
+
+def outputs_with_only(model: Model, record: LayerRecord) -> list[Array]:
+    """The logits of each batch with one layer's operands rounded, by editing the graph by hand."""
+    proto = onnx.load(model.path)
+    node = next(n for n in proto.graph.node if n.name == record.layer)
+    at = list(proto.graph.node).index(node)
+    added = []
+    for position, scale in ((0, record.activation), (1, record.second)):
+        if scale is None:
+            continue
+        name = f"edited{position}"
+        proto.graph.initializer.append(numpy_helper.from_array(np.float32(scale.scale), f"{name}_s"))
+        proto.graph.initializer.append(numpy_helper.from_array(np.int8(scale.zero_point), f"{name}_z"))
+        parameters = [f"{name}_s", f"{name}_z"]
+        added.append(helper.make_node("QuantizeLinear", [node.input[position], *parameters], [f"{name}_q"]))
+        added.append(helper.make_node("DequantizeLinear", [f"{name}_q", *parameters], [name]))
+        node.input[position] = name
+    if record.weight is not None:
+        tensor = next(t for t in proto.graph.initializer if t.name == node.input[1])
+        values = numpy_helper.to_array(tensor)
+        scales = np.array(record.weight.scales, np.float32)
+        if record.weight.axis == 0:
+            scales = scales[:, None]
+        rounded = np.clip(np.rint(values / scales), -128, 127).astype(np.float32) * scales
+        tensor.CopyFrom(numpy_helper.from_array(rounded, tensor.name))
+    for offset, extra in enumerate(added):
+        proto.graph.node.insert(at + offset, extra)
+    return [run(proto, feeds, ["logits"])[0] for feeds in FEEDS]
+
+
+@pytest.mark.parametrize("granularity", ["channel", "tensor"])
+def test_the_ranking_is_what_quantizing_each_layer_by_hand_gives(
+    encoder: tuple[Model, Statistics], granularity: str
+) -> None:
+    model, statistics = encoder
+    recipe = replace(RECIPE, weight_granularity=granularity)
+    expected = [run(onnx.load(model.path), feeds, ["logits"])[0] for feeds in FEEDS]
+    sqnr_db = {}
+    for record in choose(statistics, recipe).layers:
+        pairs = list(zip(expected, outputs_with_only(model, record), strict=True))
+        noise = sum(float(np.square(got.astype(np.float64) - y).sum()) for y, got in pairs)
+        sqnr_db[record.layer] = 10 * np.log10(sum(float(np.square(y).sum()) for y, _ in pairs) / noise)
+
+    ranking = rank_layers(model, statistics, recipe, FEEDS)
+
+    assert {*WEIGHT_LAYERS, *PRODUCTS} == {item.layer for item in ranking}
+    assert sorted(item.sqnr_db for item in ranking) == [item.sqnr_db for item in ranking]
+    for item in ranking:
+        assert item.sqnr_db == pytest.approx(sqnr_db[item.layer], abs=0.3)
+        assert item.kl is not None
+        assert 0 <= item.kl < 0.1
+
+
+def test_a_layer_with_an_outlier_channel_is_the_most_sensitive(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    weights = {name: random.normal(size=(8, 8)).astype(np.float32) for name in ("w1", "w2", "w3")}
+    weights["w2"][0, 0] = 3000  # one weight decides the scale of the whole tensor
+    nodes = [
+        helper.make_node("MatMul", ["x", "w1"], ["a"], name="first"),
+        helper.make_node("Tanh", ["a"], ["b"]),
+        helper.make_node("MatMul", ["b", "w2"], ["c"], name="outlier"),
+        helper.make_node("Tanh", ["c"], ["d"]),
+        helper.make_node("MatMul", ["d", "w3"], ["y"], name="last"),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 8])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 8])
+    model = model_from(model_of(nodes, weights, [x], [y]), tmp_path)
+    feeds = [{"x": random.normal(size=(16, 8)).astype(np.float32)}]
+
+    ranking = rank_layers(model, observe(model, feeds), replace(RECIPE, weight_granularity="tensor"), feeds)
+
+    assert ranking[0].layer == "outlier"
+    assert ranking[0].sqnr_db < ranking[1].sqnr_db - 10
+    assert all(item.kl is None for item in ranking)
+
+
+def test_a_layer_that_loses_nothing_has_the_best_value(tmp_path: Path) -> None:
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"], name="exact")]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 2])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 2])
+    model = model_from(model_of(nodes, {"w": np.zeros((2, 2), np.float32)}, [x], [y]), tmp_path)
+    feeds = [{"x": np.ones((2, 2), np.float32)}]
+
+    (item,) = rank_layers(model, observe(model, feeds), RECIPE, feeds)
+
+    assert item.sqnr_db == BEST_SQNR_DB
+
+
+def test_convolutions_and_old_opsets_are_ranked(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    weights = {"w": random.normal(size=(6, 3, 3, 3)).astype(np.float32), "b": random.normal(size=6).astype(np.float32)}
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], name="conv"),
+        helper.make_node("Relu", ["c"], ["y"]),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3, 6, 6])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 6, 4, 4])
+    model = model_from(model_of(nodes, weights, [x], [y], opset=11), tmp_path)
+    feeds = [{"x": random.normal(size=(2, 3, 6, 6)).astype(np.float32)}]
+
+    (item,) = rank_layers(model, observe(model, feeds), RECIPE, feeds)
+
+    assert 20 < item.sqnr_db < 60
+
+
+def test_only_layers_that_the_recipe_quantizes_are_ranked(encoder: tuple[Model, Statistics]) -> None:
+    model, statistics = encoder
+    recipe = replace(RECIPE, attention_matmul=False, keep_float=3)
+
+    assert set(WEIGHT_LAYERS) == {item.layer for item in rank_layers(model, statistics, recipe, FEEDS)}
+
+
+def test_the_ranking_does_not_depend_on_threads_and_can_be_stored(encoder: tuple[Model, Statistics]) -> None:
+    model, statistics = encoder
+
+    one = rank_layers(model, statistics, RECIPE, FEEDS, threads=1)
+
+    assert canonical_json(one) == canonical_json(rank_layers(model, statistics, RECIPE, FEEDS, threads=3))
+
+
+def test_external_weights_are_ranked(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(tiny_encoder(), path, save_as_external_data=True, location="weights.bin", size_threshold=64)
+    model = read_model(path)
+
+    assert len(rank_layers(model, observe(model, FEEDS), RECIPE, FEEDS)) == 9
+
+
+def test_no_samples_is_an_error(encoder: tuple[Model, Statistics]) -> None:
+    with pytest.raises(CalibrationError, match="no samples to rank layers with"):
+        rank_layers(*encoder, RECIPE, [])
+
+
+def test_feeds_that_the_model_refuses_are_an_error(encoder: tuple[Model, Statistics]) -> None:
+    with pytest.raises(CalibrationError, match="failed"):
+        rank_layers(*encoder, RECIPE, [{"ids": np.zeros((1, 8), np.float32)}])
