@@ -60,7 +60,7 @@ OWNERS = {
     "plotly": {"report"},
     "sklearn": {"report"},
     "typer": {"cli", "commands"},
-    "rich": {"cli", "progress", "commands", "report", "doctor"},
+    "rich": {"cli", "progress", "commands", "report", "doctor", "inspection"},
     "litserve": {"serve"},
 }
 """External packages with one home."""

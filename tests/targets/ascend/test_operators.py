@@ -1,0 +1,157 @@
+"""Each rule of the table fires on a model made to break it, names the node, and stays silent on a sound one."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from workbench.targets.ascend.operators import OPERATOR_RULES, check_operators
+from workbench.targets.base import OperatorIssue
+
+
+def model(
+    nodes: list[onnx.NodeProto],
+    *,
+    opset: int = 13,
+    constants: dict[str, np.ndarray] | None = None,
+    inputs: list[onnx.ValueInfoProto] | None = None,
+    domains: tuple[str, ...] = (),
+) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        inputs or [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 8])],
+        [helper.make_tensor_value_info(nodes[-1].output[0], TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(array, name) for name, array in (constants or {}).items()],
+    )
+    opsets = [helper.make_opsetid("", opset), *(helper.make_opsetid(d, 1) for d in domains)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+def relu(name: str = "relu", source: str = "x") -> onnx.NodeProto:
+    return helper.make_node("Relu", [source], ["y"], name=name)
+
+
+def only(issues: tuple[OperatorIssue, ...]) -> OperatorIssue:
+    assert len(issues) == 1, issues
+    return issues[0]
+
+
+def test_a_plain_model_has_no_issue() -> None:
+    assert check_operators(model([relu()])) == ()
+
+
+@pytest.mark.parametrize(
+    ("opset", "severity"), [(7, "error"), (9, "warning"), (11, None), (17, None), (18, None), (19, "error")]
+)
+def test_opsets_outside_the_supported_ones_are_named(opset: int, severity: str | None) -> None:
+    issues = check_operators(model([relu()], opset=opset))
+
+    assert [i.severity for i in issues] == ([severity] if severity else [])
+    assert all(i.node == f"opset {opset}" for i in issues)
+
+
+def test_a_second_operator_set_is_an_error_at_the_first_node_without_a_domain() -> None:
+    issue = only(check_operators(model([relu("first"), relu("second")], domains=("com.microsoft",))))
+
+    assert (issue.severity, issue.node) == ("error", "first")
+    assert "E16005" in issue.problem
+    assert "ai.onnx, com.microsoft" in issue.problem
+
+
+def test_a_domain_that_is_not_imported_is_an_error() -> None:
+    node = helper.make_node("Special", ["x"], ["y"], name="special", domain="acme")
+
+    issue = only(check_operators(model([node])))
+
+    assert (issue.severity, issue.node, issue.operator) == ("error", "special", "acme.Special")
+    assert "E19999" in issue.problem
+
+
+@pytest.mark.parametrize(
+    ("operator", "domain", "severity"),
+    [
+        ("LayerNormalization", "", "warning"),
+        ("Gelu", "", "warning"),
+        ("QuantizeLinear", "", "error"),
+        ("DequantizeLinear", "", "error"),
+        ("MatMulInteger", "", "error"),
+        ("SkipLayerNormalization", "com.microsoft", "error"),
+    ],
+)
+def test_operators_of_the_table_are_counted_and_named_once(operator: str, domain: str, severity: str) -> None:
+    nodes = [helper.make_node(operator, ["x"], [f"y{i}"], name=f"n{i}", domain=domain) for i in range(3)]
+
+    found = [i for i in check_operators(model(nodes)) if operator in i.operator and "E19999" not in i.problem]
+
+    assert [(i.severity, i.node) for i in found] == [(severity, "n0 (and 2 more)")]
+
+
+def test_errors_come_first() -> None:
+    nodes = [helper.make_node("Gelu", ["x"], ["g"], name="gelu"), helper.make_node("MatMulInteger", ["g"], ["y"])]
+
+    assert [i.severity for i in check_operators(model(nodes))] == ["error", "warning"]
+
+
+def test_inputs_are_grouped_by_what_is_said_about_them() -> None:
+    ids = [helper.make_tensor_value_info(n, TensorProto.INT64, ["batch", "length"]) for n in ("ids", "mask")]
+    named = helper.make_tensor_value_info("x:0", TensorProto.FLOAT, [1, 8])
+
+    issues = {i.node: i for i in check_operators(model([relu(source="x:0")], inputs=[*ids, named]))}
+
+    assert set(issues) == {"ids, mask", "x:0"}
+    both = [i.problem for i in check_operators(model([relu(source="ids")], inputs=ids))]
+    assert any("axes 0, 1 are dynamic" in p for p in both)
+    assert any("int64" in p for p in both)
+
+
+def test_a_negative_gather_index_is_named() -> None:
+    nodes = [helper.make_node("Gather", ["x", "last"], ["y"], name="pick", axis=1)]
+
+    issue = only(check_operators(model(nodes, constants={"last": np.array(-1, np.int64)})))
+
+    assert issue.node == "pick"
+    assert "negative" in issue.problem
+    assert check_operators(model(nodes, constants={"last": np.array(7, np.int64)})) == ()
+
+
+def test_slices_of_int64_data_are_named_and_slices_of_floats_are_not() -> None:
+    bounds = {"from": np.array([0], np.int64), "to": np.array([2], np.int64)}
+    table = {"table": np.arange(8, dtype=np.int64), **bounds}
+    nodes = [helper.make_node("Slice", ["table", "from", "to"], ["s"], name="cut"), relu()]
+
+    assert only(check_operators(model(nodes, constants=table))).node == "cut"
+    assert check_operators(model([helper.make_node("Slice", ["x", "from", "to"], ["y"])], constants=bounds)) == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (-3.4028235e38, "infinite in fp16"),
+        (-np.inf, "infinite in fp16"),
+        (70000.0, "infinite in fp16"),
+        (1e-12, "zero in fp16"),
+        (-65504.0, None),
+        (-10000.0, None),
+        (1e-5, None),
+        (0.0, None),
+    ],
+)
+def test_constants_that_half_precision_cannot_hold_are_named(value: float, words: str | None) -> None:
+    with np.errstate(over="ignore"):
+        rounded = np.float32(value).astype(np.float16)
+    broken = bool(np.isinf(rounded)) or (value != 0 and rounded == 0)
+    assert broken == (words is not None)  # numpy's own rounding agrees with the rule
+
+    nodes = [helper.make_node("Add", ["x", "c"], ["y"], name="mask")]
+    issues = check_operators(model(nodes, constants={"c": np.array(value, np.float32)}))
+
+    assert [i.node for i in issues] == (["mask"] if words else [])
+    assert all(words is not None and words in i.problem for i in issues)
+
+
+def test_every_rule_says_what_to_do_and_where_it_stands() -> None:
+    for rule in OPERATOR_RULES:
+        assert rule.problem
+        assert rule.remedy.endswith(".")
+        assert "ops-nn v8.5.0" in rule.source

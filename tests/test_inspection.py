@@ -1,0 +1,121 @@
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from rich.console import Console
+
+from tests.tiny import write_model
+from workbench.errors import ConfigError
+from workbench.inspection import inspect_model, inspection_json, inspection_table
+
+
+def attention(path: Path, *, shape: tuple[object, object, int] = ("batch", "length", 8), nan: bool = False) -> Path:
+    """x → project (8×8) → scores = p pᵀ → context = scores p; unnamed axes are given as None."""
+    weight = np.random.default_rng(0).normal(size=(8, 8)).astype(np.float32)
+    if nan:
+        weight[2, 3] = np.nan
+    nodes = [
+        helper.make_node("MatMul", ["x", "W"], ["p"], name="project"),
+        helper.make_node("Transpose", ["p"], ["t"], perm=[0, 2, 1], name="turn"),
+        helper.make_node("MatMul", ["p", "t"], ["s"], name="scores"),
+        helper.make_node("MatMul", ["s", "p"], ["y"], name="context"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "attention",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
+        [numpy_helper.from_array(weight, "W")],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def printed(path: Path, target: str | None = None, width: int = 100) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    console.print(inspection_table(inspect_model(path, target)))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_layers_operators_and_parameters_are_counted(tmp_path: Path) -> None:
+    found = inspect_model(attention(tmp_path / "m.onnx"))
+
+    assert [(layer.name, layer.parameters, layer.second) for layer in found.layers] == [
+        ("project", 64, None),
+        ("scores", 0, "t"),
+        ("context", 0, "p"),
+    ]
+    assert (found.layers[0].macs, found.layers[0].macs_per) == (64, "token")
+    assert found.operators == {"MatMul": 3, "Transpose": 1}
+    assert (found.parameters, found.opsets) == (64, {"ai.onnx": 17})
+
+
+def test_every_target_is_asked_unless_one_is_named(tmp_path: Path) -> None:
+    path = attention(tmp_path / "m.onnx")
+
+    assert list(inspect_model(path).issues) == ["every target", "onnxruntime", "ascend910b3"]
+    assert list(inspect_model(path, "ascend910b3").issues) == ["every target", "ascend910b3"]
+    assert [i.node for i in inspect_model(path).issues["ascend910b3"]] == ["x"]
+
+
+def test_an_unknown_target_is_refused_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"'ascend910b4' is not a target. Did you mean 'ascend910b3'"):
+        inspect_model(attention(tmp_path / "m.onnx"), "ascend910b4")
+
+
+def test_weights_that_are_not_numbers_are_an_error(tmp_path: Path) -> None:
+    issue = inspect_model(attention(tmp_path / "m.onnx", nan=True)).issues["every target"][0]
+
+    assert (issue.severity, issue.node) == ("error", "W")
+    assert "1 of 64 values are not finite" in issue.problem
+
+
+def test_unnamed_and_fixed_axes_are_named(tmp_path: Path) -> None:
+    issues = inspect_model(attention(tmp_path / "m.onnx", shape=(4, None, 8))).issues["every target"]
+
+    assert [i.node for i in issues] == ["x", "x"]
+    assert "axes 1 are dynamic and have no name" in issues[0].problem
+    assert "batch is fixed at 4" in issues[1].problem
+
+
+def test_a_damaged_file_is_the_users_error(tmp_path: Path) -> None:
+    path = attention(tmp_path / "m.onnx")
+    path.write_bytes(path.read_bytes()[:100])
+
+    with pytest.raises(ConfigError, match="not a complete ONNX file"):
+        inspect_model(path)
+
+
+def test_the_json_form_is_plain_data(tmp_path: Path) -> None:
+    data = json.loads(json.dumps(inspection_json(inspect_model(attention(tmp_path / "m.onnx")))))
+
+    assert data["version"] == 1
+    assert data["layers"][0]["weight_shape"] == [8, 8]
+    assert data["issues"]["ascend910b3"][0]["severity"] == "warning"
+
+
+def test_the_table_shows_model_layers_and_troubles(tmp_path: Path) -> None:
+    text = printed(attention(tmp_path / "m.onnx"))
+
+    assert "[batch, length, 8]" in text  # brackets are not taken for markup
+    assert "operators: MatMul 3, Transpose 1" in text
+    assert "grows with length" in text
+    assert "64 / token" in text
+    assert "onnxruntime: " in text
+    assert "→ Decide on batch sizes and sequence bins" in text
+
+
+def test_a_name_too_long_for_the_terminal_is_folded_and_not_cut(tmp_path: Path) -> None:
+    write_model(tmp_path / "m.onnx")
+    proto = onnx.load(tmp_path / "m.onnx")
+    name = proto.graph.node[0].name = "/encoder" * 10 + "/query"
+    onnx.save(proto, tmp_path / "m.onnx")
+
+    first_column = "".join(line.split(" ")[0] for line in printed(tmp_path / "m.onnx", width=60).splitlines())
+
+    assert name in first_column

@@ -1,0 +1,202 @@
+"""Inspecting a model before any work: what it takes and gives, what INT8 can serve, and what will hurt where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, numpy_helper
+
+from workbench.candidate import Candidate, Quantization
+from workbench.canonical import encode
+from workbench.errors import ConfigError, nearest
+from workbench.graph import Layer, constants, load_graph, operator_counts, quantizable_layers, read_model
+from workbench.model import Model, TensorSpec
+from workbench.targets import open_target
+from workbench.targets.ascend.operators import check_operators
+from workbench.targets.base import OperatorIssue
+
+if TYPE_CHECKING:  # a bundle or a test that inspects does not need a terminal
+    from rich.console import Group
+
+TARGETS = ("onnxruntime", "ascend910b3")
+
+_TYPICAL = Candidate(
+    quantization=Quantization(
+        scheme="static",
+        algorithm="minmax",
+        activation_symmetric=False,
+        weight_granularity="channel",
+        attention_matmul=True,
+        keep_float=0,
+    )
+)
+"""The targets are asked about static INT8 of everything that can be quantized: what fails there, fails."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspection:
+    """What a model is made of and what is known to go wrong with it.
+
+    Attributes:
+        opsets: domain → version; ONNX's own domain is 'ai.onnx'.
+        operators: operator → nodes, by name.
+        layers: what INT8 can serve, in graph order.
+        parameters: elements of all float constants.
+        issues: target → troubles, errors first; 'every target' for those of the model itself.
+    """
+
+    model: Model
+    opsets: Mapping[str, int]
+    operators: Mapping[str, int]
+    layers: tuple[Layer, ...]
+    parameters: int
+    issues: Mapping[str, tuple[OperatorIssue, ...]]
+
+
+def inspect_model(path: Path, target: str | None = None) -> Inspection:
+    """Read a model and look for everything known to hurt.
+
+    Args:
+        target: one of `TARGETS`; None for all of them.
+
+    Raises:
+        ConfigError: no such target, or the file is missing, damaged or lacks its external data.
+        ToolchainError: the target's own check needs a library that is missing.
+    """
+    if target is not None and target not in TARGETS:
+        raise ConfigError(f"{target!r} is not a target.", key="--target", hint=nearest(target, TARGETS))
+    model = read_model(path)
+    proto = load_graph(model)
+    found = {"every target": _model_issues(model, proto)}
+    if target in (None, "onnxruntime"):
+        found["onnxruntime"] = open_target("onnxruntime").check(model, _TYPICAL)
+    if target in (None, "ascend910b3"):
+        found["ascend910b3"] = check_operators(proto)
+    return Inspection(
+        model=model,
+        opsets={o.domain or "ai.onnx": int(o.version) for o in proto.opset_import},
+        operators=operator_counts(proto),
+        layers=quantizable_layers(proto),
+        parameters=sum(
+            int(np.prod(tensor.dims))
+            for tensor in proto.graph.initializer
+            if tensor.data_type in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
+        ),
+        issues=found,
+    )
+
+
+def _model_issues(model: Model, proto: onnx.ModelProto) -> tuple[OperatorIssue, ...]:
+    """What hurts wherever the model runs."""
+    issues = []
+    for name, tensor in constants(proto).items():
+        if tensor.data_type in (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16):
+            values = numpy_helper.to_array(tensor)
+            if np.isnan(values).any() or (values.size > 1 and np.isinf(values).any()):
+                issues.append(
+                    OperatorIssue(
+                        severity="error",
+                        node=name,
+                        operator="constant",
+                        problem=f"{int((~np.isfinite(values)).sum())} of {values.size} values are not finite",
+                        remedy="Export again from a sound checkpoint; no scale can be derived from this.",
+                        source="the model itself",
+                    )
+                )
+    for spec in model.inputs:
+        unnamed = [str(i) for i, d in enumerate(spec.shape) if d is None]
+        if unnamed:
+            issues.append(
+                OperatorIssue(
+                    severity="warning",
+                    node=spec.name,
+                    operator="input",
+                    problem=f"axes {', '.join(unnamed)} are dynamic and have no name, so nothing ties them together",
+                    remedy="Export with named dynamic axes, the same name where two inputs share a length.",
+                    source="the model itself",
+                )
+            )
+        if spec.shape and isinstance(spec.shape[0], int):
+            issues.append(
+                OperatorIssue(
+                    severity="warning",
+                    node=spec.name,
+                    operator="input",
+                    problem=f"its batch is fixed at {spec.shape[0]}, so no other can be measured or served",
+                    remedy=f"Export with a dynamic first axis, or set serving.batch to {spec.shape[0]} alone.",
+                    source="the model itself",
+                )
+            )
+    return tuple(sorted(issues, key=lambda issue: issue.severity))
+
+
+def inspection_json(found: Inspection) -> dict[str, Any]:
+    """Plain data for programs; `version` changes when a key changes its meaning."""
+    return {"version": 1, **encode(found)}
+
+
+def inspection_table(found: Inspection) -> Group:
+    """The inspection for a terminal: the model, its layers, and last, where the eye is, the troubles."""
+    from rich.console import Group, RenderableType
+    from rich.padding import Padding
+    from rich.table import Column, Table
+    from rich.text import Text
+
+    model = found.model
+    opsets = ", ".join(f"{domain} {version}" for domain, version in found.opsets.items())
+    head = Text.assemble(
+        (str(model.path), "bold"),
+        f"\n{model.size_bytes / 1e6:.1f} MB, {found.parameters / 1e6:.2f} M parameters, opset {opsets}, "
+        f"sha256 {model.sha256[:12]}",
+    )
+    tensors = Table("", "tensor", "type", "shape", box=None, pad_edge=False)
+    for role, specs in (("in", model.inputs), ("out", model.outputs)):
+        for spec in specs:
+            tensors.add_row(role, Text(spec.name), spec.dtype, Text(shape_text(spec)))
+    counts = sorted(found.operators.items(), key=lambda item: (-item[1], item[0]))
+    operators = Text("operators: " + ", ".join(f"{name} {count}" for name, count in counts))
+    layers = Table(
+        Column("layer INT8 can serve", f"{len(found.layers)} layers", overflow="fold"),
+        Column("multiplies by"),
+        Column("parameters", f"{sum(layer.parameters for layer in found.layers):,}", justify="right"),
+        Column("MACs", justify="right"),
+        box=None,
+        pad_edge=False,
+        show_footer=True,
+    )
+    for layer in found.layers:
+        weight = "×".join(map(str, layer.weight_shape)) or "an activation"
+        layers.add_row(Text(layer.name), f"{layer.op_type} {weight}", f"{layer.parameters:,}", _macs(layer))
+    parts: list[RenderableType] = [head, Text(), tensors, Text(), operators, Text()]
+    parts.append(layers if found.layers else Text("no layer that INT8 can serve", style="bold"))
+    for target, issues in found.issues.items():
+        parts += [Text(), Text(f"{target}: {_count(issues)}", style="bold")]
+        for issue in issues:
+            style = "bold red" if issue.severity == "error" else "yellow"
+            title = Text.assemble((issue.severity, style), f"  {issue.node}", (f"  {issue.operator}", "dim"))
+            detail = Text.assemble(f"{issue.problem}\n→ {issue.remedy}\n", (f"source: {issue.source}", "dim"))
+            parts += [Padding(title, (0, 0, 0, 2)), Padding(detail, (0, 0, 0, 11))]
+    return Group(*parts)
+
+
+def shape_text(spec: TensorSpec) -> str:
+    return "[" + ", ".join("?" if d is None else str(d) for d in spec.shape) + "]"
+
+
+def _macs(layer: Layer) -> str:
+    if layer.macs is None:
+        return "grows with length" if layer.second is not None else "?"
+    size = f"{layer.macs / 1e6:.2f} M" if layer.macs >= 10_000 else f"{layer.macs:,}"
+    return f"{size} / {layer.macs_per}"
+
+
+def _count(issues: tuple[OperatorIssue, ...]) -> str:
+    if not issues:
+        return "nothing known to hurt"
+    errors = sum(issue.severity == "error" for issue in issues)
+    return f"{errors} errors, {len(issues) - errors} warnings"

@@ -1,0 +1,288 @@
+"""What ATC of CANN 8.5.0 does with an ONNX model for Ascend 910B3: a table of known troubles, each with its source.
+
+The open operator library (ops-nn) and graph engine (ge) of tag v8.5.0 were read; a closed operator package exists
+that nobody outside can read, so "not registered" means: not in the open one. The last word has ATC itself
+(`atc --mode=3`), which names every operator it does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import onnx
+from onnx import TensorProto, numpy_helper
+
+from workbench.graph import constants
+from workbench.targets.base import OperatorIssue
+
+_NOT_IN_OPS_NN = "ops-nn v8.5.0: no ONNX plugin registers it (atc.md §8); the closed operator package was not visible"
+_PARSER = "ge v8.5.0 parser/parser/onnx/onnx_parser.cc:418-455,571-600 (atc.md §8)"
+
+OLDEST_OPSET, NEWEST_OPSET = 8, 18
+"""ops-nn v8.5.0 registers its plugins for these opsets; many operators only from 11 on. Manual: 11 to 18."""
+WELL_COVERED_OPSET = 11
+
+LARGEST_FP16 = 65504.0
+SMALLEST_FP16 = 2.0**-25
+"""Magnitudes at or below this round to zero in half precision (its smallest value is 2**-24)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorRule:
+    """Operators that are known to give trouble.
+
+    Attributes:
+        domain: of the operators; '' is ONNX's own.
+        operators: empty for every operator of the domain.
+    """
+
+    domain: str
+    operators: tuple[str, ...]
+    severity: Literal["error", "warning"]
+    problem: str
+    remedy: str
+    source: str
+
+
+OPERATOR_RULES = (
+    OperatorRule(
+        domain="",
+        operators=("LayerNormalization",),
+        severity="warning",
+        problem="not registered in the open operator library; ATC may stop with E13010",
+        remedy="Export with opset 16: LayerNorm is then written in small operators, which ATC's fusion rebuilds.",
+        source=f"{_NOT_IN_OPS_NN}; LayerNormalization 17 and 18 appear in ops-nn after 8.5",
+    ),
+    OperatorRule(
+        domain="",
+        operators=("Gelu",),
+        severity="warning",
+        problem="not registered in the open operator library; ATC may stop with E13010",
+        remedy="Export with opset 17 or lower: Gelu is then written with Erf, which ATC's fusion rebuilds.",
+        source=_NOT_IN_OPS_NN,
+    ),
+    OperatorRule(
+        domain="",
+        operators=(
+            "QuantizeLinear",
+            "DequantizeLinear",
+            "DynamicQuantizeLinear",
+            "MatMulInteger",
+            "ConvInteger",
+            "QLinearMatMul",
+            "QLinearConv",
+        ),
+        severity="error",
+        problem="ONNX's own quantization operators are not what ATC quantizes with",
+        remedy="Start from the float model; INT8 reaches ATC as a deploy model with AscendQuant operators.",
+        source=f"{_NOT_IN_OPS_NN}; the advice there: do not feed QDQ models to ATC",
+    ),
+    OperatorRule(
+        domain="com.microsoft",
+        operators=(),
+        severity="error",
+        problem="an operator of ONNX Runtime, unknown to ATC",
+        remedy="Use the file as it was before ONNX Runtime's optimizer or quantizer touched it.",
+        source=_NOT_IN_OPS_NN,
+    ),
+)
+
+
+def check_operators(proto: onnx.ModelProto) -> tuple[OperatorIssue, ...]:
+    """Everything known to go wrong with a model under ATC, errors first.
+
+    Args:
+        proto: from `workbench.graph.load_graph`, so that every node has a name.
+    """
+    issues = [
+        *_opset(proto),
+        *_domains(proto),
+        *_operators(proto),
+        *_inputs(proto),
+        *_int64(proto),
+        *_half_precision(proto),
+    ]
+    return tuple(sorted(issues, key=lambda issue: issue.severity))
+
+
+def _opset(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
+    version = next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), 0)
+    if version < WELL_COVERED_OPSET or version > NEWEST_OPSET:
+        outside = version < OLDEST_OPSET or version > NEWEST_OPSET
+        yield OperatorIssue(
+            severity="error" if outside else "warning",
+            node=f"opset {version}",
+            operator="",
+            problem=f"operators are looked up by the file's opset: {WELL_COVERED_OPSET} to {NEWEST_OPSET} are covered",
+            remedy="Export the model with an opset from 11 to 17.",
+            source="ops-nn v8.5.0 plugins register opsets 8 to 18; the manual of 9.2 names 11 to 18 (atc.md §8)",
+        )
+
+
+def _domains(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
+    """E16005 is raised by the first node with an empty domain; a node of a domain not imported gives E19999."""
+    imported = {o.domain for o in proto.opset_import}
+    silent = next((node for node in proto.graph.node if not node.domain), None)
+    if len(proto.opset_import) > 1 and silent is not None:
+        yield OperatorIssue(
+            severity="error",
+            node=silent.name,
+            operator=silent.op_type,
+            problem=f"the file imports {len(proto.opset_import)} operator sets "
+            f"({', '.join(o.domain or 'ai.onnx' for o in proto.opset_import)}); ATC stops with E16005",
+            remedy="Keep one opset_import, the default one; delete the others if no node uses them.",
+            source=_PARSER,
+        )
+    stray = [node for node in proto.graph.node if node.domain and node.domain not in imported]
+    if stray:
+        yield _issue(
+            stray,
+            "error",
+            f"domain {stray[0].domain!r} is not imported; ATC stops with E19999",
+            "Export the model in the default domain only.",
+            _PARSER,
+        )
+
+
+def _operators(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
+    for rule in OPERATOR_RULES:
+        found: dict[str, list[onnx.NodeProto]] = {}
+        for node in proto.graph.node:
+            domain = "" if node.domain == "ai.onnx" else node.domain
+            if domain == rule.domain and (not rule.operators or node.op_type in rule.operators):
+                found.setdefault(node.op_type, []).append(node)
+        for nodes in found.values():
+            yield _issue(nodes, rule.severity, rule.problem, rule.remedy, rule.source)
+
+
+def _inputs(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
+    defaults = {tensor.name for tensor in proto.graph.initializer}
+    dynamic: dict[tuple[int, ...], list[str]] = {}
+    separators: list[str] = []
+    int64: list[str] = []
+    for value in proto.graph.input:
+        if value.name in defaults:
+            continue
+        kind = value.type.tensor_type
+        free = tuple(i for i, d in enumerate(kind.shape.dim) if not d.HasField("dim_value") or d.dim_value < 1)
+        if free:
+            dynamic.setdefault(free, []).append(value.name)
+        if set(value.name) & set(":;"):
+            separators.append(value.name)
+        if kind.elem_type == TensorProto.INT64:
+            int64.append(value.name)
+    for free, names in dynamic.items():
+        yield _input_issue(
+            names,
+            f"axes {', '.join(map(str, free))} are dynamic: ATC needs a shape for every input (else E10001), and an "
+            "INT8 model takes no dynamic-shape flag",
+            "Decide on batch sizes and sequence bins: each pair becomes one compiled file.",
+            "atc.md §8 (E10001, value NULL); doc850 atctool_0040, General Restrictions (atc.md fact 4)",
+        )
+    if separators:
+        yield _input_issue(
+            separators,
+            "the name has a ':' or ';', which separate names and shapes in --input_shape",
+            "Rename the input when exporting.",
+            "atc.md §8 (E10016)",
+        )
+    if int64:
+        yield _input_issue(
+            int64,
+            "int64: ATC takes it, and the compiled model keeps it, 8 bytes a value",
+            "Nothing to change in the model; feed int64, not int32.",
+            "atc.md §8: int64 inputs are fine",
+        )
+
+
+def _input_issue(names: Sequence[str], problem: str, remedy: str, source: str) -> OperatorIssue:
+    return OperatorIssue(
+        severity="warning", node=", ".join(names), operator="input", problem=problem, remedy=remedy, source=source
+    )
+
+
+def _int64(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
+    """Patterns that older chips and releases had no int64 kernels for."""
+    known = constants(proto)
+    types = {v.name: v.type.tensor_type.elem_type for v in (*proto.graph.value_info, *proto.graph.input)}
+    types.update({name: tensor.data_type for name, tensor in known.items()})
+    negative = [
+        node
+        for node in proto.graph.node
+        if node.op_type == "Gather"
+        and node.input[1] in known
+        and bool((numpy_helper.to_array(known[node.input[1]]) < 0).any())
+    ]
+    if negative:
+        yield _issue(
+            negative,
+            "warning",
+            "a constant index is negative, which older chips and releases refuse",
+            "Count from the front: replace -1 by the last index, or run a simplifier at fixed shape.",
+            "ModelZoo-PyTorch notes (atc.md §8); not confirmed for 910B3 with 8.5",
+        )
+    for operator in ("ScatterND", "Slice"):
+        nodes = [n for n in proto.graph.node if n.op_type == operator and types.get(n.input[0]) == TensorProto.INT64]
+        if nodes:
+            yield _issue(
+                nodes,
+                "warning",
+                "works on int64 data, for which older chips and releases have no kernel",
+                "Cast to int32 before it, or fold the shape computation with a simplifier at fixed shape.",
+                "ModelZoo-PyTorch notes (atc.md §8); not confirmed for 910B3 with 8.5",
+            )
+
+
+def _half_precision(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
+    """Float constants that fp16, ATC's default precision, cannot hold: mask values such as -3.4e38, tiny epsilons."""
+    huge: dict[float, list[onnx.NodeProto]] = {}
+    tiny: dict[float, list[onnx.NodeProto]] = {}
+    users: dict[str, list[onnx.NodeProto]] = {}
+    for node in proto.graph.node:
+        for name in node.input:
+            users.setdefault(name, []).append(node)
+    for name, tensor in constants(proto).items():
+        if tensor.data_type not in (TensorProto.FLOAT, TensorProto.DOUBLE) or name not in users:
+            continue
+        values = numpy_helper.to_array(tensor)
+        if values.size == 0:
+            continue
+        extreme = float(values.flat[int(np.argmax(np.abs(values)))])
+        if abs(extreme) > LARGEST_FP16:
+            huge.setdefault(extreme, []).extend(users[name])
+        elif values.size == 1 and 0 < abs(extreme) <= SMALLEST_FP16:
+            tiny.setdefault(extreme, []).extend(users[name])
+    for value, nodes in huge.items():
+        yield _issue(
+            nodes,
+            "warning",
+            f"the constant {value:.3g} is infinite in fp16; a softmax over a fully masked row then gives NaN",
+            "Export the mask with -10000, or keep ATC's --is_weight_clip=1, its default.",
+            "atc.md §8: ModelZoo's fix_onnx scripts; that the clip covers mask constants is inferred from them",
+        )
+    for value, nodes in tiny.items():
+        yield _issue(
+            nodes,
+            "warning",
+            f"the constant {value:.3g} is zero in fp16, so that it no longer guards a division",
+            "Use an epsilon of 1e-5 or more, or keep this operator in fp32 (--keep_dtype).",
+            "atc.md §8 (1e-9 under fp16); the rounding is IEEE 754's",
+        )
+
+
+def _issue(
+    nodes: Sequence[onnx.NodeProto], severity: Literal["error", "warning"], problem: str, remedy: str, source: str
+) -> OperatorIssue:
+    """One issue for all nodes that share it, named by the first."""
+    first = nodes[0]
+    return OperatorIssue(
+        severity=severity,
+        node=first.name + (f" (and {len(nodes) - 1} more)" if len(nodes) > 1 else ""),
+        operator=first.op_type if first.domain in ("", "ai.onnx") else f"{first.domain}.{first.op_type}",
+        problem=problem,
+        remedy=remedy,
+        source=source,
+    )
