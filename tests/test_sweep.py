@@ -15,7 +15,7 @@ from workbench.artifacts import Bench, open_bench
 from workbench.candidate import Candidate
 from workbench.errors import ToolchainError
 from workbench.experiment import Experiment, read_experiment
-from workbench.journal import open_journal
+from workbench.journal import Journal, open_journal
 from workbench.results import Evaluation
 from workbench.store import Store
 from workbench.sweep import MAX_DEATHS, confirm, front_of, run_sweep
@@ -145,6 +145,11 @@ with exclusive(journal):
 """
 
 
+def journal_of(experiment: Path) -> Journal:
+    question = read_experiment(experiment)
+    return open_journal(question.workspace, question.name, question.identity)
+
+
 def start(experiment: Path) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         [sys.executable, "-c", RUNNER, str(experiment)],
@@ -217,7 +222,8 @@ def test_ctrl_c_stops_cleanly_and_the_candidate_in_flight_comes_back(tmp_path: P
         output, errors = process.communicate(timeout=120)
 
     assert process.returncode == 0, errors
-    assert output.startswith("dynamic check")
+    assert "dynamic check" in output
+    assert len(journal_of(file).evaluations()) == 6
 
 
 def test_a_torn_last_line_of_the_study_is_dropped(question: Experiment, bench: Bench) -> None:

@@ -1,0 +1,167 @@
+"""The command line as a user runs it: one tiny workspace swept once, then every command on it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.tiny import EXPERIMENT, write_workspace
+
+
+def workbench(*arguments: object, timeout: float = 240) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "workbench", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+        env={**os.environ, "COLUMNS": "120"},
+    )
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """(experiment file, what the sweep printed)"""
+    file = write_workspace(tmp_path_factory.mktemp("workspace"))
+    done = workbench("sweep", file)
+    assert done.returncode == 0, done.stderr
+    return file, done.stdout
+
+
+def test_a_sweep_says_its_plan_each_candidate_the_front_and_where_to_look(swept: tuple[Path, str]) -> None:
+    file, output = swept
+
+    assert "24 candidates, 12 distinct compiles" in output
+    assert "6/6" in output
+    assert "on the Pareto front" in output
+    assert "Recommended:" in output
+    assert "http://127.0.0.1:5000/#/experiments/" in output
+    assert (file.parent.parent / "mlruns" / "mlflow.db").exists()
+
+
+def test_the_same_command_again_does_nothing_twice(swept: tuple[Path, str]) -> None:
+    done = workbench("sweep", swept[0])
+
+    assert done.returncode == 0, done.stderr
+    assert "0 candidates evaluated, 6 from before" in done.stdout
+
+
+def test_show_prints_the_front_as_text_and_as_json(swept: tuple[Path, str]) -> None:
+    text, data = workbench("show", swept[0]), workbench("show", swept[0], "--json")
+
+    assert "Recommended:" in text.stdout
+    found = json.loads(data.stdout)
+    assert found["experiment"] == "tiny"
+    assert found["version"] == 1
+
+
+def test_one_candidate_is_shown_in_full_with_the_command_that_runs_it_again(swept: tuple[Path, str]) -> None:
+    chosen = json.loads(workbench("show", swept[0], "--json").stdout)["recommended"]["candidate_id"][:12]
+
+    done = workbench("show", swept[0], "--candidate", chosen)
+    again = workbench("evaluate", swept[0], "--candidate", chosen)
+
+    assert f"workbench evaluate {swept[0]} --candidate {chosen}" in done.stdout
+    assert again.returncode == 0, again.stderr
+    assert "accuracy" in again.stdout
+
+
+def test_the_winner_is_exported_and_verified_and_a_flipped_byte_is_found(
+    swept: tuple[Path, str], tmp_path: Path
+) -> None:
+    bundle = tmp_path / "bundle"
+
+    exported, verified = workbench("export", swept[0], "--to", bundle), workbench("verify", bundle)
+    model = next((bundle / "model").glob("*.onnx"))
+    damaged = bytearray(model.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    model.write_bytes(damaged)
+    refused, second = workbench("verify", bundle), workbench("export", swept[0], "--to", bundle)
+
+    assert exported.returncode == 0, exported.stderr
+    assert verified.returncode == 0, verified.stderr
+    assert "golden samples replayed" in verified.stdout
+    assert refused.returncode == 1
+    assert "another sha256" in refused.stderr
+    assert second.returncode == 2
+    assert "exists already" in second.stderr
+
+
+def test_plan_and_space_say_how_large_the_question_is(swept: tuple[Path, str]) -> None:
+    plan = json.loads(workbench("plan", swept[0], "--json").stdout)
+    space = workbench("space", swept[0].parent.parent / "search_spaces" / "tiny.yaml")
+
+    assert plan["space"]["exact"]
+    assert plan["done"] == 6
+    assert "quantization.scheme" in space.stdout
+    assert f"{plan['space']['candidates']} candidates" in space.stdout
+
+
+def test_the_cache_is_shown_and_pruned_and_the_sweep_stays(swept: tuple[Path, str]) -> None:
+    workspace = swept[0].parent.parent
+
+    shown = workbench("cache", "--workspace", workspace)
+    pruned = workbench("cache", "--workspace", workspace, "--prune", "--kind", "memory")
+
+    assert "artifact" in shown.stdout
+    assert "removed" in pruned.stdout
+    assert "Recommended:" in workbench("show", swept[0]).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["sweep", "absent.yaml"], 2, "absent.yaml: no such file"),
+        (["show", "EXPERIMENT", "--candidate", "zzz"], 2, "no candidate of the last sweep begin with 'zzz'"),
+        (["sweep", "EXPERIMENT", "--timeout", "soon"], 2, "'soon' is not a duration"),
+        (["verify", "/nowhere"], 1, "this is no complete bundle"),
+        (["inspect", "/nowhere.onnx"], 2, "nowhere.onnx"),
+        (["example", "loan-intent-huge"], 2, "There is no example 'loan-intent-huge'"),
+    ],
+)
+def test_bad_input_gets_one_sentence_and_an_exit_code(
+    swept: tuple[Path, str], arguments: list[str], code: int, message: str
+) -> None:
+    done = workbench(*[str(swept[0]) if a == "EXPERIMENT" else a for a in arguments])
+
+    assert done.returncode == code
+    assert message in done.stderr.replace("\n", " ")
+    assert "Traceback" not in done.stderr
+
+
+def test_an_experiment_that_changed_is_not_mixed_with_its_old_results(tmp_path: Path) -> None:
+    file = write_workspace(tmp_path)
+    workbench("sweep", file, "--trials", 1)
+    file.write_text(EXPERIMENT.replace("accuracy_drop_pp: 2.0", "accuracy_drop_pp: 1.0"), encoding="utf-8")
+
+    done = workbench("sweep", file, "--trials", 1)
+
+    assert done.returncode == 2
+    assert "Start a new one with --fresh" in done.stderr
+
+
+def test_a_store_that_cannot_be_written_is_said_before_any_work(tmp_path: Path) -> None:
+    file = write_workspace(tmp_path)
+    (tmp_path / "mlruns").write_text("a file where the folder should be")
+
+    done = workbench("sweep", file, "--trials", 1)
+
+    assert done.returncode == 3
+    assert "mlruns" in done.stderr
+    assert "1/1" not in done.stdout
+
+
+def test_a_constraint_nobody_can_meet_names_who_came_closest(tmp_path: Path) -> None:
+    text = EXPERIMENT.replace("accuracy_drop_pp: 2.0", "latency_p50_ms: 0.0001").replace("trials: 6", "trials: 3")
+    file = write_workspace(tmp_path, experiment=text)
+
+    done = workbench("sweep", file)
+    refused = workbench("export", file, "--to", tmp_path / "bundle")
+
+    assert done.returncode == 0, done.stderr
+    assert "Closest:" in done.stdout
+    assert refused.returncode == 2
+    assert "no candidate meets every constraint" in refused.stderr
