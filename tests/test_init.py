@@ -395,6 +395,9 @@ def test_a_name_that_cannot_name_a_file_is_refused(folder: Path, name: str) -> N
         (("c.csv", "a.csv", "b.csv"), ("c.csv", "a.csv", "b.csv")),
         (("rows.csv", "calib.csv"), ("calib.csv", "rows.csv")),
         (("test.csv", "dev.csv", "rows.csv"), ("rows.csv", "dev.csv", "test.csv")),
+        (("test.csv", "rows.csv", "train.csv"), ("train.csv", "rows.csv", "test.csv")),
+        (("test.csv", "rows.csv"), ("rows.csv", "test.csv")),
+        (("my-Dev1.csv", "latest.csv"), ("latest.csv", "my-Dev1.csv")),
     ],
 )
 def test_files_are_told_apart_by_name_then_by_order(
@@ -418,6 +421,8 @@ def test_files_are_told_apart_by_name_then_by_order(
         (("a.csv", "b.csv", "c.csv", "d.csv"), "4 files"),
         (("a.txt", "b.csv"), ".txt is of no known kind"),
         (("train.csv", "holdout.csv"), "no validation file among train.csv, holdout.csv"),
+        (("dev.csv", "test.csv"), "no calibration file among dev.csv, test.csv"),
+        (("test_a.csv", "test_b.csv"), "no calibration file"),
     ],
 )
 def test_files_that_cannot_be_split_are_refused(tmp_path: Path, names: tuple[str, ...], says: str) -> None:

@@ -52,10 +52,12 @@ _MEASURED_TEXTS = 20_000
 _CALIBRATION_SAMPLES = 128
 _KEEP_FLOAT = (0, 1, 2, 4, 8)
 _WORDS_OF_SPLITS: Mapping[Split, tuple[str, ...]] = {
-    "holdout": ("holdout", "hold-out", "hold_out"),
+    "holdout": ("hold",),
     "calibration": ("calib", "train"),
-    "validation": ("valid", "dev", "eval", "val"),
+    "validation": ("val", "dev", "eval"),
 }
+"""Beginnings of the words in a file's name."""
+
 _KINDS = {".csv": "text", ".jsonl": "text", ".npz": "arrays"}
 _PLAIN = re.compile(r"[A-Za-z_./][\w./-]*")
 _NOT_TEXT = {"true", "false", "yes", "no", "on", "off", "null", "y", "n", "."}  # of YAML 1.1 and 1.2
@@ -174,8 +176,8 @@ def examine_data(data: Sequence[Path], model: Model, *, tokenizer: Path | None, 
 def assign_splits(data: Sequence[Path]) -> dict[Split, Path]:
     """Which file is which split, by the words in their names, else by their order.
 
-    A test file is the holdout beside a validation file, and the validation without one. Without a holdout the
-    manifest divides the validation.
+    A test file is the holdout where another file can be the validation, else the validation; it is never the
+    calibration. Without a holdout the manifest divides the validation.
 
     Raises:
         ConfigError: a file is missing or of an unknown kind, two claim one split, or no two splits can be filled.
@@ -203,21 +205,27 @@ def assign_splits(data: Sequence[Path]) -> dict[Split, Path]:
             f"{len(data)} files.", key="--data", hint="Give a calibration and a validation file, and perhaps a holdout."
         )
     found: dict[Split, Path] = {}
-    unnamed = []
-    for path in data:
-        split = next((s for s, words in _WORDS_OF_SPLITS.items() if any(w in path.stem.lower() for w in words)), None)
-        if split is None:
-            unnamed.append(path)
-        elif split in found:
+
+    def claim(split: Split, path: Path) -> None:
+        if split in found:
             raise ConfigError(
                 f"{found[split].name} and {path.name} both look like the {split} file.",
                 key="--data",
                 hint="Their names must tell calibration, validation and holdout apart.",
             )
+        found[split] = path
+
+    unnamed: list[Path] = []
+    tests: list[Path] = []
+    for path in data:
+        split = next((s for s, beginnings in _WORDS_OF_SPLITS.items() if _has_word(path, beginnings)), None)
+        if split is not None:
+            claim(split, path)
         else:
-            found[split] = path
-    if "validation" in found:  # what is called test beside it is what the search must not see
-        unnamed.sort(key=lambda path: "test" in path.stem.lower())
+            (tests if _has_word(path, ("test",)) else unnamed).append(path)
+    for path in tests:  # never the calibration: what it is, the search should not see, or only judge by
+        spare = "validation" in found or len(data) == 3
+        claim("holdout" if spare and "holdout" not in found else "validation", path)
     free = [split for split in get_args(Split) if split not in found]
     found.update(zip(free, unnamed, strict=False))
     for split in ("calibration", "validation"):
@@ -228,6 +236,10 @@ def assign_splits(data: Sequence[Path]) -> dict[Split, Path]:
                 hint=f"Put {'calib or train' if split == 'calibration' else 'valid or dev'} into its name.",
             )
     return {split: found[split] for split in get_args(Split) if split in found}
+
+
+def _has_word(path: Path, beginnings: tuple[str, ...]) -> bool:
+    return any(word.startswith(beginnings) for word in re.split("[^a-z]+", path.stem.lower()))
 
 
 def _examine_arrays(files: Mapping[Split, Path], model: Model, labels: Path | None) -> Corpus:
