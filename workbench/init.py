@@ -26,7 +26,6 @@ from workbench.candidate import ONNXRUNTIME_FUSIONS
 from workbench.dataset import Task, read_column
 from workbench.dataset.arrays import read_arrays
 from workbench.dataset.text import read_texts
-from workbench.doctor import machine_cores
 from workbench.errors import ConfigError
 from workbench.experiment import read_experiment
 from workbench.graph import Layer, constants, load_graph, quantizable_layers, read_model
@@ -35,6 +34,7 @@ from workbench.model import Model
 from workbench.preprocess import WELL_KNOWN_INPUTS, Role, open_preprocessor
 from workbench.results import Split
 from workbench.space import FUSION_PREFIX
+from workbench.targets.onnxruntime import parse_cpu
 from workbench.targets.onnxruntime_compiler import fusions_that_fire
 
 TEXT_COLUMNS = ("text", "sentence", "content", "query", "question", "utterance", "review", "document", "title")
@@ -139,7 +139,7 @@ def initialize(
             raise ConfigError("exists already and is not overwritten.", file=path, hint="Choose another --name.")
     corpus = examine_data(data, read_model(model), tokenizer=tokenizer, labels=labels)
     outline = examine_model(model)
-    cores = machine_cores()
+    cores = parse_cpu(None).cores  # what this process may run on; `workbench doctor` warns of a quota below it
     with tempfile.TemporaryDirectory(prefix="workbench-init-") as folder:
         staging = Path(folder)
         staged = _contents(chosen, staging, outline, corpus, cores, _absolute)
