@@ -277,3 +277,28 @@ def test_a_full_disk_stops_the_sweep_and_keeps_what_was_measured(tmp_path: Path)
         assert all(e.status in ("complete", "stopped") for e in kept.values())
     finally:
         subprocess.run(["umount", str(small)], check=True)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "objectives"),
+    [
+        ("auto", "[latency_p50_ms]"),
+        ("tpe", "[speedup, size_mb, accuracy]"),
+        ("gp", "[latency_p50_ms]"),
+        ("gp", "[latency_p50_ms, accuracy]"),
+        ("nsga2", "[latency_p50_ms, accuracy]"),
+        ("random", "[throughput_per_s, accuracy]"),
+    ],
+)
+def test_every_sampler_searches_with_one_two_or_three_objectives(tmp_path: Path, sampler: str, objectives: str) -> None:
+    if sampler == "gp":
+        pytest.importorskip("torch", reason="the GP sampler needs torch")
+    text = EXPERIMENT.replace("[latency_p50_ms, accuracy]", objectives) + f"sampler: {sampler}\n"
+    question = read_experiment(write_workspace(tmp_path, experiment=text))
+    journal = open_journal(question.workspace, question.name, question.identity)
+    bench = open_bench(question, journal, Store(tmp_path / ".workbench" / "store"), silent)
+
+    end = run_sweep(question, bench, trials=6)
+
+    assert end.new == 6
+    assert front_of(question, journal.evaluations())
