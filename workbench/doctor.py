@@ -1,48 +1,54 @@
-"""What this machine can do, and what is missing for what it cannot: for people, and by its exit code for scripts."""
+"""What this machine can do: one finding per fact, each with what to do about it.
+
+    findings = examine(Path())
+    exit_code(findings)         # 1 when something the workbench cannot do without is missing
+
+Nothing is started or changed but a temporary file in each folder that must be writable. Facts are read in `examine`;
+every other function judges what it is given.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import importlib.util
 import os
 import platform
+import re
 import shutil
-import subprocess
+import sys
 import tempfile
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-import numpy as np
-import onnx
 import psutil
-from onnx import TensorProto, helper, numpy_helper
+from rich.table import Table
+from rich.text import Text
 
-from workbench import __version__
-from workbench.candidate import Candidate, Quantization
 from workbench.canonical import encode
-from workbench.errors import WorkbenchError
-from workbench.graph import read_model
-from workbench.noise import UNSTEADY, read_counters, steadiness, suspects
+from workbench.errors import ToolchainError
 from workbench.targets import TARGETS, open_target
-from workbench.targets.onnxruntime import parse_cpu
-
-if TYPE_CHECKING:  # a script that asks for JSON needs no terminal library
-    from rich.table import Table
+from workbench.targets.onnxruntime import Cpu, parse_cpu
 
 Status = Literal["ok", "warn", "fail"]
 
-ENOUGH_DISK_BYTES, LITTLE_DISK_BYTES = 5_000_000_000, 500_000_000
-"""60 candidates of a 30 MB model, lowered and compiled, take about 4 GB; below the second a sweep cannot begin."""
-LITTLE_MEMORY_BYTES = 2_000_000_000
-BASE_PACKAGES = ("numpy", "onnx", "onnxruntime", "optuna", "mlflow", "tokenizers", "plotly", "scipy")
-EXPORT_PACKAGES = ("torch", "transformers", "safetensors")
+ASCEND = "ascend910b3"
+_CANN_WANTED, _DRIVER_WANTED = "8.5.0", "25.2.0"
+_CANN_VERSION_FILES = (
+    "share/info/ge-compiler/version.info",
+    "share/info/runtime/version.info",
+    "compiler/version.info",
+    "opp/version.info",
+)
+"""Below ASCEND_HOME_PATH, the 8.5 layout first (runtime/scripts/package/common/sh/common_func_v2.inc of CANN 8.5.0)."""
 
-_PROBE_ROUNDS, _PROBE_CALLS = 30, 8
-_UNLIMITED_BYTES = 1 << 60  # control groups of version 1 write 2**63 less a page for "no limit"
+_DRIVER_VERSION_FILE = Path("/usr/local/Ascend/driver/version.info")
+_CGROUPS = Path("/sys/fs/cgroup")
+_PYTHON_WANTED = (3, 11)
+_GIB = 1 << 30
+_NO_LIMIT = 1 << 60  # cgroup v1 writes a number near 2^63 where memory is not limited
+_BUSY_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,12 +56,11 @@ class Finding:
     """One fact about the machine.
 
     Attributes:
-        group: heading it is shown under.
-        status: 'fail' when the workbench cannot work because of it; 'warn' when something is missing or hurts.
-        remedy: what to do about it; empty when all is well.
+        status: 'fail' where the workbench cannot work, 'warn' where something is optional or will disturb.
+        value: what was found.
+        remedy: what to do, empty when all is well.
     """
 
-    group: str
     name: str
     status: Status
     value: str
@@ -63,346 +68,342 @@ class Finding:
 
 
 def examine(workspace: Path) -> tuple[Finding, ...]:
-    """Look at machine, targets, workspace and packages; takes about a second and writes nothing that stays."""
+    """Look at the machine and at the folder that is to hold `.workbench/` and `mlruns/`, which need not exist yet."""
+    cpu, quota = _cpu(), cpu_quota(_CGROUPS)
+    cores = usable_cores(cpu.cores, quota)
+    memory = psutil.virtual_memory()
     return (
-        *_packages(),
-        *_processor(),
-        *_memory(),
-        *_quiet(),
-        *_onnxruntime(),
-        *_ascend(os.environ),
-        *_workspace(workspace.resolve()),
+        python_finding(sys.version_info[:3]),
+        Finding(name="CPU", status="ok", value=cpu.name),
+        cores_finding(os.cpu_count() or 1, cpu.cores, quota),
+        int8_finding(cpu),
+        load_finding(psutil.getloadavg()[0], cores),
+        memory_finding(memory.total, memory.available, memory_limit(_CGROUPS)),
+        *target_findings(TARGETS),
+        *workspace_findings(workspace),
+        *extra_findings(("torch", "transformers", "safetensors"), installed_version),
+        *ascend_findings(
+            os.environ,
+            which=shutil.which,
+            has_module=lambda name: importlib.util.find_spec(name) is not None,
+            driver_file=_DRIVER_VERSION_FILE,
+            targets=TARGETS,
+        ),
     )
 
 
-def exit_code(findings: tuple[Finding, ...]) -> int:
-    """0 when the workbench can work here, 1 when something it requires fails."""
+def exit_code(findings: Iterable[Finding]) -> int:
+    """0 when the workbench can work here, 1 when something required fails."""
     return int(any(finding.status == "fail" for finding in findings))
 
 
-def findings_json(findings: tuple[Finding, ...]) -> dict[str, Any]:
-    return {"version": 1, "usable": exit_code(findings) == 0, "findings": encode(findings)}
-
-
-def findings_table(findings: tuple[Finding, ...]) -> Table:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, show_header=False)
-    styles = {"ok": "green", "warn": "yellow", "fail": "bold red"}
-    group = ""
+def findings_table(findings: Iterable[Finding]) -> Table:
+    """A table for the terminal, in the order of the findings."""
+    colours = {"ok": "green", "warn": "yellow", "fail": "bold red"}
+    table = Table("", "what", "found", "what to do")
     for finding in findings:
-        if finding.group != group:
-            group = finding.group
-            table.add_row()
-            table.add_row("", "", Text(group, style="bold"))
-        mark = Text(finding.status, style=styles[finding.status])
-        remedy = f"\n→ {finding.remedy}" if finding.remedy else ""
-        table.add_row(mark, finding.name, Text(finding.value + remedy))
+        # Text, not str: a path or a remedy such as pip's `[export]` would be taken for markup
+        table.add_row(
+            Text(finding.status, colours[finding.status]),
+            Text(finding.name),
+            Text(finding.value, overflow="fold"),
+            Text(finding.remedy, overflow="fold"),
+        )
     return table
 
 
-# --- the machine ---------------------------------------------------------------------------------------------------
+def findings_json(findings: Sequence[Finding]) -> dict[str, Any]:
+    """`{"version": 1, "usable": true, "findings": [{"name", "status", "value", "remedy"}, …]}`."""
+    return {"version": 1, "usable": exit_code(findings) == 0, "findings": [encode(finding) for finding in findings]}
 
 
-def _packages(base: tuple[str, ...] = BASE_PACKAGES, export: tuple[str, ...] = EXPORT_PACKAGES) -> Iterator[Finding]:
-    group = "packages"
-    yield Finding(
-        group=group, name="workbench", status="ok", value=f"{__version__}, Python {platform.python_version()}"
-    )
-    missing = [name for name in base if importlib.util.find_spec(name) is None]
-    if missing:
-        remedy = "Install the workbench again: pip install int8-workbench"
-        yield Finding(
-            group=group, name="required", status="fail", value=f"missing: {', '.join(missing)}", remedy=remedy
-        )
-    else:
-        yield Finding(group=group, name="required", status="ok", value=_versions(base))
-    absent = [name for name in export if importlib.util.find_spec(name) is None]
-    yield Finding(
-        group=group,
-        name="export",
-        status="warn" if absent else "ok",
-        value=f"missing: {', '.join(absent)}" if absent else _versions(export),
-        remedy="Needed by convert and example only: pip install 'int8-workbench[export]'" if absent else "",
-    )
+# --- the processor -------------------------------------------------------------------------------------------------
 
 
-def _versions(names: tuple[str, ...]) -> str:
-    """Installed versions, without importing anything: mlflow and torch take seconds."""
-    found = []
-    for name in names:
-        try:
-            found.append(f"{name} {importlib.metadata.version(name)}")
-        except importlib.metadata.PackageNotFoundError:
-            found.append(name)  # a build of one's own, without metadata
-    return ", ".join(found)
+def machine_cores() -> int:
+    """Cores that this process can use at the same time on this machine."""
+    return usable_cores(_cpu().cores, cpu_quota(_CGROUPS))
 
 
-def _processor() -> Iterator[Finding]:
-    group = "machine"
-    cpuinfo = Path("/proc/cpuinfo")
-    cpu = parse_cpu(cpuinfo.read_text(encoding="utf-8", errors="replace") if cpuinfo.exists() else None)
-    yield Finding(
-        group=group,
-        name="CPU",
-        status="ok" if cpu.dot_product else "warn",
-        value=f"{cpu.name}: {', '.join(cpu.features) or 'flags unknown'}",
-        remedy="" if cpu.dot_product else "No VNNI, AMX or DotProd: INT8 gains little here. Use a newer CPU.",
-    )
-    limit, _ = control_group_limits()
-    short = limit is not None and limit < cpu.cores
-    yield Finding(
-        group=group,
-        name="cores",
-        status="warn" if short else "ok",
-        value=f"{cpu.cores}" + (f", limited to {limit:g} by the container" if limit is not None else ""),
-        remedy="A quota below the number of cores stalls threads: pin cores instead (--cpuset-cpus)." if short else "",
-    )
+def usable_cores(affinity: int, quota: float | None) -> int:
+    """Cores that can compute at the same time: what the process may run on, cut to the container's CPU time."""
+    return affinity if quota is None else max(1, min(affinity, int(quota)))
 
 
-def _memory() -> Iterator[Finding]:
-    memory = psutil.virtual_memory()
-    _, limit = control_group_limits()
-    free = memory.available if limit is None else min(memory.available, limit)
-    little = free < LITTLE_MEMORY_BYTES
-    yield Finding(
-        group="machine",
-        name="memory",
-        status="warn" if little else "ok",
-        value=f"{memory.available / 1e9:.1f} of {memory.total / 1e9:.1f} GB free"
-        + (f", limited to {limit / 1e9:.1f} GB by the container" if limit is not None else ""),
-        remedy="A BERT-base needs about 2 GB while it is quantized. Close programs, or raise the limit."
-        if little
-        else "",
-    )
+def cpu_quota(cgroup: Path) -> float | None:
+    """CPU seconds per second that the container may use; None without a limit.
 
-
-def _quiet() -> Iterator[Finding]:
-    """Time the same work again and again: what varies is the machine."""
-    work = bytes(100_000)
-    times_ms = np.empty((_PROBE_ROUNDS, _PROBE_CALLS))
-    before = read_counters()
-    for index in np.ndindex(times_ms.shape):
-        start = time.perf_counter()
-        hashlib.sha256(work)
-        times_ms[index] = (time.perf_counter() - start) * 1e3
-    steady = steadiness(times_ms, np.zeros(times_ms.shape, dtype=np.int64))
-    causes = suspects(before, read_counters())
-    load = os.getloadavg()[0]
-    noisy = steady.spread >= UNSTEADY or abs(steady.drift) >= UNSTEADY or bool(causes)
-    yield Finding(
-        group="machine",
-        name="quiet",
-        status="warn" if noisy else "ok",
-        value="; ".join(
-            [f"equal work varies by {max(steady.spread, abs(steady.drift)):.1%}, load {load:.1f}", *causes]
-        ),
-        remedy="Timing will be noisy: close other programs before a sweep." if noisy else "",
-    )
-
-
-def control_group_limits(
-    root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")
-) -> tuple[float | None, int | None]:
-    """(CPUs, bytes of memory) this process may use by its control groups, version 1 or 2; None without a limit."""
-    cpus: list[float] = []
-    memory: list[int] = []
-    for folder in _control_groups(root, membership):
-        quota = _words(folder / "cpu.max")
-        if len(quota) < 2:
-            quota = _words(folder / "cpu.cfs_quota_us") + _words(folder / "cpu.cfs_period_us")
-        if len(quota) == 2 and quota[0].isdigit() and quota[1].isdigit() and int(quota[1]) > 0:
-            cpus.append(int(quota[0]) / int(quota[1]))
-        for name in ("memory.max", "memory.limit_in_bytes"):
-            words = _words(folder / name)
-            if words and words[0].isdigit() and int(words[0]) < _UNLIMITED_BYTES:
-                memory.append(int(words[0]))
-    return min(cpus, default=None), min(memory, default=None)
-
-
-def _control_groups(root: Path, membership: Path) -> Iterator[Path]:
-    """Folders of this process's groups and of all their parents; each of them may set a limit."""
-    try:
-        lines = membership.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return  # no control groups on this system
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        base = root / controllers if controllers else root
-        folder = base / path.strip("/")
-        yield from (f for f in (folder, *folder.parents) if f.is_relative_to(base))
-
-
-def _words(file: Path) -> list[str]:
-    try:
-        return file.read_text(encoding="utf-8").split()
-    except OSError:
-        return []
-
-
-# --- targets -------------------------------------------------------------------------------------------------------
-
-
-def _onnxruntime() -> Iterator[Finding]:
-    group = "target onnxruntime"
-    try:
-        version = open_target("onnxruntime").toolchain().components["onnxruntime"]
-        kernels, seconds = _run_int8()
-    except WorkbenchError as error:
-        yield Finding(group=group, name="usable", status="fail", value="no", remedy=str(error))
-        return
-    yield Finding(
-        group=group,
-        name="usable",
-        status="ok" if kernels else "fail",
-        value=f"yes: {version}; a test layer was quantized, compiled and run in {seconds:.1f} s"
-        if kernels
-        else f"no: {version} left a quantized test layer in float",
-        remedy="" if kernels else "Install the version the workbench pins: pip install int8-workbench",
-    )
-
-
-def _run_int8() -> tuple[int, float]:
-    """Take one layer through the target; returns how many operators ran in integer kernels, and the time."""
-    candidate = Candidate(quantization=Quantization(scheme="dynamic", weight_granularity="tensor"))
-    weight = np.linspace(-1, 1, 32 * 32, dtype=np.float32).reshape(32, 32)
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["y"], name="layer")],
-        "probe",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 32])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 32])],
-        [numpy_helper.from_array(weight, "w")],
-    )
-    start = time.perf_counter()
-    target = open_target("onnxruntime")
-    with tempfile.TemporaryDirectory(prefix="workbench-doctor-") as folder:
-        model, lowered, compiled = Path(folder) / "probe.onnx", Path(folder) / "lowered", Path(folder) / "compiled"
-        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), model)
-        lowered.mkdir()
-        compiled.mkdir()
-        artifact = target.compile(target.lower(read_model(model), candidate, None, lowered), candidate, compiled)
-        session = target.open(artifact, compiled, candidate)
-        session.run({"x": np.ones((2, 32), np.float32)})
-        session.close()
-    return artifact.int8_ops, time.perf_counter() - start
-
-
-def _ascend(environment: Mapping[str, str]) -> Iterator[Finding]:
-    """What of CANN is here. Missing parts are a warning: the other target works without them."""
-    group = "target ascend910b3"
-    if "ascend910b3" not in TARGETS:
-        yield Finding(
-            group=group,
-            name="workbench",
-            status="warn",
-            value=f"workbench {__version__} has no Ascend target yet",
-            remedy="`workbench inspect --target ascend910b3` already says what ATC would stumble over.",
-        )
-    home = environment.get("ASCEND_HOME_PATH", "")
-    yield _part(
-        group,
-        "toolkit",
-        f"CANN {_cann_version(Path(home))} at {home}" if home and Path(home).is_dir() else None,
-        f"ASCEND_HOME_PATH names {home}, which is no folder" if home else "ASCEND_HOME_PATH is not set",
-        "Install the CANN 8.5 toolkit and the ops package of the 910b, then: source <CANN>/set_env.sh",
-    )
-    path = environment.get("PATH", os.defpath)
-    yield _part(
-        group,
-        "compiler",
-        shutil.which("atc", path=path),
-        "no atc",
-        "It comes with the toolkit; compiling needs no NPU.",
-    )
-    acl = importlib.util.find_spec("acl")
-    yield _part(
-        group,
-        "runtime",
-        str(acl.origin or acl.name) if acl else None,
-        "no Python module acl",
-        "set_env.sh puts it on PYTHONPATH; it needs the driver.",
-    )
-    amct = importlib.util.find_spec("amct_onnx")
-    yield _part(
-        group,
-        "AMCT",
-        str(amct.origin or amct.name) if amct else None,
-        "no Python module amct_onnx",
-        "Optional. Of CANN 8.5 it wants onnx 1.14.0 with onnxruntime 1.16.0: give it a virtual environment of its own.",
-    )
-    smi = shutil.which("npu-smi", path=path)
-    devices, trouble = _devices(smi) if smi else (None, "no npu-smi")
-    yield _part(
-        group,
-        "device",
-        devices,
-        trouble,
-        "Install the driver and firmware of the Atlas A2; in a container, mount /dev/davinci* and the driver's folder.",
-    )
-
-
-def _part(group: str, name: str, value: str | None, missing: str, remedy: str) -> Finding:
-    if value is not None:
-        return Finding(group=group, name=name, status="ok", value=value)
-    return Finding(group=group, name=name, status="warn", value=missing, remedy=remedy)
-
-
-def _cann_version(home: Path) -> str:
-    """Of the first package that states one, in the order in which ATC is found (atc.md §7.1)."""
-    places = ("share/info/ge-compiler", "share/info/runtime", "compiler", "opp")
-    for file in (home / place / "version.info" for place in places):
-        for word in _words(file):
-            if word.startswith("Version="):
-                return word.removeprefix("Version=")
-    return "of unknown version"
-
-
-def _devices(smi: str) -> tuple[str | None, str]:
-    """(chips by name, '') or (None, why there are none), from `npu-smi info`.
-
-    Its text differs between drivers, so it is read leniently: a device is a row `| 0     910B3 | OK | …`.
+    Args:
+        cgroup: where the control groups are mounted; version 2 and version 1 are understood.
     """
+    quota, _, period = _read(cgroup / "cpu.max").partition(" ")
+    if not quota:
+        quota, period = _read(cgroup / "cpu/cpu.cfs_quota_us"), _read(cgroup / "cpu/cpu.cfs_period_us")
+    return int(quota) / int(period) if quota.isdigit() and period.isdigit() and int(period) else None
+
+
+def memory_limit(cgroup: Path) -> int | None:
+    """Bytes that the container may use; None without a limit."""
+    text = _read(cgroup / "memory.max") or _read(cgroup / "memory/memory.limit_in_bytes")
+    return int(text) if text.isdigit() and int(text) < _NO_LIMIT else None
+
+
+def _cpu() -> Cpu:
+    return parse_cpu(_read(Path("/proc/cpuinfo")) or None)
+
+
+def cores_finding(installed: int, affinity: int, quota: float | None) -> Finding:
+    usable = usable_cores(affinity, quota)
+    limits = []
+    if affinity < installed:
+        limits.append(f"this process may run on {affinity}")
+    if quota is not None and quota < affinity:
+        limits.append(f"the container may use the time of {quota:g}")
+    value = f"{usable} of {installed} usable" + (f" ({', '.join(limits)})" if limits else "")
+    if quota is not None and quota < affinity:
+        return Finding(
+            name="cores",
+            status="warn",
+            value=value,
+            remedy=f"A thread beyond {usable} is stopped by the kernel in mid-call, which ruins P95 and P99: offer "
+            f"serving.intra_op_threads up to {usable} only, or pin the container to cores instead.",
+        )
+    return Finding(name="cores", status="ok", value=value)
+
+
+def int8_finding(cpu: Cpu) -> Finding:
+    """What the CPU's instructions mean for INT8; measured speed is the sweep's to say."""
+    flags = ", ".join(cpu.features)
+    if not cpu.features and cpu.dot_product:
+        return Finding(name="INT8", status="ok", value="this system does not tell the CPU's instructions")
+    if "amx_int8" in cpu.features:
+        return Finding(name="INT8", status="ok", value=f"AMX: 8-bit products in tiles; INT8 can gain most ({flags})")
+    if cpu.dot_product:
+        return Finding(
+            name="INT8", status="ok", value=f"8-bit dot products in one instruction, summed without overflow ({flags})"
+        )
+    if cpu.saturates:
+        return Finding(
+            name="INT8",
+            status="warn",
+            value=f"no VNNI: pairs of 8-bit products are added in 16 bits, which can overflow ({flags})",
+            remedy="Expect little speed-up and lost accuracy; sweep on the kind of machine that will serve.",
+        )
+    return Finding(
+        name="INT8",
+        status="warn",
+        value=f"no 8-bit dot products ({flags or 'no known instruction'})",
+        remedy="INT8 may be slower than float here; sweep on the kind of machine that will serve.",
+    )
+
+
+def load_finding(load: float, cores: int) -> Finding:
+    """Args: load: runnable processes, averaged over the last minute."""
+    value = f"{load:.1f} processes ready to run, {cores} cores"
+    if load <= _BUSY_SHARE * cores:
+        return Finding(name="load", status="ok", value=value)
+    return Finding(
+        name="load",
+        status="warn",
+        value=value,
+        remedy="Timing will be noisy and its intervals wide: stop other work before a sweep.",
+    )
+
+
+def memory_finding(total_bytes: int, available_bytes: int, limit_bytes: int | None) -> Finding:
+    room = min(available_bytes, limit_bytes or available_bytes)
+    value = f"{available_bytes / _GIB:.1f} of {total_bytes / _GIB:.1f} GiB available"
+    if limit_bytes is not None and limit_bytes < total_bytes:
+        value += f", the container may use {limit_bytes / _GIB:.1f} GiB"
+    if room < 2 * _GIB:
+        remedy = "Calibration holds the float model and its activations: free some for models beyond 100 MB."
+        return Finding(name="memory", status="warn", value=value, remedy=remedy)
+    return Finding(name="memory", status="ok", value=value)
+
+
+# --- software ------------------------------------------------------------------------------------------------------
+
+
+def python_finding(version: tuple[int, ...]) -> Finding:
+    value = ".".join(map(str, version))
+    if version < _PYTHON_WANTED:
+        wanted = ".".join(map(str, _PYTHON_WANTED))
+        return Finding(name="Python", status="fail", value=value, remedy=f"Install Python {wanted} or newer.")
+    return Finding(name="Python", status="ok", value=f"{value} on {platform.system()} {platform.machine()}")
+
+
+def target_findings(targets: Iterable[str]) -> tuple[Finding, ...]:
+    """Which targets can be used. ONNX Runtime is required: it also runs the float model that all is compared with."""
+    findings = []
+    for name in targets:
+        try:
+            toolchain = open_target(name).toolchain()
+        except ToolchainError as error:
+            status: Status = "fail" if name == "onnxruntime" else "warn"
+            findings.append(Finding(name=f"target {name}", status=status, value="not usable", remedy=str(error)))
+        else:
+            versions = (f"{part} {version}" for part, version in toolchain.components.items() if part != "platform")
+            findings.append(Finding(name=f"target {name}", status="ok", value=f"usable: {', '.join(versions)}"))
+    return tuple(findings)
+
+
+def installed_version(package: str) -> str | None:
+    """Version of an installed package, which is not imported; None when it is not there."""
     try:
-        done = subprocess.run([smi, "info"], capture_output=True, text=True, errors="replace", timeout=20, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return None, f"npu-smi does not answer: {error}"
-    cells = [line.split("|")[1].split() for line in done.stdout.splitlines() if line.count("|") >= 3]
-    chips = [words[1] for words in cells if len(words) == 2 and words[0].isdigit() and not words[1].isdigit()]
-    if done.returncode != 0 or not chips:
-        return None, f"npu-smi lists no device (exit code {done.returncode})"
-    return ", ".join(f"{chips.count(name)} × {name}" for name in dict.fromkeys(chips)), ""
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def extra_findings(packages: Iterable[str], version_of: Callable[[str], str | None]) -> tuple[Finding, ...]:
+    """The packages of the extra `export`."""
+    findings = []
+    for package in packages:
+        version = version_of(package)
+        findings.append(
+            Finding(name=package, status="ok", value=version)
+            if version is not None
+            else Finding(
+                name=package,
+                status="warn",
+                value="not installed (optional)",
+                remedy='Needed by `workbench convert` and `workbench example`: pip install "int8-workbench[export]".',
+            )
+        )
+    return tuple(findings)
 
 
 # --- the workspace -------------------------------------------------------------------------------------------------
 
 
-def _workspace(workspace: Path) -> Iterator[Finding]:
-    group = f"workspace {workspace}"
-    free_bytes = shutil.disk_usage(_existing(workspace)).free
-    status: Status = "fail" if free_bytes < LITTLE_DISK_BYTES else "warn" if free_bytes < ENOUGH_DISK_BYTES else "ok"
-    yield Finding(
-        group=group,
-        name="disk",
-        status=status,
-        value=f"{free_bytes / 1e9:.1f} GB free",
-        remedy=""
-        if status == "ok"
-        else "Free some space; `workbench cache --prune` deletes what can be computed again.",
+def workspace_findings(workspace: Path) -> tuple[Finding, ...]:
+    folder = workspace.resolve()
+    if not folder.is_dir():
+        remedy = f"Create it (mkdir -p {folder}), or name another with --workspace."
+        return (Finding(name="workspace", status="fail", value=f"{folder} is not a folder", remedy=remedy),)
+    return (
+        disk_finding(shutil.disk_usage(folder).free),
+        *(writable_finding(name, folder / name) for name in (".workbench", "mlruns")),
     )
-    for name, use in ((".workbench", "cache and journals"), ("mlruns", "MLflow's store")):
-        place = _existing(workspace / name)
-        # os.access also knows a read-only mount, where permission bits say nothing
-        writable = place.is_dir() and os.access(place, os.W_OK | os.X_OK)
-        yield Finding(
-            group=group,
-            name=name,
-            status="ok" if writable else "fail",
-            value=f"{use}: {'writable' if writable else f'{place} cannot be written'}",
-            remedy="" if writable else "Make it writable for this user, or choose another folder with --workspace.",
+
+
+def disk_finding(free_bytes: int) -> Finding:
+    value = f"{free_bytes / _GIB:.1f} GiB free"
+    remedy = "Free some (`workbench cache --prune`), or name a workspace on another disk with --workspace."
+    if free_bytes < _GIB // 2:
+        return Finding(name="disk", status="fail", value=value, remedy=remedy)
+    if free_bytes < 5 * _GIB:
+        return Finding(name="disk", status="warn", value=value, remedy=f"`workbench plan` says the need. {remedy}")
+    return Finding(name="disk", status="ok", value=value)
+
+
+def writable_finding(name: str, folder: Path) -> Finding:
+    """Whether files can be made in a folder of the workspace; one that does not exist yet is asked of its parent."""
+    exists = os.path.lexists(folder)
+    try:
+        with tempfile.TemporaryFile(dir=folder if exists else folder.parent):
+            pass
+    except OSError as error:
+        remedy = f"Give yourself the right to write in {folder if exists else folder.parent}, or use --workspace."
+        return Finding(name=name, status="fail", value=f"cannot be written: {error.strerror}", remedy=remedy)
+    return Finding(name=name, status="ok", value="writable" if exists else "will be created")
+
+
+# --- Ascend --------------------------------------------------------------------------------------------------------
+
+
+def ascend_findings(
+    environment: Mapping[str, str],
+    *,
+    which: Callable[[str], str | None],
+    has_module: Callable[[str], bool],
+    driver_file: Path,
+    targets: Iterable[str],
+) -> tuple[Finding, ...]:
+    """What a sweep on Ascend 910B3 needs and whether it is there; all of it is optional, so nothing fails.
+
+    Args:
+        which: path of a program, None when it is not on PATH.
+        has_module: whether Python finds a module.
+        driver_file: `version.info` of the NPU driver.
+        targets: names of the targets that this workbench has.
+    """
+    home = environment.get("ASCEND_HOME_PATH", "")
+    source = f"source set_env.sh of CANN {_CANN_WANTED}"
+    findings = []
+    if ASCEND not in targets:
+        findings.append(
+            Finding(
+                name=f"target {ASCEND}",
+                status="warn",
+                value="this version of the workbench has no Ascend target",
+                remedy="Nothing to do: the findings below say whether the machine is ready for one.",
+            )
         )
+    findings += [
+        _optional("ASCEND_HOME_PATH", home, "not set", f"Install the CANN {_CANN_WANTED} toolkit and {source}."),
+        _version_finding(
+            "CANN",
+            next((v for file in _CANN_VERSION_FILES if home and (v := version_in(Path(home) / file))), ""),
+            wanted=_CANN_WANTED,
+            exact=True,
+            remedy=f"Install the CANN {_CANN_WANTED} toolkit and the ops package of the 910B.",
+        ),
+        _optional("atc", which("atc") or "", "not on PATH", f"The model compiler; {source}."),
+        _optional(
+            "acl",
+            "importable" if has_module("acl") else "",
+            "no such Python module",
+            f"pyACL, which runs compiled models; {source}, which sets PYTHONPATH.",
+        ),
+        _optional(
+            "npu-smi", which("npu-smi") or "", "not on PATH", f"Install the NPU driver {_DRIVER_WANTED} or newer."
+        ),
+        _version_finding(
+            "NPU driver",
+            version_in(driver_file),
+            wanted=_DRIVER_WANTED,
+            exact=False,
+            remedy=f"Install the NPU driver {_DRIVER_WANTED} or newer; only compiling needs none.",
+        ),
+    ]
+    return tuple(findings)
 
 
-def _existing(path: Path) -> Path:
-    """The path itself, or its nearest parent that exists."""
-    return next(p for p in (path, *path.parents) if p.exists())
+def version_in(file: Path) -> str:
+    """What the line `Version=…` of a vendor's version.info says; empty without one."""
+    found = re.search(r"^\s*version\s*=\s*(\S+)\s*$", _read(file), re.MULTILINE | re.IGNORECASE)
+    return found.group(1) if found else ""
+
+
+def _optional(name: str, value: str, missing: str, remedy: str) -> Finding:
+    if value:
+        return Finding(name=name, status="ok", value=value)
+    return Finding(name=name, status="warn", value=f"{missing} (optional)", remedy=remedy)
+
+
+def _version_finding(name: str, found: str, *, wanted: str, exact: bool, remedy: str) -> Finding:
+    if not found:
+        return Finding(name=name, status="warn", value="no version found (optional)", remedy=remedy)
+    numbers, limit = _numbers(found), _numbers(wanted)
+    if numbers == limit or (numbers > limit and not exact):
+        return Finding(name=name, status="ok", value=found)
+    sign = "" if exact else " or newer"
+    return Finding(name=name, status="warn", value=f"{found}, wanted {wanted}{sign}", remedy=remedy)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """(25, 3) of '25.3.rc1' and of '25.3.0': the leading numbers, by which Ascend's versions are ordered."""
+    leading = re.match(r"\d+(\.\d+)*", version)
+    numbers = [int(part) for part in leading.group().split(".")] if leading else []
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers)
+
+
+def _read(file: Path) -> str:
+    """The text of a file, empty when it cannot be read: absence is a finding here, not an error."""
+    try:
+        return file.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
