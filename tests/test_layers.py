@@ -35,10 +35,11 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "plan",
         "evaluate",
         "bundle",
+        "handover",
         "inspection",
     ),
     "search": ("executors", "tracking", "sweep", "report"),
-    "doors": ("cli", "progress", "serve", "doctor", "init", "__main__", "commands"),
+    "doors": ("cli", "opening", "progress", "serve", "doctor", "init", "__main__"),
 }
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "values": ("values",),
@@ -59,7 +60,7 @@ OWNERS = {
     "ruamel": {"yaml_reader"},
     "plotly": {"report"},
     "sklearn": {"report"},
-    "typer": {"cli", "commands"},
+    "typer": {"cli"},
     "rich": {"cli", "progress", "commands", "report", "doctor", "inspection"},
     "litserve": {"serve"},
 }

@@ -274,9 +274,15 @@ def test_a_full_disk_stops_the_sweep_and_keeps_what_was_measured(tmp_path: Path)
             run_sweep(question, bench, trials=40)
         bench.store.close()
         kept = journal.evaluations()
+        assert kept
         assert all(e.status in ("complete", "stopped") for e in kept.values())
+        subprocess.run(["mount", "-o", "remount,size=8m", str(small)], check=True)
+        again = open_bench(question, journal, Store(small / ".workbench" / "store"), silent)
+        end = run_sweep(question, again, trials=len(kept) + 1)
+        again.store.close()
+        assert end.new == 1
     finally:
-        subprocess.run(["umount", str(small)], check=True)
+        subprocess.run(["umount", "-l", str(small)], check=True)
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,8 @@ class Quantization:
     """How weights and activations become INT8. Fields that a scheme does not use must be None.
 
     Attributes:
-        percentile: share of absolute activation values kept, in percent (99.99), only with `percentile`.
+        percentile: share of the non-zero absolute activation values kept, in percent (99.99); only with the algorithm
+            `percentile`.
         attention_matmul: quantize MatMuls whose two inputs are both activations.
         keep_float: how many of the most sensitive layers stay in float.
     """

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
 import signal
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -22,16 +19,10 @@ from rich.text import Text
 from workbench import __version__
 from workbench.canonical import DecodeError
 from workbench.errors import BundleError, ConfigError, ToolchainError, WorkbenchError
+from workbench.opening import find_candidate, journal_of, open_store, opened, plan_lines, summary_of
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
-    from workbench.artifacts import Bench
-    from workbench.candidate import Candidate
-    from workbench.experiment import Experiment
-    from workbench.journal import Journal
-    from workbench.plan import Plan
-    from workbench.report import Summary
     from workbench.results import Evaluation
-    from workbench.store import Store
 
 app = typer.Typer(
     name="workbench",
@@ -40,7 +31,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-out = Console()
+# A pipe or a file has no width; 80 columns would break every node name of a model.
+out = Console(width=None if sys.stdout.isatty() else int(os.environ.get("COLUMNS", "160")))
 err = Console(stderr=True)
 
 ExperimentFile = Annotated[Path, typer.Argument(help="experiment file (YAML)", show_default=False)]
@@ -428,108 +420,3 @@ def cache(
         for usage in store.usage():
             table.add_row(usage.kind, str(usage.entries), f"{usage.size_bytes / 1e6:.1f}")
     out.print(table)
-
-
-# --- shared ------------------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def open_store(workspace: Path) -> Iterator[Store]:
-    from workbench.store import Store
-
-    store = Store(workspace / ".workbench" / "store")
-    try:
-        yield store
-    finally:
-        store.close()
-
-
-@contextlib.contextmanager
-def opened(experiment: Path, workspace: Path | None, *, scratch: bool = False) -> Iterator[tuple[Experiment, Bench]]:
-    """The experiment and a bench for it.
-
-    Args:
-        scratch: let evaluations write into a folder that goes away, not into the journal of the sweep.
-    """
-    from workbench.artifacts import open_bench
-    from workbench.experiment import read_experiment
-    from workbench.journal import Journal, current_journal
-
-    question = read_experiment(experiment, workspace)
-    with contextlib.ExitStack() as stack:
-        store = stack.enter_context(open_store(question.workspace))
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="workbench-")))
-        journal = None if scratch else current_journal(question.workspace, question.name)
-        yield question, open_bench(question, journal or Journal(root=folder), store, lambda candidate, stage: None)
-
-
-def journal_of(question: Experiment) -> Journal:
-    """The last sweep of an experiment.
-
-    Raises:
-        ConfigError: there was none yet.
-    """
-    from workbench.journal import current_journal
-
-    journal = current_journal(question.workspace, question.name)
-    if journal is None or not journal.evaluations():
-        raise ConfigError("has not been swept yet.", file=question.path, hint=f"Run: workbench sweep {question.path}")
-    return journal
-
-
-def find_candidate(text: str, journal: Journal) -> Candidate:
-    """The candidate an id (or its first digits) or a JSON file means.
-
-    Raises:
-        ConfigError: none, or more than one.
-    """
-    from workbench.candidate import candidate_from_json
-
-    if text.endswith(".json"):
-        try:
-            data: dict[str, Any] = json.loads(Path(text).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"not a candidate file: {error}.", file=text) from error
-        return candidate_from_json(data)
-    found = [e.candidate for i, e in journal.evaluations().items() if text and i.startswith(text.lower())]
-    if len(found) != 1:
-        count = "no candidate" if not found else f"{len(found)} candidates"
-        raise ConfigError(
-            f"{count} of the last sweep begin with {text!r}.", key="--candidate", hint="See `workbench show`."
-        )
-    return found[0]
-
-
-def summary_of(question: Experiment, journal: Journal) -> Summary:
-    from workbench.metrics import load_outcomes, per_sample
-    from workbench.report import summarize
-
-    def outcomes(candidate_id: str) -> Any:
-        path = journal.outcomes(candidate_id, "validation")
-        return per_sample(load_outcomes(path)) if path.exists() else None
-
-    return summarize(
-        experiment_name=question.name,
-        experiment_file=str(question.path),
-        objectives=question.objectives,
-        constraints=question.constraints,
-        evaluations=list(journal.evaluations().values()),
-        confirmations=journal.evaluations("holdout"),
-        outcomes=outcomes,
-        baseline_id=question.baseline.id,
-    )
-
-
-def plan_lines(made: Plan) -> list[str]:
-    from workbench.progress import minutes
-
-    bound = "" if made.space.exact else "at most "
-    cached = ", ".join(f"{count} {kind}" for kind, count in made.store_entries.items()) or "nothing yet"
-    return [
-        f"space:      {bound}{made.space.candidates} candidates, {made.space.compiles} distinct compiles",
-        f"this sweep: {made.trials} candidates, {made.done} done, {made.todo} to do (at most {made.compiles} compiles)",
-        f"time:       at most {minutes(made.total_s)} ({made.candidate_s:.1f} s a candidate, from {made.basis}; "
-        f"one float call takes {made.call_ms:.2f} ms), and the confirmation of the front",
-        f"disk:       at most {made.disk_bytes / 1e9:.2f} GB of {made.free_bytes / 1e9:.1f} GB free",
-        f"store:      {cached}",
-    ]

@@ -6,12 +6,15 @@ killed sweep goes on where it stopped and loses at most the candidate in flight.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import errno
 import importlib.util
 import logging
 import random
+import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -24,7 +27,7 @@ from optuna.trial import TrialState
 
 from workbench.artifacts import Bench
 from workbench.candidate import Candidate, Scalar
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, ToolchainError
 from workbench.evaluate import SMOKE_CONSTRAINT, evaluate
 from workbench.experiment import Experiment
 from workbench.objectives import METRICS, feasible, pareto_front, violations
@@ -95,19 +98,20 @@ def run_sweep(
         for listener in listeners:
             listener.evaluated(evaluation, reused=True)
     loop = _Loop(experiment, bench, study, known, listeners)
-    loop.recover()
     reason = "budget"
     everything = size(experiment.space)
-    while len(known) < budget:
-        if everything.exact and len(known) >= everything.candidates:
-            reason = "exhausted"
-            break
-        if time.perf_counter() >= deadline:
-            reason = "timeout"
-            break
-        if not loop.step():
-            reason = "exhausted"
-            break
+    with _writable(bench.journal.root):
+        loop.recover()
+        while len(known) < budget:
+            if everything.exact and len(known) >= everything.candidates:
+                reason = "exhausted"
+                break
+            if time.perf_counter() >= deadline:
+                reason = "timeout"
+                break
+            if not loop.step():
+                reason = "exhausted"
+                break
     search_s = time.perf_counter() - began
     return SweepEnd(
         reason=reason,
@@ -218,9 +222,11 @@ class _Loop:
         try:
             evaluation = evaluate(self.experiment, candidate, self.bench, incumbents=front)
         except BaseException:
-            # Interrupted or the machine failed: the candidate goes back into the queue, the trial is closed.
-            self.study.enqueue_trial(trial.params, user_attrs={"retry_of": trial.number})
-            self.study.tell(trial, state=TrialState.FAIL)
+            # Interrupted, or the machine failed: the candidate goes back into the queue and the trial is closed.
+            # Where even that cannot be written (a full disk), the trial stays open and `recover` does it next time.
+            with contextlib.suppress(OSError):
+                self.study.enqueue_trial(trial.params, user_attrs={"retry_of": trial.number})
+                self.study.tell(trial, state=TrialState.FAIL)
             raise
         finally:
             self.evaluate_s += time.perf_counter() - began
@@ -380,6 +386,21 @@ def _sampler(experiment: Experiment, trials: int) -> BaseSampler:
     if kind == "random":
         return RandomSampler(seed=seed)
     return TPESampler(seed=seed, multivariate=True, n_startup_trials=startup)
+
+
+@contextlib.contextmanager
+def _writable(folder: Path) -> Iterator[None]:
+    """Translate a disk that cannot be written into the machine's fault; everything written before is kept."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO):
+            raise
+        free_mb = shutil.disk_usage(folder).free / 1e6
+        raise ToolchainError(
+            f"{folder} cannot be written: {error.strerror} ({free_mb:.1f} MB free). What was measured is kept: make "
+            "room (`workbench cache --prune`) and run the same command again."
+        ) from error
 
 
 class _HeldLock(JournalFileOpenLock):
