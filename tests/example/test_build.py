@@ -32,6 +32,7 @@ def tiny(**settings: Any) -> Recipe:
             "preset": "tiny",
             "training": 48,
             "epochs": 1,
+            "batch": 16,
             "learning_rate": 1e-3,
             "train_length": 32,
             "validation": 24,

@@ -35,13 +35,14 @@ class Recipe:
     Attributes:
         training, calibration, validation, holdout: numbers of texts. Calibration texts are the first training texts;
             validation and holdout texts come from seeds of their own.
-        epochs, learning_rate, train_length: see `workbench.example.train.Schedule`.
+        epochs, batch, learning_rate, train_length: see `workbench.example.train.Schedule`.
     """
 
     task: Task
     preset: str
     training: int
     epochs: int
+    batch: int
     learning_rate: float
     train_length: int
     validation: int
@@ -49,12 +50,14 @@ class Recipe:
     calibration: int = 512
 
 
+# Tags need many more steps than a class: they hang on single characters and what stands around them.
 RECIPES: Mapping[ExampleName, Recipe] = {
     "loan-intent-mini": Recipe(
         task="classification",
         preset="mini",
         training=2400,
         epochs=3,
+        batch=32,
         learning_rate=8e-4,
         train_length=96,
         validation=2000,
@@ -64,9 +67,10 @@ RECIPES: Mapping[ExampleName, Recipe] = {
         task="ner",
         preset="mini",
         training=2000,
-        epochs=5,
+        epochs=6,
+        batch=8,
         learning_rate=1e-3,
-        train_length=256,
+        train_length=320,
         validation=1000,
         holdout=500,
     ),
@@ -75,6 +79,7 @@ RECIPES: Mapping[ExampleName, Recipe] = {
         preset="small",
         training=2400,
         epochs=3,
+        batch=32,
         learning_rate=5e-4,
         train_length=96,
         validation=2000,
@@ -85,8 +90,9 @@ RECIPES: Mapping[ExampleName, Recipe] = {
         preset="small",
         training=1600,
         epochs=4,
+        batch=8,
         learning_rate=5e-4,
-        train_length=256,
+        train_length=320,
         validation=1000,
         holdout=500,
     ),
@@ -194,7 +200,10 @@ def _build_into(
         task=recipe.task,
         preset=train.PRESETS[recipe.preset],
         schedule=train.Schedule(
-            epochs=recipe.epochs, learning_rate=recipe.learning_rate, max_length=recipe.train_length
+            epochs=recipe.epochs,
+            batch=recipe.batch,
+            learning_rate=recipe.learning_rate,
+            max_length=recipe.train_length,
         ),
         samples=train.encode(training, tokenizer, labels),
         labels=labels,

@@ -27,6 +27,10 @@ IGNORED = -100
 
 MAX_POSITIONS = 512
 
+_INITIAL_SCALE = 0.02  # BERT's initializer_range
+_LOCAL_LAYERS = 2
+_SHARPNESS = 1.2  # the nearest character gets most of a head's attention at the start, and not all of it
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
@@ -55,9 +59,9 @@ class Schedule:
     """
 
     epochs: int
-    batch: int = 32
-    max_length: int = 128
-    learning_rate: float = 5e-4
+    batch: int
+    max_length: int
+    learning_rate: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,19 +177,47 @@ def _new_model(task: Task, preset: Preset, labels: Sequence[str], vocabulary_siz
     model: Any = (BertForTokenClassification if task == "ner" else BertForSequenceClassification)(config)
     model.set_attn_implementation("eager")
     with torch.no_grad():
-        model.base_model.embeddings.position_embeddings.weight.copy_(_sinusoids(MAX_POSITIONS, preset.hidden_size))
+        _see_neighbours(model.base_model, preset)
     return model
 
 
-def _sinusoids(positions: int, width: int) -> torch.Tensor:
-    """Sine and cosine waves of Vaswani et al. 2017, section 3.5, at the scale of BERT's initial weights (0.02).
+def _see_neighbours(encoder: Any, preset: Preset) -> None:
+    """Start with position vectors that are waves, and two layers whose heads look at the nearest characters.
 
-    A start that already knows what is near: with random position vectors, tags of characters beyond the first
-    hundred, which only long texts train, stayed near 80 % right.
+    A pre-trained encoder knows what stands beside what. One that starts from random weights learns it last: it told a
+    digit by itself, not by its neighbours, and in the time in which this start finds three quarters of the entities
+    it found one third.
+
+    Positions are the sines and cosines of Vaswani et al. 2017, section 3.5, at the scale of BERT's initial weights.
+    Keys copy the fastest waves of a position, queries copy them turned by some steps, so that the score of a pair
+    (i, j) is a sum of cosines with its peak at j = i + steps. Training is free to change the attention.
     """
-    frequency = 10_000.0 ** (-torch.arange(0, width, 2) / width)
-    angle = torch.arange(positions)[:, None] * frequency
-    return 0.02 * torch.stack((angle.sin(), angle.cos()), dim=-1).reshape(positions, width)
+    frequency = 10_000.0 ** (-torch.arange(0, preset.hidden_size, 2) / preset.hidden_size)
+    angle = torch.arange(MAX_POSITIONS)[:, None] * frequency
+    positions = encoder.embeddings.position_embeddings.weight
+    positions.copy_(_INITIAL_SCALE * torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1))
+    # Not trained: the late positions, which only few texts reach, would be left behind by the early ones.
+    positions.requires_grad_(False)
+    head_size = preset.hidden_size // preset.heads
+    for depth, layer in enumerate(encoder.encoder.layer[:_LOCAL_LAYERS]):
+        for head in range(preset.heads):
+            distance = head // 2 + 1 + depth * preset.heads // 2
+            turned = _turning(frequency[: head_size // 2] * (-distance if head % 2 else distance))
+            rows = slice(head * head_size, (head + 1) * head_size)
+            copying = torch.eye(head_size, preset.hidden_size)
+            layer.attention.self.query.weight[rows] = _SHARPNESS * turned @ copying
+            layer.attention.self.key.weight[rows] = _SHARPNESS * copying
+
+
+def _turning(angles: torch.Tensor) -> torch.Tensor:
+    """The matrix that turns each (sine, cosine) pair by its angle: sin(a), cos(a) become sin(a + t), cos(a + t)."""
+    sine = torch.arange(0, 2 * len(angles), 2)
+    cosine = sine + 1
+    matrix = torch.zeros(2 * len(angles), 2 * len(angles))
+    matrix[sine, sine] = matrix[cosine, cosine] = angles.cos()
+    matrix[sine, cosine] = angles.sin()
+    matrix[cosine, sine] = -angles.sin()
+    return matrix
 
 
 @contextlib.contextmanager
