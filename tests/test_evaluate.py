@@ -145,6 +145,24 @@ def test_nan_in_the_output_is_a_failure_with_stage_message_log_and_command(opene
     assert "MeasureError" in Path(found.failure.log_path).read_text()
 
 
+def test_a_model_the_runtime_refuses_is_a_failure_that_keeps_the_compilers_log(opened: Callable[..., Opened]) -> None:
+    def break_shapes(proto: onnx.ModelProto) -> None:
+        bias = next(t for t in proto.graph.initializer if t.name == "b1")
+        bias.CopyFrom(numpy_helper.from_array(np.zeros(bias.dims[0] - 1, np.float32), "b1"))
+
+    question, bench = opened(change=break_shapes)
+
+    found = evaluate(question, DYNAMIC, bench)
+
+    assert found.failure is not None
+    assert found.failure.stage == "compile"
+    assert found.failure.kind == "CompileError"
+    assert found.failure.log_path is not None
+    log = Path(found.failure.log_path).read_text()
+    assert log.startswith("compile: CompileError: ")
+    assert len(log.splitlines()) > 1
+
+
 def test_stages_another_candidate_paid_for_come_from_the_store_but_times_never_do(
     opened: Callable[..., Opened],
 ) -> None:

@@ -57,10 +57,11 @@ def test_a_corrupt_evaluation_is_moved_aside_and_forgotten(tmp_path: Path) -> No
 def test_the_first_kept_baseline_time_is_the_anchor(tmp_path: Path) -> None:
     journal = open_journal(tmp_path, "demo", "a" * 64)
 
-    assert journal.anchor(1, 5.0, keep=False) == 5.0
-    assert journal.anchor(1, 4.0, keep=True) == 4.0
-    assert journal.anchor(1, 6.0, keep=True) == 4.0
-    assert journal.anchor(8, 30.0, keep=True) == 30.0
+    assert journal.anchor("validation", 1, 5.0, keep=False) == 5.0
+    assert journal.anchor("validation", 1, 4.0, keep=True) == 4.0
+    assert journal.anchor("validation", 1, 6.0, keep=True) == 4.0
+    assert journal.anchor("validation", 8, 30.0, keep=True) == 30.0
+    assert journal.anchor("holdout", 1, 3.0, keep=True) == 3.0
 
 
 def test_two_sweeps_of_one_experiment_cannot_run_at_once_and_a_killed_one_frees_its_lock(tmp_path: Path) -> None:

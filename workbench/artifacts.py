@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from pathlib import Path
 from workbench.candidate import Candidate, Quantization
 from workbench.canonical import canonical_json, decode, file_digest, source_digest
 from workbench.dataset import check_inputs
+from workbench.errors import CandidateError
 from workbench.experiment import Experiment
 from workbench.graph import embedding_rows, load_graph
 from workbench.journal import Journal
@@ -189,7 +191,8 @@ def _lowered(
     }
 
     def build(to: Path) -> None:
-        file = bench.target.lower(experiment.model, candidate, record, to)
+        with _log_kept(bench, candidate):
+            file = bench.target.lower(experiment.model, candidate, record, to)
         (to / "lowered.json").write_text(canonical_json({"file": file.relative_to(to).as_posix()}), encoding="utf-8")
 
     entry = bench.store.get_or_build("lowered", key, build)
@@ -209,10 +212,24 @@ def _compiled(candidate: Candidate, bench: Bench, lowered: Path, clock: StageClo
     }
 
     def build(to: Path) -> None:
-        artifact = bench.target.compile(lowered, candidate, to)
+        with _log_kept(bench, candidate):
+            artifact = bench.target.compile(lowered, candidate, to)
         (to / "artifact.json").write_text(canonical_json(artifact), encoding="utf-8")
 
     entry = bench.store.get_or_build("artifact", key, build)
     clock.cached = entry.cached
     data = json.loads((entry.path / "artifact.json").read_text(encoding="utf-8"))
     return decode(Artifact, data), entry.path
+
+
+@contextlib.contextmanager
+def _log_kept(bench: Bench, candidate: Candidate) -> Iterator[None]:
+    """Move a failing tool's log into the journal: the directory it wrote into goes away with the failed build."""
+    try:
+        yield
+    except CandidateError as error:
+        if error.log_path is not None and error.log_path.exists():
+            kept = bench.journal.log(candidate.id)
+            shutil.copyfile(error.log_path, kept)
+            error.log_path = kept
+        raise

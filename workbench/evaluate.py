@@ -25,7 +25,7 @@ from workbench.artifacts import Bench, StageClock, artifact_of
 from workbench.candidate import Candidate
 from workbench.canonical import source_digest
 from workbench.dataset import Batch
-from workbench.errors import CandidateError, CheckError, MeasureError
+from workbench.errors import CandidateError, CheckError, CompileError, MeasureError
 from workbench.experiment import Experiment
 from workbench.measure import TimingProtocol, device_lock, save_raw_times, time_against_baseline
 from workbench.memory import peak_memory
@@ -151,6 +151,11 @@ class _Climb(StageClock):
             int8_ops=artifact.int8_ops,
             float_matmuls=artifact.float_matmuls,
         )
+        if self.candidate.quantization.scheme != "none" and artifact.int8_ops == 0:
+            raise CompileError(
+                f"not one of {artifact.float_matmuls} matrix products runs in an integer kernel: this INT8 model would "
+                "compute in float, with extra work. `workbench inspect` shows which layers INT8 can serve."
+            )
         if stop := self._over_limit({"size_mb": artifact.size_bytes / 1e6}):
             return stop
         with self.stage("smoke"):
@@ -247,9 +252,7 @@ class _Climb(StageClock):
         outcomes = scores.full()
         save_outcomes(self.bench.journal.outcomes(self.candidate.id, self.split), outcomes)
         self._keep_accuracy(outcomes, None if self.is_baseline else scores.baseline_outcomes())
-        return self._over_limit(
-            {n: v for n, v in numbers_of_accuracy(self.measurement).items() if not n.endswith(("_low", "_high"))}
-        )
+        return self._over_limit(numbers_of_accuracy(self.measurement))
 
     def _keep_accuracy(self, outcomes: Outcomes, baseline: Outcomes | None) -> None:
         accuracy = Accuracy(
@@ -274,7 +277,7 @@ class _Climb(StageClock):
             latency, raw = time_against_baseline(session, baseline, feeds, batch, protocol, calls=calls)
         if anchor:
             save_raw_times(raw, self.bench.journal.latency(self.candidate.id, self.split))
-        first = self.bench.journal.anchor(batch, latency.baseline_p50_ms, keep=anchor)
+        first = self.bench.journal.anchor(self.split, batch, latency.baseline_p50_ms, keep=anchor)
         return replace(latency, drift=latency.baseline_p50_ms / first)
 
     def _short_latency(self, session: Session, baseline: Session, scores: _AccuracyPass) -> Stop | None:
@@ -442,7 +445,7 @@ def _at_confidence(estimate: Estimate, z: float) -> tuple[float, float]:
 
 def _failure(experiment: Experiment, candidate: Candidate, bench: Bench, stage: str, error: CandidateError) -> Failure:
     log = bench.journal.log(candidate.id)
-    text = error.log_path.read_text(encoding="utf-8", errors="replace") if error.log_path else ""
+    text = error.log_path.read_text(encoding="utf-8", errors="replace") if error.log_path is not None else ""
     log.write_text(f"{stage}: {type(error).__name__}: {error}\n{text}", encoding="utf-8")
     return Failure(
         stage=stage,

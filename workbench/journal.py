@@ -9,7 +9,7 @@
       latency/<id>.<split>.npz   every timed call
       records/<id>.json    the QuantizationRecord
       logs/<id>.log        what a failing stage printed
-      anchors.json         the baseline's median when this sweep first timed it, by batch size
+      anchors.json         the baseline's median when this sweep first timed it, by split and batch size
       lock                 held while a sweep runs
 
 A file is there whole or not at all. One process writes (it holds the lock); any number may read.
@@ -68,20 +68,18 @@ class Journal:
         found = [e for path in folder.glob("*.json") if (e := _read_evaluation(path)) is not None]
         return {e.candidate.id: e for e in sorted(found, key=lambda e: (e.started_at, e.candidate.id))}
 
-    def anchor(self, batch: int, baseline_p50_ms: float, *, keep: bool) -> float:
-        """The baseline's first median at this batch size, or the given one when there is none yet.
+    def anchor(self, split: Split, batch: int, baseline_p50_ms: float, *, keep: bool) -> float:
+        """The baseline's first median on these data at this batch size, or the given one when there is none yet.
 
         Args:
             keep: make the given one the first when there is none.
         """
         path = self.root / "anchors.json"
         anchors: dict[str, float] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        if str(batch) not in anchors:
-            if not keep:
-                return baseline_p50_ms
-            anchors[str(batch)] = baseline_p50_ms
-            write_atomically(path, anchors)
-        return anchors[str(batch)]
+        name = f"{split} {batch}"
+        if name not in anchors and keep:
+            write_atomically(path, {**anchors, name: baseline_p50_ms})
+        return anchors.get(name, baseline_p50_ms)
 
     def _evaluation(self, candidate_id: str, split: Split) -> Path:
         return self._file("confirmations" if split == "holdout" else "evaluations", f"{candidate_id}.json")
