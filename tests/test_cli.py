@@ -117,6 +117,7 @@ def test_the_cache_is_shown_and_pruned_and_the_sweep_stays(swept: tuple[Path, st
         (["sweep", "absent.yaml"], 2, "absent.yaml: no such file"),
         (["show", "EXPERIMENT", "--candidate", "zzz"], 2, "no candidate of the last sweep begin with 'zzz'"),
         (["sweep", "EXPERIMENT", "--timeout", "soon"], 2, "'soon' is not a duration"),
+        (["convert", "/nowhere", "--to", "/nowhere/x.onnx", "--samples", "/nowhere.csv"], 2, "No such file"),
         (["verify", "/nowhere"], 1, "this is no complete bundle"),
         (["inspect", "/nowhere.onnx"], 2, "nowhere.onnx"),
         (["example", "loan-intent-huge"], 2, "There is no example 'loan-intent-huge'"),
@@ -165,3 +166,21 @@ def test_a_constraint_nobody_can_meet_names_who_came_closest(tmp_path: Path) -> 
     assert "Closest:" in done.stdout
     assert refused.returncode == 2
     assert "no candidate meets every constraint" in refused.stderr
+
+
+def test_read_only_mlruns_is_said_before_any_work(tmp_path: Path) -> None:
+    file = write_workspace(tmp_path)
+    store = tmp_path / "mlruns"
+    store.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "ro,size=1m", "tmpfs", str(store)]
+    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode != 0:
+        pytest.skip("needs root and a mount: permission bits alone do not stop root")
+    try:
+        done = workbench("sweep", file, "--trials", 1)
+    finally:
+        subprocess.run(["umount", "-l", str(store)], check=True)
+
+    assert done.returncode == 3
+    assert "mlruns" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "1/1" not in done.stdout

@@ -202,7 +202,10 @@ def _records(path: Path, *columns: str | None) -> Iterator[Record]:
 
 
 def _decoded(path: Path) -> str:
-    raw = path.read_bytes()
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}.", file=path) from error
     try:
         return raw.decode("utf-8").removeprefix("\ufeff")  # the byte order mark that spreadsheets write
     except UnicodeDecodeError as error:
