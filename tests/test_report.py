@@ -17,7 +17,8 @@ from workbench.report import Summary, detail, lines, summarize, table, to_json
 from workbench.report.groups import letters
 from workbench.report.importance import importance
 from workbench.report.page import pareto_html
-from workbench.report.summary import complexity, differing_parameters
+from workbench.report.recommendation import complexity
+from workbench.report.words import differing_parameters, title
 from workbench.results import Estimate, Evaluation, Failure, Stop
 from workbench.significance import Outcomes
 
@@ -122,7 +123,12 @@ def test_of_two_equally_fast_the_certainly_more_accurate_one_is_recommended() ->
     simple, accurate = member(2.01, drop_pp=0.45), member(2.0, drop_pp=-1.0, keep_float=4)
     apart = {simple.candidate.id: outcomes_with(60), accurate.candidate.id: outcomes_with(30)}
 
-    assert chosen(judge(simple, accurate, outcomes=apart)) == accurate.candidate.id
+    summary = judge(simple, accurate, outcomes=apart)
+
+    assert chosen(summary) == accurate.candidate.id
+    assert (
+        "2 cannot be told apart as the fastest, and of these it is the best in accuracy" in summary.recommended.reason
+    )  # type: ignore[union-attr]  # chosen() asserts it
 
 
 def test_what_the_held_out_data_contradicts_is_passed_over_and_named() -> None:
@@ -207,7 +213,7 @@ def test_when_nobody_is_feasible_the_closest_is_named_with_its_distance() -> Non
     assert summary.recommended is None
     assert summary.front == ()
     assert f"Closest: {near.candidate.short_id}" in lines(summary)
-    assert "breaks accuracy_drop_pp by 0.5 pp" in lines(summary)
+    assert "breaks accuracy_drop_pp by 0.5 pp" in " ".join(lines(summary).split())
 
 
 def test_a_stopped_candidate_counts_with_what_it_was_certain_to_break() -> None:
@@ -325,6 +331,17 @@ def test_the_report_fits_112_columns_and_shows_every_number_of_the_front() -> No
         "RECOMMENDED",
     ):
         assert shown in text
+
+
+def test_every_row_says_its_threads_even_where_they_are_the_default() -> None:
+    one, two = member(1.5, drop_pp=0.1), member(2.0, drop_pp=0.3, threads=2)
+
+    summary = judge(one, two)
+
+    for shown, threads in ((BASELINE, "1 thread"), (one, "1 thread"), (two, "2 threads")):
+        row = next(line for line in lines(summary).splitlines() if shown.candidate.short_id in line)
+        assert f", {threads}  " in row
+    assert title(candidate(threads=8), "") == "fp32, 8 threads"
 
 
 def test_the_terminal_shows_the_same_words_as_the_plain_report() -> None:

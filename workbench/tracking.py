@@ -35,7 +35,8 @@ from workbench.objectives import METRICS
 from workbench.report import Summary, lines, to_json
 from workbench.report.importance import importance
 from workbench.report.page import pareto_html
-from workbench.report.summary import best_known_drop, best_known_speedup, title
+from workbench.report.summary import best_known_drop, best_known_speedup
+from workbench.report.words import title
 from workbench.results import Evaluation, metrics
 
 if TYPE_CHECKING:  # importing mlflow takes a second and reads the environment: `_mlflow_errors`, `_client`

@@ -1,10 +1,12 @@
 """What a sweep found, said so that one can decide: the front, who cannot be told apart, which one to ship and why.
 
-`summarize` makes the value; `text` writes it for a terminal and for programs, `page` as an interactive HTML file,
-`importance` ranks the parameters.
+`summary` has the values, `verdict` makes them from evaluations with `alike` (who cannot be told apart), `groups` (their
+letters) and `recommendation` (which one to ship). `text` writes them for a terminal and for programs, `page` as an
+interactive HTML file; `importance` ranks the settings.
 """
 
-from workbench.report.summary import Member, Recommendation, Summary, summarize
+from workbench.report.summary import Member, Recommendation, Summary
 from workbench.report.text import detail, lines, table, to_json
+from workbench.report.verdict import summarize
 
 __all__ = ["Member", "Recommendation", "Summary", "detail", "lines", "summarize", "table", "to_json"]

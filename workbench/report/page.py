@@ -10,17 +10,9 @@ import plotly.graph_objects as go
 
 from workbench.objectives import METRICS
 from workbench.report.importance import Importance
-from workbench.report.summary import (
-    Standing,
-    Summary,
-    best_known_drop,
-    best_known_speedup,
-    count_of,
-    differing_parameters,
-    interval,
-    title,
-)
+from workbench.report.summary import Standing, Summary, best_known_drop, best_known_speedup
 from workbench.report.text import lines, reproduce
+from workbench.report.words import count_of, differing_parameters, interval, title
 from workbench.results import Evaluation
 
 _STYLE = """

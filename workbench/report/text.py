@@ -11,7 +11,8 @@ from rich.text import Text
 
 from workbench.canonical import encode
 from workbench.objectives import METRICS
-from workbench.report.summary import Member, Recommendation, Step, Summary, count_of, interval, over, title
+from workbench.report.summary import Member, Recommendation, Step, Summary
+from workbench.report.words import count_of, interval, over, title
 from workbench.results import STAGES, Estimate, Evaluation, metrics
 
 WIDTH = 112
@@ -31,6 +32,9 @@ _LEGEND = (
     "Same letters: cannot be told apart in speed, accuracy and objectives. Intervals are 95 %. int8/float counts "
     "operators in integer kernels and matrix products left in float. holdout: data the search never saw, fresh timing."
 )
+
+_HARD_SPACE = "\N{NO-BREAK SPACE}"
+"""Where a line must not break; printed as an ordinary space."""
 
 Line = tuple[str, str]
 """(text, rich style)."""
@@ -155,7 +159,7 @@ def _rows(summary: Summary) -> list[Line]:
 
 def _row(summary: Summary, evaluation: Evaluation, marks: str, *, marked: bool) -> list[Line]:
     m = evaluation.measurement
-    ops = f"int8/float {m.int8_ops}/{m.float_matmuls}" if m.int8_ops is not None else ""
+    ops = f"int8/float{_HARD_SPACE}{m.int8_ops}/{m.float_matmuls}" if m.int8_ops is not None else ""
     facts = ["RECOMMENDED" if marked else "", title(evaluation.candidate, summary.baseline_id), ops]
     if marks:
         facts.append(f"same: {marks}")
@@ -347,4 +351,4 @@ def _setting(value: object) -> str:
 
 def _wrapped(text: str, style: str = "", indent: str = "  ") -> list[Line]:
     parts: Sequence[str] = textwrap.wrap(text, WIDTH, subsequent_indent=indent, break_on_hyphens=False)
-    return [(part, style) for part in parts]
+    return [(part.replace(_HARD_SPACE, " "), style) for part in parts]

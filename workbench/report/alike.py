@@ -1,0 +1,61 @@
+"""Who cannot be told apart: a difference that the measurements cannot show is no difference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from workbench.objectives import Objective
+from workbench.report.summary import ACCURACY, SPEED, drop_of, speedup_of
+from workbench.results import Estimate, Evaluation, metrics
+from workbench.significance import Outcomes, indistinguishable, may_be_equal
+
+OutcomesOf = Callable[[str], Outcomes | None]
+"""Candidate id → its per-sample outcomes on the validation split, None where they were not kept."""
+
+
+class Alike:
+    """Whether two complete evaluations cannot be told apart, with the per-sample outcomes read at most once each."""
+
+    def __init__(self, objectives: Sequence[Objective], outcomes: OutcomesOf, baseline_id: str) -> None:
+        self._objectives, self._read, self._baseline_id = objectives, outcomes, baseline_id
+        self._outcomes: dict[str, Outcomes | None] = {}
+
+    def altogether(self, a: Evaluation, b: Evaluation) -> bool:
+        """In speed, in accuracy, and in every objective."""
+        names = dict.fromkeys(("speedup", "accuracy", *(o.metric for o in self._objectives)))
+        return all(self.in_metric(a, b, name) for name in names)
+
+    def in_metric(self, a: Evaluation, b: Evaluation, metric: str) -> bool:
+        """Times through the intervals of the speed-up (of the time per call or sample when batch sizes differ),
+        accuracy through the paired test, everything else as it stands: sizes and counts carry no noise."""
+        if metric in ACCURACY:
+            return self._in_accuracy(a, b)
+        if metric in SPEED:
+            if a.candidate.serving.batch == b.candidate.serving.batch or metric == "speedup":
+                return may_be_equal(speedup_of(a), speedup_of(b))
+            per_sample = metric == "throughput_per_s"
+            return may_be_equal(_time(a, per_sample=per_sample), _time(b, per_sample=per_sample))
+        return metrics(a)[metric] == metrics(b)[metric]
+
+    def _in_accuracy(self, a: Evaluation, b: Evaluation) -> bool:
+        ours, theirs = self._of(a.candidate.id), self._of(b.candidate.id)
+        if ours is not None and theirs is not None and ours.shape == theirs.shape:
+            return indistinguishable(ours, theirs)
+        first, second = drop_of(a, self._baseline_id), drop_of(b, self._baseline_id)
+        if first is None or second is None:
+            return metrics(a)["accuracy"] == metrics(b)["accuracy"]
+        return first.low <= second.high and second.low <= first.high
+
+    def _of(self, candidate_id: str) -> Outcomes | None:
+        if candidate_id not in self._outcomes:
+            self._outcomes[candidate_id] = self._read(candidate_id)
+        return self._outcomes[candidate_id]
+
+
+def _time(evaluation: Evaluation, *, per_sample: bool) -> Estimate:
+    latency = evaluation.measurement.latency
+    assert latency is not None, "a complete evaluation has a latency"
+    scale = latency.drift * (latency.batch if per_sample else 1)
+    p50 = latency.p50_ms
+    return replace(p50, value=p50.value / scale, low=p50.low / scale, high=p50.high / scale)

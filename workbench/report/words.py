@@ -1,0 +1,47 @@
+"""How every report names a candidate and writes a number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from workbench.candidate import Candidate, describe
+from workbench.objectives import METRICS
+from workbench.results import Estimate
+
+
+def title(candidate: Candidate, baseline_id: str) -> str:
+    """What a candidate is, for a row: its description, its threads, and its batch where it is not 1.
+
+    Threads are always said: a row that left out a default would leave its reader to guess next to one that has them.
+    """
+    words = describe(candidate) + (" (float baseline)" if candidate.id == baseline_id else "")
+    words += f", {count_of(candidate.serving.intra_op_threads, 'thread')}"
+    if candidate.serving.batch != 1:
+        words += f", batch {candidate.serving.batch}"
+    return words
+
+
+def differing_parameters(candidates: Sequence[Candidate]) -> list[str]:
+    """Names of the settings in which the candidates are not all alike, in the order of `Candidate.parameters`."""
+    tables = [c.parameters() for c in candidates]
+    names = dict.fromkeys(name for table in tables for name in table)
+    parts = list(dict.fromkeys(name.split(".")[0] for name in names))
+    differing = [name for name in names if len({repr(table.get(name)) for table in tables}) > 1]
+    return sorted(differing, key=lambda name: parts.index(name.split(".")[0]))
+
+
+def interval(estimate: Estimate, unit: str, digits: int, *, signed: bool = False) -> str:
+    """'1.52x [1.48, 1.56]'."""
+    sign = "+" if signed else ""
+    low, high = (f"{v:{sign}.{digits}f}" for v in (estimate.low, estimate.high))
+    return f"{estimate.value:{sign}.{digits}f}{unit} [{low}, {high}]"
+
+
+def count_of(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def over(metric: str, by: float) -> str:
+    """'accuracy_drop_pp by 0.3 pp'."""
+    unit = METRICS[metric].unit
+    return f"{metric} by {by:.3g}" + (f" {unit}" if unit else "")
