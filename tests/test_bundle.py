@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from tests.evaluations import evaluation as numbers
+from tests.evaluations import evaluation
 from workbench import bundle as bundles
 from workbench.bundle import (
     BundleContents,
@@ -30,7 +30,7 @@ from workbench.errors import BundleError, ConfigError, ToolchainError
 from workbench.graph import read_model
 from workbench.preprocess import TokenInput, collate, encode, open_preprocessor
 from workbench.quantization.record import Provenance, QuantizationRecord, read_record, write_record
-from workbench.results import Evaluation
+from workbench.results import Evaluation, metrics
 from workbench.targets import open_target
 
 WORDS = ("[PAD]", "[UNK]", "loan", "pay", "due", "张", "三")
@@ -66,7 +66,7 @@ def write_tokenizer(path: Path) -> None:
 
 def evaluated(candidate: Candidate, split: str, **chosen: float) -> Evaluation:
     """An evaluation of `candidate` with chosen numbers, on this machine's toolchain."""
-    made = numbers(**chosen)  # type: ignore[arg-type]  # numbers only
+    made = evaluation(**chosen)  # type: ignore[arg-type]  # numbers only
     return dataclasses.replace(
         made,
         candidate=candidate,
@@ -198,8 +198,49 @@ def test_the_readme_states_the_facts(pristine: Path) -> None:
     assert "| accuracy | 0.9500 | 0.9510 | 0.9470 |" in text
     assert "| drop against float, pp |  | 0.20 [-0.10, 0.50] | 0.30 [0.00, 0.60] |" in text
     assert "cut to 8 tokens" in text
+    assert "- 1 thread, batch 1\n" in text
+    assert "Timing of" not in text
     assert "`input_ids`: int64 [batch, length]" in text
     assert "mulated" not in text
+
+
+def readme_with(contents: BundleContents, folder: Path, **changes: object) -> str:
+    """The README of a bundle whose evaluations all have these fields of their latency."""
+
+    def changed(found: Evaluation) -> Evaluation:
+        assert found.measurement.latency is not None
+        latency = dataclasses.replace(found.measurement.latency, **changes)  # type: ignore[arg-type]  # its own fields
+        return dataclasses.replace(found, measurement=dataclasses.replace(found.measurement, latency=latency))
+
+    made = dataclasses.replace(
+        contents,
+        evaluations=tuple(map(changed, contents.evaluations)),
+        baseline=tuple(map(changed, contents.baseline)),
+    )
+    return (write_bundle(folder / "bundle", made) / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_readme_gives_the_times_of_the_report_corrected_for_drift(contents: BundleContents, tmp_path: Path) -> None:
+    text = readme_with(contents, tmp_path, drift=1.25)
+
+    assert metrics(evaluation(p50_ms=4.0, drift=1.25))["latency_p50_ms"] == 3.2
+    assert "| latency P50, ms | 3.2 [3.14, 3.26] | 3.2 [3.14, 3.26] | 3.2 [3.14, 3.26] |" in text
+    assert "| latency P95, ms | 3.84 | 3.84 | 3.84 |" in text
+    assert "| latency P99, ms | 4.8 | 4.8 | 4.8 |" in text
+    assert "| throughput, samples/s | 312.5 | 312.5 | 312.5 |" in text
+    assert "| speed-up over float | 1.00 [0.98, 1.02] | 1.80 [1.76, 1.84] | 1.70 [1.67, 1.73] |" in text
+    assert "corrected for the drift of the machine during the sweep; raw times are in `manifest.json`" in text
+    raw = read_bundle(tmp_path / "bundle").manifest.evaluations[0].measurement.latency
+    assert raw is not None
+    assert raw.p50_ms.value == 4.0
+
+
+def test_the_readme_says_whose_timing_was_disturbed(contents: BundleContents, tmp_path: Path) -> None:
+    text = readme_with(contents, tmp_path, quiet=False, verdict="another process took the processor")
+
+    assert "\nTiming of the float model on validation: another process took the processor\n" in text
+    assert "\nTiming of this candidate on validation: another process took the processor\n" in text
+    assert "\nTiming of this candidate on holdout: another process took the processor\n" in text
 
 
 # --- damage --------------------------------------------------------------------------------------------------------

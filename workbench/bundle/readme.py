@@ -5,7 +5,7 @@ from __future__ import annotations
 from workbench.bundle.manifest import INTEGRITY, MANIFEST, Manifest
 from workbench.candidate import describe
 from workbench.model import TensorSpec
-from workbench.results import Evaluation
+from workbench.results import Evaluation, metrics
 
 
 def readme(manifest: Manifest) -> str:
@@ -34,7 +34,7 @@ def readme(manifest: Manifest) -> str:
         "",
         f"- target `{artifact.target}`, {', '.join(f'{k} {v}' for k, v in artifact.toolchain.components.items())}",
         f"- figures below are from {artifact.toolchain.device} ({', '.join(artifact.toolchain.features)})",
-        f"- {candidate.serving.intra_op_threads} threads, batch {candidate.serving.batch}",
+        f"- {_threads(candidate.serving.intra_op_threads)}, batch {candidate.serving.batch}",
         "",
         "## Inputs and limits",
         "",
@@ -62,50 +62,55 @@ def readme(manifest: Manifest) -> str:
 
 
 def _figures(manifest: Manifest) -> list[str]:
-    """A table with one column per evaluation; intervals are 95 %."""
-    columns = [(f"float, {e.split}", e) for e in manifest.baseline] + [
-        (f"this, {e.split}", e) for e in manifest.evaluations
-    ]
-    numbers = [_numbers(evaluation) for _, evaluation in columns]
+    """A table with one column per evaluation, the numbers those of the sweep's report, and what to know about them."""
+    columns = [("float", "the float model", e) for e in manifest.baseline]
+    columns += [("this", "this candidate", e) for e in manifest.evaluations]
+    numbers = [_numbers(evaluation) for _, _, evaluation in columns]
     names = dict.fromkeys(name for column in numbers for name in column)
-    table = [
-        "| | " + " | ".join(title for title, _ in columns) + " |",
+    lines = [
+        "| | " + " | ".join(f"{short}, {e.split}" for short, _, e in columns) + " |",
         "|---" * (len(columns) + 1) + "|",
         *(f"| {name} | {' | '.join(column.get(name, '') for column in numbers)} |" for name in names),
         "",
-        "Brackets are 95 % intervals. The search saw validation and never holdout.",
+        "Brackets are 95 % intervals. The search saw validation and never holdout. Times are corrected for the drift "
+        f"of the machine during the sweep; raw times are in `{MANIFEST}`.",
     ]
-    for _, evaluation in columns:
+    for _, what, evaluation in columns:
         if evaluation.stop is not None:
-            table += ["", f"Not measured in full on {evaluation.split}: {evaluation.stop.reason}"]
+            lines += ["", f"{what.capitalize()}, not measured in full on {evaluation.split}: {evaluation.stop.reason}"]
         latency = evaluation.measurement.latency
         if latency is not None and not latency.quiet:
-            table += ["", f"Timing on {evaluation.split}: {latency.verdict}"]
-    return table
+            lines += ["", f"Timing of {what} on {evaluation.split}: {latency.verdict}"]
+    return lines
 
 
 def _numbers(evaluation: Evaluation) -> dict[str, str]:
-    m, found = evaluation.measurement, {}
+    numbers, m = metrics(evaluation), evaluation.measurement
+    found: dict[str, str] = {}
     if m.accuracy is not None:
-        for name, value in m.accuracy.values.items():
-            found[name] = f"{value:.4f}"
+        found |= {name: f"{value:.4f}" for name, value in m.accuracy.values.items()}
         found["samples scored"] = str(m.accuracy.samples)
         if m.accuracy.comparison is not None:
             drop = m.accuracy.comparison.drop_pp
             found["drop against float, pp"] = f"{drop.value:.2f} [{drop.low:.2f}, {drop.high:.2f}]"
     if m.latency is not None:
-        p50, speedup = m.latency.p50_ms, m.latency.speedup
-        found["latency P50, ms"] = f"{p50.value:.3g} [{p50.low:.3g}, {p50.high:.3g}]"
-        found["latency P95, ms"] = f"{m.latency.p95_ms:.3g}"
-        if m.latency.p99_ms is not None:
-            found["latency P99, ms"] = f"{m.latency.p99_ms:.3g}"
-        found["throughput, samples/s"] = f"{m.latency.throughput_per_s:.4g}"
+        low, high = (bound / m.latency.drift for bound in (m.latency.p50_ms.low, m.latency.p50_ms.high))
+        found["latency P50, ms"] = f"{numbers['latency_p50_ms']:.3g} [{low:.3g}, {high:.3g}]"
+        found["latency P95, ms"] = f"{numbers['latency_p95_ms']:.3g}"
+        if "latency_p99_ms" in numbers:
+            found["latency P99, ms"] = f"{numbers['latency_p99_ms']:.3g}"
+        found["throughput, samples/s"] = f"{numbers['throughput_per_s']:.4g}"
+        speedup = m.latency.speedup
         found["speed-up over float"] = f"{speedup.value:.2f} [{speedup.low:.2f}, {speedup.high:.2f}]"
-    if m.size_bytes is not None:
-        found["size, MB"] = f"{m.size_bytes / 1e6:.1f}"
-    if m.peak_memory_bytes is not None:
-        found["peak memory, MB"] = f"{m.peak_memory_bytes / 1e6:.0f}"
+    if "size_mb" in numbers:
+        found["size, MB"] = f"{numbers['size_mb']:.1f}"
+    if "peak_memory_mb" in numbers:
+        found["peak memory, MB"] = f"{numbers['peak_memory_mb']:.0f}"
     return found
+
+
+def _threads(count: int) -> str:
+    return f"{count} thread" + ("" if count == 1 else "s")
 
 
 def _shape(spec: TensorSpec) -> str:
