@@ -21,13 +21,12 @@ from typing import Any
 import pytest
 
 from tests.evaluations import evaluation
-from workbench import tracking
 from workbench.errors import ToolchainError
 from workbench.journal import Journal, open_journal
 from workbench.objectives import Constraint, Objective
 from workbench.report import Summary, summarize
 from workbench.results import Evaluation, Failure, Stop
-from workbench.tracking import Tracker, compare_link, deep_link, links_of, open_tracker, ui_command
+from workbench.tracking import Tracker, compare_link, deep_link, links_of, open_tracker, store, ui_command
 
 NAME = "loans"
 BASELINE = evaluation()
@@ -37,7 +36,7 @@ BASELINE = evaluation()
 def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """MLflow takes seconds to make a database; every test starts from a copy of this one."""
     workspace = tmp_path_factory.mktemp("store")
-    tracking._prepare(workspace / "mlruns")
+    store.prepare(workspace / "mlruns")
     return workspace / "mlruns" / "mlflow.db"
 
 
@@ -84,11 +83,11 @@ def tracker(workspace: Path, number: str = "x") -> Iterator[Tracker]:
 
 
 def runs(workspace: Path, chosen: str) -> list[Any]:
-    with tracking._mlflow_errors():
-        client = tracking._client(workspace / "mlruns" / "mlflow.db")
+    with store.mlflow_errors():
+        client = store.open_client(workspace / "mlruns" / "mlflow.db")
         experiment = client.get_experiment_by_name(NAME)
         assert experiment is not None
-        return tracking._runs(client, experiment.experiment_id, chosen)
+        return store.find_runs(client, experiment.experiment_id, chosen)
 
 
 def swept(workspace: Path, found: list[Evaluation] | None = None) -> list[str]:
@@ -191,7 +190,7 @@ def test_the_same_sweep_again_writes_no_run_twice_and_moves_the_marks(workspace:
     assert recommended.data.tags["candidate"] == better.candidate.id
     assert len(runs(workspace, "tags.pareto = 'true'")) == 2
     names = [run.info.run_name for run in runs(workspace, "tags.kind = 'candidate'")]
-    assert [name[0] for name in names if name[0] in "★◆"] == ["◆", "★"]
+    assert sorted(name[0] for name in names if name[0] in "★◆") == sorted("★◆")
 
 
 def test_a_run_that_a_killed_process_left_open_is_finished_in_place(workspace: Path) -> None:
@@ -259,6 +258,23 @@ def test_an_experiment_deleted_in_the_ui_comes_back(workspace: Path) -> None:
     assert len(swept(workspace)) == 3
 
 
+def test_mlflow_is_imported_when_a_store_is_opened_and_finds_its_environment_set() -> None:
+    code = (
+        "import os, sys, workbench.tracking.store as store\n"
+        "before = 'mlflow' in sys.modules\n"
+        "with store.mlflow_errors(): pass\n"
+        "import mlflow.telemetry.utils as telemetry\n"
+        "print(before, os.environ['MLFLOW_DISABLE_TELEMETRY'], telemetry.is_telemetry_disabled())"
+    )
+    bare = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
+
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=bare, capture_output=True, text=True, timeout=60, check=True
+    )
+
+    assert done.stdout.split() == ["False", "true", "True"]
+
+
 # --- a store that cannot be used -----------------------------------------------------------------------------------
 
 
@@ -294,7 +310,7 @@ def test_a_damaged_database_is_refused_with_what_to_do(workspace: Path, damage: 
 
 
 def test_a_locked_database_is_refused_and_says_by_what(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracking, "LOCK_WAIT_S", 0.1)
+    monkeypatch.setattr(store, "LOCK_WAIT_S", 0.1)
     holder = sqlite3.connect(workspace / "mlruns" / "mlflow.db", isolation_level=None)
     with contextlib.closing(holder):
         holder.execute("BEGIN EXCLUSIVE")

@@ -1,0 +1,115 @@
+"""The way into MLflow's UI: addresses of its pages, the view they open with, and the command that serves it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import urllib.parse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workbench.errors import ToolchainError
+from workbench.objectives import METRICS
+from workbench.tracking.store import ENVIRONMENT, check_database, find_runs, mlflow_errors, open_client, store_uri
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+HOST, PORT = "127.0.0.1", 5000
+
+VIEW = "workbench"
+VIEW_TAGS = ("pareto", "recommended", "same", "status")
+VIEW_METRICS = ("accuracy", "accuracy_drop_pp", "latency_p50_ms", "latency_p99_ms", "speedup")
+
+
+def deep_link(experiment_id: str, *, host: str = HOST, port: int = PORT) -> str:
+    """The flat list of all candidates, best first, with the columns that matter (see `save_view`).
+
+    Without `workflowType` the UI opens on traces and token usage, as for a language model's application.
+    """
+    query = {"workflowType": "machine_learning", "viewStateShareKey": VIEW}
+    return f"http://{host}:{port}/#/experiments/{experiment_id}/runs?{_quoted(query)}"
+
+
+def compare_link(experiment_id: str, run_ids: Sequence[str], *, host: str = HOST, port: int = PORT) -> str:
+    """The page that puts runs side by side: differing parameters, metrics, parallel coordinates."""
+    # MLflow 3.17 reads this query by position: runs first, experiments second.
+    query = {"runs": json.dumps(list(run_ids)), "experiments": json.dumps([experiment_id])}
+    query["workflowType"] = "machine_learning"
+    return f"http://{host}:{port}/#/compare-runs?{_quoted(query)}"
+
+
+def page_link(experiment_id: str, run_id: str, *, host: str = HOST, port: int = PORT) -> str:
+    """The Pareto page, shown by the UI among the artifacts of a sweep's summary run."""
+    page = f"#/experiments/{experiment_id}/runs/{run_id}/artifacts/pareto.html"
+    return f"http://{host}:{port}/{page}?workflowType=machine_learning"
+
+
+def links_of(workspace: Path, experiment_name: str, host: str = HOST, port: int = PORT) -> list[str]:
+    """Links into the last sweep of an experiment, from what is in the store; none when nothing was logged.
+
+    Raises:
+        ToolchainError: the store cannot be read.
+    """
+    store = workspace / "mlruns"
+    if not (store / "mlflow.db").exists():
+        return []
+    check_database(store / "mlflow.db")
+    with mlflow_errors():
+        client = open_client(store / "mlflow.db")
+        experiment = client.get_experiment_by_name(experiment_name)
+        if experiment is None:
+            return []
+        sweeps = find_runs(client, experiment.experiment_id, "tags.kind = 'sweep'")
+        if not sweeps:
+            return link_lines(experiment.experiment_id, [], None, host, port)
+        last = max(sweeps, key=lambda run: run.info.start_time)
+        chosen = f"tags.sweep = '{last.data.tags['sweep']}' and tags.pareto = 'true'"
+        front = find_runs(client, experiment.experiment_id, chosen, order="metrics.latency_p50_ms ASC")
+        front.sort(key=lambda run: run.data.tags.get("recommended") != "true")
+        ids = [run.info.run_id for run in front]
+        return link_lines(experiment.experiment_id, ids, last.info.run_id, host, port)
+
+
+def ui_command(workspace: Path, host: str = HOST, port: int = PORT) -> tuple[list[str], dict[str, str]]:
+    """The command that serves the UI on this workspace's store, and what to add to its environment.
+
+    Raises:
+        ToolchainError: there is no store yet, or it cannot be read.
+    """
+    database = workspace / "mlruns" / "mlflow.db"
+    if not database.exists():
+        raise ToolchainError(f"{database} does not exist: nothing was logged here. Run a sweep first.")
+    check_database(database)
+    command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", store_uri(database)]
+    return [*command, "--host", host, "--port", str(port), "--workers", "1"], dict(ENVIRONMENT)
+
+
+def save_view(client: MlflowClient, experiment_id: str, order: str) -> None:
+    """Save the list of candidates as a shared view: which runs, which columns, which order.
+
+    By default the UI shows names and durations, with every metric out of sight to the right. The form of the tag is
+    that of MLflow 3.17's own "share this view"; another version that does not know it shows its default list.
+    """
+    state = {
+        "searchFilter": "tags.kind = 'candidate'",
+        "orderByKey": f"metrics.`{order}`",
+        "orderByAsc": METRICS[order].direction == "minimize",
+        "selectedColumns": [*(f"tags.`{n}`" for n in VIEW_TAGS), *(f"metrics.`{n}`" for n in VIEW_METRICS)],
+    }
+    client.set_experiment_tag(experiment_id, f"mlflow.sharedViewState.{VIEW}", json.dumps(state))
+
+
+def link_lines(experiment_id: str, front: Sequence[str], sweep: str | None, host: str, port: int) -> list[str]:
+    """What each address shows, and the address, for what there is: `front` and `sweep` are ids of runs."""
+    found = [f"all candidates:  {deep_link(experiment_id, host=host, port=port)}"]
+    if len(front) > 1:
+        found.append(f"front compared:  {compare_link(experiment_id, front[:3], host=host, port=port)}")
+    if sweep is not None:
+        found.append(f"Pareto page:     {page_link(experiment_id, sweep, host=host, port=port)}")
+    return found
+
+
+def _quoted(query: Mapping[str, str]) -> str:
+    return urllib.parse.urlencode(query, quote_via=urllib.parse.quote)

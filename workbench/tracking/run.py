@@ -1,0 +1,95 @@
+"""What a run says: tags, numbers and names. Functions of an evaluation or a summary alone; MLflow is not needed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from workbench.candidate import Candidate
+from workbench.canonical import canonical_json
+from workbench.report import Summary
+from workbench.report.summary import best_known_drop, best_known_speedup
+from workbench.report.words import title
+from workbench.results import Evaluation
+
+
+def candidate_tags(evaluation: Evaluation, sweep_id: str, feasible: bool) -> dict[str, str]:
+    tags = {
+        "kind": "candidate",
+        "sweep": sweep_id,
+        "candidate": evaluation.candidate.id,
+        "status": evaluation.status,
+        "stage_reached": evaluation.stage_reached,
+        "feasible": flag(feasible),
+        "emulated": flag(evaluation.toolchain.emulated),
+        "cached": flag(any(s.cached for s in evaluation.stages)),
+        "toolchain": evaluation.toolchain.fingerprint[:12],
+        "pareto": "false",
+        "recommended": "false",
+    }
+    if evaluation.stop is not None:
+        tags["mlflow.note.content"] = f"Stopped at {evaluation.stop.stage}: {evaluation.stop.reason}."
+    if evaluation.failure is not None:
+        failure = evaluation.failure
+        tags["mlflow.note.content"] = (
+            f"{failure.kind} at {failure.stage}: {failure.message}\n\nAgain: `{failure.reproduce}`"
+        )
+    return tags
+
+
+def sweep_metrics(summary: Summary) -> dict[str, float]:
+    found: dict[str, float] = {
+        "candidates": len(summary.evaluations),
+        "front_members": len(summary.front),
+        "stopped": sum(summary.stops.values()),
+        "failed": sum(summary.failures.values()),
+    }
+    chosen = summary.find(summary.recommended.candidate_id) if summary.recommended is not None else None
+    if chosen is not None:
+        speedup, drop = best_known_speedup(summary, chosen), best_known_drop(summary, chosen)
+        found |= {"recommended_speedup": speedup.value} if speedup is not None else {}
+        found |= {"recommended_accuracy_drop_pp": drop.value} if drop is not None else {}
+    return found
+
+
+def note(summary: Summary) -> str:
+    """The verdict as the run's description (Markdown, in which the UI draws no tables)."""
+    recommended = summary.recommended
+    chosen = summary.find(recommended.candidate_id) if recommended is not None else None
+    if recommended is None or chosen is None:
+        return "**No candidate meets every constraint.** See report.txt among the artifacts."
+    parts = [f"**Recommended: {title(chosen.candidate, summary.baseline_id)}** (`{chosen.candidate.short_id}`)"]
+    parts += [
+        recommended.reason,
+        *recommended.warnings,
+        "Open `pareto.html` among the artifacts for the whole picture.",
+    ]
+    return "\n\n".join(parts)
+
+
+def run_name(candidate: Candidate) -> str:
+    return f"{candidate.short_id[:6]} {title(candidate, '')}"
+
+
+def rounded(value: float) -> float:
+    """Six digits: the UI prints every digit it gets, and evaluation.json keeps them all."""
+    return float(f"{value:.6g}")
+
+
+def marked_name(name: str, on_front: bool, is_chosen: bool) -> str:
+    """A star for the recommended run, a diamond for the rest of the front: names are what the list shows first."""
+    mark = "★ " if is_chosen else "◆ " if on_front else ""
+    return mark + name.removeprefix("★ ").removeprefix("◆ ")
+
+
+def shown(value: object) -> str:
+    """A setting as a parameter; MLflow has no empty ones."""
+    return "none" if value in (None, "") else str(value)
+
+
+def flag(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def pretty(value: Mapping[str, object]) -> str:
+    return json.dumps(json.loads(canonical_json(value)), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
