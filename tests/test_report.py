@@ -109,6 +109,13 @@ def test_the_baseline_is_recommended_plainly_when_nothing_is_faster_beyond_the_n
     assert "Ship the float baseline as it is" in lines(summary)
 
 
+def test_a_baseline_that_differs_from_itself_warns_that_the_intervals_are_too_narrow() -> None:
+    steady, disturbed = on_holdout(BASELINE, drop_pp=0.0, speedup=1.0), on_holdout(BASELINE, drop_pp=0.0, speedup=0.88)
+
+    assert "Timed against itself" not in lines(judge(member(2.0), confirmations=[steady]))
+    assert "Timed against itself on holdout" in lines(judge(member(2.0), confirmations=[disturbed]))
+
+
 def test_of_two_that_cannot_be_told_apart_the_simpler_one_is_recommended() -> None:
     simple, fussy = member(2.0, drop_pp=0.1), member(2.01, drop_pp=0.2, keep_float=4)
     same = {e.candidate.id: outcomes_with(51) for e in (simple, fussy)}

@@ -189,6 +189,7 @@ def _warnings(summary: Summary, chosen: Evaluation) -> tuple[str, ...]:
         found.append("These numbers come from the emulator; they say nothing about a real device.")
     if latency is not None and not latency.quiet:
         found.append(f"Its timing was disturbed: {latency.verdict}.".replace("..", "."))
+    found += _self_comparison(summary)
     member = summary.member(chosen.candidate.id)
     if member is not None and member.broken_on_holdout:
         broken = ", ".join(over(name, by) for name, by in member.broken_on_holdout.items())
@@ -261,3 +262,18 @@ def _difference(summary: Summary, chosen: Evaluation, other: Evaluation) -> tupl
     same_batch = chosen.candidate.serving.batch == other.candidate.serving.batch
     name = "speedup" if same_batch else "throughput_per_s"
     return its[name] / mine[name], 100 * (its["accuracy"] - mine["accuracy"])
+
+
+def _self_comparison(summary: Summary) -> list[str]:
+    """The baseline is timed against itself; where its interval misses 1, intervals here cannot be trusted fully."""
+    found = []
+    for evaluation in (summary.baseline, summary.confirmations.get(summary.baseline_id)):
+        latency = evaluation.measurement.latency if evaluation is not None else None
+        if evaluation is not None and latency is not None and not latency.speedup.low <= 1 <= latency.speedup.high:
+            speed = latency.speedup
+            found.append(
+                f"Timed against itself on {evaluation.split}, the float baseline came out at {speed.value:.2f}x "
+                f"[{speed.low:.2f}, {speed.high:.2f}]: the machine disturbed even paired timing, so the intervals of "
+                "this sweep are too narrow. Sweep again on a quieter machine before relying on small differences."
+            )
+    return found
