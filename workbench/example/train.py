@@ -228,9 +228,13 @@ def _reproducible(seed: int, threads: int) -> Iterator[None]:
         torch.manual_seed(seed)
         torch.use_deterministic_algorithms(True)
         torch.set_num_threads(threads)
+        # The first steps have near one-hot attention, whose other weights are denormal numbers: computing with them
+        # made those steps ten times slower (measured: 49 s instead of 5 s for the first tenth of a training).
+        torch.set_flush_denormal(True)
         try:
             yield
         finally:
+            torch.set_flush_denormal(False)
             torch.use_deterministic_algorithms(before_mode)
             torch.set_num_threads(before_threads)
 
