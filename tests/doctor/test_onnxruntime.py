@@ -1,0 +1,14 @@
+from workbench.doctor.onnxruntime import onnxruntime_findings, run_int8_layer
+
+
+def test_a_layer_really_runs_in_an_integer_kernel() -> None:
+    kernels, seconds = run_int8_layer()
+
+    assert kernels == 1
+    assert 0 < seconds < 30
+
+
+def test_the_finding_names_the_version() -> None:
+    (finding,) = onnxruntime_findings()
+
+    assert finding.value.startswith("yes: 1.")

@@ -1,0 +1,52 @@
+"""What this machine can do, and what is missing for what it cannot: for people, and by its exit code for scripts.
+
+    findings = examine(Path())
+    exit_code(findings)         # 1 when the workbench cannot work here
+
+`finding` says what one is and shows them. Each other module looks at one thing: `packages`, `machine`, `onnxruntime`
+(which takes a layer to INT8 and runs it), `ascend` and `workspace`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from workbench.doctor.finding import Finding, exit_code, findings_json, findings_table
+from workbench.doctor.packages import package_findings, python_finding
+
+__all__ = ["Finding", "examine", "exit_code", "findings_json", "findings_table"]
+
+
+def examine(workspace: Path) -> tuple[Finding, ...]:
+    """Look at packages, machine, targets and the folder that holds `.workbench/` and `mlruns/`, or is to hold them.
+
+    Takes about a second, most of it for the INT8 layer, and writes nothing that stays. Where a required package is
+    missing or cannot be loaded, only the findings about Python and its packages are given.
+    """
+    software = (python_finding(sys.version_info[:3]), *package_findings())
+    return (*software, *(_beyond_packages(workspace) if exit_code(software) == 0 else ()))
+
+
+def _beyond_packages(workspace: Path) -> Iterator[Finding]:
+    try:
+        # Not at the top: these load numpy, onnx and psutil, whose absence is a finding and not an exception
+        from workbench.doctor.ascend import ascend_findings
+        from workbench.doctor.machine import machine_findings
+        from workbench.doctor.onnxruntime import onnxruntime_findings
+        from workbench.doctor.workspace import workspace_findings
+    except ImportError as error:
+        yield Finding(
+            group="packages",
+            name="loading",
+            status="fail",
+            value=str(error),
+            remedy="The package is there but damaged: pip install --force-reinstall int8-workbench",
+        )
+        return
+    yield from machine_findings()
+    yield from onnxruntime_findings()
+    yield from ascend_findings(os.environ)
+    yield from workspace_findings(workspace)
