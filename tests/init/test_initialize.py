@@ -1,0 +1,267 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests import tiny
+from tests.init.making import parameters, refused, start, write_csv, write_text_model
+from tests.test_preprocess import VOCABULARY, write_tokenizer
+from workbench.errors import ConfigError
+from workbench.experiment import read_experiment
+
+
+def test_a_model_and_arrays_become_an_experiment_that_reads(tmp_path: Path) -> None:
+    tiny.write_model(tmp_path / "data" / "tiny.onnx")
+    tiny.write_data(tmp_path / "data", tmp_path / "data" / "tiny.onnx")
+    data = ("calibration.npz", "validation.npz", "holdout.npz")
+
+    experiment = start(
+        tmp_path / "data", *data, model=tmp_path / "data" / "tiny.onnx", tokenizer=None, labels=None, name=None
+    )
+
+    assert experiment.name == "tiny"
+    assert experiment.dataset.task == "classification"
+    assert [experiment.dataset.size(s) for s in ("calibration", "validation", "holdout")] == [48, 320, 160]
+    assert experiment.calibration.samples == 48
+    assert parameters(experiment)["quantization.attention_matmul"].choices == (False,)
+    assert parameters(experiment)["quantization.keep_float"].choices == (0, 1, 2)
+    assert experiment.workspace == tmp_path / "workspace"
+
+
+def test_texts_become_an_experiment_with_lengths_from_the_data(folder: Path) -> None:
+    experiment = start(folder, "train.csv", "dev.csv")
+    preprocessor = experiment.dataset.preprocessor
+
+    assert experiment.dataset.labels == ("loan", "payment")
+    assert experiment.dataset.size("validation") + experiment.dataset.size("holdout") == 20
+    assert preprocessor is not None
+    assert preprocessor.bins == (16, 32)  # 4 to 23 tokens; nothing needs the model's limit
+    assert experiment.calibration.samples == 20
+    assert parameters(experiment)["quantization.attention_matmul"].choices == (False, True)
+    assert parameters(experiment)["quantization.keep_float"].choices == (0, 1)
+
+
+def test_files_refer_to_each_other_by_relative_paths_and_carry_comments(folder: Path) -> None:
+    experiment = start(folder, "train.csv", "dev.csv")
+
+    text = experiment.path.read_text(encoding="utf-8")
+    manifest = experiment.dataset.path.read_text(encoding="utf-8")
+    assert "model: ../../data/model.onnx" in text
+    assert "validation: ../../data/dev.csv  # scores candidates during the search" in manifest
+    assert str(folder) not in text + manifest + experiment.space.path.read_text(encoding="utf-8")
+    assert "columns: {text: Text, label: label}" in manifest
+
+
+def test_the_workspace_can_be_moved_with_its_data(folder: Path) -> None:
+    start(folder, "train.csv", "dev.csv")
+    moved = folder.parent.rename(folder.parent.with_name("moved"))
+
+    assert read_experiment(moved / "workspace/experiments/question.yaml").model.path.is_relative_to(moved)
+
+
+def test_lists_of_tokens_are_tags_to_predict(folder: Path) -> None:
+    write_text_model(folder / "model.onnx", ner=True, classes=3)
+    (folder / "labels.json").write_text('["O", "B-SUM", "I-SUM"]')
+    for name in ("calib.jsonl", "valid.jsonl"):
+        rows = [{"words": ["loan"] * (i + 1), "ner_tags": ["O"] * i + ["B-SUM"], "id": i} for i in range(10)]
+        (folder / name).write_text("\n".join(map(json.dumps, rows)))
+
+    experiment = start(folder, "calib.jsonl", "valid.jsonl")
+
+    assert experiment.dataset.task == "ner"
+    assert experiment.dataset.labels == ("O", "B-SUM", "I-SUM")
+
+
+def test_tags_without_their_names_are_refused(folder: Path) -> None:
+    for name in ("calib.jsonl", "valid.jsonl"):
+        (folder / name).write_text('{"tokens": ["loan"], "tags": ["O"]}\n')
+
+    message = refused(folder, "calib.jsonl", "valid.jsonl", labels=None)
+
+    assert message.startswith("--labels: tags need their names")
+
+
+def test_numbered_classes_need_no_labels_file(folder: Path) -> None:
+    write_csv(folder / "train.csv", [0, 1] * 10)
+    write_csv(folder / "dev.csv", [1, 0] * 10)
+
+    experiment = start(folder, "train.csv", "dev.csv", labels=None)
+
+    assert experiment.dataset.labels == ("0", "1")
+    assert (experiment.workspace / "calibration" / "question.labels.json").exists()
+
+
+def test_texts_without_labels_are_compared_with_the_float_model(folder: Path) -> None:
+    for name in ("train.csv", "dev.csv"):
+        (folder / name).write_text("id,text\n" + "".join(f"{i},loan due\n" for i in range(20)))
+
+    assert start(folder, "train.csv", "dev.csv", labels=None).dataset.task == "tensors"
+
+
+def test_inputs_with_other_names_get_their_roles(folder: Path) -> None:
+    write_text_model(folder / "model.onnx", names=("tokens_in", "pad_mask"))
+
+    preprocessor = start(folder, "train.csv", "dev.csv").dataset.preprocessor
+
+    assert preprocessor is not None
+    assert {i.name: i.role for i in preprocessor.inputs} == {"tokens_in": "ids", "pad_mask": "mask"}
+
+
+def test_a_model_of_fixed_shape_gets_its_own_length_and_batch(folder: Path) -> None:
+    write_text_model(folder / "model.onnx", length=24, batch=4)
+
+    experiment = start(folder, "train.csv", "dev.csv")
+
+    assert experiment.dataset.preprocessor is not None
+    assert experiment.dataset.preprocessor.bins == (24,)
+    assert parameters(experiment)["serving.batch"].choices == (4,)
+    assert experiment.calibration.batch == 4
+
+
+@pytest.mark.parametrize("name", ["train 1.csv", "train: #1.csv", "train'\".csv", "训练 train.csv"])
+def test_any_file_name_survives_being_written(folder: Path, name: str) -> None:
+    (folder / "train.csv").rename(folder / name)
+
+    assert start(folder, name, "dev.csv", name="true").name == "true"
+
+
+def test_the_name_is_the_model_s_or_its_folder_s(folder: Path) -> None:
+    (folder / "model.onnx").rename(folder / "my model.onnx")
+
+    named = start(folder, "train.csv", "dev.csv", model=folder / "my model.onnx", name=None)
+    write_text_model(folder / "model.onnx")
+    unnamed = start(folder, "train.csv", "dev.csv", name=None)
+
+    assert (named.name, unnamed.name) == ("my-model", "data")
+
+
+# --- what is refused -----------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_overwritten_and_nothing_is_written_beside_what_exists(folder: Path) -> None:
+    space = folder.parent / "workspace" / "search_spaces" / "question.yaml"
+    space.parent.mkdir(parents=True)
+    space.write_text("mine")
+
+    with pytest.raises(ConfigError, match="exists already"):
+        start(folder, "train.csv", "dev.csv")
+
+    assert [p for p in (folder.parent / "workspace").rglob("*") if p.is_file()] == [space]
+    assert space.read_text() == "mine"
+
+
+def test_a_failing_last_step_leaves_no_file(folder: Path) -> None:
+    blocked = folder.parent / "workspace" / "search_spaces"
+    blocked.parent.mkdir()
+    blocked.write_text("a file where a folder must be")
+
+    with pytest.raises(ConfigError, match="--to: cannot be written: File exists"):
+        start(folder, "train.csv", "dev.csv")
+
+    assert [p for p in (folder.parent / "workspace").rglob("*") if p.is_file()] == [blocked]
+
+
+def test_names_of_labels_without_their_order_are_refused(folder: Path) -> None:
+    message = refused(folder, "train.csv", "dev.csv", labels=None)
+
+    assert "--labels: the 2 labels are names (loan, payment)" in message
+    assert "id2label" in message
+
+
+def test_labels_counted_from_one_are_refused(folder: Path) -> None:
+    write_csv(folder / "train.csv", [1, 2] * 10)
+    write_csv(folder / "dev.csv", [1, 2] * 10)
+
+    message = refused(folder, "train.csv", "dev.csv", labels=None)
+
+    assert "go from 1 to 2, but the model's classes are 0 to 1" in message
+
+
+def test_labels_that_are_not_as_many_as_the_model_s_classes_are_refused(folder: Path) -> None:
+    (folder / "labels.json").write_text('["loan", "payment", "other"]')
+
+    assert "3" in refused(folder, "train.csv", "dev.csv")
+
+
+def test_text_without_a_tokenizer_is_refused(folder: Path) -> None:
+    assert refused(folder, "train.csv", "dev.csv", tokenizer=None).startswith("--tokenizer: train.csv holds texts")
+
+
+def test_a_tokenizer_of_another_model_is_refused(folder: Path) -> None:
+    write_tokenizer(folder / "tokenizer.json", [*VOCABULARY, "more", "words"])
+
+    assert "its ids go up to 12" in refused(folder, "train.csv", "dev.csv")
+
+
+def test_a_label_the_model_does_not_know_is_refused_with_its_file_and_line(folder: Path) -> None:
+    write_csv(folder / "dev.csv", ["loan", "laon"])
+
+    message = refused(folder, "train.csv", "dev.csv")
+
+    assert "dev.csv:3: unknown label 'laon'" in message
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "its first line names no columns"),
+        (b"a,b\n1,2\n", "none of its columns (a, b) is known to hold the text"),
+        (b"text,label\n", "has no rows"),
+        (b"text,label\n\xff\xfe,loan\n", "is not UTF-8"),
+    ],
+    ids=["empty", "unknown-columns", "header-only", "not-utf8"],
+)
+def test_a_broken_csv_is_refused(folder: Path, content: bytes, says: str) -> None:
+    (folder / "train.csv").write_bytes(content)
+
+    assert says in refused(folder, "train.csv", "dev.csv")
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ('{"text": "loan"', "not valid JSON"),
+        ("[1, 2]", "names no columns"),
+        ('{"tokens": ["loan"], "other": ["O"]}', "no list of tags beside 'tokens'"),
+    ],
+)
+def test_a_broken_jsonl_is_refused(folder: Path, line: str, says: str) -> None:
+    (folder / "train.jsonl").write_text(line)
+    (folder / "dev.jsonl").write_text(line)
+
+    assert says in refused(folder, "train.jsonl", "dev.jsonl")
+
+
+def test_a_truncated_npz_is_refused(folder: Path) -> None:
+    np.savez(folder / "calib.npz", x=np.zeros((4, 4), np.float32))
+    whole = (folder / "calib.npz").read_bytes()
+    (folder / "valid.npz").write_bytes(whole)
+    (folder / "calib.npz").write_bytes(whole[: len(whole) // 2])
+
+    message = refused(folder, "calib.npz", "valid.npz", tokenizer=None, labels=None)
+
+    assert "calib.npz: cannot be read" in message
+
+
+def test_arrays_that_do_not_fit_the_model_are_refused_in_words_about_the_user_s_files(tmp_path: Path) -> None:
+    tiny.write_model(tmp_path / "data" / "tiny.onnx")
+    for name in ("calib", "valid"):
+        np.savez(tmp_path / "data" / f"{name}.npz", y=np.zeros((40, 4), np.float32))
+
+    message = refused(
+        tmp_path / "data",
+        "calib.npz",
+        "valid.npz",
+        model=tmp_path / "data" / "tiny.onnx",
+        tokenizer=None,
+        labels=None,
+    )
+
+    assert message.startswith("inputs: the model has no input 'y', which calibration gives.")
+    assert "workbench-init-" not in message
+
+
+@pytest.mark.parametrize("name", ["a/b", "", ".hidden", "a b", "a:b"])
+def test_a_name_that_cannot_name_a_file_is_refused(folder: Path, name: str) -> None:
+    assert refused(folder, "train.csv", "dev.csv", name=name).startswith("--name")

@@ -1,0 +1,50 @@
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from tests.init.making import parameters, start
+from workbench.candidate import ONNXRUNTIME_FUSIONS
+from workbench.init.model import examine_model
+from workbench.init.space import space_text
+from workbench.space import combinations, read_space
+
+
+def test_only_fusions_that_change_the_model_get_a_switch(folder: Path) -> None:
+    experiment = start(folder, "train.csv", "dev.csv")
+    switches = {name.rpartition(".")[2] for name in parameters(experiment) if ".fusions." in name}
+
+    assert switches == set(examine_model(folder / "model.onnx").fusions)
+    assert switches <= set(ONNXRUNTIME_FUSIONS)
+
+
+def test_threads_are_halved_down_to_one(folder: Path, tmp_path: Path) -> None:
+    outline = examine_model(folder / "model.onnx")
+    file = tmp_path / "space.yaml"
+    found = []
+    for cores in (1, 2, 6, 16):
+        file.write_text(space_text("m", outline, cores), encoding="utf-8")
+        found += [p.choices for p in read_space(file).parameters if p.name == "serving.intra_op_threads"]
+
+    assert found == [(1,), (2, 1), (6, 3, 1), (16, 8, 4, 2, 1)]
+
+
+def test_a_model_that_cannot_be_int8_gets_a_space_without_it(tmp_path: Path) -> None:
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"])],
+        "relu",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 4])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (tmp_path / "data").mkdir()
+    onnx.save(model, tmp_path / "data" / "model.onnx")
+    for name in ("calib", "valid"):
+        np.savez(tmp_path / "data" / f"{name}.npz", x=np.ones((20, 4), np.float32))
+
+    experiment = start(tmp_path / "data", "calib.npz", "valid.npz", tokenizer=None, labels=None)
+
+    assert {a["quantization.scheme"] for a in combinations(experiment.space)} == {"none"}
+    assert "No layer of this model can be INT8" in experiment.space.path.read_text()
+    assert [p.name for p in experiment.space.presets] in (["float"], ["float", "float-1-thread"])

@@ -1,0 +1,236 @@
+"""Looking at the data: what it is for, which columns hold what, what the labels are, how long the texts."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench.dataset import Task, read_column
+from workbench.dataset.arrays import read_arrays
+from workbench.dataset.text import read_texts
+from workbench.errors import ConfigError
+from workbench.init.splits import KINDS, assign_splits
+from workbench.metrics import scored_output
+from workbench.model import Model
+from workbench.preprocess import open_preprocessor
+from workbench.results import Split
+
+TEXT_COLUMNS = ("text", "sentence", "content", "query", "question", "utterance", "review", "document", "title")
+LABEL_COLUMNS = ("label", "labels", "class", "category", "intent", "target", "y", "label_id")
+TOKEN_COLUMNS = ("tokens", "words", "chars", "characters", "text")
+TAG_COLUMNS = ("tags", "ner_tags", "labels", "label", "bio")
+"""Names looked for, the likeliest first; upper and lower case are the same."""
+
+_LONGEST_MEASURED = 1 << 16
+_MEASURED_TEXTS = 20_000
+_LABELS_HINT = (
+    "Write them as a JSON list in the order of the model's outputs (`id2label` in the checkpoint's config.json) "
+    "and give it with --labels: in a wrong order every accuracy would be wrong."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Corpus:
+    """What was found out about the data.
+
+    Attributes:
+        columns: keys and values of the manifest's `columns`.
+        labels: a file the user gave, or the names themselves where classes are numbered; None where none are needed.
+        label_note: what a reader must know about the labels.
+        calibration_size: samples in the calibration split.
+        lengths: tokens of the measured texts, ascending; empty for arrays.
+    """
+
+    task: Task
+    files: Mapping[Split, Path]
+    columns: Mapping[str, str]
+    labels: Path | tuple[str, ...] | None
+    label_note: str
+    calibration_size: int
+    tokenizer: Path | None = None
+    lengths: tuple[int, ...] = ()
+
+
+def examine_data(data: Sequence[Path], model: Model, *, tokenizer: Path | None, labels: Path | None) -> Corpus:
+    """Find out splits, columns, task and lengths.
+
+    Raises:
+        ConfigError: a file cannot be read, no column of a known name holds texts, or an argument is missing.
+    """
+    files = assign_splits(data)
+    for key, path in (("--tokenizer", tokenizer), ("--labels", labels)):
+        if path is not None and not path.is_file():
+            raise ConfigError("no such file.", file=path, key=key)
+    kinds = {KINDS[path.suffix] for path in files.values()}
+    if len(kinds) > 1:
+        raise ConfigError("text and arrays cannot be mixed.", key="--data", hint="Give files of one kind.")
+    if kinds == {"text"}:
+        return _examine_texts(files, model, tokenizer, labels)
+    if tokenizer is not None:
+        raise ConfigError("arrays need no tokenizer.", key="--tokenizer", hint="Leave it out.")
+    return _examine_arrays(files, model, labels)
+
+
+def _examine_arrays(files: Mapping[Split, Path], model: Model, labels: Path | None) -> Corpus:
+    first = files["calibration"]
+    rows = read_arrays(first, label=None, classes=None, tags=False)
+    shapes = {name: array.shape for name, array in rows.inputs}
+    numbers = {name for name, array in rows.inputs if np.dtype(array.dtype).kind in "iu"}
+    label = _match(numbers - {spec.name for spec in model.inputs}, LABEL_COLUMNS)
+    task: Task = "tensors"
+    if label is not None:
+        task = "ner" if len(shapes[label]) == 2 else "classification"
+    elif labels is not None:
+        raise _no_label_column(first, shapes)
+    if task == "ner" and labels is None:
+        raise ConfigError(
+            f"array {label!r} holds a tag per position, and only the model's training knows what the ids mean.",
+            key="--labels",
+            hint=_LABELS_HINT,
+        )
+    return Corpus(
+        task=task,
+        files=files,
+        columns={} if label is None else {"label": label},
+        labels=labels,
+        label_note="names in the order of the model's outputs",
+        calibration_size=rows.size,
+    )
+
+
+def _examine_texts(files: Mapping[Split, Path], model: Model, tokenizer: Path | None, labels: Path | None) -> Corpus:
+    first = files["calibration"]
+    record = _first_record(first)
+    lists = [column for column, value in record.items() if isinstance(value, list)]
+    text = _match(lists, TOKEN_COLUMNS)
+    words = text is not None
+    text = text or _match(record.keys() - set(lists), TEXT_COLUMNS)
+    if text is None:
+        raise ConfigError(
+            f"none of its columns ({', '.join(record)}) is known to hold the text.",
+            file=first,
+            key="--data",
+            hint="Call it 'text', or 'tokens' where it is a list.",
+        )
+    label = _match([c for c in (lists if words else record) if c != text], TAG_COLUMNS if words else LABEL_COLUMNS)
+    if words and label is None:
+        raise ConfigError(
+            f"no list of tags beside {text!r} (its columns are {', '.join(record)}).",
+            file=first,
+            key="--data",
+            hint="Call it 'tags'.",
+        )
+    if tokenizer is None:
+        raise ConfigError(
+            f"{first.name} holds texts, which need the model's tokenizer.",
+            key="--tokenizer",
+            hint="Give its tokenizer.json (`tokenizer.save_pretrained` of a fast tokenizer writes one).",
+        )
+    if label is None and labels is not None:
+        raise _no_label_column(first, record)
+    task: Task = "ner" if words else "tensors" if label is None else "classification"
+    size, lengths = _lengths(files, tokenizer, text, task)  # reads every row strictly, so `_labels` need not
+    found, note = _labels(task, files, label, labels, model)
+    keys = ("tokens", "tags") if task == "ner" else ("text", "label")
+    return Corpus(
+        task=task,
+        files=files,
+        columns={key: column for key, column in zip(keys, (text, label), strict=True) if column is not None},
+        labels=found,
+        label_note=note,
+        calibration_size=size,
+        tokenizer=tokenizer,
+        lengths=lengths,
+    )
+
+
+def _no_label_column(file: Path, names: Iterable[str]) -> ConfigError:
+    return ConfigError(
+        f"--labels was given, but none of {', '.join(names)} is known to hold the label.",
+        file=file,
+        key="--data",
+        hint="Call it 'label'.",
+    )
+
+
+def _labels(
+    task: Task, files: Mapping[Split, Path], column: str | None, labels: Path | None, model: Model
+) -> tuple[Path | tuple[str, ...] | None, str]:
+    """The labels and a note on them. Names without a file are refused: an order that was guessed wrong would not
+    fail, it would give an accuracy near zero, or worse, a plausible one."""
+    if column is None:
+        return None, ""
+    if labels is not None:
+        return labels, "names in the order of the model's outputs"
+    if task == "ner":
+        rule = "tags need their names, and only the model's training knows their order."
+        raise ConfigError(rule, key="--labels", hint=_LABELS_HINT)
+    values: set[str] = set()
+    for path in files.values():
+        values.update(_distinct(path, column))
+    if not all(value.isascii() and value.isdigit() for value in values):
+        shown = ", ".join(sorted(values)[:12]) + (", …" if len(values) > 12 else "")
+        raise ConfigError(
+            f"the {len(values)} labels are names ({shown}), and only the model's training knows their order.",
+            key="--labels",
+            hint=_LABELS_HINT,
+        )
+    numbers = sorted(map(int, values))
+    scored = scored_output(spec.name for spec in model.outputs)
+    last = next(spec.shape[-1:] for spec in model.outputs if spec.name == scored)
+    classes = last[0] if last and isinstance(last[0], int) else numbers[-1] + 1
+    if numbers[-1] >= classes:
+        raise ConfigError(
+            f"the labels go from {numbers[0]} to {numbers[-1]}, but the model's classes are 0 to {classes - 1}.",
+            key="--data",
+            hint="Write each label as the index of the model's output.",
+        )
+    return tuple(map(str, range(classes))), "the data number the classes, so the names are numbers; rename at will"
+
+
+def _distinct(path: Path, column: str) -> set[str]:
+    if path.suffix == ".csv":
+        return set(read_column(path, column))
+    with path.open(encoding="utf-8-sig") as lines:
+        records = (json.loads(line) for line in lines if line.strip())
+        return {str(record[column]) for record in records if column in record}
+
+
+def _lengths(files: Mapping[Split, Path], tokenizer: Path, text: str, task: Task) -> tuple[int, tuple[int, ...]]:
+    """Calibration samples, and the tokens of up to `_MEASURED_TEXTS` evenly spaced texts of each file, ascending."""
+    preprocessor = open_preprocessor(tokenizer, max_length=_LONGEST_MEASURED)
+    size, found = 0, []
+    for split, path in files.items():
+        rows = read_texts(path, preprocessor, text=text, label=None, labels=(), words=task == "ner")
+        step = -(-rows.size // _MEASURED_TEXTS)
+        found.append(rows.lengths(np.arange(0, rows.size, step)))
+        size = rows.size if split == "calibration" else size
+    return size, tuple(np.sort(np.concatenate(found)).tolist())
+
+
+def _first_record(path: Path) -> Mapping[str, Any]:
+    """The first row of a JSONL file, or the header of a CSV file with no values; the rest is not looked at."""
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
+        if path.suffix == ".csv":
+            found: Any = dict.fromkeys(next(csv.reader(stream), []))
+        else:
+            line = next((line for line in stream if line.strip()), "{}")
+            try:
+                found = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise ConfigError(f"not valid JSON: {error}.", file=path, key="--data") from error
+    if not isinstance(found, dict) or not found:
+        raise ConfigError("its first line names no columns.", file=path, key="--data")
+    return found
+
+
+def _match(columns: Iterable[str], known: Sequence[str]) -> str | None:
+    """The column whose name stands first among the known ones, as the file spells it."""
+    spelled = {column.strip().lower(): column for column in columns}
+    return next((spelled[name] for name in known if name in spelled), None)

@@ -1,0 +1,101 @@
+"""Writing the dataset manifest, with the lengths and the inputs of text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from workbench.init.data import Corpus
+from workbench.init.model import Outline
+from workbench.init.scalar import scalar
+from workbench.model import Model
+from workbench.preprocess import WELL_KNOWN_INPUTS, Role
+
+LENGTHS = (16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096)
+"""Padded lengths to choose from: steps of at most 2x, so that less than half of a long text's work is padding."""
+
+_LONGEST = 512  # what BERT and its relatives take, where the model does not tell
+
+
+def manifest_text(name: str, show: Callable[[Path], str], outline: Outline, corpus: Corpus) -> str:
+    """The dataset manifest; `show` gives the path to write for a file."""
+    about = {
+        "calibration": "which values do activations take?",
+        "validation": "scores candidates during the search",
+        "holdout": "never seen by the search; confirms its front",
+    }
+    lines = [
+        f"# Dataset of the experiment {name}. Check the splits: they were told apart by the files' names and order.",
+        "# Paths are relative to this file.",
+        "version: 1",
+        f"task: {corpus.task}",
+        "files:",
+        *(f"  {split}: {scalar(show(path))}  # {about[split]}" for split, path in corpus.files.items()),
+    ]
+    if "holdout" not in corpus.files:
+        lines += [
+            "# There is no holdout file: a seeded shuffle sets this share of the validation aside.",
+            "split: {holdout_fraction: 0.5, seed: 0}",
+        ]
+    if corpus.columns:
+        lines.append(f"columns: {{{', '.join(f'{key}: {scalar(text)}' for key, text in corpus.columns.items())}}}")
+    if corpus.task == "tensors":
+        lines.append("# No labels were found: candidates are compared with the float model's own answers.")
+    if corpus.labels is not None:
+        path = show(corpus.labels) if isinstance(corpus.labels, Path) else f"{name}.labels.json"
+        lines.append(f"labels: {scalar(path)}  # {corpus.label_note}")
+    if corpus.tokenizer is not None:
+        lines += [f"tokenizer: {scalar(show(corpus.tokenizer))}", *_length_lines(outline, corpus.lengths)]
+        lines += _input_lines(outline.model)
+    return "\n".join(lines) + "\n"
+
+
+def choose_lengths(lengths: Sequence[int], *, longest: int | None, fixed: int | None) -> tuple[int, tuple[int, ...]]:
+    """(max_length, bins) that cut no text the model could take and hold no bin that no text falls into.
+
+    Args:
+        lengths: tokens of the data's texts, at least one.
+        longest: tokens the model takes, None where it does not tell.
+        fixed: the one length a model of fixed shape takes.
+    """
+    if fixed is not None:
+        return fixed, (fixed,)
+    limit = longest or _LONGEST
+    bins = {min(limit, next((b for b in LENGTHS if b >= length), limit)) for length in lengths}
+    return max(bins), tuple(sorted(bins))
+
+
+def _length_lines(outline: Outline, lengths: Sequence[int]) -> list[str]:
+    max_length, bins = choose_lengths(lengths, longest=outline.longest, fixed=outline.fixed_length)
+    cut_percent = 100 * sum(length > max_length for length in lengths) / len(lengths)
+    half = lengths[len(lengths) // 2]
+    if outline.fixed_length is not None:
+        why = "the model takes this length only"
+    elif outline.longest is not None:
+        why = f"the model's position table allows {outline.longest}"
+    else:
+        why = f"the model does not tell its limit; {_LONGEST} is BERT's"
+    return [
+        f"# Of {len(lengths)} texts measured, half have up to {half} tokens and the longest has {lengths[-1]}; {why}.",
+        f"max_length: {max_length}  # tokens, special ones included; {cut_percent:.2g} % of the texts are cut",
+        "# A batch is padded to the smallest bin that holds its longest text: fewer bins, more padding.",
+        f"bins: [{', '.join(map(str, bins))}]",
+    ]
+
+
+def _input_lines(model: Model) -> list[str]:
+    """`inputs:` where a name is not one that the workbench knows; guessed from the name, then checked by reading."""
+    if all(spec.name in WELL_KNOWN_INPUTS for spec in model.inputs):
+        return []
+    roles: dict[str, Role] = {}
+    for spec in model.inputs:
+        name = spec.name.lower()
+        if spec.name in WELL_KNOWN_INPUTS:
+            roles[spec.name] = WELL_KNOWN_INPUTS[spec.name]
+        else:
+            roles[spec.name] = "mask" if "mask" in name else "types" if "type" in name or "seg" in name else "ids"
+    written = ", ".join(f"{scalar(name)}: {role}" for name, role in roles.items())
+    return [
+        "# Which input takes the token ids, the mask and the segments was guessed from the names.",
+        f"inputs: {{{written}}}",
+    ]

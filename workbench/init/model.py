@@ -1,0 +1,81 @@
+"""Looking at the model: what can be INT8, which lengths and batches it takes, which fusions change it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+
+from workbench.candidate import ONNXRUNTIME_FUSIONS
+from workbench.graph import Layer, constants, load_graph, quantizable_layers, read_model
+from workbench.model import Model
+from workbench.targets.onnxruntime_compiler import fusions_that_fire
+
+_FEWEST_POSITIONS = 16  # the segment table, which looks like one of positions, has two rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outline:
+    """What was found out about the model.
+
+    Attributes:
+        longest: tokens it takes; None where it does not tell.
+        fixed_length: of a model that takes no other length.
+        fixed_batch: of a model that takes no other batch.
+        fusions: that change this model.
+    """
+
+    model: Model
+    layers: tuple[Layer, ...]
+    longest: int | None
+    fixed_length: int | None
+    fixed_batch: int | None
+    fusions: tuple[str, ...]
+
+
+def examine_model(path: Path) -> Outline:
+    """Find out layers, limits and fusions; compiles the model twice to see which fusions change it.
+
+    Raises:
+        ConfigError: the file is no readable model.
+        CompileError: ONNX Runtime refused it.
+    """
+    model = read_model(path)
+    proto = load_graph(model)
+    shapes = [spec.shape for spec in model.inputs]
+    batch = shapes[0][0] if shapes[0] else None
+    length = shapes[0][1] if len(shapes[0]) == 2 else None
+    return Outline(
+        model=model,
+        layers=quantizable_layers(proto),
+        longest=longest_text(proto),
+        fixed_length=length if isinstance(length, int) else None,
+        fixed_batch=batch if isinstance(batch, int) else None,
+        fusions=tuple(name for name in fusions_that_fire(path) if name in ONNXRUNTIME_FUSIONS),
+    )
+
+
+def longest_text(proto: onnx.ModelProto) -> int | None:
+    """Tokens that the table of position embeddings holds, None without such a table.
+
+    It is known by being as wide as the token embedding without being indexed by an input of the model. Rounded down
+    to a multiple of 16, because RoBERTa and its kin keep two rows of 514 for themselves.
+    """
+    known = constants(proto)
+    repeats = {node.output[0]: node.input[0] for node in proto.graph.node if node.op_type in ("Cast", "Identity")}
+    inputs = {value.name for value in proto.graph.input}
+    widths, tables = set(), []
+    for node in proto.graph.node:
+        if node.op_type != "Gather" or node.input[0] not in known:
+            continue
+        table, index = known[node.input[0]], node.input[1]
+        if len(table.dims) != 2 or table.data_type not in (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16):
+            continue
+        while index in repeats:
+            index = repeats[index]
+        if index in inputs:
+            widths.add(table.dims[1])
+        elif table.dims[0] >= _FEWEST_POSITIONS:
+            tables.append(table)
+    return min((int(t.dims[0]) // 16 * 16 for t in tables if t.dims[1] in widths), default=None)

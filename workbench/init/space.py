@@ -1,0 +1,97 @@
+"""Writing the search space: only what can change this model on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from workbench.init.model import Outline
+from workbench.space import FUSION_PREFIX
+
+_KEEP_FLOAT = (0, 1, 2, 4, 8)
+
+
+def space_text(name: str, outline: Outline, cores: int) -> str:
+    """The search space: only what can change this model on this machine."""
+    weights = [layer for layer in outline.layers if layer.weight is not None]
+    attention = len(outline.layers) - len(weights)
+    schemes = ["none"]
+    if any(layer.op_type != "Conv" for layer in weights):  # dynamic INT8 serves MatMul and Gemm
+        schemes.append("dynamic")
+    if outline.layers:
+        schemes.append("static")
+    keep_float = [count for count in _KEEP_FLOAT if count < max(1, len(weights))]
+    threads = _halvings(cores)
+    lines = [
+        f"# What may vary when {name} runs on ONNX Runtime (CPU).",
+        f"# INT8 can serve {len(weights)} of its layers and {attention} of its products of two activations.",
+        f"# The machine this was written on has {cores} cores.",
+        "#",
+        "# The first choice of a parameter is its default; presets name only what differs from it. `when:` says where",
+        f"# one applies. `workbench space search_spaces/{name}.yaml` explains each and counts the candidates.",
+        "version: 1",
+        "target: onnxruntime",
+        "",
+        "parameters:",
+    ]
+    if not outline.layers:
+        lines.append("  # No layer of this model can be INT8: nothing multiplies by a constant float32 matrix.")
+    lines += _parameter("quantization.scheme", schemes)
+    if "static" in schemes:
+        static = "{quantization.scheme: [static]}"
+        lines += _parameter("quantization.algorithm", ["minmax", "percentile", "kl", "mse"], static)
+        lines += _parameter("quantization.percentile", [99.99, 99.9, 99.999], "{quantization.algorithm: [percentile]}")
+        lines += _parameter("quantization.activation_symmetric", [False, True], static)
+        quantized = ", ".join(schemes[1:])
+        lines += _parameter(
+            "quantization.weight_granularity", ["channel", "tensor"], f"{{quantization.scheme: [{quantized}]}}"
+        )
+        products = [False, True] if attention and weights else [bool(attention)]
+        if not attention:
+            lines.append("  # No MatMul of this model multiplies two activations.")
+        lines += _parameter("quantization.attention_matmul", products, static)
+        lines.append(f"  # How many of the most sensitive of {len(weights)} layers stay in float.")
+        lines += _parameter("quantization.keep_float", keep_float, static)
+    lines += ["", *_parameter("compile.graph_optimization", ["all", "extended", "basic"])]
+    if outline.fusions:
+        lines.append(
+            "  # The fusions that change this model. In quotes for readers of YAML 1.1, to whom a bare off is false."
+        )
+    for fusion in outline.fusions:
+        lines += [f"  {FUSION_PREFIX}{fusion}:", '    choices: ["on", "off"]']
+    lines += ["", *_parameter("serving.intra_op_threads", threads)]
+    if outline.fixed_batch is not None:
+        lines.append("  # The model takes no other batch.")
+    lines += _parameter("serving.batch", [outline.fixed_batch or 1])
+    if len(schemes) > 1:
+        lines += [
+            "",
+            "forbid:",
+            f"  - quantization.scheme: [{', '.join(schemes[1:])}]",
+            "    compile.graph_optimization: [basic]",
+            "    reason: ONNX Runtime forms integer kernels from `extended` on; below it an INT8 file runs in float.",
+        ]
+    lines += [
+        "",
+        "# Evaluated before anything is proposed: the float model first, then what usually does well.",
+        "presets:",
+    ]
+    lines.append("  - {name: float}")
+    if len(threads) > 1:
+        lines.append("  - {name: float-1-thread, serving.intra_op_threads: 1}")
+    lines += [f"  - {{name: {scheme}-int8, quantization.scheme: {scheme}}}" for scheme in schemes[1:]]
+    if "static" in schemes and 2 in keep_float:
+        lines.append("  - {name: static-int8-2-in-float, quantization.scheme: static, quantization.keep_float: 2}")
+    return "\n".join(lines) + "\n"
+
+
+def _parameter(name: str, choices: Sequence[str | int | float | bool], when: str | None = None) -> list[str]:
+    shown = ", ".join(str(choice).lower() for choice in choices)
+    return [f"  {name}:", *([f"    when: {when}"] if when is not None else []), f"    choices: [{shown}]"]
+
+
+def _halvings(cores: int) -> list[int]:
+    """16 → [16, 8, 4, 2, 1]."""
+    counts = [cores]
+    while counts[-1] > 1:
+        counts.append(counts[-1] // 2)
+    return counts
