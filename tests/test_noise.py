@@ -109,3 +109,12 @@ def test_real_counters_only_grow() -> None:
     assert after.own_s >= before.own_s > 0
     assert after.busy_s >= before.busy_s
     assert after.cpus >= 1
+
+
+def test_on_shared_cpus_the_advice_warns_that_fewer_threads_look_faster() -> None:
+    _, shared = verdict(STEADY, BEFORE, replace(ALONE, busy_s=521.0), settled=True)
+    _, clocked = verdict(STEADY, BEFORE, replace(ALONE, frequency_mhz=2000.0), settled=True)
+
+    assert "whoever runs fewer threads" in shared
+    assert "whoever runs fewer threads" not in clocked
+    assert "paired and holds" in clocked

@@ -119,11 +119,27 @@ def verdict(steady: Steadiness, before: Counters, after: Counters, *, settled: b
     found = "; ".join(symptoms) or "the baseline is steady, but may be slower throughout"
     unseen = "no cause in CPU load, steal, quota or clock; heat or a neighbour on the same caches would not show there"
     why = f"suspected: {'; '.join(causes)}" if causes else unseen
-    return False, f"noisy: {found}; {why}. The speedup is paired and holds; compare times in ms with care."
+    advice = (
+        "The speedup is paired, so that drift cancels, but on shared CPUs whoever runs fewer threads than the baseline "
+        "looks faster than alone: measure again on a free machine before relying on it."
+        if contention(before, after)
+        else "The speedup is paired and holds; compare times in ms with care."
+    )
+    return False, f"noisy: {found}; {why}. {advice}"
 
 
 def suspects(before: Counters, after: Counters) -> list[str]:
     """What the machine did besides our calls that can have changed their times."""
+    causes = contention(before, after)
+    if before.frequency_mhz is not None and after.frequency_mhz is not None:
+        change = after.frequency_mhz / before.frequency_mhz - 1
+        if abs(change) >= FREQUENCY_CHANGE:
+            causes.append(f"the CPU clock went from {before.frequency_mhz:.0f} to {after.frequency_mhz:.0f} MHz")
+    return causes
+
+
+def contention(before: Counters, after: Counters) -> list[str]:
+    """Who took CPU time from us: it hurts the one with more threads more, which no pairing can undo."""
     wall_s = max(after.wall_s - before.wall_s, 1e-9)
     own = (after.own_s - before.own_s) / wall_s
     others = (after.busy_s - before.busy_s) / wall_s - own
@@ -138,10 +154,6 @@ def suspects(before: Counters, after: Counters) -> list[str]:
         throttled = (after.throttled_s - before.throttled_s) / wall_s
         if throttled >= THROTTLED:
             causes.append(f"the container's CPU quota held us back for {throttled:.1%} of the time")
-    if before.frequency_mhz is not None and after.frequency_mhz is not None:
-        change = after.frequency_mhz / before.frequency_mhz - 1
-        if abs(change) >= FREQUENCY_CHANGE:
-            causes.append(f"the CPU clock went from {before.frequency_mhz:.0f} to {after.frequency_mhz:.0f} MHz")
     preemptions_per_s = (after.preemptions - before.preemptions) / wall_s
     if preemptions_per_s >= PREEMPTIONS_PER_S:
         causes.append(f"our threads lost their CPU {preemptions_per_s:.0f} times per second")
