@@ -95,6 +95,19 @@ def test_the_front_holds_only_feasible_candidates_and_the_fastest_is_recommended
     assert "fastest that meets every constraint" in lines(summary)
 
 
+def test_a_primary_metric_of_another_name_is_said() -> None:
+    found = member(2.0)
+    assert found.measurement.accuracy is not None
+    values = {"entity_f1": 0.9, "token_f1": 0.95}
+    ner = replace(found.measurement.accuracy, primary="entity_f1", values=values)
+
+    summary = judge(replace(found, measurement=replace(found.measurement, accuracy=ner)))
+    only_ner = replace(summary, evaluations=summary.evaluations[1:])
+
+    assert "accuracy stands for entity_f1" in lines(only_ner)
+    assert "accuracy stands for" not in lines(judge(found))
+
+
 def test_the_order_of_evaluations_changes_nothing() -> None:
     found = [member(2.0, drop_pp=0.3), member(1.99, drop_pp=0.2, threads=2), member(1.5, drop_pp=-0.1, threads=4)]
 

@@ -139,6 +139,9 @@ def _heading(summary: Summary) -> list[Line]:
         (f"{summary.experiment_name}: {goals}" + (f"; {limits}" if limits else ""), "bold"),
         (f"{count_of(len(summary.evaluations), 'candidate')}, {len(summary.front)} on the Pareto front", ""),
     ]
+    scored = [e.measurement.accuracy.primary for e in summary.evaluations if e.measurement.accuracy is not None]
+    if scored and scored[0] != "accuracy":
+        found.append((f"accuracy stands for {scored[0]}, the primary metric of this dataset", ""))
     if summary.emulated:
         found.append(("EMULATED: no number below was measured on a real device.", "bold red"))
     return found
