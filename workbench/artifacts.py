@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.candidate import Candidate, Quantization
+from workbench.candidate import EVERYTHING_INT8, Candidate
 from workbench.canonical import canonical_json, decode, file_digest, source_digest
 from workbench.dataset import check_inputs
 from workbench.errors import CandidateError
@@ -33,14 +33,7 @@ from workbench.targets import open_target
 from workbench.targets.base import Target
 
 SENSITIVITY_SAMPLES = 48
-SENSITIVITY_RECIPE = Quantization(
-    scheme="static",
-    algorithm="minmax",
-    activation_symmetric=False,
-    weight_granularity="channel",
-    attention_matmul=True,
-    keep_float=0,
-)
+SENSITIVITY_RECIPE = EVERYTHING_INT8
 """One ranking serves every recipe: which layers suffer most depends on the layer far more than on the clip rule
 [inferred], and one ranking makes `keep_float` mean the same layers in every candidate of a sweep."""
 

@@ -112,6 +112,18 @@ class Quantization:
             raise ConfigError(f"{self.keep_float} is negative.", key="quantization.keep_float")
 
 
+EVERYTHING_INT8 = Quantization(
+    scheme="static",
+    algorithm="minmax",
+    activation_symmetric=False,
+    weight_granularity="channel",
+    attention_matmul=True,
+    keep_float=0,
+)
+"""Static INT8 of every layer that can be quantized, by the plainest rule: what layers are ranked with, and what a
+target is asked about when a model is inspected."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnnxRuntimeCompile:
     """What ONNX Runtime's graph optimizer may do.

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from workbench.candidate import Candidate, Quantization
+from workbench.candidate import EVERYTHING_INT8, Candidate
 from workbench.canonical import encode
 from workbench.errors import ConfigError, nearest
 from workbench.graph import Layer, constants, load_graph, operator_counts, quantizable_layers, read_model
@@ -25,16 +25,7 @@ if TYPE_CHECKING:  # a bundle or a test that inspects does not need a terminal
 
 TARGETS = ("onnxruntime", "ascend910b3")
 
-_TYPICAL = Candidate(
-    quantization=Quantization(
-        scheme="static",
-        algorithm="minmax",
-        activation_symmetric=False,
-        weight_granularity="channel",
-        attention_matmul=True,
-        keep_float=0,
-    )
-)
+_TYPICAL = Candidate(quantization=EVERYTHING_INT8)
 """The targets are asked about static INT8 of everything that can be quantized: what fails there, fails."""
 
 
