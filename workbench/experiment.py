@@ -34,13 +34,14 @@ class MeasureSettings:
     Attributes:
         calls: timed calls of a full measurement; below 1000 no P99 is reported.
         short_calls: timed calls of the gate before it.
-        feeds: distinct batches that are timed, drawn with the dataset's own lengths.
+        feeds: distinct batches that are timed, drawn with the dataset's own lengths. Few of them make the speed-up
+            depend on the draw: what a second thread gains, for one, depends on the length.
         length: time at this one padded length instead of the natural spread; None for the spread.
     """
 
     calls: int = 1000
     short_calls: int = 100
-    feeds: int = 64
+    feeds: int = 256
     length: int | None = None
 
 
@@ -188,7 +189,7 @@ def _measure(section: Section) -> MeasureSettings:
     return MeasureSettings(
         calls=section.integer("calls", 1000, minimum=20),
         short_calls=section.integer("short_calls", 100, minimum=20),
-        feeds=section.integer("feeds", 64, minimum=1),
+        feeds=section.integer("feeds", 256, minimum=1),
         length=section.optional("length", lambda key: section.integer(key, minimum=1)),
     )
 
