@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from tests.tiny import EXPERIMENT, write_workspace
 from workbench.artifacts import Bench, open_bench
 from workbench.candidate import Candidate
-from workbench.errors import ToolchainError
+from workbench.errors import ConfigError, ToolchainError
 from workbench.experiment import Experiment, read_experiment
 from workbench.journal import Journal, open_journal
 from workbench.results import Evaluation
@@ -85,6 +86,14 @@ def test_going_on_reuses_everything_and_a_larger_budget_adds_the_difference(ques
     assert (again.new, again.reused) == (0, 3)
     assert all(reused for _, reused in recorder.seen)
     assert (more.new, more.reused) == (2, 3)
+
+
+def test_results_of_another_machine_or_runtime_are_not_mixed_with_new_ones(question: Experiment, bench: Bench) -> None:
+    run_sweep(question, bench, trials=1)
+    elsewhere = replace(bench, toolchain=replace(bench.toolchain, device="another CPU"))
+
+    with pytest.raises(ConfigError, match=r"here is another CPU.*--fresh"):
+        run_sweep(question, elsewhere, trials=2)
 
 
 def test_an_exhausted_space_ends_the_sweep(tmp_path: Path) -> None:

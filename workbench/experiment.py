@@ -86,6 +86,7 @@ class Experiment:
                 "objectives": self.objectives,
                 "constraints": self.constraints,
                 "measure": self.measure,
+                "smoke_cosine": self.smoke_cosine,
             }
         )
 

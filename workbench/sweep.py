@@ -86,13 +86,15 @@ def run_sweep(
     goes on; running again resumes.
 
     Raises:
+        ConfigError: what this sweep measured before, it measured with another toolchain.
         ToolchainError: the machine is at fault; everything told so far is kept.
     """
     budget = experiment.trials if trials is None else trials
     began = time.perf_counter()
     deadline = began + (experiment.timeout_s if timeout_s is None else timeout_s)
-    study = _open_study(experiment, bench)
     known = bench.journal.evaluations()
+    _refuse_other_toolchain(experiment, bench, known)
+    study = _open_study(experiment, bench)
     reused = len(known)
     for evaluation in known.values():
         for listener in listeners:
@@ -123,6 +125,19 @@ def run_sweep(
         repeats=loop.repeats,
         forbidden=loop.forbidden,
     )
+
+
+def _refuse_other_toolchain(experiment: Experiment, bench: Bench, known: Mapping[str, Evaluation]) -> None:
+    """Times of another machine or runtime must not stand beside new ones in one front."""
+    for evaluation in known.values():
+        if evaluation.toolchain.fingerprint != bench.toolchain.fingerprint:
+            raise ConfigError(
+                f"this sweep was measured on {evaluation.toolchain.device} with "
+                f"{dict(evaluation.toolchain.components)}; here is {bench.toolchain.device} with "
+                f"{dict(bench.toolchain.components)}.",
+                file=experiment.path,
+                hint="Start a new one with --fresh (the old results are kept).",
+            )
 
 
 def front_of(experiment: Experiment, evaluations: Mapping[str, Evaluation]) -> list[Evaluation]:
