@@ -7,15 +7,20 @@ JSON is equal; fields that do not apply are None, never a default that would mak
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 from workbench.canonical import decode, digest, encode
 from workbench.errors import ConfigError, nearest
 
-Scheme = Literal["none", "dynamic", "static"]
-Algorithm = Literal["minmax", "percentile", "kl", "mse"]
+Scheme = Literal["none", "dynamic", "static", "cfg"]
+Algorithm = Literal["minmax", "moving_average", "percentile", "kl", "mse", "ifmr", "hfmg"]
+WeightAlgorithm = Literal["minmax", "mse", "arq", "adaround"]
 Granularity = Literal["tensor", "channel"]
+FloatUnit = Literal["layer", "group"]
+SensitivityMetric = Literal["sqnr", "kl", "cosine", "first_order"]
+PerformanceHint = Literal["latency", "throughput"]
 GraphOptimization = Literal["disabled", "basic", "extended", "all"]
 Scalar = str | int | float | bool | None
 
@@ -64,10 +69,17 @@ class Quantization:
     """How weights and activations become INT8. Fields that a scheme does not use must be None.
 
     Attributes:
+        scheme: 'cfg' follows an AMCT configuration (`cfg`) and nothing else.
         percentile: share of the non-zero absolute activation values kept, in percent (99.99); only with the algorithm
             `percentile`.
+        weight_algorithm: 'minmax' where it is not given.
         attention_matmul: quantize MatMuls whose two inputs are both activations.
-        keep_float: how many of the most sensitive layers stay in float.
+        balance: migration strength of activation balancing in [0, 1] (SmoothQuant, DMQ); None for no balancing.
+        bias_correction: take the mean error of rounding back out of the biases; False where it is not given.
+        keep_float: how many of the most sensitive units stay in float.
+        keep_float_unit, sensitivity: what is counted and by which ranking, 'layer' and 'sqnr' where they are not
+            given; None when nothing is kept in float.
+        cfg: the text of an AMCT simplified configuration or of its JSON form; the content, not a path.
     """
 
     scheme: Scheme = "none"
@@ -75,41 +87,93 @@ class Quantization:
     percentile: float | None = None
     activation_symmetric: bool | None = None
     weight_granularity: Granularity | None = None
+    weight_algorithm: WeightAlgorithm | None = None
     attention_matmul: bool | None = None
+    balance: float | None = None
+    bias_correction: bool | None = None
     keep_float: int | None = None
+    keep_float_unit: FloatUnit | None = None
+    sensitivity: SensitivityMetric | None = None
+    cfg: str | None = None
 
     def __post_init__(self) -> None:
         _check_literal(Scheme, "quantization.scheme", self.scheme)
-        used = {
-            "none": set(),
-            "dynamic": {"weight_granularity"},
-            "static": {
-                "algorithm",
-                "activation_symmetric",
-                "weight_granularity",
-                "attention_matmul",
-                "keep_float",
-                *(("percentile",) if self.algorithm == "percentile" else ()),
-            },
-        }[self.scheme]
+        if self.scheme == "static":
+            self._complete()
+        required, optional = _QUANTIZATION_FIELDS[self.scheme]
+        if self.scheme == "static" and self.algorithm == "percentile":
+            required |= {"percentile"}
+        if self.keep_float:
+            required |= {"keep_float_unit", "sensitivity"}
         for name in (f.name for f in fields(self) if f.name != "scheme"):
             value = getattr(self, name)
-            if name in used and value is None:
+            if name in required and value is None:
                 raise ConfigError(f"must be set when the scheme is {self.scheme!r}.", key=f"quantization.{name}")
-            if name not in used and value is not None:
+            if name not in required | optional and value is not None:
                 raise ConfigError(
-                    f"{value!r} means nothing with scheme {self.scheme!r}, algorithm {self.algorithm!r}.",
+                    f"{value!r} means nothing with scheme {self.scheme!r}, algorithm {self.algorithm!r}, "
+                    f"keep_float {self.keep_float!r}.",
                     key=f"quantization.{name}",
                     hint="Leave it out.",
                 )
-        if self.algorithm is not None:
-            _check_literal(Algorithm, "quantization.algorithm", self.algorithm)
-        if self.weight_granularity is not None:
-            _check_literal(Granularity, "quantization.weight_granularity", self.weight_granularity)
+        for name, kind in _QUANTIZATION_LITERALS.items():
+            if getattr(self, name) is not None:
+                _check_literal(kind, f"quantization.{name}", getattr(self, name))
         if self.percentile is not None and not 50.0 < self.percentile <= 100.0:
             raise ConfigError(f"{self.percentile} is outside (50, 100].", key="quantization.percentile")
+        if self.balance is not None and not 0.0 <= self.balance <= 1.0:
+            raise ConfigError(f"{self.balance} is outside [0, 1].", key="quantization.balance")
         if self.keep_float is not None and self.keep_float < 0:
             raise ConfigError(f"{self.keep_float} is negative.", key="quantization.keep_float")
+
+    def _complete(self) -> None:
+        """Write the defaults of what was left out and drop a ranking that ranks nothing: equal settings, equal values."""
+        defaults: dict[str, Any] = {"weight_algorithm": "minmax", "bias_correction": False}
+        if self.keep_float:
+            defaults |= {"keep_float_unit": "layer", "sensitivity": "sqnr"}
+        else:
+            object.__setattr__(self, "keep_float_unit", None)
+            object.__setattr__(self, "sensitivity", None)
+        for name, value in defaults.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
+
+    def settings(self) -> dict[str, Scalar]:
+        """Field → value, those that do not apply left out; a configuration's text as its digest's first 12 digits."""
+        found = {name: value for name, value in encode(self).items() if value is not None}
+        if self.cfg is not None:
+            found["cfg"] = digest(self.cfg)[:12]
+        return found
+
+
+_QUANTIZATION_FIELDS: Mapping[Scheme, tuple[frozenset[str], frozenset[str]]] = {
+    "none": (frozenset(), frozenset()),
+    "dynamic": (frozenset({"weight_granularity"}), frozenset()),
+    "cfg": (frozenset({"cfg"}), frozenset()),
+    "static": (
+        frozenset(
+            {
+                "algorithm",
+                "activation_symmetric",
+                "weight_granularity",
+                "weight_algorithm",
+                "attention_matmul",
+                "bias_correction",
+                "keep_float",
+            }
+        ),
+        frozenset({"balance"}),
+    ),
+}
+"""Scheme → the fields it needs, and those it may have."""
+
+_QUANTIZATION_LITERALS: Mapping[str, Any] = {
+    "algorithm": Algorithm,
+    "weight_algorithm": WeightAlgorithm,
+    "weight_granularity": Granularity,
+    "keep_float_unit": FloatUnit,
+    "sensitivity": SensitivityMetric,
+}
 
 
 EVERYTHING_INT8 = Quantization(
@@ -151,15 +215,42 @@ class OnnxRuntimeCompile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OpenVinoCompile:
+    """What OpenVINO's CPU plugin is told when it compiles.
+
+    Attributes:
+        performance_hint: its preset for what is not set explicitly.
+        inference_precision: 'f32', or 'bf16' on a CPU that has it; of what is not INT8.
+    """
+
+    performance_hint: PerformanceHint = "latency"
+    inference_precision: Literal["f32", "bf16"] = "f32"
+
+    def __post_init__(self) -> None:
+        _check_literal(PerformanceHint, "compile.performance_hint", self.performance_hint)
+        _check_literal(Literal["f32", "bf16"], "compile.inference_precision", self.inference_precision)
+
+
+Compile = OnnxRuntimeCompile | OpenVinoCompile
+COMPILE_OF: Mapping[str, type[Compile]] = {"onnxruntime": OnnxRuntimeCompile, "openvino": OpenVinoCompile}
+"""Target → the type of its candidates' `compile` part."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    """How the compiled model is called."""
+    """How the compiled model is called.
+
+    Attributes:
+        streams: OpenVINO's parallel infer requests that share the threads; None where the target has none.
+    """
 
     batch: int = 1
     intra_op_threads: int = 1
+    streams: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("batch", "intra_op_threads"):
-            if getattr(self, name) < 1:
+        for name in ("batch", "intra_op_threads", "streams"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ConfigError(f"{getattr(self, name)} is less than 1.", key=f"serving.{name}")
 
 
@@ -170,10 +261,21 @@ class Candidate:
     target: str = "onnxruntime"
     precision: Precision = Precision()
     quantization: Quantization = Quantization()
-    compile: OnnxRuntimeCompile = OnnxRuntimeCompile()
+    compile: Compile = OnnxRuntimeCompile()
     serving: Serving = Serving()
 
     def __post_init__(self) -> None:
+        expected = COMPILE_OF.get(self.target)
+        if expected is not None and not isinstance(self.compile, expected):
+            raise ConfigError(
+                f"{type(self.compile).__name__} does not belong to target {self.target!r}.",
+                key="compile",
+                hint=f"It takes {expected.__name__}.",
+            )
+        if self.target == "onnxruntime" and self.serving.streams is not None:
+            raise ConfigError("ONNX Runtime has no streams.", key="serving.streams", hint="Leave it out.")
+        if not isinstance(self.compile, OnnxRuntimeCompile):
+            return
         # ONNX Runtime turns Q/DQ pairs into integer kernels from EXTENDED on; below it the same file runs in
         # float with extra work (measured on 1.31.1, and repeated by tests/targets/test_onnxruntime.py).
         if self.quantization.scheme != "none" and self.compile.graph_optimization in ("disabled", "basic"):
@@ -199,7 +301,9 @@ class Candidate:
         """Flat view for tables and trackers: dotted name → scalar; fields that do not apply are left out."""
         flat: dict[str, Scalar] = {"target": self.target}
         for part in ("precision", "quantization", "compile", "serving"):
-            for name, value in encode(getattr(self, part)).items():
+            values = getattr(self, part)
+            shown = values.settings() if isinstance(values, Quantization) else encode(values)
+            for name, value in shown.items():
                 if value is not None:
                     flat[f"{part}.{name}"] = " ".join(value) if isinstance(value, list) else value
         return flat
@@ -216,6 +320,10 @@ def candidate_from_json(data: dict[str, Any]) -> Candidate:
     version = body.pop("version", None)
     if version != 1:
         raise ConfigError(f"candidate version {version!r} is unknown.", hint="This workbench reads version 1.")
+    # the compile part is decoded by the target's own type, so that an error names one type and not all of them
+    kind = COMPILE_OF.get(str(body.get("target", "onnxruntime")), OnnxRuntimeCompile)
+    if "compile" in body:
+        body["compile"] = encode(decode(kind, body["compile"], "candidate.compile"))
     return decode(Candidate, body, "candidate")
 
 
@@ -223,17 +331,31 @@ def describe(candidate: Candidate) -> str:
     """One short phrase for a table row: 'INT8 static kl, per channel, 2 in float' or 'fp32'."""
     q = candidate.quantization
     words = [candidate.precision.mode if q.scheme == "none" else f"INT8 {q.scheme}"]
+    if q.cfg is not None:
+        words[0] = f"INT8 by AMCT cfg {digest(q.cfg)[:6]}"
     if q.algorithm is not None:
         words.append(q.algorithm if q.percentile is None else f"{q.algorithm} {q.percentile:g}")
     if q.activation_symmetric is not None:
         words.append("symmetric" if q.activation_symmetric else "asymmetric")
     if q.weight_granularity is not None:
         words.append(f"weights per {q.weight_granularity}")
+    if q.weight_algorithm not in (None, "minmax"):
+        words.append(f"weights {q.weight_algorithm}")
     if q.attention_matmul:
         words.append("attention too")
+    if q.balance is not None:
+        words.append(f"balanced {q.balance:g}")
+    if q.bias_correction:
+        words.append("bias corrected")
     if q.keep_float:
-        words.append(f"{q.keep_float} layers in float")
+        by = "" if q.sensitivity == "sqnr" else f" by {q.sensitivity}"
+        words.append(f"{q.keep_float} {q.keep_float_unit}s in float{by}")
     c = candidate.compile
+    if isinstance(c, OpenVinoCompile):
+        words.insert(0, "OpenVINO")
+        if c != OpenVinoCompile():
+            words.append(f"hint {c.performance_hint}, {c.inference_precision}")
+        return ", ".join(words)
     if c.graph_optimization != "all":
         words.append(f"graph {c.graph_optimization}")
     if c.disabled_fusions:

@@ -41,6 +41,7 @@ class Layer:
         output_axis: the weight's axis of output channels: the last one for MatMul, 0 for Conv and for Gemm with
             `transposed`; None without a weight.
         transposed: Gemm with transB=1, its weight stored [out, in].
+        groups: of a Conv or ConvTranspose. The output channels of a ConvTranspose are weight_shape[1] * groups.
         parameters: elements of the weight; 0 without one.
         macs: multiply-accumulates per `macs_per`; None where the shapes do not tell.
         macs_per: 'sample' for one element of the batch; 'token' for one row of the activation, where the number of
@@ -56,6 +57,7 @@ class Layer:
     weight_shape: tuple[int, ...] = ()
     output_axis: int | None = None
     transposed: bool = False
+    groups: int = 1
     parameters: int = 0
     macs: int | None = None
     macs_per: Literal["sample", "token"] = "sample"

@@ -51,10 +51,13 @@ class WeightScale:
     Attributes:
         scales: one value, or one per output channel.
         axis: the weight's output-channel axis when there is one scale per channel, else None.
+        rounding: learned rounding (AdaRound): base64 of `np.packbits` of q - floor(w / scale), C order, each 0 or 1;
+            None rounds half to even.
     """
 
     scales: tuple[float, ...]
     axis: int | None
+    rounding: str | None = None
 
     def __post_init__(self) -> None:
         if not self.scales or (self.axis is None and len(self.scales) != 1):
@@ -65,11 +68,15 @@ class WeightScale:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerRecord:
-    """One quantized layer. Exactly one of `weight` (constant weight) and `second` (two activations) is set.
+    """One quantized layer: by a constant `weight`, or of two activations (`second`); AveragePool has neither.
 
     Attributes:
         layer: the ONNX node's name, unique in the model.
+        activation: of the first input, in the model that `prepare` gives: balanced, where the layer is.
         output: scale of the layer's own output, only where the lowering needs one (Conv).
+        balance: factor s per input channel: activations are divided by s, weights multiplied (DMQ's
+            `tensor_balance_factor`); None where the layer is not balanced.
+        bias_correction: float32 values that are added to the bias, per output channel.
     """
 
     layer: str
@@ -78,10 +85,17 @@ class LayerRecord:
     weight: WeightScale | None = None
     second: ActivationScale | None = None
     output: ActivationScale | None = None
+    balance: tuple[float, ...] | None = None
+    bias_correction: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        if (self.weight is None) == (self.second is None):
+        if self.op_type == "AveragePool":
+            if self.weight is not None or self.second is not None:
+                raise ValueError(f"{self.layer}: AveragePool has neither a weight nor a second activation")
+        elif (self.weight is None) == (self.second is None):
             raise ValueError(f"{self.layer}: needs either a weight or a second activation")
+        for factor in self.balance or ():
+            _check_scale(factor, f"{self.layer}: balance factor")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,12 +122,17 @@ class QuantizationRecord:
     Attributes:
         layers: in graph order.
         float_layers: quantizable layers left in float on purpose, most sensitive first.
+        fold_balance: balance factors go into the layer before where that is possible (native engine); False puts a
+            Mul before every balanced layer, as AMCT does.
+        force_fp16: AMCT's FORCE_FP16_QUANT: dequantization factors lose their low 13 bits (amct.md §4.7).
     """
 
     model_sha256: str
     layers: tuple[LayerRecord, ...]
     float_layers: tuple[str, ...]
     provenance: Provenance
+    fold_balance: bool = True
+    force_fp16: bool = False
 
     def __post_init__(self) -> None:
         names = [layer.layer for layer in self.layers]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -96,6 +96,16 @@ class Target(Protocol):
 
     def open(self, artifact: Artifact, directory: Path, candidate: Candidate) -> Session:
         """Load an artifact whose files lie in `directory`, with the candidate's serving settings.
+
+        Raises:
+            MeasureError: the runtime cannot load it.
+        """
+
+    def probe(self, lowered: Path, tensors: Sequence[str]) -> Session:
+        """Load a lowered model so that every run also gives these intermediate tensors, float32, by name.
+
+        Uncompiled form, one thread: for explaining numbers, never for timing. Tensors that the model lacks, or that
+        are no float tensors, are left out.
 
         Raises:
             MeasureError: the runtime cannot load it.

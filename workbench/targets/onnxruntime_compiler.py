@@ -19,7 +19,7 @@ from pathlib import Path
 import onnx
 from onnx import ModelProto, NodeProto
 
-from workbench.candidate import ONNXRUNTIME_FUSIONS, Candidate, GraphOptimization
+from workbench.candidate import ONNXRUNTIME_FUSIONS, Candidate, GraphOptimization, OnnxRuntimeCompile
 from workbench.errors import CompileError, LoweringError
 from workbench.graph import load_graph, read_model
 from workbench.quantization.dynamic import lower_dynamic
@@ -81,13 +81,15 @@ def optimize(lowered: Path, candidate: Candidate, to: Path) -> ModelProto:
         CompileError: the runtime refused the model, crashed or took too long (the last two are transient).
     """
     log_path = to / LOG
-    disabled = set(candidate.compile.disabled_fusions)
+    settings = candidate.compile
+    assert isinstance(settings, OnnxRuntimeCompile)  # Candidate checks it
+    disabled = set(settings.disabled_fusions)
     quantized = candidate.quantization.scheme != "none"
     if quantized:
         disabled.update(_ALWAYS_OFF_FOR_INT8)
     raw = to / f"{COMPILED}.optimized"
     try:
-        log = _run_optimizer(lowered, raw, candidate.compile.graph_optimization, sorted(disabled), log_path)
+        log = _run_optimizer(lowered, raw, settings.graph_optimization, sorted(disabled), log_path)
         log_path.write_text(log, encoding="utf-8")
         model = onnx.load(raw)
     finally:

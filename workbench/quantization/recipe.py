@@ -1,0 +1,142 @@
+"""Recipe: how every layer of one model is quantized; what a search point and an AMCT configuration both become.
+
+    Candidate.quantization ──► recipe_of ──┐
+    AMCT .cfg or JSON ─► amct_config ──────┴─► ModelRecipe ──► choose (one pass) or calibrate_exactly (AMCT's procedure)
+
+A layer that the recipe does not name stays in float.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from workbench.candidate import Algorithm, Quantization, WeightAlgorithm
+from workbench.graph import Layer
+
+HFMG_BINS = (1024, 2048, 4096, 8192)
+"""Histogram sizes AMCT accepts (amct.md §2.1)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivationRecipe:
+    """How the clip range of an activation is found. The defaults of the searches are AMCT's (amct.md §2.1).
+
+    Attributes:
+        percentile: with 'percentile' only, in percent of the non-zero |x|.
+        max_percentile, min_percentile: with 'ifmr', share of values up to the start of the search, in (0.5, 1].
+        search_start, search_end, search_step: with 'ifmr', factors of that start that are tried.
+        bins: with 'hfmg', bins of the histogram.
+    """
+
+    algorithm: Algorithm
+    symmetric: bool
+    percentile: float | None = None
+    max_percentile: float = 0.999999
+    min_percentile: float = 0.999999
+    search_start: float = 0.7
+    search_end: float = 1.3
+    search_step: float = 0.01
+    bins: int = 4096
+
+    def __post_init__(self) -> None:
+        if (self.percentile is not None) != (self.algorithm == "percentile"):
+            raise ValueError(f"percentile {self.percentile!r} does not go with algorithm {self.algorithm!r}")
+        for name in ("max_percentile", "min_percentile"):
+            if not 0.5 < getattr(self, name) <= 1.0:
+                raise ValueError(f"{name} {getattr(self, name)!r} is outside (0.5, 1]")
+        if not 0 < self.search_start < self.search_end or not math.isfinite(self.search_end):
+            raise ValueError(f"search range [{self.search_start!r}, {self.search_end!r}] is not 0 < start < end")
+        if not 0 < self.search_step <= self.search_end - self.search_start:
+            raise ValueError(f"search step {self.search_step!r} is outside (0, end - start]")
+        if self.bins not in HFMG_BINS:
+            raise ValueError(f"{self.bins} bins; HFMG takes {', '.join(map(str, HFMG_BINS))}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightRecipe:
+    """How a constant weight becomes int8; always symmetric.
+
+    Attributes:
+        per_channel: one scale per output channel.
+        iterations, regularization, beta_start, beta_end, warm_start: with 'adaround' only (amct.md §4.6).
+    """
+
+    algorithm: WeightAlgorithm
+    per_channel: bool
+    iterations: int = 10_000
+    regularization: float = 0.01
+    beta_start: float = 20.0
+    beta_end: float = 2.0
+    warm_start: float = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerRecipe:
+    """One layer's settings.
+
+    Attributes:
+        weight: None for a product of two activations and for AveragePool.
+        balance: migration strength of the activation balancing (SmoothQuant's alpha, DMQ's migration_strength) in
+            [0, 1]; None leaves activations and weights as they are.
+    """
+
+    activation: ActivationRecipe
+    weight: WeightRecipe | None
+    balance: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRecipe:
+    """Settings of every layer that becomes INT8.
+
+    Attributes:
+        layers: node name → settings.
+        float_layers: layers kept in float on purpose, most sensitive first.
+        bias_correction: take the mean output error of the rounded weights and activations back out of the bias.
+        force_fp16: AMCT's FORCE_FP16_QUANT (amct.md §4.7): activation scales rounded to float16.
+        source: the settings as plain scalars, for provenance.
+    """
+
+    layers: Mapping[str, LayerRecipe]
+    float_layers: tuple[str, ...] = ()
+    bias_correction: bool = False
+    force_fp16: bool = False
+    source: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
+
+
+def recipe_of(quantization: Quantization, layers: Sequence[Layer], kept: Sequence[str] = ()) -> ModelRecipe:
+    """The recipe of a static candidate: the same settings for every layer but those kept in float.
+
+    Args:
+        kept: names of layers that stay in float, most sensitive first.
+
+    Raises:
+        ValueError: the scheme is not 'static', or `kept` names an unknown layer.
+    """
+    if quantization.scheme != "static" or quantization.algorithm is None or quantization.weight_algorithm is None:
+        raise ValueError(f"a {quantization.scheme!r} candidate has no calibration recipe")
+    if unknown := set(kept) - {layer.name for layer in layers}:
+        raise ValueError(f"{min(unknown)!r} is no quantizable layer of this model")
+    activation = ActivationRecipe(
+        algorithm=quantization.algorithm,
+        symmetric=bool(quantization.activation_symmetric),
+        percentile=quantization.percentile,
+    )
+    weight = WeightRecipe(
+        algorithm=quantization.weight_algorithm, per_channel=quantization.weight_granularity == "channel"
+    )
+    plain = LayerRecipe(activation=activation, weight=None)
+    weighted = LayerRecipe(activation=activation, weight=weight, balance=quantization.balance)
+    chosen = {
+        layer.name: weighted if layer.weight is not None else plain
+        for layer in layers
+        if layer.name not in kept and (layer.second is None or quantization.attention_matmul)
+    }
+    return ModelRecipe(
+        layers=chosen,
+        float_layers=tuple(kept),
+        bias_correction=bool(quantization.bias_correction),
+        source={name: value for name, value in quantization.settings().items() if value is not None},
+    )
