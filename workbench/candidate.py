@@ -127,7 +127,7 @@ class Quantization:
             raise ConfigError(f"{self.keep_float} is negative.", key="quantization.keep_float")
 
     def _complete(self) -> None:
-        """Write the defaults of what was left out and drop a ranking that ranks nothing: equal settings, equal values."""
+        """Fill in defaults, and drop a ranking that ranks nothing: equal settings are equal values."""
         defaults: dict[str, Any] = {"weight_algorithm": "minmax", "bias_correction": False}
         if self.keep_float:
             defaults |= {"keep_float_unit": "layer", "sensitivity": "sqnr"}
