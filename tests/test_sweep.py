@@ -90,7 +90,8 @@ def test_going_on_reuses_everything_and_a_larger_budget_adds_the_difference(ques
 
 def test_results_of_another_machine_or_runtime_are_not_mixed_with_new_ones(question: Experiment, bench: Bench) -> None:
     run_sweep(question, bench, trials=1)
-    elsewhere = replace(bench, toolchain=replace(bench.toolchain, device="another CPU"))
+    moved = {name: replace(chain, device="another CPU") for name, chain in bench.toolchains.items()}
+    elsewhere = replace(bench, toolchains=moved)
 
     with pytest.raises(ConfigError, match=r"here is another CPU.*--fresh"):
         run_sweep(question, elsewhere, trials=2)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 from workbench.candidate import EVERYTHING_INT8, Candidate
@@ -40,17 +41,24 @@ SENSITIVITY_RECIPE = EVERYTHING_INT8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """What evaluations share: the store, the sweep's journal, the opened target and its toolchain.
+    """What evaluations share: the store, the sweep's journal, the opened targets and their toolchains.
 
     Attributes:
+        targets, toolchains: by name, of every target of the experiment.
         report: receives (candidate, stage) when a stage begins.
     """
 
     store: Store
     journal: Journal
-    target: Target
-    toolchain: Toolchain
+    targets: Mapping[str, Target]
+    toolchains: Mapping[str, Toolchain]
     report: Callable[[Candidate, str], None]
+
+    def target(self, candidate: Candidate) -> Target:
+        return self.targets[candidate.target]
+
+    def toolchain(self, candidate: Candidate) -> Toolchain:
+        return self.toolchains[candidate.target]
 
     @property
     def device_lock(self) -> Path:
@@ -71,16 +79,16 @@ class StageClock:
 def open_bench(
     experiment: Experiment, journal: Journal, store: Store, report: Callable[[Candidate, str], None]
 ) -> Bench:
-    """Open the experiment's target and check its data against its model, before any work.
+    """Open the experiment's targets and check its data against its model, before any work.
 
     Raises:
         ConfigError: the dataset does not fit the model.
-        ToolchainError: the target cannot be used on this machine.
+        ToolchainError: a target cannot be used on this machine.
     """
-    target = open_target(experiment.target)
-    toolchain = target.toolchain()
+    targets = {name: open_target(name) for name in experiment.targets}
+    toolchains = {name: target.toolchain() for name, target in targets.items()}
     check_data(experiment)
-    return Bench(store=store, journal=journal, target=target, toolchain=toolchain, report=report)
+    return Bench(store=store, journal=journal, targets=targets, toolchains=toolchains, report=report)
 
 
 def check_data(experiment: Experiment) -> None:
@@ -109,7 +117,7 @@ def artifact_of(
     """
     clock = clock or StageClock()
     record = None
-    if candidate.quantization.scheme == "static":
+    if candidate.quantization.calibrated:
         with clock.stage("calibrate"):
             record = record_of(experiment, candidate, bench, clock)
             write_record(record, bench.journal.record(candidate.id))
@@ -136,7 +144,7 @@ def statistics_of(experiment: Experiment, bench: Bench, clock: StageClock) -> St
         "model": experiment.model.sha256,
         "data": experiment.dataset.digest("calibration"),
         "settings": settings,
-        "onnxruntime": bench.toolchain.components.get("onnxruntime"),
+        "onnxruntime": version("onnxruntime"),  # it runs the float model, whatever the candidates' target
         "code": source_digest("quantization", "graph", "dataset", "preprocess"),
     }
 
@@ -179,13 +187,13 @@ def _lowered(
         "record": record.digest if record else None,
         "dynamic": q.weight_granularity if q.scheme == "dynamic" else None,
         "target": candidate.target,
-        "onnx": bench.toolchain.components.get("onnx"),
+        "onnx": version("onnx"),
         "code": source_digest("quantization", "graph", "targets"),
     }
 
     def build(to: Path) -> None:
         with _log_kept(bench, candidate):
-            file = bench.target.lower(experiment.model, candidate, record, to)
+            file = bench.target(candidate).lower(experiment.model, candidate, record, to)
         (to / "lowered.json").write_text(canonical_json({"file": file.relative_to(to).as_posix()}), encoding="utf-8")
 
     entry = bench.store.get_or_build("lowered", key, build)
@@ -200,13 +208,13 @@ def _compiled(candidate: Candidate, bench: Bench, lowered: Path, clock: StageClo
         "precision": candidate.precision,
         "scheme": candidate.quantization.scheme,
         "compile": candidate.compile,
-        "toolchain": bench.toolchain,
+        "toolchain": bench.toolchain(candidate),
         "code": source_digest("targets"),
     }
 
     def build(to: Path) -> None:
         with _log_kept(bench, candidate):
-            artifact = bench.target.compile(lowered, candidate, to)
+            artifact = bench.target(candidate).compile(lowered, candidate, to)
         (to / "artifact.json").write_text(canonical_json(artifact), encoding="utf-8")
 
     entry = bench.store.get_or_build("artifact", key, build)

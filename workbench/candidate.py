@@ -138,9 +138,16 @@ class Quantization:
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
 
+    @property
+    def calibrated(self) -> bool:
+        """Whether scales come from calibration data, so that a record is made before lowering."""
+        return self.scheme in ("static", "cfg")
+
     def settings(self) -> dict[str, Scalar]:
-        """Field → value, those that do not apply left out; a configuration's text as its digest's first 12 digits."""
-        found = {name: value for name, value in encode(self).items() if value is not None}
+        """Field → value for tables: what does not apply is left out, and so is the usual ranking, which would be two
+        more differences wherever `keep_float` differs; a configuration's text is its digest's first 12 digits."""
+        usual = {"keep_float_unit": "layer", "sensitivity": "sqnr"}
+        found = {n: value for n, value in encode(self).items() if value is not None and usual.get(n) != value}
         if self.cfg is not None:
             found["cfg"] = digest(self.cfg)[:12]
         return found

@@ -102,7 +102,7 @@ def evaluate(
         split=split,
         measurement=climb.measurement,
         stages=tuple(climb.timings),
-        toolchain=bench.toolchain,
+        toolchain=bench.toolchain(candidate),
         started_at=started,
         failure=failure,
         stop=stop,
@@ -177,7 +177,7 @@ class _Climb(StageClock):
             return self._full_latency(session, baseline, artifact, directory)
 
     def _check(self) -> None:
-        issues = self.bench.target.check(self.experiment.model, self.candidate)
+        issues = self.bench.target(self.candidate).check(self.experiment.model, self.candidate)
         errors = [issue for issue in issues if issue.severity == "error"]
         if errors:
             more = f" ({len(errors) - 1} more: see `workbench inspect`.)" if len(errors) > 1 else ""
@@ -186,7 +186,7 @@ class _Climb(StageClock):
     def _open(
         self, artifact: Artifact, directory: Path, candidate: Candidate, sessions: contextlib.ExitStack
     ) -> Session:
-        session = self.bench.target.open(artifact, directory, candidate)
+        session = self.bench.target(candidate).open(artifact, directory, candidate)
         sessions.callback(session.close)
         return session
 
@@ -334,7 +334,7 @@ class _Climb(StageClock):
         key = {
             "artifact": [f.sha256 for f in artifact.files],
             "serving": self.candidate.serving,
-            "toolchain": self.bench.toolchain,
+            "toolchain": self.bench.toolchain(self.candidate),
             "data": self.experiment.dataset.digest(self.split),
             "code": source_digest("memory", "targets"),
         }
@@ -353,7 +353,7 @@ class _AccuracyPass:
         self.climb, self.session, self.baseline = climb, session, baseline
         self.dataset = climb.experiment.dataset
         self.batch = climb.candidate.serving.batch
-        self.key = _outcomes_key(climb, artifact, self.batch)
+        self.key = _outcomes_key(climb, climb.candidate, artifact)
         self.done: Outcomes | None = self._stored(self.key)
         climb.cached = self.done is not None
 
@@ -383,7 +383,7 @@ class _AccuracyPass:
             return self.full()
         artifact, _ = artifact_of(climb.experiment, climb.experiment.baseline, climb.bench)
         batch = climb.experiment.baseline.serving.batch
-        key = _outcomes_key(climb, artifact, batch)
+        key = _outcomes_key(climb, climb.experiment.baseline, artifact)
         stored = self._stored(key)
         if stored is not None:
             return stored
@@ -411,15 +411,15 @@ class _AccuracyPass:
         return None if entry is None else load_outcomes(entry.path / "outcomes.npz")
 
 
-def _outcomes_key(climb: _Climb, artifact: Artifact, batch: int) -> dict[str, object]:
+def _outcomes_key(climb: _Climb, candidate: Candidate, artifact: Artifact) -> dict[str, object]:
     """Outcomes depend on what executes and on what is fed. Threads are left out: ONNX Runtime splits rows and
     columns between threads, never one sum, so they change no output [inferred; its integer kernels are exact]."""
     return {
         "artifact": [f.sha256 for f in artifact.files],
-        "toolchain": climb.bench.toolchain,
+        "toolchain": climb.bench.toolchain(candidate),
         "data": climb.experiment.dataset.digest(climb.split),
         "model": climb.experiment.model.sha256,
-        "batch": batch,
+        "batch": candidate.serving.batch,
         "code": source_digest("metrics", "dataset", "preprocess", "targets"),
     }
 

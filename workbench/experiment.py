@@ -13,7 +13,7 @@ from workbench.errors import nearest
 from workbench.graph import read_model
 from workbench.model import Model
 from workbench.objectives import METRICS, Constraint, Objective
-from workbench.space import SearchSpace, build, complete, read_space
+from workbench.space import TARGET, SearchSpace, build, complete, read_space, read_targets
 from workbench.yaml_reader import Section, read_yaml
 
 Sampler = Literal["auto", "tpe", "gp", "nsga2", "random"]
@@ -51,6 +51,7 @@ class Experiment:
 
     Attributes:
         workspace: folder with `.workbench/` (cache, journal) and `mlruns/`.
+        targets: what executes candidates; the baseline runs on the first.
         smoke_cosine: least cosine with the float output over the smoke samples, for any candidate.
     """
 
@@ -58,7 +59,7 @@ class Experiment:
     about: str
     path: Path
     workspace: Path
-    target: str
+    targets: tuple[str, ...]
     model: Model
     dataset: Dataset
     space: SearchSpace
@@ -78,7 +79,7 @@ class Experiment:
         return digest(
             {
                 "name": self.name,
-                "target": self.target,
+                "targets": self.targets,
                 "model": self.model.sha256,
                 "dataset": self.dataset.identity,
                 "space": self.space.digest,
@@ -117,7 +118,7 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
         if not name or any(c in name for c in "/\\ \t\n:") or name.startswith("."):
             raise top.error("name", f"{name!r} cannot name a folder.", "Use letters, digits, '-', '_' and '.'.")
         about = top.text("about", "")
-        target = top.text("target", "onnxruntime")
+        targets = read_targets(top) if top.has(TARGET) else None
         model_path = top.file_path("model", must_exist=False)
         dataset_path, space_path = top.file_path("dataset"), top.file_path("search_space")
         with top.section("calibration") as section:
@@ -138,8 +139,12 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
         if not model_path.exists():
             raise top.error("model", f"{model_path} does not exist.", _model_hint(model_path))
     space = read_space(space_path)
-    if space.target != target:
-        raise top.error("target", f"{target!r} is not the target of {space_path} ({space.target!r}).")
+    if targets is not None and targets != space.targets:
+        raise top.error(
+            TARGET,
+            f"{' and '.join(targets)} is not what {space_path} is for ({' and '.join(space.targets)}).",
+            "Leave the key out, or name the space's targets in its order.",
+        )
     model = read_model(model_path)
     dataset = read_manifest(dataset_path, model)
     if dataset.size("calibration") < calibration.samples:
@@ -153,7 +158,7 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
         about=about,
         path=top.file,
         workspace=(workspace or workspace_of(path)).resolve(),
-        target=target,
+        targets=space.targets,
         model=model,
         dataset=dataset,
         space=space,

@@ -57,7 +57,7 @@ def bundle_contents(experiment: Experiment, candidate: Candidate, bench: Bench, 
         golden=golden,
         tolerance=Tolerance(absolute=share * largest, relative=share),
         labels=data.labels,
-        record=record if candidate.quantization.scheme == "static" else None,
+        record=record if candidate.quantization.calibrated else None,
         preprocessor=data.preprocessor,
     )
 
@@ -72,7 +72,7 @@ def _golden(experiment: Experiment, candidate: Candidate, bench: Bench) -> tuple
     artifact, directory = artifact_of(experiment, candidate, bench)
     batch_size = candidate.serving.batch
     batches = experiment.dataset.batches("validation", batch_size, stop=GOLDEN_BATCHES * batch_size)
-    session = bench.target.open(artifact, directory, candidate)
+    session = bench.target(candidate).open(artifact, directory, candidate)
     try:
         return tuple(
             GoldenBatch(feeds=batch.feeds, outputs=session.run(batch.feeds), texts=_texts(experiment.dataset, batch))

@@ -83,7 +83,7 @@ def _probe_call_ms(experiment: Experiment, bench: Bench) -> float:
     feeds = experiment.dataset.sample_feeds(
         "validation", PROBE_CALLS, baseline.serving.batch, seed=experiment.seed, length=experiment.measure.length
     )
-    session = bench.target.open(artifact, directory, baseline)
+    session = bench.target(baseline).open(artifact, directory, baseline)
     try:
         session.run(feeds[0])
         times = []

@@ -1,7 +1,8 @@
 """SearchSpace: what may vary, when it applies, what is forbidden; read from a YAML file the user writes and reviews.
 
 A space is an ordered list of parameters with choices. A parameter applies only where its `when:` holds; what does
-not apply is absent from the assignment, so that equal configurations become equal candidates. A `forbid:` rule
+not apply is absent from the assignment, so that equal configurations become equal candidates. A space of several
+targets has the target as its first parameter, which conditions may name like any other. A `forbid:` rule
 names a combination the sampler must not propose. The first choice of each parameter is its default: a preset
 states only what differs from it.
 """
@@ -11,22 +12,27 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast, get_args
 
 from workbench.candidate import (
+    COMPILE_OF,
     ONNXRUNTIME_FUSIONS,
     Algorithm,
     Candidate,
+    FloatUnit,
     Granularity,
     GraphOptimization,
     OnnxRuntimeCompile,
+    PerformanceHint,
     Precision,
     Quantization,
     Scalar,
     Scheme,
+    SensitivityMetric,
     Serving,
+    WeightAlgorithm,
 )
 from workbench.canonical import digest
 from workbench.errors import ConfigError, nearest
@@ -42,17 +48,29 @@ EXACT_LIMIT = 20_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dimension:
-    """What a parameter of that name means and which values exist at all."""
+    """What a parameter of that name means and which values exist at all.
+
+    Attributes:
+        targets: the only targets that know it; empty for all of them.
+        may_be_off: the word "off" is a choice too, and leaves the setting out.
+    """
 
     about: str
     values: tuple[Scalar, ...] = ()
     kind: type = str
+    targets: tuple[str, ...] = ()
+    may_be_off: bool = False
 
+
+TARGET = "target"
+CFG = "quantization.cfg"
+OFF = "off"
 
 DIMENSIONS: Mapping[str, Dimension] = {
     "precision.mode": Dimension(about="number format of what is not quantized", values=("fp32",)),
     "quantization.scheme": Dimension(
-        about="none keeps float; dynamic computes activation scales at run time; static takes them from calibration",
+        about="none keeps float; dynamic computes activation scales at run time; static takes them from calibration; "
+        "cfg follows an AMCT configuration",
         values=get_args(Scheme),
     ),
     "quantization.algorithm": Dimension(
@@ -65,17 +83,48 @@ DIMENSIONS: Mapping[str, Dimension] = {
     "quantization.weight_granularity": Dimension(
         about="one weight scale per tensor, or one per output channel", values=get_args(Granularity)
     ),
+    "quantization.weight_algorithm": Dimension(
+        about="how a weight's scale is chosen; adaround learns the rounding too, and is slower",
+        values=get_args(WeightAlgorithm),
+    ),
     "quantization.attention_matmul": Dimension(
         about="quantize MatMuls of two activations too", values=(False, True), kind=bool
     ),
-    "quantization.keep_float": Dimension(about="how many of the most sensitive layers stay in float", kind=int),
+    "quantization.balance": Dimension(
+        about="migration strength of activation balancing (SmoothQuant, DMQ), 0 to 1", kind=float, may_be_off=True
+    ),
+    "quantization.bias_correction": Dimension(
+        about="take the mean error of rounding back out of the biases", values=(False, True), kind=bool
+    ),
+    "quantization.keep_float": Dimension(about="how many of the most sensitive units stay in float", kind=int),
+    "quantization.keep_float_unit": Dimension(
+        about="what keep_float counts: single layers, or groups such as one block's attention QKV",
+        values=get_args(FloatUnit),
+    ),
+    "quantization.sensitivity": Dimension(
+        about="the figure by which layers are ranked for keep_float", values=get_args(SensitivityMetric)
+    ),
+    CFG: Dimension(about="an AMCT simplified configuration (.cfg) or its JSON form, relative to the space file"),
     "compile.graph_optimization": Dimension(
-        about="ONNX Runtime's optimization level; INT8 needs extended or all", values=get_args(GraphOptimization)
+        about="ONNX Runtime's optimization level; INT8 needs extended or all",
+        values=get_args(GraphOptimization),
+        targets=("onnxruntime",),
+    ),
+    "compile.performance_hint": Dimension(
+        about="OpenVINO's preset for what is not set explicitly",
+        values=get_args(PerformanceHint),
+        targets=("openvino",),
+    ),
+    "compile.inference_precision": Dimension(
+        about="OpenVINO's number format of what is not INT8", values=("f32", "bf16"), targets=("openvino",)
+    ),
+    "serving.streams": Dimension(
+        about="OpenVINO's infer requests that share the threads", kind=int, targets=("openvino",), may_be_off=True
     ),
     "serving.intra_op_threads": Dimension(about="threads inside one operator", kind=int),
     "serving.batch": Dimension(about="samples per call", kind=int),
     **{
-        FUSION_PREFIX + name: Dimension(about=f"ONNX Runtime's {name}", values=("on", "off"))
+        FUSION_PREFIX + name: Dimension(about=f"ONNX Runtime's {name}", values=("on", "off"), targets=("onnxruntime",))
         for name in ONNXRUNTIME_FUSIONS
     },
 }
@@ -120,18 +169,28 @@ class Preset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchSpace:
+    """What a sweep may propose.
+
+    Attributes:
+        targets: the first is the baseline's.
+        parameters: with several targets, the first is `TARGET`.
+        configurations: choice of `CFG` → the text of that file.
+    """
+
     path: Path
-    target: str
+    targets: tuple[str, ...]
     parameters: tuple[Parameter, ...]
     forbid: tuple[Forbid, ...]
     presets: tuple[Preset, ...]
+    configurations: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def digest(self) -> str:
         """64 hex digits over everything that changes which candidates exist (not over comments or presets)."""
         return digest(
             {
-                "target": self.target,
+                "targets": self.targets,
+                "configurations": self.configurations,
                 "parameters": [{"name": p.name, "choices": p.choices, "when": p.when} for p in self.parameters],
                 "forbid": [f.values for f in self.forbid],
             }
@@ -169,21 +228,26 @@ def build(space: SearchSpace, assignment: Assignment) -> Candidate:
     for rule in space.forbid:
         if rule.matches(assignment):
             raise Forbidden(rule.reason)
+    target = str(assignment.get(TARGET, space.targets[0]))
     parts: dict[str, dict[str, Any]] = {"precision": {}, "quantization": {}, "compile": {}, "serving": {}}
     off = []
     for name, value in assignment.items():
         if name.startswith(FUSION_PREFIX):
-            if value == "off":
+            if value == OFF:
                 off.append(name.removeprefix(FUSION_PREFIX))
-            continue
-        part, _, field = name.partition(".")
-        parts[part][field] = value
+        elif name == CFG:
+            parts["quantization"]["cfg"] = space.configurations[str(value)]
+        elif name != TARGET and not (DIMENSIONS[name].may_be_off and value == OFF):
+            part, _, setting = name.partition(".")
+            parts[part][setting] = value
+    if off:
+        parts["compile"]["disabled_fusions"] = tuple(sorted(off))
     try:
         return Candidate(
-            target=space.target,
+            target=target,
             precision=Precision(**parts["precision"]),
             quantization=Quantization(**parts["quantization"]),
-            compile=OnnxRuntimeCompile(**parts["compile"], disabled_fusions=tuple(sorted(off))),
+            compile=COMPILE_OF.get(target, OnnxRuntimeCompile)(**parts["compile"]),
             serving=Serving(**parts["serving"]),
         )
     except ConfigError as error:
@@ -228,13 +292,16 @@ def size(space: SearchSpace) -> SpaceSize:
     others enumerated. Exact, but for a space that switches single fusions and offers a level that fuses nothing."""
     core, free = _split(space)
     defaults = {p.name: p.choices[0] for p in free}
-    possible = sum(_build_or_none(core, {**assignment, **defaults}) is not None for assignment in combinations(core))
-    serving = _product([p for p in space.parameters if p.name.startswith("serving.")])
-    candidates = possible * _product(free)
+    possible, compiles = set(), set()
+    for assignment in combinations(core):
+        candidate = _build_or_none(core, {**assignment, **defaults})
+        if candidate is not None:
+            possible.add(candidate.id)
+            compiles.add(compile_key(candidate))
     fuses = any(p.name.startswith(FUSION_PREFIX) for p in free)
     return SpaceSize(
-        candidates=candidates,
-        compiles=candidates // serving,
+        candidates=len(possible) * _product(free),
+        compiles=len(compiles) * _product([p for p in free if not p.name.startswith("serving.")]),
         exact=not (fuses and any("disabled" in p.choices for p in core.parameters)),
     )
 
@@ -244,7 +311,7 @@ def _split(space: SearchSpace) -> tuple[SearchSpace, list[Parameter]]:
     tied = {name for p in space.parameters for name in (*p.when, *((p.name,) if p.when else ()))}
     tied.update(name for rule in space.forbid for name in rule.values)
     tied.update(p.name for p in space.parameters if p.name.startswith("quantization."))
-    tied.add("compile.graph_optimization")  # Candidate ties it to the scheme
+    tied.update((TARGET, "compile.graph_optimization"))  # Candidate ties them to the scheme
     core = replace(space, parameters=tuple(p for p in space.parameters if p.name in tied), presets=())
     return core, [p for p in space.parameters if p.name not in tied]
 
@@ -280,23 +347,66 @@ def read_space(path: Path) -> SearchSpace:
         ConfigError: with file, line and key: an unknown parameter or value, a `when:` that refers to something
             not defined above it, a preset outside the space, or a choice no candidate can ever have.
     """
+    configurations: dict[str, str] = {}
     with read_yaml(path) as top:
-        target = top.text("target")
+        targets = read_targets(top)
         parameters: list[Parameter] = []
+        if len(targets) > 1:
+            parameters.append(Parameter(name=TARGET, choices=targets, when={}, about="what executes the model"))
         for name, section in top.sections("parameters"):
-            parameters.append(_read_parameter(name, section, parameters))
+            parameter = _read_parameter(name, section, parameters)
+            _refuse_foreign(parameter, targets, section)
+            if name == CFG:
+                configurations = {str(choice): _configuration(section, str(choice)) for choice in parameter.choices}
+            parameters.append(parameter)
         if not parameters:
             raise top.error("parameters", "no parameter.", "Name at least one, such as quantization.scheme.")
         known = {p.name: p for p in parameters}
         forbid = tuple(_read_forbid(section, known) for section in top.items("forbid"))
-        rough = SearchSpace(path=top.file, target=target, parameters=tuple(parameters), forbid=forbid, presets=())
+        rough = SearchSpace(
+            path=top.file,
+            targets=targets,
+            parameters=tuple(parameters),
+            forbid=forbid,
+            presets=(),
+            configurations=configurations,
+        )
         _refuse_impossible_choices(rough, top)
         presets: list[Preset] = []
         for section in top.items("presets"):
             presets.append(_read_preset(section, rough, {p.name for p in presets}))
-    return SearchSpace(
-        path=top.file, target=target, parameters=tuple(parameters), forbid=forbid, presets=tuple(presets)
-    )
+    return replace(rough, presets=tuple(presets))
+
+
+def read_targets(section: Section) -> tuple[str, ...]:
+    """The key `target` of a space or experiment file: one name, or a list of different ones."""
+    value = section.raw(TARGET)
+    names = tuple(value) if isinstance(value, list) else (value,)
+    if not names or not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
+        raise section.error(TARGET, f"expected a target or a list of different ones, got {value!r}.")
+    for name in names:
+        if name not in COMPILE_OF:
+            raise section.error(TARGET, f"{name!r} is not a target that can be swept.", nearest(name, COMPILE_OF))
+    return names
+
+
+def _refuse_foreign(parameter: Parameter, targets: Sequence[str], section: Section) -> None:
+    """A setting of one target must not be offered to another."""
+    known_by = DIMENSIONS[parameter.name].targets
+    reached = parameter.when.get(TARGET, targets)
+    if known_by and (others := [target for target in reached if target not in known_by]):
+        raise section.error(
+            None,
+            f"target {others[0]!r} has no such setting; it belongs to {', '.join(known_by)}.",
+            f"Write `when: {{target: [{', '.join(known_by)}]}}`." if len(targets) > 1 else "Leave it out.",
+        )
+
+
+def _configuration(section: Section, choice: str) -> str:
+    path = (section.file.parent / choice).resolve()
+    if not path.is_file():
+        raise section.error("choices", f"{path} does not exist.", "Paths are relative to this file.")
+    return path.read_text(encoding="utf-8")
 
 
 def _read_parameter(name: str, section: Section, earlier: Sequence[Parameter]) -> Parameter:
@@ -318,6 +428,8 @@ def _read_parameter(name: str, section: Section, earlier: Sequence[Parameter]) -
 def _checked(dimension: Dimension, value: Any, section: Section) -> Scalar:
     if dimension.kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
+    if dimension.may_be_off and value == OFF:
+        return OFF
     if not isinstance(value, dimension.kind) or (isinstance(value, bool) and dimension.kind is not bool):
         raise section.error("choices", f"{value!r} is not of kind {dimension.kind.__name__}.")
     if dimension.values and value not in dimension.values:

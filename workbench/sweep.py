@@ -130,11 +130,11 @@ def run_sweep(
 def _refuse_other_toolchain(experiment: Experiment, bench: Bench, known: Mapping[str, Evaluation]) -> None:
     """Times of another machine or runtime must not stand beside new ones in one front."""
     for evaluation in known.values():
-        if evaluation.toolchain.fingerprint != bench.toolchain.fingerprint:
+        here = bench.toolchain(evaluation.candidate)
+        if evaluation.toolchain.fingerprint != here.fingerprint:
             raise ConfigError(
                 f"this sweep was measured on {evaluation.toolchain.device} with "
-                f"{dict(evaluation.toolchain.components)}; here is {bench.toolchain.device} with "
-                f"{dict(bench.toolchain.components)}.",
+                f"{dict(evaluation.toolchain.components)}; here is {here.device} with {dict(here.components)}.",
                 file=experiment.path,
                 hint="Start a new one with --fresh (the old results are kept).",
             )
@@ -280,7 +280,7 @@ class _Loop:
             split="validation",
             measurement=Measurement(),
             stages=(),
-            toolchain=self.bench.toolchain,
+            toolchain=self.bench.toolchain(candidate),
             started_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
             failure=failure,
         )

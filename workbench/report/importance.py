@@ -98,5 +98,7 @@ def _filled(assignments: Sequence[Mapping[str, Scalar]]) -> list[dict[str, Scala
 def _switches(candidate: Candidate) -> dict[str, Scalar]:
     """The candidate's settings, each fusion that may be off as its own switch."""
     found = candidate.parameters()
+    if candidate.target != "onnxruntime":
+        return found
     disabled = str(found.pop("compile.disabled_fusions", "")).split()
     return found | {f"compile.fusions.{name}": "off" if name in disabled else "on" for name in ONNXRUNTIME_FUSIONS}
