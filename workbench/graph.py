@@ -23,12 +23,13 @@ from workbench.model import Model, TensorSpec
 
 _DEFAULT_DOMAINS = ("", "ai.onnx")
 _LARGE_TENSOR = 4096  # elements; shape inference needs the values of small constants only
+LAYER_OPERATORS = ("MatMul", "Gemm", "Conv", "ConvTranspose", "AveragePool")
 _KEEPS_VALUES = {"Cast", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """A node whose multiplications INT8 can serve. Exactly one of `weight` and `second` is set.
+    """A node that INT8 can serve: by a constant `weight`, or of two activations (`second`); AveragePool has neither.
 
     Attributes:
         name: the node's name, unique in a graph from `load_graph`.
@@ -38,12 +39,13 @@ class Layer:
         weight: the constant's name in `constants(proto)`, also where the node reads it through `Identity`;
             several layers may share one.
         weight_shape: as stored, empty without a weight.
-        output_axis: the weight's axis of output channels: the last one for MatMul, 0 for Conv and for Gemm with
-            `transposed`; None without a weight.
+        output_axis: the weight's axis of output channels: the last one for MatMul and Gemm, 0 for Conv and for Gemm
+            with `transposed`, 1 for ConvTranspose; None without a weight.
         transposed: Gemm with transB=1, its weight stored [out, in].
-        groups: of a Conv or ConvTranspose. The output channels of a ConvTranspose are weight_shape[1] * groups.
+        groups: of a Conv or ConvTranspose. A Conv's weight is [out, in / groups, ...], a ConvTranspose's
+            [in, out / groups, ...]: its axis of output channels holds those of one group.
         parameters: elements of the weight; 0 without one.
-        macs: multiply-accumulates per `macs_per`; None where the shapes do not tell.
+        macs: multiply-accumulates per `macs_per` (of an AveragePool: additions); None where the shapes do not tell.
         macs_per: 'sample' for one element of the batch; 'token' for one row of the activation, where the number of
             rows of a sample is a symbolic dimension (multiply by the length).
     """
@@ -61,6 +63,13 @@ class Layer:
     parameters: int = 0
     macs: int | None = None
     macs_per: Literal["sample", "token"] = "sample"
+
+    @property
+    def output_channels(self) -> int:
+        """Output channels of a layer with a weight, those of all groups; 0 without a weight."""
+        if self.output_axis is None:
+            return 0
+        return self.weight_shape[self.output_axis] * (self.groups if self.op_type == "ConvTranspose" else 1)
 
 
 def read_model(path: Path) -> Model:
@@ -130,9 +139,12 @@ def constants(proto: onnx.ModelProto) -> dict[str, TensorProto]:
 def quantizable_layers(proto: onnx.ModelProto) -> tuple[Layer, ...]:
     """Layers that INT8 can serve, in graph order.
 
-    These are float32 Conv, Gemm (alpha = beta = 1, transA = 0) and MatMul with a constant weight (2-D for MatMul and
-    Gemm), and MatMul of two activations. A tensor that no graph input reaches is not an activation. Conditions
-    follow AMCT's table (amct.md §5), so that both targets see the same layers.
+    These are float32 Conv, ConvTranspose (4-D), Gemm (alpha = beta = 1, transA = 0) and MatMul by a constant weight,
+    MatMul of two activations, and AveragePool (4-D). A tensor that no graph input reaches is not an activation.
+    Conditions follow AMCT's table (amct.md §5), so that both targets see the same layers, with two differences: a
+    Conv over 3-D tensors counts too, and a MatMul's weight is 2-D, where the manual of 8.5 allows 3-D. The manual of
+    8.0 and the balancer do not, and a stack of matrices has no axis of output channels that fits one list of scales.
+    Weights that are computed from constants are seen after `quantization.normalize.normalized`.
     """
     known = constants(proto)
     origin = _origins(proto)
@@ -140,11 +152,13 @@ def quantizable_layers(proto: onnx.ModelProto) -> tuple[Layer, ...]:
     types = _tensor_types(proto)
     layers = []
     for node in proto.graph.node:
-        if node.domain not in _DEFAULT_DOMAINS or node.op_type not in ("MatMul", "Gemm", "Conv"):
+        if node.domain not in _DEFAULT_DOMAINS or node.op_type not in LAYER_OPERATORS:
             continue
         if node.input[0] not in activations or _element_type(types, node.input[0]) != TensorProto.FLOAT:
             continue
-        if node.input[1] in known:
+        if node.op_type == "AveragePool":
+            layer = _pooling_layer(node, types)
+        elif node.input[1] in known:
             weight = origin.get(node.input[1], node.input[1])
             layer = _weight_layer(node, weight, known[weight], types)
         elif node.op_type == "MatMul" and node.input[1] in activations:
@@ -428,10 +442,12 @@ def _weight_layer(
     if weight.data_type != TensorProto.FLOAT or math.prod(shape) == 0:
         return None
     transposed = False
-    if node.op_type == "Conv":
-        if len(shape) < 3:
+    groups = 1
+    if node.op_type in ("Conv", "ConvTranspose"):
+        groups = int(_attribute(node, "group", 1))
+        if not _convolves_as_amct(node, len(shape)):
             return None
-        axis = 0
+        axis = 0 if node.op_type == "Conv" else 1
     else:
         if len(shape) != 2:
             return None
@@ -450,6 +466,7 @@ def _weight_layer(
         weight_shape=shape,
         output_axis=axis,
         transposed=transposed,
+        groups=groups,
         parameters=math.prod(shape),
         macs=macs,
         macs_per=per,
@@ -459,19 +476,52 @@ def _weight_layer(
 def _weight_macs(
     node: onnx.NodeProto, weight: tuple[int, ...], types: Mapping[str, onnx.TypeProto.Tensor]
 ) -> tuple[int | None, Literal["sample", "token"]]:
-    """A weight is used once per row of a MatMul, and once per output position of a Conv (groups included)."""
+    """A weight is used once per row of a MatMul, per output position of a Conv, per input position of its transpose.
+
+    This holds for groups too: every element of the weight meets one channel of one position.
+    """
     once = math.prod(weight)
     if node.op_type == "Gemm":
         return once, "sample"
-    if node.op_type == "Conv":
-        output = _shape(types, node.output[0])
-        positions = output[2:] if output is not None else (None,)
-        known = [p for p in positions if p is not None]
-        return (once * math.prod(known) if len(known) == len(positions) else None), "sample"
+    if node.op_type in ("Conv", "ConvTranspose"):
+        positions = _elements(types, node.output[0] if node.op_type == "Conv" else node.input[0], first_axis=2)
+        return (None if positions is None else once * positions), "sample"
     rows = _shape(types, node.input[0])
     if rows is None or any(d is None for d in rows[1:-1]):
         return once, "token"
     return once * math.prod(d for d in rows[1:-1] if d is not None), "sample"
+
+
+def _convolves_as_amct(node: onnx.NodeProto, rank: int) -> bool:
+    """Whether AMCT quantizes a convolution of this many dimensions (amct.md §5); 3-D is ours in addition."""
+    if node.op_type == "ConvTranspose":
+        return rank == 4
+    dilations = next((helper.get_attribute_value(a) for a in node.attribute if a.name == "dilations"), [1])
+    return rank in (3, 4) or (rank == 5 and dilations[0] == 1)
+
+
+def _pooling_layer(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto.Tensor]) -> Layer | None:
+    """The window's dimensions tell the tensor's, also where shape inference could not."""
+    window = next((helper.get_attribute_value(a) for a in node.attribute if a.name == "kernel_shape"), ())
+    if len(window) != 2:
+        return None
+    outputs = _elements(types, node.output[0], first_axis=1)
+    return Layer(
+        name=node.name,
+        op_type=node.op_type,
+        activation=node.input[0],
+        output=node.output[0],
+        macs=None if outputs is None else outputs * math.prod(window),
+    )
+
+
+def _elements(types: Mapping[str, onnx.TypeProto.Tensor], tensor: str, *, first_axis: int) -> int | None:
+    """Elements of a tensor from one of its axes on; None where the shape is not known."""
+    shape = _shape(types, tensor)
+    if shape is None:
+        return None
+    extents = [extent for extent in shape[first_axis:] if extent is not None]
+    return math.prod(extents) if len(extents) == len(shape) - first_axis else None
 
 
 def _activation_layer(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto.Tensor]) -> Layer | None:

@@ -161,7 +161,7 @@ def inspection_table(found: Inspection) -> Group:
         show_footer=True,
     )
     for layer in found.layers:
-        weight = "×".join(map(str, layer.weight_shape)) or "an activation"
+        weight = "×".join(map(str, layer.weight_shape)) or ("an activation" if layer.second else "nothing")
         layers.add_row(Text(layer.name), f"{layer.op_type} {weight}", f"{layer.parameters:,}", _macs(layer))
     parts: list[RenderableType] = [head, Text(), tensors, Text(), operators, Text()]
     parts.append(layers if found.layers else Text("no layer that INT8 can serve", style="bold"))

@@ -13,11 +13,11 @@ _KEEP_FLOAT = (0, 1, 2, 4, 8)
 def space_text(name: str, outline: Outline, cores: int) -> str:
     """The search space: only what can change this model on this machine."""
     weights = [layer for layer in outline.layers if layer.weight is not None]
-    attention = len(outline.layers) - len(weights)
+    attention = sum(layer.second is not None for layer in outline.layers)
     schemes = ["none"]
-    if any(layer.op_type != "Conv" for layer in weights):  # dynamic INT8 serves MatMul and Gemm
+    if any(layer.op_type in ("MatMul", "Gemm") for layer in weights):  # dynamic INT8 serves no others
         schemes.append("dynamic")
-    if outline.layers:
+    if weights or attention:
         schemes.append("static")
     keep_float = [count for count in _KEEP_FLOAT if count < max(1, len(weights))]
     threads = _halvings(cores)
@@ -33,7 +33,7 @@ def space_text(name: str, outline: Outline, cores: int) -> str:
         "",
         "parameters:",
     ]
-    if not outline.layers:
+    if not (weights or attention):
         lines.append("  # No layer of this model can be INT8: nothing multiplies by a constant float32 matrix.")
     lines += _parameter("quantization.scheme", schemes)
     if "static" in schemes:

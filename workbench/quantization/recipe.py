@@ -109,6 +109,9 @@ class ModelRecipe:
 def recipe_of(quantization: Quantization, layers: Sequence[Layer], kept: Sequence[str] = ()) -> ModelRecipe:
     """The recipe of a static candidate: the same settings for every layer but those kept in float.
 
+    AveragePool stays in float: it multiplies nothing, ONNX Runtime has no integer kernel for it between float
+    operators (amct.md §7), and rounding its input only costs accuracy. An AMCT configuration may ask for it.
+
     Args:
         kept: names of layers that stay in float, most sensitive first.
 
@@ -132,7 +135,8 @@ def recipe_of(quantization: Quantization, layers: Sequence[Layer], kept: Sequenc
     chosen = {
         layer.name: weighted if layer.weight is not None else plain
         for layer in layers
-        if layer.name not in kept and (layer.second is None or quantization.attention_matmul)
+        if layer.name not in kept
+        and (layer.weight is not None or (layer.second is not None and quantization.attention_matmul))
     }
     return ModelRecipe(
         layers=chosen,
