@@ -14,12 +14,11 @@ from workbench.errors import CalibrationError
 from workbench.graph import load_graph, read_model
 from workbench.model import Model
 from workbench.quantization.histogram import histogram_of
-from workbench.quantization.observe import (
-    Feeds,
+from workbench.quantization.observe import Feeds, observe
+from workbench.quantization.statistics import (
     Statistics,
     load_statistics,
     merge_statistics,
-    observe,
     observed_range,
     save_statistics,
     stability,
@@ -248,10 +247,10 @@ def test_a_flipped_byte_is_refused_or_changes_nothing(encoder: Model, tmp_path: 
 
 
 def test_statistics_of_another_version_are_refused(tmp_path: Path) -> None:
-    header = np.frombuffer(b'{"version":2}', np.uint8)
+    header = np.frombuffer(b'{"version":1}', np.uint8)
     np.savez(tmp_path / "statistics.npz", header=header)
 
-    with pytest.raises(CalibrationError, match="version 1"):
+    with pytest.raises(CalibrationError, match="version 2"):
         load_statistics(tmp_path / "statistics.npz")
 
 

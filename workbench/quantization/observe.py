@@ -10,17 +10,13 @@ merged, as far as the runtime computes equal activations for them.
 from __future__ import annotations
 
 import collections
-import hashlib
+import functools
 import itertools
-import json
 import math
-import os
-import zipfile
+import queue
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,11 +27,16 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.external_data_helper import load_external_data_for_tensor
 from onnxruntime.capi import onnxruntime_pybind11_state as _state
 
-from workbench.canonical import DecodeError, canonical_json, decode, digest, encode
 from workbench.errors import CalibrationError
 from workbench.graph import Layer, constants, load_graph, quantizable_layers
 from workbench.model import Model
-from workbench.quantization.histogram import BINS_PER_SIDE, EMPTY, Histogram, histogram_of, merge
+from workbench.quantization.accumulate import NotFiniteError, TensorAccumulator
+from workbench.quantization.normalize import normalized
+from workbench.quantization.statistics import Statistics as Statistics  # "as": importers may take them from here
+from workbench.quantization.statistics import WeightStatistics as WeightStatistics
+from workbench.quantization.statistics import load_statistics as load_statistics
+from workbench.quantization.statistics import merge_tensors
+from workbench.quantization.statistics import save_statistics as save_statistics
 
 Array = npt.NDArray[Any]
 Feeds = Mapping[str, Array]
@@ -52,94 +53,62 @@ RUNTIME_ERRORS: tuple[type[Exception], ...] = (
 """What ONNX Runtime raises: its classes have no base of their own, its Python layer uses built-in ones."""
 
 _SHAPE_ELEMENTS = 1024
-_FORMAT = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TensorStatistics:
-    """One activation tensor.
-
-    Attributes:
-        channel_maxima: float32, largest |x| per channel (last axis for MatMul and Gemm, axis 1 for Conv); None for
-            tensors that only meet other activations.
-    """
-
-    histogram: Histogram
-    channel_maxima: npt.NDArray[np.float32] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class WeightStatistics:
-    """Range of one layer's weight: float32, per output channel. The range per tensor is theirs together."""
-
-    minima: npt.NDArray[np.float32]
-    maxima: npt.NDArray[np.float32]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Statistics:
-    """Everything a calibration algorithm needs to know about a model and its data.
-
-    Attributes:
-        samples: how many samples were seen.
-        layers: the model's quantizable layers, in graph order.
-        tensors: of every layer's inputs, and of Conv outputs, by tensor name.
-        weights: by layer name.
-    """
-
-    model_sha256: str
-    samples: int
-    layers: tuple[Layer, ...]
-    tensors: Mapping[str, TensorStatistics]
-    weights: Mapping[str, WeightStatistics]
-
-    @property
-    def digest(self) -> str:
-        """64 hex digits over the whole content; equal statistics have equal digests on every machine."""
-        header, arrays = _packed(self)
-        hashed = {
-            name: [str(a.dtype), list(a.shape), hashlib.sha256(a.tobytes()).hexdigest()] for name, a in arrays.items()
-        }
-        return digest({"header": header, "arrays": hashed})
+_CHANNELS_FIRST = {"Conv", "ConvTranspose", "AveragePool"}
 
 
 def observe(
     model: Model,
     batches: Iterable[Feeds],
     *,
+    proto: onnx.ModelProto | None = None,
+    variant: str = "",
     threads: int = 2,
     report: Callable[[int], None] | None = None,
 ) -> Statistics:
-    """Run the float model over the data once and count what its quantizable layers see.
+    """Run the float model over the data once and measure what its quantizable layers see.
 
     Batches with a symbolic batch dimension are run `ROWS_PER_RUN` samples at a time, `threads` of them at once (each
     on one core), so memory depends on neither the batch nor the number of samples. Padding counts as data.
 
     Args:
-        report: receives the number of samples done, after every batch.
+        proto: the graph to observe in place of the model's own, normalized (normalize.py); with the model's inputs.
+        variant: names what `proto` changes; part of the statistics and their digest.
+        report: receives the number of samples done, after every run.
 
     Raises:
         CalibrationError: no batches, nothing to quantize, feeds the model refuses, or NaN or infinity in an
             activation or a weight (names the tensor and the sample, counted from 0 in the order of the batches).
     """
-    proto = load_graph(model)
-    layers = quantizable_layers(proto)
+    original = load_graph(model) if proto is None else proto
+    graph = normalized(original) if proto is None else proto
+    as_on_disk = proto is None and graph is original
+    layers = quantizable_layers(graph)
     if not layers:
         raise CalibrationError(f"{model.path.name} has no layer that INT8 can serve. See `workbench inspect`.")
-    weights = _weight_statistics(proto, layers)
-    del proto  # the runtime has its own copy of the weights; two are enough
+    weights = _weight_statistics(graph, layers)
     axes = _observed(layers)
     fed = {spec.name for spec in model.inputs}
-    session = open_session(model, [name for name in axes if name not in fed])
+    extra = [name for name in axes if name not in fed]
+    session = open_session(model, extra, None if as_on_disk else graph)
+    del graph, original  # the runtime has its own copy of the weights; two are enough
 
-    tensors = {name: TensorStatistics(histogram=EMPTY) for name in axes}
+    idle: queue.SimpleQueue[dict[str, TensorAccumulator]] = queue.SimpleQueue()
+    for _ in range(threads):
+        idle.put({name: TensorAccumulator(axis) for name, axis in axes.items()})
+
+    def run(part: Feeds, first_sample: int) -> None:
+        accumulators = idle.get()
+        try:
+            _observe_run(session, part, accumulators, first_sample)
+        finally:
+            idle.put(accumulators)
+
     samples = 0
-    pending: collections.deque[tuple[int, Future[dict[str, TensorStatistics]]]] = collections.deque()
+    pending: collections.deque[tuple[int, Future[None]]] = collections.deque()
 
     def collect() -> None:
         done, future = pending.popleft()
-        for name, seen in future.result().items():
-            tensors[name] = _merged(tensors[name], seen)
+        future.result()
         if report is not None:
             report(done)
 
@@ -148,7 +117,7 @@ def observe(
             for feeds in batches:
                 for part in _parts(model, feeds):
                     rows = _rows(part)
-                    pending.append((samples + rows, pool.submit(_observe_run, session, part, axes, samples)))
+                    pending.append((samples + rows, pool.submit(run, part, samples)))
                     samples += rows
                     if len(pending) > threads:
                         collect()
@@ -159,70 +128,20 @@ def observe(
                 future.cancel()
     if samples == 0:
         raise CalibrationError("there are no calibration samples. Check the dataset's `calibration` file.")
-    return Statistics(model_sha256=model.sha256, samples=samples, layers=layers, tensors=tensors, weights=weights)
+    finished = [idle.get() for _ in range(threads)]
+    tensors = {name: functools.reduce(merge_tensors, (part[name].statistics() for part in finished)) for name in axes}
+    return Statistics(
+        model_sha256=model.sha256, samples=samples, layers=layers, tensors=tensors, weights=weights, variant=variant
+    )
 
 
-def merge_statistics(a: Statistics, b: Statistics) -> Statistics:
-    """The statistics of both data sets together; exact, associative and commutative.
-
-    Raises:
-        ValueError: they belong to different models.
-    """
-    if a.model_sha256 != b.model_sha256 or a.tensors.keys() != b.tensors.keys():
-        raise ValueError(f"statistics of models {a.model_sha256[:12]} and {b.model_sha256[:12]} cannot be merged")
-    tensors = {name: _merged(a.tensors[name], b.tensors[name]) for name in a.tensors}
-    return replace(a, samples=a.samples + b.samples, tensors=tensors)
-
-
-def stability(a: Statistics, b: Statistics) -> dict[str, float]:
-    """How much the observed ranges of two halves of the data differ, per tensor, largest first.
-
-    The larger difference of the two range ends, as a share of the wider range: 0 is the same range, 0.5 means that
-    one half misses half of what the other one saw. Large values ask for more samples, or for a clipping algorithm.
-    """
-    differences = {}
-    for name in a.tensors:
-        (low_a, high_a), (low_b, high_b) = observed_range(a, name), observed_range(b, name)
-        widest = max(high_a - low_a, high_b - low_b)
-        gap = max(abs(low_a - low_b), abs(high_a - high_b))
-        differences[name] = gap / widest if widest > 0 else 0.0
-    return dict(sorted(differences.items(), key=lambda item: (-item[1], item[0])))
-
-
-def observed_range(statistics: Statistics, tensor: str) -> tuple[float, float]:
-    """Smallest and largest value, both moved to contain zero."""
-    histogram = statistics.tensors[tensor].histogram
-    return min(histogram.minimum, 0.0), max(histogram.maximum, 0.0)
-
-
-def save_statistics(statistics: Statistics, path: Path) -> None:
-    """Write one `.npz` file, atomically. Equal statistics give equal content."""
-    header, arrays = _packed(statistics)
-    contents: dict[str, Any] = {"header": np.frombuffer(canonical_json(header).encode(), np.uint8), **arrays}
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("wb") as stream:
-        np.savez_compressed(stream, **contents)
-    temporary.replace(path)
-
-
-def load_statistics(path: Path) -> Statistics:
-    """Read what `save_statistics` wrote.
-
-    Raises:
-        CalibrationError: the file is damaged, or of another version.
-    """
-    try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
-        return _unpacked(json.loads(arrays.pop("header").tobytes()), arrays)
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, KeyError, ValueError) as error:
-        raise CalibrationError(
-            f"{path} does not hold statistics of version {_FORMAT} ({error}). Delete it; they are observed again."
-        ) from error
-
-
-def open_session(model: Model, extra_outputs: Iterable[str]) -> onnxruntime.InferenceSession:
+def open_session(
+    model: Model, extra_outputs: Iterable[str], proto: onnx.ModelProto | None = None
+) -> onnxruntime.InferenceSession:
     """The float model in ONNX Runtime on one thread per run, with more of its float32 tensors as outputs.
+
+    Args:
+        proto: a graph with the model's inputs and outputs to run in its place, weights included.
 
     Raises:
         CalibrationError: the runtime refuses the model.
@@ -231,8 +150,9 @@ def open_session(model: Model, extra_outputs: Iterable[str]) -> onnxruntime.Infe
     known = {spec.name for spec in model.outputs}
     names = [name for name in extra_outputs if name not in known]
     more.graph.output.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names)
+    payload = _self_sufficient(model) if proto is None else proto.SerializeToString()
     # Serialized protobuf messages merge when they are joined: the outputs are added without a second copy in memory.
-    return session_of(_self_sufficient(model) + more.SerializeToString(), model)
+    return session_of(payload + more.SerializeToString(), model)
 
 
 def session_of(payload: bytes, model: Model) -> onnxruntime.InferenceSession:
@@ -280,7 +200,7 @@ def _observed(layers: tuple[Layer, ...]) -> dict[str, int | None]:
             axes.setdefault(layer.second, None)
             continue
         if axes.get(layer.activation) is None:
-            axes[layer.activation] = 1 if layer.op_type == "Conv" else -1
+            axes[layer.activation] = 1 if layer.op_type in _CHANNELS_FIRST else -1
         if layer.op_type == "Conv":
             axes.setdefault(layer.output, None)
     return axes
@@ -319,39 +239,39 @@ def _parts(model: Model, feeds: Feeds) -> Iterator[Feeds]:
 
 
 def _observe_run(
-    session: onnxruntime.InferenceSession, feeds: Feeds, axes: Mapping[str, int | None], first_sample: int
-) -> dict[str, TensorStatistics]:
-    wanted = [name for name in axes if name not in feeds]
+    session: onnxruntime.InferenceSession,
+    feeds: Feeds,
+    accumulators: Mapping[str, TensorAccumulator],
+    first_sample: int,
+) -> None:
+    wanted = [name for name in accumulators if name not in feeds]
     try:
         outputs = session.run(wanted or None, dict(feeds))[: len(wanted)]
     except RUNTIME_ERRORS as error:
         raise CalibrationError(f"the float model failed at calibration sample {first_sample}: {error}") from error
-    seen = {}
-    arrays = itertools.chain(((n, feeds[n]) for n in axes if n in feeds), zip(wanted, outputs, strict=True))
+    halves = _halves(feeds)
+    arrays = itertools.chain(((n, feeds[n]) for n in accumulators if n in feeds), zip(wanted, outputs, strict=True))
     for name, values in arrays:
         if values.dtype != np.float32:
             raise CalibrationError(f"tensor {name!r} is {values.dtype}; only float32 activations can be calibrated.")
-        seen[name] = _tensor_statistics(name, values, axes[name], first_sample, _rows(feeds))
-    return seen
+        try:
+            accumulators[name].add(values, halves)
+        except NotFiniteError as error:
+            raise CalibrationError(_not_finite(name, values, first_sample, _rows(feeds))) from error
 
 
-def _tensor_statistics(
-    name: str, values: npt.NDArray[np.float32], axis: int | None, first_sample: int, rows: int
-) -> TensorStatistics:
-    if values.size == 0:
-        return TensorStatistics(histogram=EMPTY)
-    channel_maxima = None
-    if axis is None or values.ndim < 2:
-        low, high = float(values.min()), float(values.max())
-    else:
-        others = tuple(a for a in range(values.ndim) if a != axis % values.ndim)
-        minima, maxima = values.min(axis=others), values.max(axis=others)
-        channel_maxima = np.maximum(np.abs(minima), np.abs(maxima))
-        low, high = float(minima.min()), float(maxima.max())
-    if not (math.isfinite(low) and math.isfinite(high)):
-        raise CalibrationError(_not_finite(name, values, first_sample, rows))
-    histogram = histogram_of(values, minimum=low, maximum=high)
-    return TensorStatistics(histogram=histogram, channel_maxima=channel_maxima)
+def _halves(feeds: Feeds) -> npt.NDArray[np.bool_]:
+    """bool[batch]: the half each sample belongs to, by a check sum of what is fed for it.
+
+    Position in the stream would be simpler, and would make the statistics depend on the order of the samples.
+    """
+    rows = _rows(feeds)
+    checks = [0] * rows
+    for _, array in sorted(feeds.items()):
+        for row in range(rows):
+            sample = array[row] if array.ndim and array.shape[0] == rows else array
+            checks[row] = zlib.crc32(np.ascontiguousarray(sample).data, checks[row])
+    return np.array([check & 1 for check in checks], np.bool_)
 
 
 def _not_finite(name: str, values: npt.NDArray[np.float32], first_sample: int, rows: int) -> str:
@@ -364,82 +284,3 @@ def _not_finite(name: str, values: npt.NDArray[np.float32], first_sample: int, r
     elif rows > 1:
         sample = f"one of samples {first_sample} to {first_sample + rows - 1}"
     return f"activation {name!r} holds {value} at {sample}. Look at that sample, or at the float model with it."
-
-
-def _merged(a: TensorStatistics, b: TensorStatistics) -> TensorStatistics:
-    maxima = [m for m in (a.channel_maxima, b.channel_maxima) if m is not None]
-    return TensorStatistics(
-        histogram=merge(a.histogram, b.histogram),
-        channel_maxima=np.maximum.reduce(maxima) if maxima else None,
-    )
-
-
-# --- stored form ---------------------------------------------------------------------------------------------------
-
-
-def _packed(statistics: Statistics) -> tuple[dict[str, Any], dict[str, Array]]:
-    """A JSON header and a few arrays, every mapping in name order."""
-    tensors, weights = sorted(statistics.tensors.items()), sorted(statistics.weights.items())
-    channels = [t.channel_maxima for _, t in tensors if t.channel_maxima is not None]
-    header = {
-        "version": _FORMAT,
-        "model_sha256": statistics.model_sha256,
-        "samples": statistics.samples,
-        "layers": encode(statistics.layers),
-        "tensors": [
-            {
-                "name": name,
-                "exponent": t.histogram.exponent,
-                "zeros": t.histogram.zeros,
-                "channels": None if t.channel_maxima is None else int(t.channel_maxima.size),
-            }
-            for name, t in tensors
-        ],
-        "weights": [{"layer": name, "channels": int(w.minima.size)} for name, w in weights],
-    }
-    arrays: dict[str, Array] = {
-        "counts": np.stack([t.histogram.counts for _, t in tensors]),
-        "ranges": np.array([(t.histogram.minimum, t.histogram.maximum) for _, t in tensors], np.float64),
-        "channel_maxima": np.concatenate([np.zeros(0, np.float32), *channels]),
-        "weight_ranges": np.concatenate(
-            [np.zeros((2, 0), np.float32), *(np.stack((w.minima, w.maxima)) for _, w in weights)], axis=1
-        ),
-    }
-    return header, arrays
-
-
-def _unpacked(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Statistics:
-    if header["version"] != _FORMAT:
-        raise ValueError(f"version {header['version']!r}")
-    counts, ranges = arrays["counts"], arrays["ranges"]
-    if counts.shape != (len(header["tensors"]), 2 * BINS_PER_SIDE) or ranges.shape != (len(counts), 2):
-        raise DecodeError(f"counts of shape {counts.shape} do not fit {len(header['tensors'])} tensors")
-    tensors, offset = {}, 0
-    for item, row, (low, high) in zip(header["tensors"], counts, ranges, strict=True):
-        maxima = None
-        if item["channels"] is not None:
-            maxima = _slice(arrays["channel_maxima"], offset, item["channels"])
-            offset += item["channels"]
-        histogram = Histogram(
-            exponent=item["exponent"], counts=row.copy(), zeros=item["zeros"], minimum=float(low), maximum=float(high)
-        )
-        tensors[item["name"]] = TensorStatistics(histogram=histogram, channel_maxima=maxima)
-    weights, offset = {}, 0
-    for item in header["weights"]:
-        minima, maxima = (_slice(row, offset, item["channels"]) for row in arrays["weight_ranges"])
-        weights[item["layer"]] = WeightStatistics(minima=minima, maxima=maxima)
-        offset += item["channels"]
-    return Statistics(
-        model_sha256=header["model_sha256"],
-        samples=header["samples"],
-        layers=decode(tuple[Layer, ...], header["layers"], "layers"),
-        tensors=tensors,
-        weights=weights,
-    )
-
-
-def _slice(array: Array, offset: int, size: int) -> Array:
-    part = array[offset : offset + size]
-    if part.size != size:
-        raise DecodeError(f"{array.size} channels stored, {offset + size} expected")
-    return part.copy()

@@ -1,0 +1,387 @@
+"""Statistics: what one pass over the calibration data leaves for every algorithm. Types, merging, stability, storage.
+
+Everything in here merges exactly, or to the last bit in practice (moments.py): equal samples give equal statistics
+whatever their order and however they were split.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.canonical import DecodeError, canonical_json, decode, digest, encode
+from workbench.errors import CalibrationError
+from workbench.graph import Layer
+from workbench.quantization.histogram import BINS_PER_SIDE, Histogram, merge
+from workbench.quantization.moments import Doubles, add_pairs
+
+Range = tuple[float, float]
+NOTHING: Range = (math.inf, -math.inf)
+"""The range of no values."""
+
+_FORMAT = 2
+_ERROR = "_error"  # stored arrays of that name stay out of the digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ChannelStatistics:
+    """Per channel of one activation tensor (last axis for MatMul and Gemm, axis 1 for convolutions and pooling).
+
+    Attributes:
+        minima, maxima: float32[channels].
+        sums, squares: float64[channels], Σx and Σx². Terms are added in float32 over at most 16 positions of one
+            sample, which keeps each within 1e-6 of the terms' magnitude, and in float64 pairs from there on.
+        rows: values per channel; sums / rows is the mean.
+        sums_error, squares_error: float64[channels], what rounding to float64 has taken from the sums.
+    """
+
+    minima: npt.NDArray[np.float32]
+    maxima: npt.NDArray[np.float32]
+    sums: Doubles
+    squares: Doubles
+    rows: int
+    sums_error: Doubles = field(default_factory=lambda: np.zeros(()))
+    squares_error: Doubles = field(default_factory=lambda: np.zeros(()))
+
+    @property
+    def absolute_maxima(self) -> npt.NDArray[np.float32]:
+        """float32[channels], largest |x|."""
+        return np.maximum(-self.minima, self.maxima)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TensorStatistics:
+    """One activation tensor.
+
+    Attributes:
+        channels: None for tensors that only meet other activations, and for outputs of convolutions.
+        samples: how many samples had values of it.
+        minimum_sum, maximum_sum: the samples' own extremes summed up, as (sum, rounding error).
+        halves: ranges of two disjoint halves of the samples. A sample's content decides on its half, so that order
+            and splitting do not; `NOTHING` for a half without samples.
+    """
+
+    histogram: Histogram
+    channels: ChannelStatistics | None = None
+    samples: int = 0
+    minimum_sum: tuple[float, float] = (0.0, 0.0)
+    maximum_sum: tuple[float, float] = (0.0, 0.0)
+    halves: tuple[Range, Range] = (NOTHING, NOTHING)
+
+    @property
+    def channel_maxima(self) -> npt.NDArray[np.float32] | None:
+        """float32[channels], largest |x| per channel; None without channels."""
+        return None if self.channels is None else self.channels.absolute_maxima
+
+    @property
+    def sample_minimum_mean(self) -> float:
+        """Mean over the samples of each one's smallest value; 0.0 for a tensor that was never seen."""
+        return self.minimum_sum[0] / self.samples if self.samples else 0.0
+
+    @property
+    def sample_maximum_mean(self) -> float:
+        """Mean over the samples of each one's largest value; 0.0 for a tensor that was never seen.
+
+        ONNX Runtime's moving average is the mean over batches instead (its `CalibMovingAverage`), and so depends on
+        how the data was batched; with one sample per batch the two are equal.
+        """
+        return self.maximum_sum[0] / self.samples if self.samples else 0.0
+
+    @property
+    def stability(self) -> float:
+        """How far the ranges of the two halves lie apart; see `Statistics.stability`."""
+        if NOTHING in self.halves:
+            return 1.0
+        a, b = (_with_zero(half) for half in self.halves)
+        return _difference(a, b)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WeightStatistics:
+    """Range of one layer's weight: float32, per output channel. The range per tensor is theirs together."""
+
+    minima: npt.NDArray[np.float32]
+    maxima: npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Statistics:
+    """Everything a calibration algorithm needs to know about a model and its data.
+
+    Attributes:
+        samples: how many samples were seen.
+        layers: the observed graph's quantizable layers, in graph order.
+        tensors: of every layer's inputs, and of Conv outputs, by tensor name.
+        weights: by layer name.
+        variant: names what was changed in the graph before it was observed; empty for the model as it is.
+    """
+
+    model_sha256: str
+    samples: int
+    layers: tuple[Layer, ...]
+    tensors: Mapping[str, TensorStatistics]
+    weights: Mapping[str, WeightStatistics]
+    variant: str = ""
+
+    @property
+    def digest(self) -> str:
+        """64 hex digits over the whole content; equal statistics have equal digests on every machine."""
+        header, arrays = _packed(self)
+        hashed = {
+            name: [str(a.dtype), list(a.shape), hashlib.sha256(a.tobytes()).hexdigest()]
+            for name, a in arrays.items()
+            if not name.endswith(_ERROR)
+        }
+        return digest({"header": header, "arrays": hashed})
+
+    def stability(self) -> dict[str, float]:
+        """Per tensor, how much the ranges of two disjoint halves of the samples differ; largest first, in [0, 1].
+
+        The larger difference of the two range ends (both ranges moved to contain zero), as a share of the wider
+        range. 0: both halves show the same range. 0.3: one half misses 30 % of the range that the other one sees.
+        Near 0, more samples of the same kind would hardly change a min-max scale. A large figure says that single
+        samples decide the range: take more samples, or an algorithm that clips. 1 where a half has no samples.
+        """
+        figures = {name: tensor.stability for name, tensor in self.tensors.items()}
+        return dict(sorted(figures.items(), key=lambda item: (-item[1], item[0])))
+
+    def unstable(self, threshold: float = 0.25) -> tuple[str, ...]:
+        """Tensors whose `stability` is above `threshold`, worst first."""
+        return tuple(name for name, figure in self.stability().items() if figure > threshold)
+
+
+def merge_statistics(a: Statistics, b: Statistics) -> Statistics:
+    """The statistics of both data sets together; associative and commutative.
+
+    Raises:
+        ValueError: they belong to different models or variants.
+    """
+    if (a.model_sha256, a.variant) != (b.model_sha256, b.variant) or a.tensors.keys() != b.tensors.keys():
+        raise ValueError(
+            f"statistics of models {a.model_sha256[:12]} {a.variant!r} and {b.model_sha256[:12]} {b.variant!r} "
+            "cannot be merged"
+        )
+    tensors = {name: merge_tensors(a.tensors[name], b.tensors[name]) for name in a.tensors}
+    return replace(a, samples=a.samples + b.samples, tensors=tensors)
+
+
+def merge_tensors(a: TensorStatistics, b: TensorStatistics) -> TensorStatistics:
+    """The statistics of one tensor over both data sets."""
+    return TensorStatistics(
+        histogram=merge(a.histogram, b.histogram),
+        channels=_merged_channels(a.channels, b.channels),
+        samples=a.samples + b.samples,
+        minimum_sum=_add_scalars(a.minimum_sum, b.minimum_sum),
+        maximum_sum=_add_scalars(a.maximum_sum, b.maximum_sum),
+        halves=(_union(a.halves[0], b.halves[0]), _union(a.halves[1], b.halves[1])),
+    )
+
+
+def stability(a: Statistics, b: Statistics) -> dict[str, float]:
+    """How much the observed ranges of two data sets differ, per tensor, largest first; as `Statistics.stability`."""
+    differences = {name: _difference(observed_range(a, name), observed_range(b, name)) for name in a.tensors}
+    return dict(sorted(differences.items(), key=lambda item: (-item[1], item[0])))
+
+
+def observed_range(statistics: Statistics, tensor: str) -> Range:
+    """Smallest and largest value, both moved to contain zero."""
+    histogram = statistics.tensors[tensor].histogram
+    return _with_zero((histogram.minimum, histogram.maximum))
+
+
+def save_statistics(statistics: Statistics, path: Path) -> None:
+    """Write one `.npz` file, atomically. Equal statistics give equal content."""
+    header, arrays = _packed(statistics)
+    contents: dict[str, Any] = {"header": np.frombuffer(canonical_json(header).encode(), np.uint8), **arrays}
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("wb") as stream:
+        np.savez_compressed(stream, **contents)
+    temporary.replace(path)
+
+
+def load_statistics(path: Path) -> Statistics:
+    """Read what `save_statistics` wrote.
+
+    Raises:
+        CalibrationError: the file is damaged, or of another version.
+    """
+    try:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+        return _unpacked(json.loads(arrays.pop("header").tobytes()), arrays)
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, KeyError, ValueError) as error:
+        raise CalibrationError(
+            f"{path} does not hold statistics of version {_FORMAT} ({error}). Delete it; they are observed again."
+        ) from error
+
+
+# --- merging -------------------------------------------------------------------------------------------------------
+
+
+def _merged_channels(a: ChannelStatistics | None, b: ChannelStatistics | None) -> ChannelStatistics | None:
+    if a is None or b is None:
+        return a or b
+    sums, sums_error = add_pairs((a.sums, a.sums_error), (b.sums, b.sums_error))
+    squares, squares_error = add_pairs((a.squares, a.squares_error), (b.squares, b.squares_error))
+    return ChannelStatistics(
+        minima=np.minimum(a.minima, b.minima),
+        maxima=np.maximum(a.maxima, b.maxima),
+        sums=sums,
+        squares=squares,
+        rows=a.rows + b.rows,
+        sums_error=sums_error,
+        squares_error=squares_error,
+    )
+
+
+def _add_scalars(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float]:
+    total, error = add_pairs((np.array(a[0]), np.array(a[1])), (np.array(b[0]), np.array(b[1])))
+    return float(total), float(error)
+
+
+def _union(a: Range, b: Range) -> Range:
+    return min(a[0], b[0]), max(a[1], b[1])
+
+
+def _with_zero(values: Range) -> Range:
+    return min(values[0], 0.0), max(values[1], 0.0)
+
+
+def _difference(a: Range, b: Range) -> float:
+    widest = max(a[1] - a[0], b[1] - b[0])
+    gap = max(abs(a[0] - b[0]), abs(a[1] - b[1]))
+    return gap / widest if widest > 0 else 0.0
+
+
+# --- stored form ---------------------------------------------------------------------------------------------------
+
+
+def _packed(statistics: Statistics) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    """A JSON header and a few arrays, every mapping in name order."""
+    tensors, weights = sorted(statistics.tensors.items()), sorted(statistics.weights.items())
+    channels = [t.channels for _, t in tensors if t.channels is not None]
+    header = {
+        "version": _FORMAT,
+        "model_sha256": statistics.model_sha256,
+        "variant": statistics.variant,
+        "samples": statistics.samples,
+        "layers": encode(statistics.layers),
+        "tensors": [
+            {
+                "name": name,
+                "exponent": t.histogram.exponent,
+                "zeros": t.histogram.zeros,
+                "samples": t.samples,
+                "channels": None if t.channels is None else int(t.channels.minima.size),
+                "rows": None if t.channels is None else t.channels.rows,
+            }
+            for name, t in tensors
+        ],
+        "weights": [{"layer": name, "channels": int(w.minima.size)} for name, w in weights],
+    }
+    arrays: dict[str, npt.NDArray[Any]] = {
+        "counts": np.stack([t.histogram.counts for _, t in tensors]),
+        "ranges": np.array([(t.histogram.minimum, t.histogram.maximum) for _, t in tensors], np.float64),
+        "halves": np.array([t.halves for _, t in tensors], np.float64),
+        "sample_sums": np.array([(t.minimum_sum[0], t.maximum_sum[0]) for _, t in tensors], np.float64),
+        f"sample_sums{_ERROR}": np.array([(t.minimum_sum[1], t.maximum_sum[1]) for _, t in tensors], np.float64),
+        "channel_ranges": _side_by_side([(c.minima, c.maxima) for c in channels], np.float32),
+        "channel_sums": _side_by_side([(c.sums, c.squares) for c in channels], np.float64),
+        f"channel_sums{_ERROR}": _side_by_side(
+            [np.broadcast_arrays(c.sums_error, c.squares_error, c.sums)[:2] for c in channels], np.float64
+        ),
+        "weight_ranges": _side_by_side([(w.minima, w.maxima) for _, w in weights], np.float32),
+    }
+    return header, arrays
+
+
+def _side_by_side(pairs: list[tuple[npt.NDArray[Any], ...]], dtype: type[np.floating[Any]]) -> npt.NDArray[Any]:
+    """[2, all channels of all pairs]."""
+    return np.concatenate([np.zeros((2, 0), dtype), *(np.stack(pair) for pair in pairs)], axis=1)
+
+
+def _unpacked(header: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Statistics:
+    if header["version"] != _FORMAT:
+        raise ValueError(f"version {header['version']!r}")
+    count = len(header["tensors"])
+    expected = {
+        "counts": (count, 2 * BINS_PER_SIDE),
+        "ranges": (count, 2),
+        "halves": (count, 2, 2),
+        "sample_sums": (count, 2),
+        f"sample_sums{_ERROR}": (count, 2),
+    }
+    for name, shape in expected.items():
+        if arrays[name].shape != shape:
+            raise DecodeError(f"{name} of shape {arrays[name].shape} do not fit {count} tensors")
+    tensors, offset = {}, 0
+    for at, item in enumerate(header["tensors"]):
+        tensors[item["name"]] = _unpacked_tensor(at, item, arrays, offset)
+        offset += item["channels"] or 0
+    weights, offset = {}, 0
+    for item in header["weights"]:
+        minima, maxima = _slice(arrays["weight_ranges"], offset, item["channels"])
+        weights[item["layer"]] = WeightStatistics(minima=minima, maxima=maxima)
+        offset += item["channels"]
+    return Statistics(
+        model_sha256=header["model_sha256"],
+        samples=header["samples"],
+        layers=decode(tuple[Layer, ...], header["layers"], "layers"),
+        tensors=tensors,
+        weights=weights,
+        variant=header["variant"],
+    )
+
+
+def _unpacked_tensor(
+    at: int, item: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]], offset: int
+) -> TensorStatistics:
+    channels = None
+    if item["channels"] is not None:
+        minima, maxima = _slice(arrays["channel_ranges"], offset, item["channels"])
+        sums, squares = _slice(arrays["channel_sums"], offset, item["channels"])
+        sums_error, squares_error = _slice(arrays[f"channel_sums{_ERROR}"], offset, item["channels"])
+        channels = ChannelStatistics(
+            minima=minima,
+            maxima=maxima,
+            sums=sums,
+            squares=squares,
+            rows=item["rows"],
+            sums_error=sums_error,
+            squares_error=squares_error,
+        )
+    low, high = arrays["ranges"][at].tolist()
+    sums_of_extremes, errors = arrays["sample_sums"][at].tolist(), arrays[f"sample_sums{_ERROR}"][at].tolist()
+    even, odd = arrays["halves"][at].tolist()
+    return TensorStatistics(
+        histogram=Histogram(
+            exponent=item["exponent"],
+            counts=arrays["counts"][at].copy(),
+            zeros=item["zeros"],
+            minimum=low,
+            maximum=high,
+        ),
+        channels=channels,
+        samples=item["samples"],
+        minimum_sum=(sums_of_extremes[0], errors[0]),
+        maximum_sum=(sums_of_extremes[1], errors[1]),
+        halves=((even[0], even[1]), (odd[0], odd[1])),
+    )
+
+
+def _slice(array: npt.NDArray[Any], offset: int, size: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    part = array[:, offset : offset + size]
+    if part.shape != (2, size):
+        raise DecodeError(f"{array.shape[-1]} channels stored, {offset + size} expected")
+    return part[0].copy(), part[1].copy()
