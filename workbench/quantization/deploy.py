@@ -1,0 +1,339 @@
+"""The deploy ONNX that ATC compiles: AMCT's AscendQuant and AscendDequant around layers with int8 constants.
+
+    x ─► AscendQuant ─► MatMul ─► Add(bias) ─► AscendDequant ─► ...      amct.md §6
+                        int8 w    int32        uint64 factors
+
+The bias is plain round(bias / (scale_d · scale_w)): ATC itself takes the offset's part out of it (amct.md §6.5). Where
+the vendor's layout is not documented, the code says [inferred].
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Generator, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from workbench.errors import LoweringError, nearest
+from workbench.graph import constants
+from workbench.quantization.prepare import prepare
+from workbench.quantization.record import ActivationScale, LayerRecord, QuantizationRecord, WeightScale
+from workbench.quantization.rounding import integers_of
+from workbench.quantization.surgery import (
+    Names,
+    default_opset,
+    editable_copy,
+    float_constant,
+    names_read,
+    prune_constants,
+    replace_nodes,
+)
+
+OLDEST_OPSET, NEWEST_OPSET = 8, 22
+"""ATC's plugins for the Ascend operators are registered for these versions of ai.onnx (amct.md §6.1)."""
+
+FP16_FACTOR_MASK = 0xFFFFE000
+"""Keeps sign, exponent and 10 bits of mantissa of a float32 (amct.md §4.7)."""
+
+_OLDEST_IR = 6  # AMCT writes 6 with opset 11; older ones would need every initializer among the inputs
+_INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
+_LOWERED = ("Conv", "ConvTranspose", "Gemm", "MatMul", "AveragePool")
+
+_Floats = npt.NDArray[np.float32]
+
+
+def lower_deploy(proto: ModelProto, record: QuantizationRecord) -> ModelProto:
+    """AMCT's deploy model of `prepare(proto, record)`: every recorded layer in INT8, all else untouched.
+
+    Pure and deterministic. One operator set, the default one, as ATC demands; `ir_version` is the lowest that fits it.
+    Names of layers, inputs and outputs stay; new ones are AMCT's (amct.md §6.1). Layers that share an input and its
+    scale share one AscendQuant. Factors per channel of a MatMul or Gemm are written as for a Conv; AMCT itself never
+    does so, and whether ATC takes them is open (amct.md §13).
+
+    Raises:
+        LoweringError: a recorded layer is absent or differs from the model, cannot be quantized on Ascend, has
+            constants that are NaN or a bias beyond int32; or the model uses another operator domain, or an opset
+            beyond `NEWEST_OPSET`.
+    """
+    model = editable_copy(prepare(proto, record), opset=OLDEST_OPSET)
+    _keep_default_domain(model)
+    layers = {layer.layer: layer for layer in record.layers}
+    _check_layers(model, layers)
+    rewriter = _Rewriter(model, force_fp16=record.force_fp16)
+    replace_nodes(model.graph, rewriter.nodes(layers))
+    rewriter.replace_constants()
+    prune_constants(model.graph)
+    return model
+
+
+def _keep_default_domain(model: ModelProto) -> None:
+    version = default_opset(model)
+    if version > NEWEST_OPSET:
+        raise LoweringError(
+            f"The model has opset {version}; ATC knows the INT8 operators in opsets {OLDEST_OPSET} to {NEWEST_OPSET}. "
+            f"Export it with opset {NEWEST_OPSET} or lower."
+        )
+    for node in model.graph.node:
+        if node.domain not in ("", "ai.onnx"):
+            raise LoweringError(
+                f"{node.name}: {node.domain}.{node.op_type} is no operator of ONNX itself, and ATC takes files with "
+                "one operator domain only (E16005). Start from the model as it was exported."
+            )
+        node.domain = ""
+    del model.opset_import[:]
+    model.opset_import.append(helper.make_opsetid("", version))
+    model.ir_version = max(_OLDEST_IR, helper.find_min_ir_version_for(list(model.opset_import), True))
+
+
+def _check_layers(model: ModelProto, layers: dict[str, LayerRecord]) -> None:
+    found = {node.name: node.op_type for node in model.graph.node if node.name}
+    for name, layer in layers.items():
+        if name not in found:
+            candidates = [n for n, op_type in found.items() if op_type == layer.op_type]
+            raise LoweringError(f"Layer {name!r} of the record is not in the model. {nearest(name, candidates)}")
+        if found[name] != layer.op_type:
+            raise LoweringError(f"Layer {name!r} is a {layer.op_type} in the record and a {found[name]} in the model.")
+        if layer.op_type not in _LOWERED:
+            raise LoweringError(f"{name}: {layer.op_type} has no INT8 form for ATC. Remove it from the record.")
+
+
+class _Rewriter:
+    """The growing graph: quantized tensors, tensors under a new name, and constants that change."""
+
+    def __init__(self, model: ModelProto, *, force_fp16: bool) -> None:
+        self._graph = model.graph
+        self._names = Names(model.graph)
+        self._constants = constants(model)
+        self._force_fp16 = force_fp16
+        self._initializers = {tensor.name for tensor in model.graph.initializer}
+        self._outputs = {value.name for value in model.graph.output}
+        self._readers: dict[str, list[NodeProto]] = {}
+        for node in model.graph.node:
+            for name in node.input:
+                self._readers.setdefault(name, []).append(node)
+        self._reads = Counter(name for node in model.graph.node for name in names_read(node))
+        self._reads.update(self._outputs)
+        self._nested = {name for node in model.graph.node for name in set(names_read(node)) - set(node.input)}
+        self._quantized: dict[tuple[str, float, int], str] = {}
+        self._renamed: dict[str, str] = {}
+        self._new: dict[str, TensorProto] = {}
+
+    def nodes(self, layers: dict[str, LayerRecord]) -> Iterator[NodeProto]:
+        """All nodes of the deploy model, in execution order."""
+        absorbed: set[str] = set()
+        for node in self._graph.node:
+            if node.name in absorbed:
+                continue
+            if node.name not in layers:
+                yield _copy(node, [self._renamed.get(name, name) for name in node.input])
+                continue
+            layer = layers[node.name]
+            add = self._bias_add(node, layer)
+            if add is not None:
+                absorbed.add(add.name)
+            yield from self._layer(node, layer, add)
+
+    def replace_constants(self) -> None:
+        """Put the integer constants where the float ones were; ones under new names follow."""
+        kept = [self._new.pop(tensor.name, tensor) for tensor in self._graph.initializer]
+        changed = {tensor.name for tensor in kept if tensor.data_type in (TensorProto.INT8, TensorProto.INT32)}
+        kept.extend(self._new.values())
+        copies = []
+        for tensor in kept:
+            copy = TensorProto()
+            copy.CopyFrom(tensor)
+            copies.append(copy)
+        del self._graph.initializer[:]
+        self._graph.initializer.extend(copies)
+        # a constant that is also listed as an input would be declared float there
+        for index in reversed([i for i, value in enumerate(self._graph.input) if value.name in changed]):
+            del self._graph.input[index]
+
+    def _layer(self, node: NodeProto, layer: LayerRecord, add: NodeProto | None) -> Iterator[NodeProto]:
+        first = yield from self._quant(node, node.input[0], layer.activation, f"{node.name}.quant")
+        inputs = [first]
+        scale = np.float32(layer.activation.scale)
+        if layer.second is not None:
+            self._check_product(node, layer.activation, layer.second)
+            inputs.append((yield from self._quant(node, node.input[1], layer.second, f"{node.name}.quant1")))
+            factors = np.asarray([scale * np.float32(layer.second.scale)])  # [inferred], amct.md §13
+        elif layer.weight is None:
+            factors = np.asarray([scale])  # AveragePool: amct.md §6.3
+        else:
+            weight, scales = self._weight(node, layer.weight)
+            inputs.append(weight)
+            factors = scale * scales  # in float32, as amct.md §6.3 has it
+            if node.op_type != "MatMul" and len(node.input) > 2 and node.input[2]:
+                inputs.append(self._bias(node, node.input[2], factors))
+        last = node if add is None else add
+        integer, output = self._output_names(last, f"{node.name}.dequant.output0")
+        lowered = _copy(node, inputs)
+        for attribute in lowered.attribute:
+            if node.op_type == "Gemm" and attribute.name == "transB":
+                attribute.i = 0
+        if add is None:
+            lowered.output[0] = integer
+            yield lowered
+        else:
+            yield lowered
+            biased = _copy(add, [node.output[0], self._bias(node, add.input[1], factors)])
+            biased.output[0] = integer
+            yield biased
+        param = self._names.fresh(f"{node.name}.dequant.param")
+        words = dequant_words(factors, force_fp16=self._force_fp16)
+        self._new[param] = helper.make_tensor(param, TensorProto.UINT64, [words.size], words)
+        # dtype 0 is float32 in GE's numbering (amct.md §6.2)
+        name = self._names.fresh(f"{node.name}.dequant")
+        yield helper.make_node("AscendDequant", [integer, param], [output], name=name, dtype=0)
+
+    def _quant(
+        self, node: NodeProto, tensor: str, recorded: ActivationScale, name: str
+    ) -> Generator[NodeProto, None, str]:
+        """The AscendQuant of a tensor where it is still missing; returns the int8 tensor's name."""
+        if tensor != recorded.tensor:
+            raise LoweringError(
+                f"{node.name}: the record has a scale for {recorded.tensor!r}, the model gives it {tensor!r}. "
+                "The record belongs to another model; calibrate again."
+            )
+        scale = np.float32(recorded.scale)
+        key = (tensor, float(scale), recorded.zero_point)
+        if key not in self._quantized:
+            inverse = float(np.float32(1) / scale)
+            if not math.isfinite(inverse):
+                raise LoweringError(
+                    f"{node.name}: 1 / {scale:g}, the scale of {tensor}, is no float32. Calibrate again."
+                )
+            self._quantized[key] = self._names.fresh(f"{name}.output0")
+            # ATC reads `scale` and `offset` only where both are FLOAT (amct.md §6.2)
+            yield helper.make_node(
+                "AscendQuant",
+                [self._renamed.get(tensor, tensor)],
+                [self._quantized[key]],
+                name=self._names.fresh(name),
+                scale=inverse,
+                offset=float(recorded.zero_point),
+                dst_type="INT8",
+            )
+        return self._quantized[key]
+
+    def _check_product(self, node: NodeProto, first: ActivationScale, second: ActivationScale) -> None:
+        if node.op_type != "MatMul":
+            raise LoweringError(
+                f"{node.name}: a {node.op_type} of two activations cannot be lowered. Keep it in float."
+            )
+        if first.zero_point or second.zero_point:
+            raise LoweringError(
+                f"{node.name}: a MatMul of two activations is symmetric on Ascend (amct.md §5); its offsets are "
+                f"{first.zero_point} and {second.zero_point}. Calibrate it with symmetric activations, or keep it in "
+                "float."
+            )
+
+    def _weight(self, node: NodeProto, weight: WeightScale) -> tuple[str, _Floats]:
+        """Name of the int8 weight in deploy layout, and its float32 scales: shape [1] or [Cout]."""
+        name = node.input[1]
+        if name not in self._constants:
+            raise LoweringError(f"{node.name}: its second factor {name} is no constant; the record has a weight.")
+        attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        plain = attributes.get("alpha", 1.0) == 1.0 == attributes.get("beta", 1.0) and not attributes.get("transA", 0)
+        if node.op_type == "Gemm" and not plain:
+            raise LoweringError(
+                f"{node.name}: only a Gemm with alpha = beta = 1 and transA = 0 can be INT8 (amct.md §5)."
+            )
+        values = float_constant(name, self._constants[name], node.name)
+        transposed = node.op_type == "Gemm" and bool(attributes.get("transB", 0))
+        groups = int(attributes.get("group", 1)) if node.op_type == "ConvTranspose" else 1
+        axis = {"Conv": 0, "ConvTranspose": 1, "Gemm": 0 if transposed else 1}.get(node.op_type, values.ndim - 1)
+        try:
+            integers = _integers(values, weight, axis, groups)
+        except ValueError as error:
+            raise LoweringError(f"{node.name}: {error}. The record belongs to another model.") from error
+        scales = np.asarray(weight.scales, np.float32)
+        if weight.axis is not None and len(scales) == values.shape[axis]:
+            scales = np.tile(scales, groups)
+        if transposed:
+            integers = np.ascontiguousarray(integers.T)
+        tensor = self._constant_name(name, f"{node.name}.weight")
+        self._new[tensor] = numpy_helper.from_array(integers, tensor)
+        return tensor, scales
+
+    def _bias(self, node: NodeProto, name: str, factors: _Floats) -> str:
+        """Name of the int32 bias: round half to even of bias / factor, in float32 (amct.md §4.8)."""
+        if name not in self._constants:
+            raise LoweringError(f"{node.name}: the bias {name} is computed. Keep this layer in float.")
+        values = float_constant(name, self._constants[name], node.name)
+        quotients = np.rint(values / factors).astype(np.float64)
+        extreme = float(quotients.flat[int(np.abs(quotients).argmax())]) if quotients.size else 0.0
+        if quotients.size and not (quotients.min() >= _INT32_MIN and quotients.max() <= _INT32_MAX):
+            raise LoweringError(
+                f"{node.name}: Do bias quantize failed (AMCT's words): a bias becomes {extreme:.6g} at scale "
+                f"{factors.min():g} and does not fit into int32. Keep this layer in float."
+            )
+        integers = quotients.astype(np.int32).reshape(values.shape)
+        tensor = self._constant_name(name, f"{node.name}.bias")
+        self._new[tensor] = helper.make_tensor(tensor, TensorProto.INT32, integers.shape, integers)
+        return tensor
+
+    def _constant_name(self, name: str, wish: str) -> str:
+        """The name a changed constant may take: its own, where nothing else reads the float values."""
+        if self._reads[name] == 1 and name in self._initializers:
+            return name
+        return self._names.fresh(wish)
+
+    def _bias_add(self, node: NodeProto, layer: LayerRecord) -> NodeProto | None:
+        """The Add behind a MatMul whose second input is its bias: a constant of one value per column (amct.md §6.4)."""
+        if node.op_type != "MatMul" or layer.weight is None or self._reads[node.output[0]] != 1:
+            return None
+        readers = self._readers.get(node.output[0], [])
+        if len(readers) != 1 or readers[0].op_type != "Add" or readers[0].input[0] != node.output[0]:
+            return None
+        bias = self._constants.get(readers[0].input[1])
+        weight = self._constants.get(node.input[1])
+        if bias is None or weight is None or list(bias.dims) != [weight.dims[-1]]:
+            return None
+        return readers[0]
+
+    def _output_names(self, last: NodeProto, wish: str) -> tuple[str, str]:
+        """Names of a layer's int32 output and of the dequantized one; readers of the latter are told of it."""
+        output = last.output[0]
+        if output in self._outputs or output in self._nested:
+            return self._names.fresh(f"{last.name}_output0"), output
+        self._renamed[output] = self._names.fresh(wish)
+        return output, self._renamed[output]
+
+
+def dequant_words(factors: _Floats, *, force_fp16: bool = False) -> npt.NDArray[np.uint64]:
+    """AscendDequant's parameters: bits 31:0 hold the float32 factor, the rest is 0 (amct.md §6.3)."""
+    bits = np.ascontiguousarray(factors, np.float32).view(np.uint32)
+    if force_fp16:
+        bits = bits & np.uint32(FP16_FACTOR_MASK)
+    return bits.astype(np.uint64)
+
+
+def _integers(values: _Floats, weight: WeightScale, axis: int, groups: int) -> npt.NDArray[np.int8]:
+    """The int8 weight in its own layout; `axis` is where its layer has the output channels.
+
+    A grouped ConvTranspose stores [Cin, Cout / groups, ...]; its Cout scales run through the groups in order.
+    """
+    if weight.axis is not None and weight.axis % values.ndim != axis:
+        raise ValueError(f"scales along axis {weight.axis}, the output channels are axis {axis}")
+    if groups == 1 or weight.axis is None or len(weight.scales) == values.shape[axis]:
+        return integers_of(values, weight)
+    if weight.rounding is not None:
+        raise ValueError("learned rounding of a grouped ConvTranspose has no known order")
+    rows = values.shape[0] // groups
+    by_group = values.reshape(groups, rows, *values.shape[1:])
+    channels_first = np.moveaxis(by_group, 2, 1).reshape(-1, rows, *values.shape[2:])
+    integers = integers_of(channels_first, WeightScale(scales=weight.scales, axis=0))
+    stored = np.moveaxis(integers.reshape(groups, values.shape[1], rows, *values.shape[2:]), 1, 2)
+    return np.ascontiguousarray(stored.reshape(values.shape))
+
+
+def _copy(node: NodeProto, inputs: Sequence[str]) -> NodeProto:
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    del copy.input[:]
+    copy.input.extend(inputs)
+    return copy
