@@ -1,19 +1,249 @@
 """Preparation: the float model that a record's scales belong to: normalized, balanced, biases corrected.
 
-proto ─► normalized ─► balanced (record: balance) ─► biases corrected (record: bias_correction) ─► lowerings
+    proto ─► normalized ─► balanced (record: balance) ─► corrected (record: bias_correction) ─► lowerings
+
+Balancing by itself changes nothing the float model computes: weights are multiplied by the factors s of their input
+channels and the activation divided by them. The division is
+
+    fold=False   a Mul before every balanced layer, named as in AMCT's deploy model (amct.md §4.5)
+    fold=True    in the constants of the operators before where they alone make the tensor (folding.py), else one Mul
+                 that all layers share which read the tensor with equal factors
 """
 
 from __future__ import annotations
 
-from onnx import ModelProto
+from collections.abc import Mapping, Sequence
 
+import numpy as np
+import numpy.typing as npt
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+
+from workbench.errors import LoweringError, nearest
+from workbench.graph import constants
+from workbench.quantization.folding import Edit, Wiring, edits_that_divide
 from workbench.quantization.normalize import normalized
 from workbench.quantization.record import QuantizationRecord
+from workbench.quantization.surgery import Names, float_constant, prune_constants, replace_nodes
+
+_Floats = npt.NDArray[np.float32]
+
+_CONVOLUTIONS = ("Conv", "ConvTranspose")
 
 
 def prepare(proto: ModelProto, record: QuantizationRecord) -> ModelProto:
     """The float model that both lowerings start from.
 
     Pure and deterministic. Layers keep their names; the record's activation tensors are those of this model.
+
+    Raises:
+        LoweringError: a balanced or corrected layer is not in the model, or its numbers do not fit it.
     """
-    return normalized(proto)
+    factors = {layer.layer: layer.balance for layer in record.layers if layer.balance is not None}
+    corrections = {layer.layer: layer.bias_correction for layer in record.layers if layer.bias_correction is not None}
+    return corrected(balanced(normalized(proto), factors, fold=record.fold_balance), corrections)
+
+
+def balanced(proto: ModelProto, factors: Mapping[str, Sequence[float]], *, fold: bool) -> ModelProto:
+    """The same function with balanced layers: weights times s along the input channels, activations divided by s.
+
+    Args:
+        factors: layer → s per input channel, positive.
+        fold: see the module's text. Without it a layer reads `<layer>.mul.output0`, the product of its input and the
+            Constant `<layer>.tensor_balance_factor` = 1/s of shape [1, C], or [1, C, 1, ...] for a convolution.
+
+    Raises:
+        LoweringError: see `prepare`.
+    """
+    if not factors:
+        return proto
+    nodes = {node.name: node for node in proto.graph.node}
+    vectors = {layer: _checked(proto, nodes, layer, values) for layer, values in factors.items()}
+    wiring = Wiring(proto)
+    edits = [_along_inputs(nodes[layer], vector, wiring) for layer, vector in vectors.items()]
+    groups: dict[tuple[str, int, bytes, str], list[str]] = {}
+    for node in proto.graph.node:
+        if node.name in vectors:
+            axis = 1 if node.op_type in _CONVOLUTIONS else -1
+            key = (node.input[0], axis, vectors[node.name].tobytes(), "" if fold else node.name)
+            groups.setdefault(key, []).append(node.name)
+    divided: dict[str, _Floats] = {}
+    for (tensor, axis, _, _), layers in groups.items():
+        vector = vectors[layers[0]]
+        behind = None
+        if fold and wiring.only_read_by(tensor, layers):
+            behind = edits_that_divide(wiring, tensor, vector, channel_axis=axis)
+        if behind is None:
+            divided |= dict.fromkeys(layers, vector)
+        else:
+            edits.extend(behind)
+    model = ModelProto()
+    model.CopyFrom(proto)
+    _apply(model, edits)
+    _insert_divisions(model, [layers for layers in groups.values() if layers[0] in divided], divided)
+    prune_constants(model.graph)
+    return model
+
+
+def corrected(proto: ModelProto, corrections: Mapping[str, Sequence[float]]) -> ModelProto:
+    """The model with `corrections` added to the layers' biases, per output channel.
+
+    A constant bias takes them up: of a Gemm or convolution itself, or of the Add that is the only reader of a
+    MatMul. Otherwise a MatMul gets an Add `<layer>.bias_correction`; its output tensor keeps its name.
+
+    Raises:
+        LoweringError: see `prepare`.
+    """
+    if not corrections:
+        return proto
+    nodes = {node.name: node for node in proto.graph.node}
+    missing = sorted(corrections.keys() - nodes.keys())
+    if missing:
+        raise LoweringError(f"Layer {missing[0]!r} of the record is not in the model. {nearest(missing[0], nodes)}")
+    wiring = Wiring(proto)
+    model = ModelProto()
+    model.CopyFrom(proto)
+    names = Names(model.graph)
+    rewritten: list[NodeProto] = []
+    by_name = {node.name: node for node in model.graph.node}
+    for node in model.graph.node:
+        rewritten.append(node)
+        if node.name not in corrections:
+            continue
+        values = np.asarray(corrections[node.name], np.float32)
+        if _output_channels(wiring, node) != values.size:
+            raise LoweringError(f"{node.name}: {values.size} bias corrections do not fit its weight. Calibrate again.")
+        place = _bias_place(wiring, node, values.size)
+        if place is not None:
+            holder, index = by_name[place[0]], place[1]
+            bias = float_constant(holder.input[index], wiring.constants[holder.input[index]], node.name)
+            holder.input[index] = _constant(model.graph, names, f"{node.name}.bias", bias + values.reshape(bias.shape))
+        elif node.op_type != "MatMul":
+            if len(node.input) > 2 and node.input[2]:
+                raise LoweringError(f"{node.name}: its bias is computed, so that it cannot be corrected.")
+            del node.input[2:]
+            node.input.append(_constant(model.graph, names, f"{node.name}.bias", values))
+        else:
+            added = _constant(model.graph, names, f"{node.name}.bias_correction.values", values)
+            product = names.fresh(f"{node.name}.product")
+            name = names.fresh(f"{node.name}.bias_correction")
+            rewritten.append(helper.make_node("Add", [product, added], [node.output[0]], name=name))
+            node.output[0] = product
+    replace_nodes(model.graph, rewritten)
+    prune_constants(model.graph)
+    return model
+
+
+def _checked(proto: ModelProto, nodes: Mapping[str, NodeProto], layer: str, values: Sequence[float]) -> _Floats:
+    if layer not in nodes:
+        raise LoweringError(f"Layer {layer!r} of the record is not in the model. {nearest(layer, nodes)}")
+    vector = np.asarray(values, np.float32)
+    if not (np.isfinite(vector).all() and (vector > 0).all()):
+        raise LoweringError(f"{layer}: balance factors must be positive float32 numbers. Calibrate again.")
+    return vector
+
+
+def _along_inputs(node: NodeProto, factors: _Floats, wiring: Wiring) -> Edit:
+    """The edit that multiplies a layer's weight by one factor per input channel."""
+    shape = wiring.shape(node.input[1]) if node.op_type in ("MatMul", "Gemm", *_CONVOLUTIONS) else None
+    if shape is None:
+        raise LoweringError(f"{node.name}: only a layer with a constant weight can be balanced. Calibrate again.")
+    attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+    channels, multiplier = 0, factors
+    if node.op_type == "Conv":
+        groups = int(attributes.get("group", 1))
+        channels = shape[1] * groups
+        if channels == factors.size:
+            rows = np.repeat(factors.reshape(groups, -1), shape[0] // groups, axis=0)
+            multiplier = rows.reshape(*rows.shape, *[1] * (len(shape) - 2))
+    elif node.op_type == "Gemm" and attributes.get("transB", 0):
+        channels, multiplier = shape[1], factors[None, :]
+    elif len(shape) == 2 or node.op_type == "ConvTranspose":
+        channels, multiplier = shape[0], factors.reshape(-1, *[1] * (len(shape) - 1))
+    if channels != factors.size:
+        raise LoweringError(f"{node.name}: {factors.size} balance factors do not fit a weight of shape {shape}.")
+    return Edit(node=node.name, index=1, multiplier=multiplier)
+
+
+def _apply(model: ModelProto, edits: Sequence[Edit]) -> None:
+    """Multiply constants; one that other nodes read as well stays as it is, and the node gets its own."""
+    names = Names(model.graph)
+    wiring = Wiring(model)
+    nodes = {node.name: node for node in model.graph.node}
+    products: dict[tuple[str, int], _Floats] = {}
+    for edit in edits:
+        place = (edit.node, edit.index)
+        name = nodes[edit.node].input[edit.index]
+        before = products[place] if place in products else float_constant(name, wiring.constants[name], edit.node)
+        products[place] = before * edit.multiplier
+    initializers = {tensor.name: tensor for tensor in model.graph.initializer}
+    for (node, index), values in products.items():
+        name = nodes[node].input[index]
+        single = wiring.only_read_by(name, [node]) and list(nodes[node].input).count(name) == 1
+        if name in initializers and single:
+            initializers[name].CopyFrom(numpy_helper.from_array(values, name))
+        else:
+            nodes[node].input[index] = _constant(model.graph, names, f"{name}.balanced", values)
+
+
+def _insert_divisions(model: ModelProto, groups: Sequence[Sequence[str]], factors: Mapping[str, _Floats]) -> None:
+    """One Mul by 1/s before the first layer of each group; all layers of the group read its output."""
+    names = Names(model.graph)
+    known = constants(model)
+    nodes = {node.name: node for node in model.graph.node}
+    shapes = {value.name: value for value in (*model.graph.value_info, *model.graph.input)}
+    fixed: list[NodeProto] = []
+    before: dict[str, NodeProto] = {}
+    for layers in groups:
+        first = nodes[layers[0]]
+        inverse = np.float32(1) / factors[first.name]
+        tensor = first.input[0]
+        rank = len(known[first.input[1]].dims) if first.op_type in _CONVOLUTIONS else 2
+        constant = names.fresh(f"{first.name}.tensor_balance_factor")
+        value = numpy_helper.from_array(inverse.reshape(1, -1, *[1] * (rank - 2)), constant)
+        fixed.insert(0, helper.make_node("Constant", [], [f"{constant}.output0"], name=constant, value=value))
+        product = names.fresh(f"{first.name}.mul")
+        before[first.name] = helper.make_node(
+            "Mul", [tensor, f"{constant}.output0"], [f"{product}.output0"], name=product
+        )
+        for layer in layers:
+            nodes[layer].input[0] = f"{product}.output0"
+        if tensor in shapes:
+            described = ValueInfoProto()
+            described.CopyFrom(shapes[tensor])
+            described.name = f"{product}.output0"
+            model.graph.value_info.append(described)
+    if groups:
+        flow = [new for node in model.graph.node for new in (before.get(node.name), node) if new is not None]
+        replace_nodes(model.graph, [*fixed, *flow])
+
+
+def _output_channels(wiring: Wiring, node: NodeProto) -> int | None:
+    shape = wiring.shape(node.input[1])
+    if shape is None or node.op_type not in ("MatMul", "Gemm", *_CONVOLUTIONS):
+        return None
+    attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+    if node.op_type == "ConvTranspose":
+        return shape[1] * int(attributes.get("group", 1))
+    first = node.op_type == "Conv" or bool(attributes.get("transB", 0))
+    return shape[0] if first else shape[-1]
+
+
+def _bias_place(wiring: Wiring, node: NodeProto, channels: int) -> tuple[str, int] | None:
+    """Node and input of the constant bias of a layer; None where it has none."""
+    if node.op_type != "MatMul":
+        has = len(node.input) > 2 and wiring.shape(node.input[2]) == (channels,)
+        return (node.name, 2) if has else None
+    readers = wiring.readers(node.output[0])
+    if node.output[0] in wiring.outputs or len(readers) != 1 or readers[0].op_type != "Add":
+        return None
+    add = readers[0]
+    for index in (0, 1):
+        if wiring.shape(add.input[index]) == (channels,) and add.input[1 - index] == node.output[0]:
+            return (add.name, index)
+    return None
+
+
+def _constant(graph: GraphProto, names: Names, wish: str, values: _Floats) -> str:
+    tensor: TensorProto = numpy_helper.from_array(values.astype(np.float32), names.fresh(wish))
+    graph.initializer.append(tensor)
+    return tensor.name

@@ -1,0 +1,207 @@
+"""Activation balancing: factors per input channel that move large activations into the weights.
+
+    y = W x = (W · s) (x / s)        s per input channel; exact in float, and kinder to one scale per tensor
+
+DMQ (amct.md §4.5) and SmoothQuant (Xiao et al. 2022, arXiv:2211.10438) are the same formula. `prepare.balanced`
+applies factors to a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.graph import Layer
+from workbench.quantization.recipe import ModelRecipe
+from workbench.quantization.statistics import Statistics
+
+_Floats = npt.NDArray[np.float32]
+_Doubles = npt.NDArray[np.float64]
+
+SMALLEST_FACTOR = float(np.finfo(np.float32).eps)
+"""AMCT refuses factors outside [eps, 1 / eps] of float32 (amct.md §3.2)."""
+
+STRENGTHS = tuple(round(0.05 * step, 2) for step in range(21))
+"""What `best_strengths` tries besides no balancing at all."""
+
+
+def dmq_factors(activation_maxima: _Floats, weight_maxima: _Floats, strength: float) -> _Floats:
+    """max|X_c|^m / max|W_c|^(1-m) per input channel c, in float32 (amct.md §4.5).
+
+    A channel where both are zero gets 1. Where only the activation is zero: the factor that makes the balanced weight
+    as large as the largest one of the other channels. Where only the weight is zero: the factor that makes the
+    balanced activation as large as theirs. Without any other channel: 1 [inferred].
+
+    Args:
+        activation_maxima, weight_maxima: float32 [C], largest magnitude per input channel.
+        strength: m, in [0, 1]; the larger, the more goes from the activations into the weights.
+    """
+    if not 0 <= strength <= 1:
+        raise ValueError(f"migration strength {strength!r} is outside [0, 1]")
+    activations, weights = np.asarray(activation_maxima, np.float32), np.asarray(weight_maxima, np.float32)
+    if activations.shape != weights.shape:
+        raise ValueError(f"maxima of shapes {activations.shape} and {weights.shape} are not of the same channels")
+    factors = np.ones_like(activations)
+    live_x, live_w = activations > 0, weights > 0
+    both = live_x & live_w
+    if not both.any():
+        return factors
+    m = np.float32(strength)
+    factors[both] = activations[both] ** m / weights[both] ** (np.float32(1) - m)
+    largest_w = (weights[both] * factors[both]).max()
+    largest_x = (activations[both] / factors[both]).max()
+    silent, unread = live_w & ~live_x, live_x & ~live_w
+    factors[silent] = largest_w / weights[silent]
+    factors[unread] = activations[unread] / largest_x
+    return factors
+
+
+def input_channel_maxima(values: _Floats, layer: Layer) -> _Floats:
+    """Largest |w| per input channel: float32 [Cin], the channels of all groups in order."""
+    maxima: _Floats = np.abs(grouped_weight(values, layer)).max(axis=(1, 3)).reshape(-1)
+    return maxima
+
+
+def grouped_weight(values: _Floats, layer: Layer) -> _Floats:
+    """A layer's weight as [groups, Cout / groups, Cin / groups, kernel elements], whatever the operator stores.
+
+    A MatMul and a Gemm have one group and one kernel element.
+    """
+    if layer.op_type == "Conv":  # stored [Cout, Cin / groups, kernel...]
+        return values.reshape(layer.groups, values.shape[0] // layer.groups, values.shape[1], -1)
+    if layer.op_type == "ConvTranspose":  # stored [Cin, Cout / groups, kernel...]
+        stored = values.reshape(layer.groups, values.shape[0] // layer.groups, values.shape[1], -1)
+        return stored.transpose(0, 2, 1, 3)
+    matrix = values if layer.transposed else values.T
+    return matrix[None, :, :, None]
+
+
+def balance_factors(
+    statistics: Statistics, layers: Sequence[Layer], weights: Mapping[str, _Floats], recipe: ModelRecipe
+) -> dict[str, tuple[float, ...]]:
+    """Factors of every layer whose recipe asks for balancing, from the activation ranges per channel.
+
+    Layers that share an input and a strength share one vector, from the largest weights over all of them: one
+    balanced tensor serves them all. Factors are kept inside [2⁻²³, 2²³].
+
+    Args:
+        weights: layer name → the weight's float32 values, as stored.
+    """
+    factors: dict[str, tuple[float, ...]] = {}
+    for inputs in _inputs(statistics, layers, recipe):
+        vector = _factors(inputs, weights, inputs.strength)
+        factors |= dict.fromkeys((layer.name for layer in inputs.layers), tuple(float(factor) for factor in vector))
+    return factors
+
+
+def best_strengths(
+    statistics: Statistics,
+    layers: Sequence[Layer],
+    weights: Mapping[str, _Floats],
+    recipe: ModelRecipe,
+    *,
+    strengths: Sequence[float] = STRENGTHS,
+) -> dict[str, float | None]:
+    """The strength with the smallest estimated output error, for every input that balanced layers share.
+
+    The recipe's layers with a strength take part; the strengths themselves do not matter. The estimate, relative to
+    the power of each layer's output and summed over the layers that share an input, takes channels as uncorrelated
+    and rounding errors as uniform:
+
+        ( Σ_c min(Δx²/12, E[x_c²]/s_c²) · Σ_o (W_oc·s_c)²  +  Σ_o Δw_o²/12 · Σ_c E[x_c²]/s_c² ) / Σ_oc W_oc²·E[x_c²]
+
+    with Δx = (max_c x_c/s_c - min_c x_c/s_c) / 255 over the observed range with zero (the larger side / 127 where
+    the recipe is symmetric), and Δw_o the weight's step: max|W_o·s| / 127 per output channel, or of the tensor.
+
+    Returns:
+        Layer name → strength; None where no balancing is estimated to be best.
+    """
+    chosen: dict[str, float | None] = {}
+    for inputs in _inputs(statistics, layers, recipe, one_strength=True):
+        best: float | None = None
+        smallest = _estimated_error(inputs, weights, recipe, np.ones_like(inputs.maxima, dtype=np.float64))
+        for strength in strengths:
+            vector = _factors(inputs, weights, strength).astype(np.float64)
+            error = _estimated_error(inputs, weights, recipe, vector)
+            if error < smallest:
+                best, smallest = strength, error
+        chosen |= dict.fromkeys((layer.name for layer in inputs.layers), best)
+    return chosen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SharedInput:
+    """One tensor, the balanced layers that read it with one strength, and what is known of its channels.
+
+    Attributes:
+        minima, maxima: smallest and largest value per channel.
+        power: E[x²] per channel.
+    """
+
+    layers: tuple[Layer, ...]
+    strength: float
+    minima: _Doubles
+    maxima: _Doubles
+    power: _Doubles
+
+
+def _inputs(
+    statistics: Statistics, layers: Sequence[Layer], recipe: ModelRecipe, *, one_strength: bool = False
+) -> list[_SharedInput]:
+    found: dict[tuple[str, float], _SharedInput] = {}
+    for layer in layers:
+        settings = recipe.layers.get(layer.name)
+        if settings is None or settings.balance is None or layer.weight is None:
+            continue
+        channels = statistics.tensors[layer.activation].channels
+        if channels is None or channels.rows == 0:
+            raise ValueError(f"{layer.activation!r} has no statistics per channel, {layer.name!r} cannot be balanced")
+        key = (layer.activation, 0.0 if one_strength else settings.balance)
+        if key in found:
+            found[key] = replace(found[key], layers=(*found[key].layers, layer))
+            continue
+        found[key] = _SharedInput(
+            layers=(layer,),
+            strength=settings.balance,
+            minima=channels.minima.astype(np.float64),
+            maxima=channels.maxima.astype(np.float64),
+            power=channels.squares / channels.rows,
+        )
+    return list(found.values())
+
+
+def _factors(inputs: _SharedInput, weights: Mapping[str, _Floats], strength: float) -> _Floats:
+    activation_maxima = np.maximum(np.abs(inputs.minima), np.abs(inputs.maxima)).astype(np.float32)
+    weight_maxima = np.maximum.reduce(
+        [input_channel_maxima(weights[layer.name], layer) for layer in inputs.layers], dtype=np.float32
+    )
+    factors = dmq_factors(activation_maxima, weight_maxima, strength)
+    return np.clip(factors, SMALLEST_FACTOR, 1 / SMALLEST_FACTOR).astype(np.float32)
+
+
+def _estimated_error(
+    inputs: _SharedInput, weights: Mapping[str, _Floats], recipe: ModelRecipe, factors: _Doubles
+) -> float:
+    power = inputs.power / factors**2
+    error = 0.0
+    for layer in inputs.layers:
+        settings = recipe.layers[layer.name]
+        high = max(0.0, float((inputs.maxima / factors).max()))
+        low = min(0.0, float((inputs.minima / factors).min()))
+        step = max(high, -low) / 127 if settings.activation.symmetric else (high - low) / 255
+        values = grouped_weight(weights[layer.name], layer)
+        groups, _, cin, taps = values.shape
+        column_power = np.einsum("goct,goct->gc", values, values, dtype=np.float64, casting="unsafe").reshape(-1)
+        magnitudes = np.abs(values).max(axis=3) * factors.reshape(groups, 1, cin)
+        maxima = magnitudes.max(axis=2)
+        if settings.weight is None or not settings.weight.per_channel:
+            maxima = np.full_like(maxima, maxima.max())
+        from_activation = np.sum(np.minimum(step**2 / 12, power) * column_power * factors**2)
+        weight_noise = (maxima**2).sum(axis=1) / 127**2 / 12
+        from_weight = taps * np.sum(weight_noise * power.reshape(groups, cin).sum(axis=1))
+        signal = np.sum(column_power * inputs.power)
+        error += float((from_activation + from_weight) / signal) if signal > 0 else 0.0
+    return error
