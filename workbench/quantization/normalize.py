@@ -1,13 +1,320 @@
-"""Normalization: one shape for the same computation, however an exporter wrote it, before layers are looked for."""
+"""Normalization: one form for the same computation, however an exporter wrote it, before layers are looked for.
+
+    weight (float16) ─► Cast ─► Transpose ─► MatMul      ⇒   weight (float32) ─► MatMul
+    Conv ─► BatchNormalization                           ⇒   Conv with other weights and bias
+    Add(bias, MatMul)                                    ⇒   Add(MatMul, bias)
+
+Layers keep their node names, and every tensor that is left keeps its name and its values (a fused Conv up to the
+rounding of its weights). So a tensor of the normalized model can be observed in the model as it was.
+"""
 
 from __future__ import annotations
 
-from onnx import ModelProto
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from workbench.errors import LoweringError
+from workbench.graph import constants
+from workbench.quantization.surgery import Names, names_read, prune_constants, replace_nodes
+
+Array = npt.NDArray[Any]
+_Step = tuple[Any, ...]
+
+_DEFAULT_DOMAINS = ("", "ai.onnx")
+_CONVOLUTIONS = ("Conv", "ConvTranspose")
+_LAYERS = ("MatMul", "Gemm", *_CONVOLUTIONS)
+_CHAIN = ("Cast", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+"""Operators between a stored weight and the layer that reads it."""
 
 
 def normalized(proto: ModelProto) -> ModelProto:
-    """The model in the form that the quantization modules expect.
+    """The model in the form that the quantization modules expect; the very same object when it has that form.
 
-    Pure and deterministic. Nothing is rewritten yet; the very same object comes back.
+    1. Weights and biases of MatMul, Gemm, Conv and ConvTranspose, and the parameters of BatchNormalization, that come
+       as `Constant` or through Cast, Identity, Reshape, Squeeze, Transpose or Unsqueeze become float32 initializers.
+       Layers that read one stored weight the same way share one initializer.
+    2. A BatchNormalization that alone reads a Conv or ConvTranspose moves into its weight and bias (amct.md §5). The
+       Conv gives the tensor that the BatchNormalization gave; its new constants get new names.
+    3. The bias of a MatMul becomes the second input of its Add (amct.md §6.4).
+
+    Pure and deterministic; `proto` is never changed. Works with or without node names and inferred shapes.
+
+    Raises:
+        LoweringError: the values of a constant lie in external data that was not loaded.
     """
-    return proto
+    draft = _Draft(
+        nodes=list(proto.graph.node),
+        known=constants(proto),
+        stored={tensor.name for tensor in proto.graph.initializer},
+        outputs={output.name for output in proto.graph.output},
+        names=Names(proto.graph),
+    )
+    _fold_constants(draft)
+    _fuse_batch_normalization(draft)
+    _put_biases_second(draft)
+    return draft.applied(proto) if draft.changed else proto
+
+
+@dataclass(slots=True, kw_only=True)
+class _Draft:
+    """The graph while it changes. The nodes of the model itself are replaced, never edited; weights are not copied.
+
+    Attributes:
+        known: constants by tensor name, old and new.
+        stored: names of the initializers, old and new.
+        added: new initializers.
+    """
+
+    nodes: list[NodeProto]
+    known: dict[str, TensorProto]
+    stored: set[str]
+    outputs: set[str]
+    names: Names
+    added: dict[str, TensorProto] = field(default_factory=dict)
+    changed: bool = False
+
+    def store(self, name: str, values: Array) -> None:
+        self.added[name] = self.known[name] = numpy_helper.from_array(np.ascontiguousarray(values), name)
+        self.stored.add(name)
+        self.changed = True
+
+    def rewire(self, index: int, inputs: Iterable[str], outputs: Iterable[str] | None = None) -> None:
+        """Put a copy of a node with other inputs (and outputs) in its place."""
+        node = NodeProto()
+        node.CopyFrom(self.nodes[index])
+        del node.input[:]
+        node.input.extend(inputs)
+        if outputs is not None:
+            del node.output[:]
+            node.output.extend(outputs)
+        self.nodes[index] = node
+        self.changed = True
+
+    def applied(self, proto: ModelProto) -> ModelProto:
+        """A copy of `proto` with these nodes and initializers, without what nothing reads any more."""
+        model = ModelProto()
+        model.CopyFrom(proto)
+        replace_nodes(model.graph, _live(self.nodes, self.outputs))
+        model.graph.initializer.extend(self.added.values())
+        prune_constants(model.graph)
+        made = {name for node in model.graph.node for name in node.output}
+        for index in reversed([i for i, value in enumerate(model.graph.value_info) if value.name not in made]):
+            del model.graph.value_info[index]
+        return model
+
+
+def _live(nodes: Iterable[NodeProto], outputs: Iterable[str]) -> list[NodeProto]:
+    """The nodes without those of `_CHAIN` and constants whose output nothing reads."""
+    used = set(outputs)
+    kept = []
+    for node in reversed(list(nodes)):
+        if node.op_type not in (*_CHAIN, "Constant") or used.intersection(node.output):
+            kept.append(node)
+            used.update(names_read(node))
+    return kept[::-1]
+
+
+# --- constants -----------------------------------------------------------------------------------------------------
+
+
+def _fold_constants(draft: _Draft) -> None:
+    producers = {name: node for node in draft.nodes for name in node.output}
+    shared: dict[tuple[str, tuple[_Step, ...]], str] = {}
+    removed: set[str] = set()
+    for index, node in enumerate(draft.nodes):
+        inputs = list(node.input)
+        for at in _constant_operands(node, producers):
+            inputs[at] = _folded(draft, inputs[at], producers, shared, removed)
+        if inputs != list(node.input):
+            draft.rewire(index, inputs)
+    draft.nodes = [node for node in draft.nodes if not removed.intersection(node.output)]
+
+
+def _constant_operands(node: NodeProto, producers: Mapping[str, NodeProto]) -> tuple[int, ...]:
+    """Positions of the inputs that have to be constants for the node to be a layer, or to belong to one."""
+    if node.domain not in _DEFAULT_DOMAINS:
+        return ()
+    if node.op_type == "Add":  # the bias of a MatMul, whichever side it is on
+        return tuple(
+            1 - at for at, name in enumerate(node.input) if name in producers and producers[name].op_type == "MatMul"
+        )
+    wanted = {"MatMul": (1,), "BatchNormalization": (1, 2, 3, 4)}.get(node.op_type, (1, 2))
+    if node.op_type not in (*_LAYERS, "BatchNormalization"):
+        return ()
+    return tuple(at for at in wanted if at < len(node.input) and node.input[at])
+
+
+def _folded(
+    draft: _Draft,
+    name: str,
+    producers: Mapping[str, NodeProto],
+    shared: dict[tuple[str, tuple[_Step, ...]], str],
+    removed: set[str],
+) -> str:
+    """The initializer that holds the values of a tensor; the tensor itself where it is none, or computed."""
+    steps: list[_Step] = []
+    root = name
+    while root not in draft.stored and root in producers and producers[root].op_type in _CHAIN:
+        step = _step(producers[root], draft)
+        if step is None:
+            return name
+        if step[0] != "Identity":
+            steps.append(step)
+        root = producers[root].input[0]
+    if root not in draft.known or (root in draft.stored and root == name):
+        return name
+    key = (root, tuple(reversed(steps)))
+    if key not in shared:
+        if not steps and root in draft.stored:
+            shared[key] = root
+            return root
+        values = _values(draft.known[root])
+        for step in reversed(steps):
+            values = _computed(values, step)
+        if values.dtype != np.float32:
+            return name
+        place = name if steps else root
+        draft.store(place, values)
+        removed.add(place)  # the node that gave this tensor
+        shared[key] = place
+    return shared[key]
+
+
+def _step(node: NodeProto, draft: _Draft) -> _Step | None:
+    """An operator of a chain with its settings; None where these are computed."""
+    if node.domain not in _DEFAULT_DOMAINS:
+        return None
+    values = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    match node.op_type:
+        case "Identity":
+            return ("Identity",)
+        case "Cast":
+            return ("Cast", int(values["to"]))
+        case "Transpose":
+            return ("Transpose", tuple(values["perm"]) if "perm" in values else None)
+    given: Any = values.get("axes")  # of Squeeze and Unsqueeze, an attribute before opset 13
+    if len(node.input) > 1 and node.input[1]:
+        if node.input[1] not in draft.known:
+            return None
+        given = _values(draft.known[node.input[1]]).reshape(-1).tolist()
+    return (node.op_type, None if given is None else tuple(given), bool(values.get("allowzero", 0)))
+
+
+def _values(tensor: TensorProto) -> Array:
+    if tensor.data_location == TensorProto.EXTERNAL:
+        raise LoweringError(f"{tensor.name}: its external data was not loaded. Load the model with its data.")
+    return numpy_helper.to_array(tensor)
+
+
+def _computed(values: Array, step: _Step) -> Array:
+    match step:
+        case ("Cast", int(to)):
+            with np.errstate(over="ignore"):  # beyond float32 is infinite at run time too; calibration reports it
+                return values.astype(helper.tensor_dtype_to_np_dtype(to))
+        case ("Transpose", perm):
+            return values.transpose(perm)
+        case ("Reshape", (*shape,), allowzero):
+            return values.reshape([values.shape[i] if d == 0 and not allowzero else d for i, d in enumerate(shape)])
+        case ("Squeeze", axes, _):
+            return values.squeeze(axes)
+        case ("Unsqueeze", (*axes,), _):
+            return np.expand_dims(values, tuple(axes))
+    raise AssertionError(f"{step!r} is not of {_CHAIN}")
+
+
+# --- batch normalization -------------------------------------------------------------------------------------------
+
+
+def _fuse_batch_normalization(draft: _Draft) -> None:
+    reads = Counter(name for node in draft.nodes for name in names_read(node))
+    reads.update(draft.outputs)
+    places = {name: index for index, node in enumerate(draft.nodes) for name in node.output}
+    fused: set[int] = set()
+    for index, node in enumerate(draft.nodes):
+        if not _normalizes(node):
+            continue
+        place = places.get(node.input[0])
+        if place is None or reads[node.input[0]] != 1:
+            continue
+        conv = draft.nodes[place]
+        parameters = _fusable(draft, conv, node)
+        if parameters is None:
+            continue
+        weight, bias = parameters
+        constants_read = [draft.names.fresh(f"{conv.input[1]}_fused"), draft.names.fresh(f"{conv.input[1]}_fused_bias")]
+        draft.store(constants_read[0], weight)
+        draft.store(constants_read[1], bias)
+        draft.rewire(place, [conv.input[0], *constants_read], node.output[:1])
+        places[node.output[0]] = place
+        fused.add(index)
+    draft.nodes = [node for index, node in enumerate(draft.nodes) if index not in fused]
+
+
+def _normalizes(node: NodeProto) -> bool:
+    """Whether this is a BatchNormalization by stored statistics, one pair per channel."""
+    if node.op_type != "BatchNormalization" or node.domain not in _DEFAULT_DOMAINS or any(node.output[1:]):
+        return False
+    values = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    return not values.get("training_mode", 0) and bool(values.get("spatial", 1))
+
+
+def _fusable(draft: _Draft, conv: NodeProto, norm: NodeProto) -> tuple[Array, Array] | None:
+    """Weight and bias of a Conv with the BatchNormalization in them; None where that cannot be.
+
+    y = (conv(x) + bias - mean) · factor + shift with factor = scale / sqrt(variance + epsilon), per output channel;
+    in float64, rounded once.
+    """
+    if conv.op_type not in _CONVOLUTIONS or conv.domain not in _DEFAULT_DOMAINS:
+        return None
+    stored = [_floats(draft, name) for name in (*norm.input[1:5], conv.input[1], *(n for n in conv.input[2:3] if n))]
+    scale, shift, mean, variance, weight, *biases = stored
+    if scale is None or shift is None or mean is None or variance is None or weight is None:
+        return None
+    attributes = {a.name: helper.get_attribute_value(a) for a in (*conv.attribute, *norm.attribute)}
+    groups, epsilon = int(attributes.get("group", 1)), float(attributes.get("epsilon", 1e-5))
+    channels = weight.shape[0] if conv.op_type == "Conv" else weight.shape[1] * groups
+    bias = biases[0] if biases else np.zeros(channels)
+    if bias is None or any(values.shape != (channels,) for values in (scale, shift, mean, variance, bias)):
+        return None
+    if not (variance + epsilon > 0).all():
+        return None
+    factor = scale / np.sqrt(variance + epsilon)
+    if conv.op_type == "Conv":
+        scaled = weight * factor.reshape(-1, *[1] * (weight.ndim - 1))
+    else:  # [in, out / groups, ...]: the input channels of a group meet the output channels of that group
+        grouped = weight.reshape(groups, -1, *weight.shape[1:])
+        scaled = (grouped * factor.reshape(groups, 1, -1, *[1] * (weight.ndim - 2))).reshape(weight.shape)
+    return scaled.astype(np.float32), ((bias - mean) * factor + shift).astype(np.float32)
+
+
+def _floats(draft: _Draft, name: str) -> npt.NDArray[np.float64] | None:
+    tensor = draft.known.get(name)
+    if tensor is None or tensor.data_type != TensorProto.FLOAT:
+        return None
+    return _values(tensor).astype(np.float64)
+
+
+# --- biases --------------------------------------------------------------------------------------------------------
+
+
+def _put_biases_second(draft: _Draft) -> None:
+    widths = {
+        node.output[0]: draft.known[node.input[1]].dims[1]
+        for node in draft.nodes
+        if node.op_type == "MatMul"
+        and node.domain in _DEFAULT_DOMAINS
+        and node.input[1] in draft.known
+        and len(draft.known[node.input[1]].dims) == 2
+    }
+    for index, node in enumerate(draft.nodes):
+        if node.op_type != "Add" or node.domain not in _DEFAULT_DOMAINS:
+            continue
+        bias, product = node.input
+        if product in widths and bias in draft.known and list(draft.known[bias].dims) == [widths[product]]:
+            draft.rewire(index, [product, bias])

@@ -179,7 +179,7 @@ def prune_constants(graph: GraphProto) -> None:
     for node in reversed(graph.node):
         if node.op_type not in ("Constant", "Identity") or node.output[0] in used:
             kept.append(node)
-            used.update(_names_read(node))
+            used.update(names_read(node))
     if len(kept) != len(graph.node):
         replace_nodes(graph, reversed(kept))
     unused = {tensor.name for tensor in graph.initializer} - used
@@ -211,12 +211,13 @@ def all_names(graph: GraphProto) -> Iterator[str]:
             yield from all_names(subgraph)
 
 
-def _names_read(node: NodeProto) -> Iterator[str]:
+def names_read(node: NodeProto) -> Iterator[str]:
+    """Every tensor a node reads, those that its subgraphs take from outside included."""
     yield from node.input
     for subgraph in _subgraphs(node):
         yield from (output.name for output in subgraph.output)
         for inner in subgraph.node:
-            yield from _names_read(inner)
+            yield from names_read(inner)
 
 
 def _subgraphs(node: NodeProto) -> Iterator[GraphProto]:

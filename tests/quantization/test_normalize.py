@@ -1,0 +1,480 @@
+"""Normalization gives one form to the same computation, and computes the same."""
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import NodeProto, TensorProto, helper, numpy_helper
+
+from tests.targets.encoder import ids, model_of, run, tiny_encoder
+from workbench.errors import LoweringError
+from workbench.graph import load_graph, quantizable_layers, read_model
+from workbench.quantization.normalize import normalized
+
+Array = npt.NDArray[np.generic]
+FLOAT, FLOAT16, INT64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT64
+
+
+def values(*shape: int, seed: int = 1) -> npt.NDArray[np.float32]:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def named(nodes: list[NodeProto]) -> list[NodeProto]:
+    for index, node in enumerate(nodes):
+        node.name = node.name or f"{node.op_type}_{index}"
+    return nodes
+
+
+def graph_of(
+    nodes: list[NodeProto], weights: dict[str, Array], shape: list[int | str], *, opset: int = 17
+) -> onnx.ModelProto:
+    """Nodes between the float input `x` and the output `y`."""
+    x = helper.make_tensor_value_info("x", FLOAT, shape)
+    y = helper.make_tensor_value_info("y", FLOAT, None)
+    return model_of(named(nodes), weights, [x], [y], opset=opset)
+
+
+def branch(node: NodeProto) -> onnx.GraphProto:
+    """The body of an `If`: one node."""
+    output = helper.make_tensor_value_info(node.output[0], FLOAT, None)
+    return helper.make_graph([node], node.output[0], [], [output])
+
+
+def assert_same_results(before: onnx.ModelProto, after: onnx.ModelProto, feeds: dict[str, Array]) -> None:
+    for expected, got in zip(run(before, feeds), run(after, feeds), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5 * float(np.abs(expected).max()))
+
+
+def operators(proto: onnx.ModelProto) -> list[str]:
+    return [node.op_type for node in proto.graph.node]
+
+
+def initializers(proto: onnx.ModelProto) -> dict[str, Array]:
+    return {tensor.name: numpy_helper.to_array(tensor) for tensor in proto.graph.initializer}
+
+
+# --- nothing to do -------------------------------------------------------------------------------------------------
+
+
+def test_a_model_in_normal_form_comes_back_itself() -> None:
+    once = normalized(tiny_encoder())
+
+    assert normalized(once) is once
+
+
+def test_a_model_without_layers_comes_back_itself() -> None:
+    proto = graph_of([helper.make_node("Relu", ["x"], ["y"])], {}, ["batch", 4])
+
+    assert normalized(proto) is proto
+
+
+def test_the_model_given_is_not_changed_and_equal_models_give_equal_ones() -> None:
+    proto = tiny_encoder()
+    before = proto.SerializeToString(deterministic=True)
+
+    first, second = normalized(proto), normalized(tiny_encoder())
+
+    assert proto.SerializeToString(deterministic=True) == before
+    assert first.SerializeToString(deterministic=True) == second.SerializeToString(deterministic=True)
+    assert first.SerializeToString(deterministic=True) != before
+
+
+# --- biases --------------------------------------------------------------------------------------------------------
+
+
+def test_biases_of_an_encoder_become_second_inputs_and_names_stay(tmp_path: Path) -> None:
+    onnx.save(tiny_encoder(), tmp_path / "model.onnx")
+    proto = load_graph(read_model(tmp_path / "model.onnx"))
+
+    after = normalized(proto)
+
+    assert [node.name for node in after.graph.node] == [node.name for node in proto.graph.node]
+    assert quantizable_layers(after) == quantizable_layers(proto)
+    adds = {node.name: list(node.input) for node in after.graph.node if node.op_type == "Add"}
+    assert adds["query_bias"] == ["query_y", "query_b"]
+    assert adds["residual"] == ["out_bias_y", "embed_y"]
+    assert_same_results(proto, after, ids(2, 5))
+
+
+@pytest.mark.parametrize(
+    ("bias", "factor"),
+    [
+        pytest.param(values(1), values(4, 3), id="another length"),
+        pytest.param(values(1, 3), values(4, 3), id="two dimensions"),
+        pytest.param(values(3), values(2, 4, 3), id="a stack of matrices"),
+    ],
+)
+def test_what_is_no_bias_stays_where_it_is(bias: Array, factor: Array) -> None:
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["m"]), helper.make_node("Add", ["b", "m"], ["y"])]
+    proto = graph_of(nodes, {"w": factor, "b": bias}, ["batch", 4])
+
+    assert normalized(proto) is proto
+
+
+# --- constants -----------------------------------------------------------------------------------------------------
+
+
+def test_float16_weights_behind_casts_become_float32_initializers(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Cast", ["w16"], ["w"], to=FLOAT),
+        helper.make_node("Cast", ["b16"], ["b"], to=FLOAT),
+        helper.make_node("MatMul", ["x", "w"], ["m"], name="dense"),
+        helper.make_node("Add", ["b", "m"], ["y"]),
+    ]
+    weights = {"w16": values(4, 3).astype(np.float16), "b16": values(3).astype(np.float16)}
+    onnx.save(graph_of(nodes, weights, ["batch", 4]), tmp_path / "model.onnx")
+    proto = load_graph(read_model(tmp_path / "model.onnx"))
+    assert quantizable_layers(proto) == ()
+
+    after = normalized(proto)
+
+    assert operators(after) == ["MatMul", "Add"]
+    (layer,) = quantizable_layers(after)
+    assert (layer.name, layer.weight, layer.weight_shape) == ("dense", "w", (4, 3))
+    np.testing.assert_array_equal(initializers(after)["w"], weights["w16"].astype(np.float32))
+    assert {"w", "b"} == set(initializers(after))
+    assert_same_results(proto, after, {"x": values(2, 4)})
+
+
+@st.composite
+def chains(draw: st.DrawFn) -> tuple[list[NodeProto], dict[str, Array], tuple[int, ...]]:
+    """Operators from a constant `c0` to a tensor `w`, and the shape of `w`, of two dimensions."""
+    shape: tuple[int, ...] = tuple(draw(st.lists(st.integers(1, 4), min_size=2, max_size=3)))
+    kind = draw(st.sampled_from([np.float16, np.float32, np.float64]))
+    weights: dict[str, Array] = {"c0": values(*shape).astype(kind)}
+    nodes: list[NodeProto] = []
+    size = int(np.prod(shape))
+
+    def add(op_type: str, inputs: list[Array], **attributes: object) -> None:
+        names = [f"c{len(nodes)}_{at}" for at, _ in enumerate(inputs)]
+        weights.update(zip(names, inputs, strict=True))
+        nodes.append(
+            helper.make_node(op_type, [f"c{len(nodes)}", *names], [f"c{len(nodes) + 1}"], name=op_type, **attributes)
+        )
+        nodes[-1].name = f"{op_type}_{len(nodes)}"
+
+    for op_type in draw(st.lists(st.sampled_from(["Identity", "Transpose", "Unsqueeze", "Squeeze", "Reshape"]))):
+        if op_type == "Identity":
+            add("Identity", [])
+        elif op_type == "Transpose":
+            if draw(st.booleans()):
+                add("Transpose", [])
+                shape = shape[::-1]
+            else:
+                order = draw(st.permutations(range(len(shape))))
+                add("Transpose", [], perm=order)
+                shape = tuple(shape[axis] for axis in order)
+        elif op_type == "Unsqueeze" and len(shape) < 5:
+            axis = draw(st.integers(-len(shape) - 1, len(shape)))
+            add("Unsqueeze", [np.array([axis])])
+            shape = np.expand_dims(np.zeros(shape), axis).shape
+        elif op_type == "Squeeze" and 1 in shape:
+            add("Squeeze", [] if draw(st.booleans()) else [np.array([shape.index(1)])])
+            given_axes = len(nodes[-1].input) > 1
+            shape = np.zeros(shape).squeeze(shape.index(1) if given_axes else None).shape
+        elif op_type == "Reshape":
+            add("Reshape", [np.array([0, -1] if len(shape) > 1 else [-1])])
+            shape = (shape[0], -1) if len(shape) > 1 else (-1,)
+            shape = np.zeros(weights["c0"].shape).reshape(-1)[:size].reshape(shape).shape
+    add("Cast", [], to=FLOAT)
+    add("Reshape", [np.array([size, 1])])
+    nodes[-1].output[0] = "w"
+    return nodes, weights, (size, 1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(chain=chains())
+def test_any_chain_of_constants_folds_to_what_the_runtime_computes(
+    chain: tuple[list[NodeProto], dict[str, Array], tuple[int, ...]],
+) -> None:
+    nodes, weights, shape = chain
+    proto = graph_of([*nodes, helper.make_node("MatMul", ["x", "w"], ["y"])], weights, ["batch", shape[0]])
+    proto.graph.output.append(helper.make_tensor_value_info("w", FLOAT, None))
+
+    after = normalized(proto)
+
+    assert operators(after) == ["MatMul"]
+    feeds = {"x": values(2, shape[0])}
+    np.testing.assert_array_equal(run(after, feeds, ["w"])[0], run(proto, feeds, ["w"])[0])
+
+
+@pytest.mark.parametrize("opset", [11, 17])
+def test_axes_are_read_from_attributes_and_from_inputs(opset: int) -> None:
+    old = opset < 13
+    nodes = [
+        helper.make_node("Squeeze", ["c"] if old else ["c", "zero"], ["s"], **({"axes": [0]} if old else {})),
+        helper.make_node("Unsqueeze", ["s"] if old else ["s", "zero"], ["u"], **({"axes": [0]} if old else {})),
+        helper.make_node("Squeeze", ["u"], ["w"], name="all"),
+        helper.make_node("Gemm", ["x", "w"], ["y"], transB=1, name="dense"),
+    ]
+    weights: dict[str, Array] = {"c": values(1, 3, 4)} if old else {"c": values(1, 3, 4), "zero": np.array([0])}
+    proto = graph_of(nodes, weights, ["batch", 4], opset=opset)
+
+    after = normalized(proto)
+
+    assert operators(after) == ["Gemm"]
+    assert_same_results(proto, after, {"x": values(2, 4)})
+
+
+def test_constants_become_initializers() -> None:
+    nodes = [
+        helper.make_node("Constant", [], ["w"], value=numpy_helper.from_array(values(4, 3), "inner")),
+        helper.make_node("Constant", [], ["b"], value_floats=[1.0, 2.0, 3.0]),
+        helper.make_node("Gemm", ["x", "w", "b"], ["y"]),
+    ]
+    proto = graph_of(nodes, {}, ["batch", 4])
+
+    after = normalized(proto)
+
+    assert operators(after) == ["Gemm"]
+    assert {"w", "b"} == set(initializers(after))
+    assert_same_results(proto, after, {"x": values(2, 4)})
+
+
+def test_layers_that_read_one_weight_the_same_way_share_one_initializer() -> None:
+    nodes = [
+        helper.make_node("Transpose", ["w"], ["w1"], perm=[1, 0]),
+        helper.make_node("Transpose", ["w"], ["w2"], perm=[1, 0]),
+        helper.make_node("Identity", ["w"], ["w3"]),
+        helper.make_node("MatMul", ["x", "w1"], ["a"], name="first"),
+        helper.make_node("MatMul", ["a", "w2"], ["b"], name="second"),
+        helper.make_node("MatMul", ["b", "w"], ["c"], name="third"),
+        helper.make_node("MatMul", ["c", "w3"], ["y"], name="fourth"),
+    ]
+    proto = graph_of(nodes, {"w": values(4, 4)}, ["batch", 4])
+
+    after = normalized(proto)
+
+    weights = {layer.name: layer.weight for layer in quantizable_layers(after)}
+    assert weights == {"first": "w1", "second": "w1", "third": "w", "fourth": "w"}
+    assert {"w1", "w"} == set(initializers(after))
+    assert_same_results(proto, after, {"x": values(2, 4)})
+
+
+def test_a_chain_that_others_read_too_stays_for_them() -> None:
+    nodes = [
+        helper.make_node("Cast", ["c"], ["d"], to=FLOAT),
+        helper.make_node("Transpose", ["d"], ["w"]),
+        helper.make_node("MatMul", ["x", "w"], ["m"]),
+        helper.make_node("Add", ["m", "d"], ["y"]),
+    ]
+    proto = graph_of(nodes, {"c": values(4, 4).astype(np.float16)}, [4, 4])
+
+    after = normalized(proto)
+
+    assert_same_results(proto, after, {"x": values(4, 4)})
+    assert "w" in initializers(after)
+
+
+def test_a_weight_in_float16_is_left_alone() -> None:
+    nodes = [
+        helper.make_node("Cast", ["x"], ["h"], to=FLOAT16),
+        helper.make_node("Transpose", ["w"], ["wt"]),
+        helper.make_node("MatMul", ["h", "wt"], ["m"]),
+        helper.make_node("Cast", ["m"], ["y"], to=FLOAT),
+    ]
+    proto = graph_of(nodes, {"w": values(3, 4).astype(np.float16)}, ["batch", 4])
+
+    assert normalized(proto) is proto
+
+
+def test_a_weight_that_a_branch_reads_keeps_its_name() -> None:
+    inside = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["inner"])],
+        "then",
+        [],
+        [helper.make_tensor_value_info("inner", FLOAT, None)],
+    )
+    other = helper.make_graph(
+        [helper.make_node("Identity", ["m"], ["outer"])],
+        "else",
+        [],
+        [helper.make_tensor_value_info("outer", FLOAT, None)],
+    )
+    nodes = [
+        helper.make_node("Transpose", ["c"], ["w"]),
+        helper.make_node("MatMul", ["x", "w"], ["m"]),
+        helper.make_node("If", ["yes"], ["y"], then_branch=inside, else_branch=other),
+    ]
+    proto = graph_of(nodes, {"c": values(3, 4), "yes": np.array(True)}, ["batch", 4])
+
+    after = normalized(proto)
+
+    assert operators(after) == ["MatMul", "If"]
+    assert_same_results(proto, after, {"x": values(2, 4)})
+
+
+def test_external_data_that_was_not_loaded_is_refused() -> None:
+    proto = graph_of(
+        [helper.make_node("Transpose", ["c"], ["w"]), helper.make_node("MatMul", ["x", "w"], ["y"])],
+        {"c": values(3, 4)},
+        ["batch", 4],
+    )
+    tensor = proto.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="weights.bin")
+
+    with pytest.raises(LoweringError, match="c: its external data was not loaded"):
+        normalized(proto)
+
+
+# --- batch normalization -------------------------------------------------------------------------------------------
+
+
+def norm_weights(channels: int, name: str = "") -> dict[str, Array]:
+    random = np.random.default_rng(5)
+    return {
+        f"scale{name}": random.normal(size=channels).astype(np.float32),
+        f"shift{name}": random.normal(size=channels).astype(np.float32),
+        f"mean{name}": random.normal(size=channels).astype(np.float32),
+        f"variance{name}": random.uniform(0.1, 3, channels).astype(np.float32),
+    }
+
+
+def norm(source: str, target: str, name: str = "", **attributes: object) -> NodeProto:
+    parameters = [f"{kind}{name}" for kind in ("scale", "shift", "mean", "variance")]
+    return helper.make_node("BatchNormalization", [source, *parameters], [target], **attributes)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    op_type=st.sampled_from(["Conv", "ConvTranspose"]),
+    groups=st.integers(1, 3),
+    inputs=st.integers(1, 2),
+    outputs=st.integers(1, 3),
+    bias=st.booleans(),
+    dimensions=st.integers(1, 3),
+    epsilon=st.sampled_from([1e-5, 0.1]),
+)
+def test_batch_normalization_moves_into_the_convolution_before_it(
+    op_type: str, groups: int, inputs: int, outputs: int, bias: bool, dimensions: int, epsilon: float
+) -> None:
+    kernel = (2,) * dimensions
+    shape = (groups * outputs, inputs) if op_type == "Conv" else (groups * inputs, outputs)
+    weights = {"w": values(*shape, *kernel), **norm_weights(groups * outputs)}
+    if bias:
+        weights["b"] = values(groups * outputs, seed=2)
+    conv = helper.make_node(op_type, ["x", "w", *(["b"] if bias else [])], ["c"], name="conv", group=groups)
+    extent = (2, groups * inputs, *(4,) * dimensions)
+    proto = graph_of([conv, norm("c", "y", epsilon=epsilon)], weights, ["batch", *extent[1:]])
+
+    after = normalized(proto)
+
+    assert [(node.op_type, node.name, list(node.output)) for node in after.graph.node] == [(op_type, "conv", ["y"])]
+    assert {"w_fused", "w_fused_bias"} == set(initializers(after))
+    assert_same_results(proto, after, {"x": values(*extent)})
+    assert normalized(after) is after
+
+
+def test_a_chain_of_batch_normalizations_moves_into_one_convolution() -> None:
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], name="conv"),
+        norm("c", "d"),
+        norm("d", "e", "2"),
+        helper.make_node("Relu", ["e"], ["y"]),
+    ]
+    weights = {"w": values(3, 2, 3, 3), **norm_weights(3), **norm_weights(3, "2")}
+    proto = graph_of(nodes, weights, ["batch", 2, 5, 5])
+
+    after = normalized(proto)
+
+    assert operators(after) == ["Conv", "Relu"]
+    assert_same_results(proto, after, {"x": values(2, 2, 5, 5)})
+
+
+def test_parameters_of_a_batch_normalization_may_be_float16_behind_casts() -> None:
+    halves = {f"{name}16": array.astype(np.float16) for name, array in norm_weights(3).items()}
+    casts = [helper.make_node("Cast", [name], [name.removesuffix("16")], to=FLOAT) for name in halves]
+    nodes = [*casts, helper.make_node("Conv", ["x", "w"], ["c"], name="conv"), norm("c", "y")]
+    proto = graph_of(nodes, {"w": values(3, 2, 3, 3), **halves}, ["batch", 2, 5, 5])
+
+    after = normalized(proto)
+
+    assert operators(after) == ["Conv"]
+    assert_same_results(proto, after, {"x": values(2, 2, 5, 5)})
+
+
+def test_two_convolutions_with_one_weight_each_get_their_own() -> None:
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], name="first"),
+        norm("a", "b"),
+        helper.make_node("Conv", ["b", "w"], ["c"], name="second"),
+        norm("c", "y", "2"),
+    ]
+    weights = {"w": values(3, 3, 1, 1), **norm_weights(3), **norm_weights(3, "2")}
+    proto = graph_of(nodes, weights, ["batch", 3, 4, 4])
+
+    after = normalized(proto)
+
+    assert [layer.weight for layer in quantizable_layers(after)] == ["w_fused", "w_fused_2"]
+    assert_same_results(proto, after, {"x": values(2, 3, 4, 4)})
+
+
+@pytest.mark.parametrize(
+    "reader",
+    [
+        pytest.param(helper.make_node("Relu", ["c"], ["r"]), id="another node"),
+        pytest.param(
+            helper.make_node(
+                "If",
+                ["yes"],
+                ["r"],
+                then_branch=branch(helper.make_node("Relu", ["c"], ["t"])),
+                else_branch=branch(helper.make_node("Neg", ["x"], ["e"])),
+            ),
+            id="a branch",
+        ),
+    ],
+)
+def test_a_convolution_that_others_read_keeps_its_batch_normalization(reader: NodeProto) -> None:
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        reader,
+        norm("c", "n"),
+        helper.make_node("Add", ["n", "r"], ["y"]),
+    ]
+    weights: dict[str, Array] = {"w": values(3, 3, 1, 1), "yes": np.array(True), **norm_weights(3)}
+    proto = graph_of(nodes, weights, ["batch", 3, 4, 4])
+
+    assert normalized(proto) is proto
+
+
+def test_a_convolution_that_is_an_output_keeps_its_batch_normalization() -> None:
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"]), norm("c", "y")]
+    proto = graph_of(nodes, {"w": values(3, 3, 1, 1), **norm_weights(3)}, ["batch", 3, 4, 4])
+    proto.graph.output.append(helper.make_tensor_value_info("c", FLOAT, None))
+
+    assert normalized(proto) is proto
+
+
+@pytest.mark.parametrize("change", ["computed scale", "negative variance", "after an addition"])
+def test_a_batch_normalization_that_cannot_move_stays(change: str) -> None:
+    weights: dict[str, Array] = {"w": values(3, 3, 1, 1), **norm_weights(3)}
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"]), norm("c", "y")]
+    if change == "computed scale":
+        weights["scale_input"] = weights.pop("scale")
+        nodes.insert(0, helper.make_node("Exp", ["scale_input"], ["scale"]))
+    elif change == "negative variance":
+        weights["variance"] = -weights["variance"]
+    else:
+        nodes[1:] = [helper.make_node("Add", ["c", "x"], ["d"]), norm("d", "y")]
+    proto = graph_of(nodes, weights, ["batch", 3, 4, 4])
+
+    assert normalized(proto) is proto
+
+
+def test_recorded_shapes_of_tensors_that_are_gone_are_gone_too(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"]), norm("c", "n"), helper.make_node("Relu", ["n"], ["y"])]
+    onnx.save(graph_of(nodes, {"w": values(3, 3, 1, 1), **norm_weights(3)}, ["batch", 3, 4, 4]), tmp_path / "m.onnx")
+    proto = load_graph(read_model(tmp_path / "m.onnx"))
+
+    after = normalized(proto)
+
+    assert {value.name for value in after.graph.value_info} == {"n"}
+    (layer,) = quantizable_layers(after)
+    assert layer.macs == 3 * 3 * 16
