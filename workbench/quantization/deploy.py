@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -45,7 +45,7 @@ _LOWERED = ("Conv", "ConvTranspose", "Gemm", "MatMul", "AveragePool")
 _Floats = npt.NDArray[np.float32]
 
 
-def lower_deploy(proto: ModelProto, record: QuantizationRecord) -> ModelProto:
+def lower_deploy(proto: ModelProto, record: QuantizationRecord, *, merge_bias: bool = False) -> ModelProto:
     """AMCT's deploy model of `prepare(proto, record)`: every recorded layer in INT8, all else untouched.
 
     Pure and deterministic. One operator set, the default one, as ATC demands; `ir_version` is the lowest that fits it.
@@ -62,7 +62,9 @@ def lower_deploy(proto: ModelProto, record: QuantizationRecord) -> ModelProto:
     _keep_default_domain(model)
     layers = {layer.layer: layer for layer in record.layers}
     _check_layers(model, layers)
-    rewriter = _Rewriter(model, force_fp16=record.force_fp16)
+    # preparation puts every bias on the right: only the model itself tells where AMCT would have found it
+    right = {} if merge_bias else {n.name: n.input[1] for n in proto.graph.node if n.op_type == "Add"}
+    rewriter = _Rewriter(model, force_fp16=record.force_fp16, right_of_add=right)
     replace_nodes(model.graph, rewriter.nodes(layers))
     rewriter.replace_constants()
     prune_constants(model.graph)
@@ -103,11 +105,12 @@ def _check_layers(model: ModelProto, layers: dict[str, LayerRecord]) -> None:
 class _Rewriter:
     """The growing graph: quantized tensors, tensors under a new name, and constants that change."""
 
-    def __init__(self, model: ModelProto, *, force_fp16: bool) -> None:
+    def __init__(self, model: ModelProto, *, force_fp16: bool, right_of_add: Mapping[str, str]) -> None:
         self._graph = model.graph
         self._names = Names(model.graph)
         self._constants = constants(model)
         self._force_fp16 = force_fp16
+        self._right_of_add = right_of_add
         self._initializers = {tensor.name for tensor in model.graph.initializer}
         self._outputs = {value.name for value in model.graph.output}
         self._readers: dict[str, list[NodeProto]] = {}
@@ -292,6 +295,8 @@ class _Rewriter:
         bias = self._constants.get(readers[0].input[1])
         weight = self._constants.get(node.input[1])
         if bias is None or weight is None or list(bias.dims) != [weight.dims[-1]]:
+            return None
+        if self._right_of_add.get(readers[0].name) == node.output[0]:
             return None
         return readers[0]
 
