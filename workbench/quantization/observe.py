@@ -115,7 +115,7 @@ def observe(
     with ThreadPoolExecutor(max_workers=threads) as pool:
         try:
             for feeds in batches:
-                for part in _parts(model, feeds):
+                for part in parts(model, feeds):
                     rows = _rows(part)
                     pending.append((samples + rows, pool.submit(run, part, samples)))
                     samples += rows
@@ -226,7 +226,7 @@ def _rows(feeds: Feeds) -> int:
     return 1 if first is None or first.ndim == 0 else int(first.shape[0])
 
 
-def _parts(model: Model, feeds: Feeds) -> Iterator[Feeds]:
+def parts(model: Model, feeds: Feeds) -> Iterator[Feeds]:
     """A batch in pieces of `ROWS_PER_RUN`, where the model takes any batch size."""
     rows = _rows(feeds)
     sizes = {array.shape[0] if array.ndim else None for array in feeds.values()}
