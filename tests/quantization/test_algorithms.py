@@ -15,16 +15,10 @@ from hypothesis.extra import numpy as hnp
 from tests.targets.encoder import PRODUCTS, WEIGHT_LAYERS, ids, tiny_encoder
 from workbench.candidate import Quantization
 from workbench.graph import read_model
-from workbench.quantization.algorithms import (
-    choose,
-    clip_range,
-    expected_error,
-    int8_parameters,
-    kl_range,
-    minmax_range,
-    mse_range,
-    percentile_range,
-)
+from workbench.quantization.algorithms import choose
+from workbench.quantization.density import expected_error
+from workbench.quantization.ranges import clip_range, kl_range, minmax_range, mse_range, percentile_range
+from workbench.quantization.scales import int8_parameters
 from workbench.quantization.histogram import EMPTY, histogram_of, merge
 from workbench.quantization.observe import Statistics, observe
 

@@ -1,0 +1,179 @@
+"""IFMR, AMCT's default for activations: a clip range from order statistics, refined by a search (amct.md §4.2).
+
+The maximum is the k-th largest value. Factors of it are tried, and the one with the smallest squared error of
+quantizing wins; only the maximum moves, the minimum stays. `exact.py` runs the search on every value of a tensor;
+`ifmr_range` runs it on a histogram, in a millisecond.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.quantization.density import density_of
+from workbench.quantization.histogram import BINS_PER_SIDE, Histogram
+from workbench.quantization.recipe import ActivationRecipe
+from workbench.quantization.scales import SMALLEST_SCALE, Range
+
+Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
+
+_EPSILON = 1.1920929e-7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidates:
+    """The parameters that the search tries; one row per factor.
+
+    Attributes:
+        low: float32 value of the start of the range; 0 or below.
+        clips: float32 [n], the upper clip of the range; the lower one is `low`, or -clip where symmetric.
+        scales: float32 [n].
+        lowest, highest: int64 [n], the integers that the ends of the range are rounded to: q = round(x / scale)
+            without a zero point, as AMCT's search has it.
+    """
+
+    low: float
+    clips: Floats
+    scales: Floats
+    lowest: npt.NDArray[np.int64]
+    highest: npt.NDArray[np.int64]
+
+    def levels(self) -> Doubles:
+        """float64 [n, levels], ascending: what the integers stand for; the last one repeated where rows are shorter."""
+        count = int((self.highest - self.lowest).max()) + 1
+        integers = np.minimum(self.lowest[:, None] + np.arange(count), self.highest[:, None])
+        values: Doubles = integers * self.scales.astype(np.float64)[:, None]
+        return values
+
+
+def search_factors(recipe: ActivationRecipe) -> Doubles:
+    """start + i·step, the end excluded, in float64.
+
+    The default 0.7, 1.3, 0.01 gives 61 factors up to 1.30, since (1.3 - 0.7) / 0.01 is just above 60. AMCT's Python
+    code does the same [observed]. Its C++ code of 9.0.0 counts in float32 and tries 60, up to 1.29; which one the
+    closed 8.5 has is open (amct.md §13, 1), 61 is assumed here [inferred]. A `search_end` of 1.295 tries those 60.
+    """
+    return np.arange(recipe.search_start, recipe.search_end, recipe.search_step)
+
+
+def tail_rank(count: int, share: float) -> int:
+    """k: the search starts from the k-th largest (smallest) of `count` values, k = n - int(share·n) (amct.md §4.2)."""
+    return 1 if 1 - share < _EPSILON else max(count - int(share * count), 1)
+
+
+def candidates(low: float, high: float, recipe: ActivationRecipe) -> Candidates:
+    """What the search tries, in AMCT's float32 arithmetic.
+
+    Args:
+        low, high: the order statistics, float32 values; each is moved to contain zero.
+    """
+    bottom, top = np.float32(min(low, 0.0)), np.float32(max(high, 0.0))
+    factors = search_factors(recipe).astype(np.float32)
+    if recipe.symmetric:
+        divisor = np.float32(128 if -bottom > top else 127)
+        clips = factors * max(top, -bottom)
+        scales = _usable(clips / divisor)
+        highest = np.rint(clips / scales)
+        return Candidates(
+            low=float(bottom),
+            clips=clips,
+            scales=scales,
+            lowest=(-highest).astype(np.int64),
+            highest=highest.astype(np.int64),
+        )
+    clips = factors * top
+    scales = _usable((clips - bottom) / np.float32(255))
+    return Candidates(
+        low=float(bottom),
+        clips=clips,
+        scales=scales,
+        lowest=np.rint(bottom / scales).astype(np.int64),
+        highest=np.rint(clips / scales).astype(np.int64),
+    )
+
+
+def parameters(tried: Candidates, best: int, *, symmetric: bool) -> tuple[float, int]:
+    """Scale and zero point of the winner: offset = -round(min / scale) - 128 (amct.md §4.2)."""
+    scale = tried.scales[best]
+    if symmetric:
+        return float(scale), 0
+    zero_point = -int(np.rint(np.float32(tried.low) / scale)) - 128
+    return float(scale), min(max(zero_point, -128), 127)
+
+
+def clip_ends(tried: Candidates, best: int, *, symmetric: bool) -> Range:
+    """The winner as a clip range that `int8_parameters` turns into the same scale."""
+    clip = float(tried.clips[best])
+    if not symmetric:
+        return tried.low, clip
+    over_128 = -tried.low > 0 and int(tried.highest[best]) == 128
+    return -clip, clip * 127 / 128 if over_128 else clip
+
+
+def squared_errors(values: Floats, tried: Candidates) -> Doubles:
+    """Σ (q - x)² over one piece of a tensor, for every candidate; the pieces' sums add up to the tensor's.
+
+    q is the nearest of the candidate's levels, so a sort and prefix sums serve all candidates at once. In float64;
+    AMCT adds float32 numbers, and may choose a neighbour at a tie closer than 1e-6.
+
+    Args:
+        values: float32, any shape.
+    """
+    ordered = np.sort(values, axis=None)
+    exact = ordered.astype(np.float64)
+    first = np.concatenate([[0.0], np.cumsum(exact)])
+    second = np.concatenate([[0.0], np.cumsum(exact * exact)])
+    levels = tried.levels()
+    borders = ((levels[:, 1:] + levels[:, :-1]) / 2).astype(np.float32)
+    inner = np.searchsorted(ordered, borders)
+    ends = np.zeros((len(levels), levels.shape[1] + 1), np.int64)
+    ends[:, 1:-1], ends[:, -1] = inner, ordered.size
+    errors = np.diff(second[ends], axis=1) - 2 * levels * np.diff(first[ends], axis=1)
+    errors += levels * levels * np.diff(ends, axis=1)
+    summed: Doubles = errors.sum(axis=1)
+    return summed
+
+
+def ifmr_range(histogram: Histogram, recipe: ActivationRecipe) -> Range:
+    """The clip range of IFMR on a histogram.
+
+    The order statistics and the errors are those of values spread evenly inside each bin. An order statistic is off
+    by at most a bin, 1/2048 of the largest |x|; the error of a candidate by as much as `expected_error` is. Where
+    neighbouring factors are about as good as each other, a neighbour of the exact choice may win: the scale then
+    differs by a step of the search, 1 % by default. Exact for the extremes (percentiles 1).
+    """
+    if histogram.count == 0:
+        return 0.0, 0.0
+    tried = candidates(*_order_statistics(histogram, recipe), recipe)
+    losses = density_of(histogram).errors(tried.levels() / histogram.width)
+    return clip_ends(tried, int(np.argmin(losses)), symmetric=recipe.symmetric)
+
+
+def _usable(scales: Floats) -> Floats:
+    return np.where(scales < np.float32(SMALLEST_SCALE), np.float32(1), scales).astype(np.float32)
+
+
+def _order_statistics(histogram: Histogram, recipe: ActivationRecipe) -> Range:
+    positive = histogram.counts[BINS_PER_SIDE:]
+    negative = histogram.counts[BINS_PER_SIDE - 1 :: -1]
+    above = tail_rank(histogram.count, recipe.max_percentile)
+    below = tail_rank(histogram.count, recipe.min_percentile)
+    high = _from_the_end(positive, above, max(histogram.maximum, 0.0), histogram.width)
+    low = _from_the_end(negative, below, max(-histogram.minimum, 0.0), histogram.width)
+    return -low, high
+
+
+def _from_the_end(counts: npt.NDArray[np.int64], rank: int, largest: float, width: float) -> float:
+    """The `rank`-th largest of the magnitudes of one side; 0 where that side has fewer."""
+    if rank == 1:
+        return largest
+    beyond = np.cumsum(counts[::-1])
+    if rank > beyond[-1]:
+        return 0.0
+    at = int(np.searchsorted(beyond, rank))
+    bin_index = counts.size - 1 - at
+    inside = (rank - 0.5 - (beyond[at] - counts[bin_index])) / counts[bin_index]
+    return min((bin_index + 1 - float(inside)) * width, largest)

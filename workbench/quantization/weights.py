@@ -1,0 +1,155 @@
+"""Scales of constant weights: symmetric int8, per tensor or per output channel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from onnx import ModelProto, numpy_helper
+
+from workbench.graph import Layer, constants
+from workbench.quantization.balance import grouped_weight
+from workbench.quantization.recipe import WeightRecipe
+from workbench.quantization.record import WeightScale
+from workbench.quantization.scales import SMALLEST_SCALE, int8_parameters
+from workbench.quantization.statistics import WeightStatistics
+
+Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
+
+_COARSE = 2.0 ** (-np.arange(29) / 12)  # 1 down to 0.2
+_FINE = 2.0 ** (np.linspace(1, -1, 15) / 12)
+_ELEMENTS_AT_ONCE = 65536  # scratch that stays in the cache
+
+
+def weight_scale(values: Floats, recipe: WeightRecipe, layer: Layer) -> WeightScale:
+    """The scale of one weight, found on its values.
+
+    'minmax': max|w| / 127. 'arq': the same, but / 128 where the negative side is the larger (amct.md §4.4). 'mse':
+    the smallest squared error. 'adaround': the scale of 'mse'; its rounding is learned later. An empty or all-zero
+    channel gets scale 1.
+
+    Args:
+        values: float32, as stored in the model.
+
+    Raises:
+        ValueError: a value is NaN or infinite.
+    """
+    rows = weight_rows(values, layer, per_channel=recipe.per_channel)
+    minima, maxima = rows.min(axis=1, initial=0), rows.max(axis=1, initial=0)
+    if not (np.isfinite(minima).all() and np.isfinite(maxima).all()):
+        raise ValueError(f"weight {layer.weight!r} of layer {layer.name!r} holds NaN or infinity")
+    if recipe.algorithm in ("mse", "adaround"):
+        scales = _least_squares(rows, minima, maxima)
+    else:
+        scales = _from_extremes(minima, maxima, recipe)
+    return WeightScale(scales=tuple(scales.tolist()), axis=layer.output_axis if recipe.per_channel else None)
+
+
+def scale_from_extremes(seen: WeightStatistics, recipe: WeightRecipe, layer: Layer) -> WeightScale:
+    """What `weight_scale` gives for 'minmax' and 'arq', from the extremes per output channel alone.
+
+    Raises:
+        ValueError: the algorithm needs the values.
+    """
+    if needs_values(recipe):
+        raise ValueError(
+            f"layer {layer.name!r}: a weight scale by {recipe.algorithm!r} needs the weight's values, "
+            "and only its extremes are known; give `choose` the weights (`weights_of`)"
+        )
+    minima, maxima = np.minimum(seen.minima, 0), np.maximum(seen.maxima, 0)
+    if not recipe.per_channel:
+        minima, maxima = minima.min(keepdims=True), maxima.max(keepdims=True)
+    scales = _from_extremes(minima, maxima, recipe)
+    return WeightScale(scales=tuple(scales.tolist()), axis=layer.output_axis if recipe.per_channel else None)
+
+
+def needs_values(recipe: WeightRecipe) -> bool:
+    """Whether the extremes of a weight are not enough for its scale."""
+    return recipe.algorithm in ("mse", "adaround")
+
+
+def weights_of(proto: ModelProto, layers: Sequence[Layer]) -> dict[str, Floats]:
+    """Layer name → values of its constant weight as stored, for the layers that have one."""
+    known = constants(proto)
+    return {layer.name: numpy_helper.to_array(known[layer.weight]) for layer in layers if layer.weight is not None}
+
+
+def weight_rows(values: Floats, layer: Layer, *, per_channel: bool) -> Floats:
+    """The weight as [output channels, rest], or as one row.
+
+    Output channels of a grouped ConvTranspose are those of all groups in order, as AMCT regroups them (amct.md §4).
+    """
+    if not per_channel:
+        return values.reshape(1, -1)
+    parts = grouped_weight(values, layer)
+    return parts.reshape(parts.shape[0] * parts.shape[1], -1)
+
+
+def fake_quantized(values: Floats, scale: WeightScale, layer: Layer) -> Floats:
+    """clip(round_half_even(w / scale), -128, 127)·scale in float32, in the layout of `values` (amct.md §4.4)."""
+    steps = scales_over(scale, values.shape, layer)
+    fake: Floats = np.clip(np.rint(values / steps), np.float32(-128), np.float32(127)) * steps
+    return fake
+
+
+def scales_over(scale: WeightScale, shape: tuple[int, ...], layer: Layer) -> Floats:
+    """The float32 scales in a shape that broadcasts over the weight as stored."""
+    scales = np.asarray(scale.scales, np.float32)
+    if scale.axis is None:
+        return scales.reshape(())
+    if layer.op_type == "ConvTranspose" and layer.groups > 1:  # stored [Cin, Cout / groups, kernel...]
+        rows = np.repeat(scales.reshape(layer.groups, -1), shape[0] // layer.groups, axis=0)
+        return rows.reshape(shape[0], shape[1], *[1] * (len(shape) - 2))
+    return scales.reshape([-1 if axis == scale.axis % len(shape) else 1 for axis in range(len(shape))])
+
+
+# --- the three rules -----------------------------------------------------------------------------------------------
+
+
+def _from_extremes(minima: Floats, maxima: Floats, recipe: WeightRecipe) -> Doubles:
+    if recipe.algorithm == "minmax":
+        maxima = np.maximum(maxima, -minima)
+        minima = np.zeros_like(minima)
+    pairs = zip(minima.tolist(), maxima.tolist(), strict=True)
+    return np.array([int8_parameters(low, high, symmetric=True)[0] for low, high in pairs])
+
+
+def _least_squares(rows: Floats, minima: Floats, maxima: Floats) -> Doubles:
+    """Per row, of all scales tried, the one with the smallest Σ (q - w)²; a tie keeps the larger scale.
+
+    Tried are the arq scale, and max|w| / 127 times 29 factors from 1 down to 0.2 in twelfths of an octave, then 15
+    finer ones around the best. A row of many values has its optimum in between: with n values and one outlier A the
+    best clip is about A / (1 + n / 193,548).
+    """
+    largest = np.maximum(maxima, -minima)
+    widest = np.where(largest > 0, largest / np.float32(127), np.float32(1)).astype(np.float32)
+    arq = np.where(-minima > maxima, largest / np.float32(128), widest).astype(np.float32)
+    best = np.empty(len(rows), np.float32)
+    rows_at_once = max(1, _ELEMENTS_AT_ONCE // max(rows.shape[1], 1))
+    for start in range(0, len(rows), rows_at_once):
+        part = slice(start, start + rows_at_once)
+        coarse = np.append(widest[part, None] * _COARSE.astype(np.float32), arq[part, None], axis=1)
+        found = _smallest(rows[part], coarse)
+        fine = np.append(found[:, None], found[:, None] * _FINE.astype(np.float32), axis=1)
+        best[part] = _smallest(rows[part], np.minimum(fine, widest[part, None]))
+    scales: Doubles = np.where(best >= np.float32(SMALLEST_SCALE), best, np.float32(1)).astype(np.float64)
+    return scales
+
+
+def _smallest(rows: Floats, scales: Floats) -> Floats:
+    """Of the scales [rows, candidates], the first with the smallest error, per row."""
+    errors = np.zeros(scales.shape)
+    for start in range(0, rows.shape[1], _ELEMENTS_AT_ONCE):
+        values = rows[:, start : start + _ELEMENTS_AT_ONCE]
+        for at in range(scales.shape[1]):
+            steps = np.maximum(scales[:, at : at + 1], np.finfo(np.float32).tiny)
+            difference = values / steps
+            np.rint(difference, out=difference)
+            np.clip(difference, -128, 127, out=difference)
+            difference *= steps
+            difference -= values
+            errors[:, at] += np.einsum("ij,ij->i", difference, difference)
+    chosen: Floats = np.take_along_axis(scales, errors.argmin(axis=1)[:, None], axis=1)[:, 0]
+    return chosen
