@@ -1,0 +1,89 @@
+"""Two small float models for tests of preparation: a CNN with every kind of convolution, and a perceptron."""
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto, helper
+
+from tests.targets.encoder import model_of
+
+Floats = npt.NDArray[np.float32]
+
+CONVOLUTIONS = ("first", "depthwise", "grouped", "up")
+
+
+def perceptron(*, gemm: bool = True) -> onnx.ModelProto:
+    """`x` [batch, 8] → fc1 → Relu → fc2 → `y` [batch, 3]; Gemm with transB, or MatMul and Add."""
+    random = np.random.default_rng(5)
+    shapes = {"fc1": (6, 8), "fc2": (3, 6)}
+    weights: dict[str, npt.NDArray[np.generic]] = {}
+    nodes, flow = [], "x"
+    for name, shape in shapes.items():
+        w = random.normal(size=shape).astype(np.float32)
+        weights |= {f"{name}_w": w if gemm else w.T.copy(), f"{name}_b": random.normal(size=shape[0]).astype("f4")}
+        output = "y" if name == "fc2" else f"{name}_y"
+        if gemm:
+            nodes.append(helper.make_node("Gemm", [flow, f"{name}_w", f"{name}_b"], [output], name=name, transB=1))
+        else:
+            nodes.append(helper.make_node("MatMul", [flow, f"{name}_w"], [f"{name}_p"], name=name))
+            nodes.append(helper.make_node("Add", [f"{name}_p", f"{name}_b"], [output], name=f"{name}_bias"))
+        if name == "fc1":
+            nodes.append(helper.make_node("Relu", [output], ["hidden"], name="relu"))
+            flow = "hidden"
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 8])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 3])
+    return model_of(nodes, weights, [x], [y])
+
+
+def convolutions() -> onnx.ModelProto:
+    """`x` [batch, 4, 9, 8] → Conv → Relu → depthwise Conv → MaxPool → Relu → grouped Conv → Add → ConvTranspose → `y`.
+
+    Strides, dilations, uneven pads, groups and an output padding all occur.
+    """
+    random = np.random.default_rng(6)
+
+    def normal(*shape: int) -> Floats:
+        return random.normal(size=shape).astype(np.float32)
+
+    weights: dict[str, npt.NDArray[np.generic]] = {
+        "first_w": normal(6, 4, 3, 3),
+        "first_b": normal(6),
+        "depthwise_w": normal(6, 1, 3, 2),
+        "depthwise_b": normal(6),
+        "grouped_w": normal(4, 3, 2, 3),
+        "shift": normal(1, 4, 1, 1),
+        "up_w": normal(4, 3, 3, 3),
+        "up_b": normal(6),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "first_w", "first_b"], ["a"], name="first", pads=[1, 0, 2, 1]),
+        helper.make_node("Relu", ["a"], ["b"], name="relu1"),
+        helper.make_node(
+            "Conv", ["b", "depthwise_w", "depthwise_b"], ["c"], name="depthwise", group=6, strides=[2, 1], pads=[1] * 4
+        ),
+        helper.make_node("MaxPool", ["c"], ["d"], name="pool", kernel_shape=[2, 2]),
+        helper.make_node("Relu", ["d"], ["e"], name="relu2"),
+        helper.make_node("Conv", ["e", "grouped_w"], ["f"], name="grouped", group=2, dilations=[1, 2], pads=[1] * 4),
+        helper.make_node("Add", ["f", "shift"], ["g"], name="shifted"),
+        helper.make_node(
+            "ConvTranspose",
+            ["g", "up_w", "up_b"],
+            ["y"],
+            name="up",
+            group=2,
+            strides=[2, 3],
+            pads=[1, 0, 0, 2],
+            output_padding=[1, 0],
+        ),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4, 9, 8])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 6, None, None])
+    return model_of(nodes, weights, [x], [y])
+
+
+def images(count: int, seed: int = 0) -> dict[str, npt.NDArray[np.generic]]:
+    return {"x": np.random.default_rng(seed).normal(0.3, 1, (count, 4, 9, 8)).astype(np.float32)}
+
+
+def rows(count: int, seed: int = 0) -> dict[str, npt.NDArray[np.generic]]:
+    return {"x": np.random.default_rng(seed).normal(0.3, 1, (count, 8)).astype(np.float32)}

@@ -1,0 +1,330 @@
+"""Preparation leaves the function alone: balanced models compute what they did, where the factors go is told here."""
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.quantization.networks import CONVOLUTIONS, convolutions, images, perceptron, rows
+from tests.targets.encoder import HEADS, WEIGHT_LAYERS, WIDTH, ids, model_of, run, tiny_encoder
+from workbench.errors import LoweringError
+from workbench.graph import constants, quantizable_layers
+from workbench.quantization.balance import grouped_weight
+from workbench.quantization.normalize import normalized
+from workbench.quantization.prepare import balanced, corrected, prepare
+from workbench.quantization.record import (
+    ActivationScale,
+    LayerRecord,
+    Provenance,
+    QuantizationRecord,
+    WeightScale,
+)
+
+Feeds = dict[str, npt.NDArray[np.generic]]
+
+
+def factors_for(proto: onnx.ModelProto, names: tuple[str, ...], seed: int = 1) -> dict[str, tuple[float, ...]]:
+    """Factors between about 1/20 and 20, one vector per tensor that the layers read."""
+    random = np.random.default_rng(seed)
+    known = constants(proto)
+    vectors: dict[str, tuple[float, ...]] = {}
+    found = {}
+    for layer in quantizable_layers(proto):
+        if layer.name not in names or layer.weight is None:
+            continue
+        groups, _, cin, _ = grouped_weight(numpy_helper.to_array(known[layer.weight]), layer).shape
+        drawn = np.exp(random.normal(size=groups * cin)).astype(np.float32)
+        found[layer.name] = vectors.setdefault(layer.activation, tuple(float(v) for v in drawn))
+    assert found.keys() == set(names)
+    return found
+
+
+def names_of(proto: onnx.ModelProto, op_type: str) -> list[str]:
+    return [node.name for node in proto.graph.node if node.op_type == op_type]
+
+
+def added_muls(proto: onnx.ModelProto) -> list[str]:
+    return [name for name in names_of(proto, "Mul") if name.endswith(".mul")]
+
+
+def assert_same_function(before: onnx.ModelProto, after: onnx.ModelProto, feeds: Feeds) -> None:
+    onnx.checker.check_model(after, full_check=True)
+    assert [n.name for n in quantizable_layers(before)] == [n.name for n in quantizable_layers(after)]
+    for a, b in zip(run(before, feeds), run(after, feeds), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-5 * float(np.abs(a).max()))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("fold", [True, False])
+@pytest.mark.parametrize("case", ["encoder", "convolutions", "gemm", "matmul"])
+def test_a_balanced_model_computes_the_same(case: str, fold: bool) -> None:
+    proto, names, feeds = {
+        "encoder": (tiny_encoder(), WEIGHT_LAYERS, ids(3, 6)),
+        "convolutions": (convolutions(), CONVOLUTIONS, images(2)),
+        "gemm": (perceptron(), ("fc1", "fc2"), rows(4)),
+        "matmul": (perceptron(gemm=False), ("fc1", "fc2"), rows(4)),
+    }[case]
+    proto = normalized(proto)
+    before = proto.SerializeToString()
+
+    after = balanced(proto, factors_for(proto, names), fold=fold)
+
+    assert proto.SerializeToString() == before
+    assert_same_function(proto, after, feeds)
+    if not fold:
+        assert len(added_muls(after)) == len(names)
+
+
+def test_a_layer_reads_its_input_divided_by_the_factors() -> None:
+    proto = normalized(perceptron())
+    factors = factors_for(proto, ("fc1", "fc2"))
+    feeds = rows(4)
+
+    after = balanced(proto, factors, fold=False)
+
+    inputs = {layer.name: layer.activation for layer in quantizable_layers(after)}
+    assert inputs == {"fc1": "fc1.mul.output0", "fc2": "fc2.mul.output0"}
+    shown = onnx.ModelProto()
+    shown.CopyFrom(after)
+    shown.graph.output.append(helper.make_tensor_value_info("fc1.mul.output0", TensorProto.FLOAT, None))
+    (divided,) = run(shown, feeds, ["fc1.mul.output0"])
+    np.testing.assert_allclose(divided, feeds["x"] / np.array(factors["fc1"], np.float32), rtol=1e-6)  # type: ignore[operator]
+
+
+def test_without_folding_nodes_and_tensors_are_named_as_amcts() -> None:
+    """amct.md §4.5, and the deploy model of §11's G6."""
+    proto = normalized(perceptron())
+
+    after = balanced(proto, factors_for(proto, ("fc1", "fc2")), fold=False)
+
+    kinds = {node.name: (node.op_type, list(node.input), list(node.output)) for node in after.graph.node}
+    factor = "fc1.tensor_balance_factor"
+    assert kinds[factor] == ("Constant", [], [f"{factor}.output0"])
+    assert kinds["fc1.mul"] == ("Mul", ["x", f"{factor}.output0"], ["fc1.mul.output0"])
+    assert list(constants(after)[f"{factor}.output0"].dims) == [1, 8]
+    conv = balanced(convolutions(), factors_for(convolutions(), ("first",)), fold=False)
+    assert list(constants(conv)["first.tensor_balance_factor.output0"].dims) == [1, 4, 1, 1]
+
+
+def test_factors_fold_into_the_layer_before_through_a_relu() -> None:
+    proto = normalized(perceptron())
+
+    after = balanced(proto, factors_for(proto, ("fc2",)), fold=True)
+
+    assert len(after.graph.node) == len(proto.graph.node)
+    assert {t.name for t in after.graph.initializer} == {t.name for t in proto.graph.initializer}
+
+
+def test_factors_fold_through_attention_into_the_projection_of_the_values() -> None:
+    proto = normalized(tiny_encoder())
+
+    after = balanced(proto, factors_for(proto, ("out",)), fold=True)
+
+    assert not added_muls(after)
+    changed = {
+        t.name
+        for t, u in zip(proto.graph.initializer, after.graph.initializer, strict=True)
+        if t.SerializeToString() != u.SerializeToString()
+    }
+    assert changed == {"value_w", "value_b", "out_w"}
+    assert_same_function(proto, after, ids(2, 7))
+
+
+def test_heads_that_a_reshape_does_not_tell_are_left_alone() -> None:
+    """Split into another number of heads than the width gives, channels of several positions would mix."""
+    proto = tiny_encoder()
+    for tensor in proto.graph.initializer:
+        if tensor.name == "heads":  # the last two axes no longer hold one position's channels
+            tensor.CopyFrom(numpy_helper.from_array(np.array([0, -1, HEADS // 2, WIDTH // HEADS]), "heads"))
+        if tensor.name == "merged":
+            tensor.CopyFrom(numpy_helper.from_array(np.array([0, -1, WIDTH]), "merged"))
+    proto = normalized(proto)
+
+    after = balanced(proto, factors_for(proto, ("out",)), fold=True)
+
+    assert added_muls(after) == ["out.mul"]
+    assert_same_function(proto, after, ids(2, 6))
+
+
+def test_layers_that_share_an_input_share_one_mul() -> None:
+    proto = normalized(tiny_encoder())
+
+    after = balanced(proto, factors_for(proto, ("query", "key", "value")), fold=True)
+
+    assert added_muls(after) == ["query.mul"]
+    inputs = {layer.name: layer.activation for layer in quantizable_layers(after)}
+    assert inputs["query"] == inputs["key"] == inputs["value"] == "query.mul.output0"
+
+
+def test_a_residual_connection_keeps_its_tensor() -> None:
+    """`up` reads the sum of a decomposed LayerNormalization that a residual Add reads as well."""
+    proto = normalized(tiny_encoder())
+
+    after = balanced(proto, factors_for(proto, ("up",)), fold=True)
+
+    assert added_muls(after) == ["up.mul"]
+
+
+def normalization(*, decomposed: bool, residual: bool, shared: bool = False) -> onnx.ModelProto:
+    """`x` [batch, 5, 8] → LayerNormalization → MatMul → `y`; the norm's output may be an output of the model too."""
+    random = np.random.default_rng(8)
+    weights: dict[str, npt.NDArray[np.generic]] = {
+        "gain": random.uniform(0.5, 2, 8).astype(np.float32),
+        "shift": random.normal(size=8).astype(np.float32),
+        "w": random.normal(size=(8, 8 if shared else 6)).astype(np.float32),
+    }
+    if decomposed:
+        weights |= {"two": np.array(2, np.float32), "epsilon": np.array(1e-5, np.float32)}
+        nodes = [
+            helper.make_node("ReduceMean", ["x"], ["mean"], name="mean", axes=[-1]),
+            helper.make_node("Sub", ["x", "mean"], ["centred"], name="sub"),
+            helper.make_node("Pow", ["centred", "two"], ["square"], name="pow"),
+            helper.make_node("ReduceMean", ["square"], ["variance"], name="variance", axes=[-1]),
+            helper.make_node("Add", ["variance", "epsilon"], ["stable"], name="stable"),
+            helper.make_node("Sqrt", ["stable"], ["deviation"], name="sqrt"),
+            helper.make_node("Div", ["centred", "deviation"], ["normal"], name="div"),
+            helper.make_node("Mul", ["normal", "gain"], ["gained"], name="gained"),
+            helper.make_node("Add", ["gained", "shift"], ["norm"], name="shifted"),
+        ]
+    else:
+        nodes = [helper.make_node("LayerNormalization", ["x", "gain", "shift"], ["norm"], name="norm")]
+    nodes.append(helper.make_node("Shape", ["norm"], ["shape"], name="shape"))
+    nodes.append(helper.make_node("MatMul", ["norm", "w"], ["y"], name="dense"))
+    outputs = [
+        helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 5, weights["w"].shape[1]]),
+        helper.make_tensor_value_info("shape", TensorProto.INT64, [3]),
+    ]
+    if shared:
+        nodes.append(helper.make_node("MatMul", ["x", "w"], ["z"], name="other"))
+        nodes.append(helper.make_node("Mul", ["z", "gain"], ["scaled"], name="scaled"))
+        outputs.append(helper.make_tensor_value_info("scaled", TensorProto.FLOAT, ["batch", 5, 8]))
+    if residual:
+        outputs.append(helper.make_tensor_value_info("norm", TensorProto.FLOAT, ["batch", 5, 8]))
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 5, 8])
+    return model_of(nodes, weights, [x], outputs)
+
+
+def vectors(count: int) -> Feeds:
+    return {"x": np.random.default_rng(3).normal(size=(count, 5, 8)).astype(np.float32)}
+
+
+@pytest.mark.parametrize("decomposed", [True, False])
+def test_factors_fold_into_a_layer_normalization(decomposed: bool) -> None:
+    proto = normalized(normalization(decomposed=decomposed, residual=False))
+
+    after = balanced(proto, factors_for(proto, ("dense",)), fold=True)
+
+    assert not added_muls(after)
+    assert_same_function(proto, after, vectors(3))
+
+
+def test_a_tensor_that_the_model_gives_out_is_not_folded_into() -> None:
+    proto = normalized(normalization(decomposed=False, residual=True))
+
+    after = balanced(proto, factors_for(proto, ("dense",)), fold=True)
+
+    assert added_muls(after) == ["dense.mul"]
+    assert_same_function(proto, after, vectors(3))
+
+
+def test_constants_that_others_read_stay_as_they_are() -> None:
+    """The weight belongs to two layers of which one is balanced, the gain to another node as well."""
+    proto = normalized(normalization(decomposed=True, residual=False, shared=True))
+
+    after = balanced(proto, factors_for(proto, ("dense",)), fold=True)
+
+    assert not added_muls(after)
+    assert_same_function(proto, after, vectors(3))
+
+
+def test_factors_go_through_pooling_into_a_depthwise_convolution() -> None:
+    proto = normalized(convolutions())
+
+    after = balanced(proto, factors_for(proto, ("depthwise", "grouped", "up")), fold=True)
+
+    assert not added_muls(after)
+    assert_same_function(proto, after, images(2))
+
+
+@pytest.mark.parametrize(
+    ("factors", "message"),
+    [
+        ({"fc3": [1.0] * 8}, "'fc3' of the record is not in the model. Did you mean 'fc"),
+        ({"fc1": [1.0] * 7}, "7 balance factors do not fit a weight of shape"),
+        ({"fc1": [0.0] * 8}, "must be positive"),
+        ({"relu": [1.0] * 6}, "only a layer with a constant weight"),
+    ],
+)
+def test_factors_that_do_not_fit_are_refused(factors: dict[str, list[float]], message: str) -> None:
+    with pytest.raises(LoweringError, match=message):
+        balanced(perceptron(), factors, fold=True)
+
+
+@pytest.mark.parametrize(
+    ("proto", "layer", "channels", "feeds"),
+    [
+        (perceptron(), "fc1", 6, rows(3)),
+        (perceptron(gemm=False), "fc2", 3, rows(3)),
+        (convolutions(), "up", 6, images(2)),
+        (convolutions(), "grouped", 4, images(2)),
+        (normalization(decomposed=False, residual=False), "dense", 6, vectors(2)),
+    ],
+    ids=["gemm", "matmul and add", "transposed", "conv without bias", "matmul without bias"],
+)
+def test_a_correction_is_added_to_every_output_of_its_channel(
+    proto: onnx.ModelProto, layer: str, channels: int, feeds: Feeds
+) -> None:
+    proto = normalized(proto)
+    correction = np.arange(1, channels + 1, dtype=np.float32)
+
+    after = corrected(proto, {layer: tuple(float(v) for v in correction)})
+
+    onnx.checker.check_model(after, full_check=True)
+    node = next(node for node in proto.graph.node if node.name == layer)
+    adds = [n for n in proto.graph.node if n.op_type == "Add" and n.input[0] == node.output[0] and n.name == "fc2_bias"]
+    tensor = (adds[0] if adds else node).output[0]
+    values = [run(_showing(p, tensor), feeds, [tensor])[0] for p in (proto, after)]
+    axis = 1 if "Conv" in node.op_type else -1
+    difference = np.moveaxis(values[1] - values[0], axis, -1)  # type: ignore[operator]
+    np.testing.assert_allclose(difference, np.broadcast_to(correction, difference.shape), atol=1e-4)
+
+
+def test_corrections_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(LoweringError, match="5 bias corrections do not fit"):
+        corrected(perceptron(), {"fc1": [0.0] * 5})
+
+
+def _showing(proto: onnx.ModelProto, tensor: str) -> onnx.ModelProto:
+    shown = onnx.ModelProto()
+    shown.CopyFrom(proto)
+    if tensor not in {output.name for output in proto.graph.output}:
+        shown.graph.output.append(helper.make_tensor_value_info(tensor, TensorProto.FLOAT, None))
+    return shown
+
+
+def record(**fields: object) -> QuantizationRecord:
+    activation = ActivationScale(tensor="hidden", scale=0.02, zero_point=-128, low=0.0, high=5.1)
+    layer = LayerRecord(
+        layer="fc2", op_type="Gemm", activation=activation, weight=WeightScale(scales=(0.01,), axis=None), **fields
+    )
+    provenance = Provenance(engine="native", recipe={}, statistics=None, code_revision="test")
+    return QuantizationRecord(model_sha256="0" * 64, layers=(layer,), float_layers=(), provenance=provenance)
+
+
+def test_a_record_without_balance_or_correction_only_normalizes() -> None:
+    proto = perceptron()
+
+    assert prepare(proto, record()).SerializeToString() == normalized(proto).SerializeToString()
+
+
+def test_a_records_correction_is_that_of_the_balanced_layer() -> None:
+    proto = perceptron()
+    factors = (1.0, 2.0, 4.0, 8.0, 0.5, 0.25)
+
+    after = prepare(proto, record(balance=factors, bias_correction=(1.0, 2.0, 3.0)))
+
+    difference = run(after, rows(3))[0] - run(proto, rows(3))[0]  # type: ignore[operator]
+    np.testing.assert_allclose(difference, [[1, 2, 3]] * 3, atol=1e-5)
+    assert prepare(proto, record(balance=factors)).SerializeToString() == (
+        prepare(proto, record(balance=factors)).SerializeToString()
+    )
