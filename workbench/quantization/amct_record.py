@@ -1,0 +1,380 @@
+"""AMCT's record file: the quantization factors of every layer as protobuf text (amct.md §3).
+
+    QuantizationRecord ── record_text ──► text        as AMCT's own printer lays it out, to the byte
+                       ◄── parse_record ── text       with the checks of AMCT's reader, and its messages
+
+What the file cannot hold is in the record only: a Conv's output scale, corrected biases, learned rounding. A product
+of two activations has no documented form in the file; it is kept as two tensor records `name:0` and `name:1`
+[inferred], which AMCT itself would refuse on a MatMul.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from workbench.canonical import digest, source_digest
+from workbench.errors import ConfigError, nearest
+from workbench.graph import Layer
+from workbench.quantization import protobuf_text
+from workbench.quantization.protobuf_reader import MessageReader
+from workbench.quantization.protobuf_text import Place, Printed, quoted, shortest
+from workbench.quantization.record import (
+    ActivationScale,
+    LayerRecord,
+    Provenance,
+    QuantizationRecord,
+    WeightScale,
+)
+
+_EPSILON = float(np.finfo(np.float32).eps)
+_INT8 = quoted("INT8")
+_FORCED = "FORCE_FP16_QUANT"
+
+
+def record_text(record: QuantizationRecord) -> str:
+    """The record file of a record: layers in its order, floats with the shortest digits of float32.
+
+    AMCT finds a layer by the exact lines `  key: "<name>"` and `  value {`: the layout is part of the format.
+    """
+    entries: list[Printed] = []
+    for layer in record.layers:
+        if layer.second is None:
+            entries.append(_entry(layer.layer, _factors(layer, record)))
+        else:
+            for index, activation in enumerate((layer.activation, layer.second)):
+                fields: list[Printed] = [*_activation(activation), ("is_tensor_quantize", True), ("act_type", _INT8)]
+                entries.append(_entry(f"{layer.layer}:{index}", [*fields, *_precision(record)]))
+    return protobuf_text.print_message(entries)
+
+
+def _entry(name: str, fields: Sequence[Printed]) -> Printed:
+    return ("record", (("key", quoted(name)), ("value", tuple(fields))))
+
+
+def _activation(activation: ActivationScale) -> list[Printed]:
+    return [("scale_d", shortest(activation.scale)), ("offset_d", activation.zero_point)]
+
+
+def _precision(record: QuantizationRecord) -> list[Printed]:
+    return [("fakequant_precision_mode", quoted(_FORCED))] if record.force_fp16 else []
+
+
+def _factors(layer: LayerRecord, record: QuantizationRecord) -> list[Printed]:
+    scales = layer.weight.scales if layer.weight is not None else (1.0,)  # AveragePool: amct.md §3.2
+    fields = _activation(layer.activation)
+    fields += [("scale_w", shortest(scale)) for scale in scales]
+    fields += [("offset_w", 0) for _ in scales]
+    fields += [("tensor_balance_factor", shortest(factor)) for factor in layer.balance or ()]
+    fields.append(("act_type", _INT8))
+    if layer.weight is not None:
+        fields.append(("wts_type", _INT8))
+    return [*fields, *_precision(record)]
+
+
+# --- reading -------------------------------------------------------------------------------------------------------
+
+
+def parse_record(text: str, *, layers: Sequence[Layer], model_sha256: str, file: Place = None) -> QuantizationRecord:
+    """The record that a record file holds for a model.
+
+    Layers the file does not name stay in float; of a layer named twice the last entry counts, as in AMCT. The clip
+    ranges are those that the factors cover (amct.md §4.1). Balanced layers keep their Mul (`fold_balance` False),
+    and their activation is that Mul's output.
+
+    Args:
+        layers: of the normalized model (`quantizable_layers`); they give tensors, axes and channel counts.
+
+    Raises:
+        ConfigError: with file and line: no protobuf text, an unknown field or layer, a missing or impossible factor
+            (AMCT's own message is quoted), and what AMCT would lower but this engine does not (other bit widths,
+            LSTM, NUQ, MaxPool and Add as tensors, FLOAT16 operators, unfused BatchNormalization).
+    """
+    body = MessageReader(protobuf_text.parse(text, file=file), file=file, name="ScaleOffsetRecord")
+    by_name = {layer.name: layer for layer in layers}
+    entries = [_entry_of(each, by_name) for each in body.messages("record")]
+    body.finish()
+    if not entries:
+        raise ConfigError("record_file is empty, no layers to be quantized (AMCT's words).", file=file)
+    found = {(entry.layer, entry.index): entry for entry in entries if entry is not None}
+    forced = {entry.forced for entry in found.values()}
+    if len(forced) > 1:
+        odd = next(entry for entry in found.values() if entry.forced)
+        raise ConfigError(
+            f"fakequant_precision_mode is {_FORCED} for {odd.layer!r} and not for every layer.",
+            file=file,
+            line=odd.line,
+            hint="AMCT sets it for the whole model; use one mode.",
+        )
+    records = [record for layer in layers if (record := _layer_record(layer, found, file)) is not None]
+    if not records:
+        raise ConfigError("no layer of the record has quantization factors.", file=file, hint="Calibrate first.")
+    recorded = {record.layer for record in records}
+    return QuantizationRecord(
+        model_sha256=model_sha256,
+        layers=tuple(records),
+        float_layers=tuple(layer.name for layer in layers if layer.name not in recorded),
+        provenance=Provenance(
+            engine="amct-file",
+            recipe={"record_sha256": digest(text)},
+            statistics=None,
+            code_revision=source_digest("quantization", "graph"),
+        ),
+        fold_balance=False,
+        force_fp16=forced == {True},
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    """Attributes: index: of the input, for a tensor record; None for a layer's record."""
+
+    layer: str
+    index: int | None
+    scale: float
+    offset: int
+    weight_scales: tuple[float, ...]
+    balance: tuple[float, ...]
+    forced: bool
+    line: int
+
+
+def _entry_of(body: MessageReader, layers: Mapping[str, Layer]) -> _Entry | None:
+    """One `record`; None for one without factors, whose layer stays in float."""
+    key = body.text("key")
+    if key is None:
+        raise body.error("key", 'Cannot find "key" in record file (AMCT\'s words).')
+    found = body.message_of("value")
+    if found is None:
+        raise body.error("value", f"cannot find 'value' in {key} in record_file (AMCT's words).")
+    body.finish()
+    name, index = _target(key, body, layers)
+    value, layer = found[1], layers[name]
+    _check_other_fields(value, layer)
+    given = [field for field in ("scale_d", "offset_d", "scale_w", "offset_w") if value.has(field)]
+    if not given and not value.has("tensor_balance_factor"):
+        value.finish()
+        return None
+    entry = _Entry(
+        layer=name,
+        index=index,
+        scale=_activation_scale(value, layer),
+        offset=_activation_offset(value, layer),
+        weight_scales=() if index is not None else _weight_scales(value, layer),
+        balance=_balance(value, layer),
+        forced=_forced(value),
+        line=body.line_of("key"),
+    )
+    value.finish()
+    return entry
+
+
+def _target(key: str, body: MessageReader, layers: Mapping[str, Layer]) -> tuple[str, int | None]:
+    """Layer and input index of a key."""
+    layer = layers.get(key)
+    if layer is not None and layer.second is None:
+        return key, None
+    name, _, digits = key.rpartition(":")
+    if layer is None and name in layers and layers[name].second is not None and digits in ("0", "1"):
+        return name, int(digits)
+    if layer is not None:
+        raise body.error(
+            "key",
+            f"{key!r} multiplies two activations and needs a scale for each.",
+            f"Write two records, '{key}:0' and '{key}:1', or leave the layer in float.",
+        )
+    raise body.error(
+        "key",
+        f"find {key} failure in the model (AMCT's words): no layer of this name can be quantized here.",
+        nearest(key, layers) + " Tensor records (name:input_index) of MaxPool and Add are not lowered by this engine.",
+    )
+
+
+def _check_other_fields(value: MessageReader, layer: Layer) -> None:
+    """Fields that must not be there, or must say INT8 and float32."""
+    name = layer.name
+    if value.has("shift_bit"):
+        raise value.error(
+            "shift_bit", f"shift_bit is not support, please delete shift_bit of layer {name} (AMCT's words)."
+        )
+    for field in ("cluster", "scale_h", "offset_h", "scale_r", "offset_r"):
+        if value.has(field):
+            what = "clusters weights (NUQ)" if field == "cluster" else "quantizes LSTM and GRU"
+            raise value.error(field, f"AMCT {what} with it; this engine does not.", f"Leave {name!r} out.")
+    for field, types in (
+        ("act_type", ("INT4", "INT8", "INT16")),
+        ("wts_type", ("INT4", "INT6", "INT7", "INT8")),
+        ("dst_type", ("INT4", "INT8")),
+    ):
+        kind = value.text(field)
+        if kind in (None, "INT8"):  # AMCT takes a missing type for 8 bits
+            continue
+        if kind not in types:
+            raise value.error(field, f"Do not support {field} {kind} in record file (AMCT's words).")
+        raise value.error(field, f"AMCT would use {kind}; this engine lowers INT8 only.", f"Leave {name!r} out.")
+    if (kind := value.text("op_data_type")) not in (None, "FLOAT32"):
+        raise value.error("op_data_type", f"is {kind!r}; this engine lowers float32 models only.")
+    if value.boolean("skip_fusion") and layer.op_type in ("Conv", "ConvTranspose"):
+        raise value.error(
+            "skip_fusion",
+            f"AMCT would leave the BatchNormalization after {name!r} unfused; this engine does not.",
+            "Calibrate with do_fusion true.",
+        )
+    value.boolean("is_tensor_quantize")
+
+
+def _activation_scale(value: MessageReader, layer: Layer) -> float:
+    scales = value.reals("scale_d")
+    if not scales:
+        raise _missing(value, "scale_d", layer)
+    _check_positive(value, "scale_d", scales, layer)
+    return scales[-1]
+
+
+def _activation_offset(value: MessageReader, layer: Layer) -> int:
+    offsets = value.integers("offset_d")
+    if not offsets:
+        raise _missing(value, "offset_d", layer)
+    if not -128 <= offsets[-1] <= 127:
+        rule = f"offset_d's value should be in [-128, 127] in layer {layer.name} (AMCT's words), it is {offsets[-1]}."
+        raise value.error("offset_d", rule)
+    return offsets[-1]
+
+
+def _missing(value: MessageReader, field: str, layer: Layer) -> ConfigError:
+    return value.error(
+        field,
+        f"cannot find {field} of layer {layer.name} in record_file, please check data calibration process!"
+        " (AMCT's words).",
+    )
+
+
+def _check_positive(value: MessageReader, field: str, scales: Sequence[float], layer: Layer) -> None:
+    for scale in scales:
+        if not (math.isfinite(scale) and scale > 0):
+            raise value.error(
+                field,
+                f"{field}'s value shoule be in positivate range of float32 in layer {layer.name} (AMCT's words),"
+                f" it is {scale}.",
+            )
+
+
+def _weight_scales(value: MessageReader, layer: Layer) -> tuple[float, ...]:
+    scales, offsets = value.reals("scale_w"), value.integers("offset_w")
+    for field, values in (("scale_w", scales), ("offset_w", offsets)):
+        if not values:
+            raise value.error(field, f"cannot find {field} of layer {layer.name} in record_file (AMCT's words).")
+    if any(offsets):
+        raise value.error("offset_w", f"offset_w's value should be 0 in layer {layer.name} (AMCT's words).")
+    _check_positive(value, "scale_w", scales, layer)
+    if len(scales) != len(offsets):
+        raise value.error(
+            "offset_w",
+            f"scale_w's length, offset_w's length should be equal in layer {layer.name} (AMCT's words);"
+            f" they are {len(scales)} and {len(offsets)}.",
+        )
+    channels = _output_channels(layer)
+    if len(scales) not in (1, channels):
+        raise value.error(
+            "scale_w",
+            f"scale_w's length, offset_w's length({len(scales)}) should be equal to the {channels} when channel_wise"
+            f" be {channels > 1}. Cannot support to quantize {layer.name} (AMCT's words).",
+        )
+    return scales
+
+
+def _output_channels(layer: Layer) -> int:
+    """How many weight scales a layer can have; Gemm and MatMul have one (amct.md §3.2)."""
+    if layer.op_type == "Conv":
+        return layer.weight_shape[0]
+    return layer.weight_shape[1] * layer.groups if layer.op_type == "ConvTranspose" else 1
+
+
+def _balance(value: MessageReader, layer: Layer) -> tuple[float, ...]:
+    factors = value.reals("tensor_balance_factor")
+    if not factors:
+        return ()
+    name = layer.name
+    if layer.weight is None:
+        raise value.error(
+            "tensor_balance_factor",
+            f"tensor_balance_factor is not support, please delete tensor_balance_factor of layer {name}"
+            " (AMCT's words).",
+        )
+    channels = _input_channels(layer)
+    if len(factors) != channels:
+        raise value.error(
+            "tensor_balance_factor",
+            f"tensor_balance_factor's length: {len(factors)} should be equal to the channel length of inputs of layer"
+            f" {name}: {channels} (AMCT's words).",
+        )
+    if not all(_EPSILON <= factor <= 1 / _EPSILON for factor in factors):
+        raise value.error(
+            "tensor_balance_factor",
+            f"tensor_balance_factor's value shoule be in range[FLT_EPSILON, 1/FLT_EPSILON] in layer {name}"
+            " (AMCT's words).",
+        )
+    return factors
+
+
+def _input_channels(layer: Layer) -> int:
+    shape = layer.weight_shape
+    if layer.op_type == "Conv":
+        return shape[1] * layer.groups
+    if layer.op_type == "ConvTranspose":
+        return shape[0]
+    return shape[-1] if layer.transposed else shape[-2]
+
+
+def _forced(value: MessageReader) -> bool:
+    mode = value.text("fakequant_precision_mode")
+    if mode not in (None, "DEFAULT", _FORCED):
+        raise value.error(
+            "fakequant_precision_mode",
+            f"Do not support fakequant_precision_mode {mode} in record file (AMCT's words).",
+        )
+    return mode == _FORCED
+
+
+def _layer_record(layer: Layer, found: Mapping[tuple[str, int | None], _Entry], file: Place) -> LayerRecord | None:
+    if layer.second is not None:
+        first, second = found.get((layer.name, 0)), found.get((layer.name, 1))
+        if first is None and second is None:
+            return None
+        if first is None or second is None:
+            missing = 0 if first is None else 1
+            raise ConfigError(
+                f"{layer.name!r} has a scale for one of its two activations only.",
+                file=file,
+                hint=f"Add the record '{layer.name}:{missing}'.",
+            )
+        return LayerRecord(
+            layer=layer.name,
+            op_type=layer.op_type,
+            activation=_scale(layer.activation, first),
+            second=_scale(layer.second, second),
+        )
+    entry = found.get((layer.name, None))
+    if entry is None:
+        return None
+    weight = None
+    if layer.weight is not None:
+        axis = layer.output_axis if len(entry.weight_scales) > 1 else None
+        weight = WeightScale(scales=entry.weight_scales, axis=axis)
+    return LayerRecord(
+        layer=layer.name,
+        op_type=layer.op_type,
+        # prepare.balanced puts this Mul before a balanced layer
+        activation=_scale(f"{layer.name}.mul.output0" if entry.balance else layer.activation, entry),
+        weight=weight,
+        balance=entry.balance or None,
+    )
+
+
+def _scale(tensor: str, entry: _Entry) -> ActivationScale:
+    """The clip range is what the factors cover: (-128 - offset)·scale to (127 - offset)·scale (amct.md §4.1)."""
+    low, high = (-128 - entry.offset) * entry.scale, (127 - entry.offset) * entry.scale
+    return ActivationScale(tensor=tensor, scale=entry.scale, zero_point=entry.offset, low=low, high=high)
