@@ -1,0 +1,198 @@
+"""Bias correction: the mean error per channel goes, and nothing else is touched."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.quantization.networks import convolutions, images, perceptron, rows
+from tests.targets.encoder import ids, record_for, run, tiny_encoder
+from workbench.errors import CalibrationError
+from workbench.graph import constants, quantizable_layers, read_model
+from workbench.model import Model
+from workbench.quantization.bias_correction import bias_corrections, quantize_dequantize
+from workbench.quantization.normalize import normalized
+from workbench.quantization.prepare import prepare
+from workbench.quantization.qdq import lower_static
+from workbench.quantization.record import (
+    ActivationScale,
+    LayerRecord,
+    Provenance,
+    QuantizationRecord,
+    WeightScale,
+)
+from workbench.quantization.rounding import integers_of, scales_along
+
+Feeds = dict[str, npt.NDArray[np.generic]]
+
+
+def saved(proto: onnx.ModelProto, folder: Path) -> Model:
+    onnx.save(proto, folder / "model.onnx")
+    return read_model(folder / "model.onnx")
+
+
+def coarse_record(proto: onnx.ModelProto, model: Model, feeds: Feeds, *, kept: float = 0.6) -> QuantizationRecord:
+    """Of every layer with a weight: activations clipped at a share of their range, weights in about 30 steps.
+
+    So coarse that the mean error is large, and asymmetric so that it has a sign.
+    """
+    shown = onnx.ModelProto()
+    shown.CopyFrom(proto)
+    layers = [layer for layer in quantizable_layers(proto) if layer.weight is not None]
+    known = constants(proto)
+    for layer in layers:
+        if layer.activation != "x":
+            shown.graph.output.append(helper.make_tensor_value_info(layer.activation, TensorProto.FLOAT, None))
+    records = []
+    for layer in layers:
+        values = feeds["x"] if layer.activation == "x" else run(shown, feeds, [layer.activation])[0]
+        low, high = kept * min(0.0, float(values.min())), kept * float(values.max())
+        scale = (high - low) / 255
+        activation = ActivationScale(
+            tensor=layer.activation, scale=scale, zero_point=round(-128 - low / scale), low=low, high=high
+        )
+        assert layer.weight is not None
+        weight = numpy_helper.to_array(known[layer.weight])
+        rounded = WeightScale(scales=(float(np.abs(weight).max()) / 15,), axis=None)
+        records.append(LayerRecord(layer=layer.name, op_type=layer.op_type, activation=activation, weight=rounded))
+    provenance = Provenance(engine="native", recipe={}, statistics=None, code_revision="test")
+    return QuantizationRecord(model_sha256=model.sha256, layers=tuple(records), float_layers=(), provenance=provenance)
+
+
+def fake_quantized(proto: onnx.ModelProto, recorded: LayerRecord) -> onnx.ModelProto:
+    """One layer with rounded weights that reads Q(x), by standard operators; all else in float."""
+    faked = onnx.ModelProto()
+    faked.CopyFrom(proto)
+    node = next(node for node in faked.graph.node if node.name == recorded.layer)
+    for tensor in faked.graph.initializer:
+        if tensor.name == node.input[1]:
+            assert recorded.weight is not None
+            values = numpy_helper.to_array(tensor)
+            rounded = integers_of(values, recorded.weight) * scales_along(recorded.weight, values.shape)
+            tensor.CopyFrom(numpy_helper.from_array(rounded.astype(np.float32), tensor.name))
+    scale = recorded.activation
+    faked.graph.initializer.append(numpy_helper.from_array(np.float32(scale.scale), "q_scale"))
+    faked.graph.initializer.append(numpy_helper.from_array(np.int8(scale.zero_point), "q_zero"))
+    position = list(faked.graph.node).index(node)
+    pair = [
+        helper.make_node("QuantizeLinear", [node.input[0], "q_scale", "q_zero"], ["q_x"], name="q"),
+        helper.make_node("DequantizeLinear", ["q_x", "q_scale", "q_zero"], ["dq_x"], name="dq"),
+    ]
+    node.input[0] = "dq_x"
+    for offset, new in enumerate(pair):
+        faked.graph.node.insert(position + offset, new)
+    return faked
+
+
+@pytest.mark.parametrize(
+    ("proto", "feeds"),
+    [(perceptron(), rows(64)), (perceptron(gemm=False), rows(64)), (convolutions(), images(8))],
+    ids=["gemm", "matmul", "convolutions"],
+)
+def test_the_mean_error_of_every_channel_goes(proto: onnx.ModelProto, feeds: Feeds, tmp_path: Path) -> None:
+    proto = normalized(proto)
+    model = saved(proto, tmp_path)
+    record = coarse_record(proto, model, feeds)
+    batches = [{"x": feeds["x"][:3]}, {"x": feeds["x"][3:]}]
+
+    corrections = bias_corrections(model, batches, record)
+
+    assert list(corrections) == [layer.layer for layer in record.layers]
+    for layer in record.layers:
+        node = next(node for node in proto.graph.node if node.name == layer.layer)
+        output = node.output[0]
+        expected, found = (run(_showing(p, output), feeds, [output])[0] for p in (proto, fake_quantized(proto, layer)))
+        axis = 1 if "Conv" in layer.op_type else -1
+        error = np.moveaxis(expected - found, axis, -1).reshape(-1, corrections[layer.layer].size)  # type: ignore[operator]
+        before = error.mean(axis=0)
+        assert np.abs(before).max() > 1e-3
+        np.testing.assert_allclose(corrections[layer.layer], before, atol=1e-5 * float(np.abs(expected).max()))
+
+
+def _showing(proto: onnx.ModelProto, tensor: str) -> onnx.ModelProto:
+    shown = onnx.ModelProto()
+    shown.CopyFrom(proto)
+    if tensor not in {output.name for output in proto.graph.output}:
+        shown.graph.output.append(helper.make_tensor_value_info(tensor, TensorProto.FLOAT, None))
+    return shown
+
+
+def test_skewed_activations_lose_less_once_corrected(tmp_path: Path) -> None:
+    """Activations far from zero on one side: what rounding does to a weight shifts every sample's output alike."""
+    proto = normalized(perceptron())
+    model = saved(proto, tmp_path)
+    feeds: Feeds = {"x": (3 + np.random.default_rng(4).exponential(0.5, (512, 8))).astype(np.float32)}
+    record = coarse_record(proto, model, feeds, kept=1.0)
+    corrections = bias_corrections(model, [feeds], record)
+    with_correction = replace(
+        record,
+        layers=tuple(
+            replace(layer, bias_correction=tuple(float(v) for v in corrections[layer.layer])) for layer in record.layers
+        ),
+    )
+    expected = run(proto, feeds)[0]
+
+    errors = []
+    for variant in (record, with_correction):
+        prepared = prepare(proto, variant)
+        bare = replace(
+            variant, layers=tuple(replace(layer, bias_correction=None, balance=None) for layer in variant.layers)
+        )
+        errors.append(float(np.mean((run(lower_static(prepared, bare), feeds)[0] - expected) ** 2)))  # type: ignore[operator]
+    assert errors[1] < 0.2 * errors[0]
+
+
+def test_corrections_belong_to_the_balanced_model(tmp_path: Path) -> None:
+    """The record's activation is the balanced tensor: half as large where the factor is two."""
+    proto = normalized(perceptron())
+    model = saved(proto, tmp_path)
+    feeds = rows(64)
+    record = coarse_record(proto, model, feeds)
+    (first, second) = record.layers
+    activation = second.activation
+    halved = replace(activation, scale=activation.scale / 2, low=activation.low / 2, high=activation.high / 2)
+    assert second.weight is not None
+    doubled = replace(second.weight, scales=tuple(2 * s for s in second.weight.scales))
+    balanced = replace(record, layers=(first, replace(second, activation=halved, weight=doubled, balance=(2.0,) * 6)))
+
+    plain, other = (bias_corrections(model, [feeds], r)["fc2"] for r in (record, balanced))
+
+    np.testing.assert_allclose(other, plain, atol=1e-6)
+    assert np.abs(plain).max() > 1e-3
+
+
+def test_corrections_do_not_depend_on_batches_and_threads(tmp_path: Path) -> None:
+    model = saved(tiny_encoder(), tmp_path)
+    feeds = ids(8, 6)
+    record = record_for(tmp_path / "model.onnx", feeds, per_channel=True)
+    apart = [{"ids": feeds["ids"][i : i + 1]} for i in range(8)]
+
+    together = bias_corrections(model, [feeds], record, threads=1)
+    split = bias_corrections(model, apart, record, threads=3)
+
+    for name, values in together.items():
+        np.testing.assert_allclose(split[name], values, atol=1e-7)
+
+
+def test_what_is_read_is_the_integer_form() -> None:
+    scale = ActivationScale(tensor="x", scale=0.5, zero_point=-100, low=-14.0, high=113.5)
+
+    rounded = quantize_dequantize(np.array([-20, -0.2, 0.25, 0.75, 0.8, 200], np.float32), scale)
+
+    np.testing.assert_array_equal(rounded, [-14, 0, 0, 1, 1, 113.5])
+
+
+def test_a_record_of_another_model_is_refused(tmp_path: Path) -> None:
+    proto = normalized(perceptron())
+    model = saved(proto, tmp_path)
+    record = coarse_record(proto, model, rows(4))
+    renamed = replace(record, layers=(replace(record.layers[0], layer="fc9"),))
+
+    with pytest.raises(CalibrationError, match="'fc9' of the record is none of this model"):
+        bias_corrections(model, [rows(4)], renamed)
+    with pytest.raises(CalibrationError, match="no calibration samples"):
+        bias_corrections(model, [], record)
