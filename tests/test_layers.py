@@ -16,6 +16,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "experiment",
         "space",
         "graph",
+        "grouping",
         "preprocess",
         "dataset",
         "metrics",
