@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 
 from workbench.candidate import Algorithm, Quantization, WeightAlgorithm
 from workbench.graph import Layer
@@ -48,7 +49,8 @@ class ActivationRecipe:
                 raise ValueError(f"{name} {getattr(self, name)!r} is outside (0.5, 1]")
         if not 0 < self.search_start < self.search_end or not math.isfinite(self.search_end):
             raise ValueError(f"search range [{self.search_start!r}, {self.search_end!r}] is not 0 < start < end")
-        if not 0 < self.search_step <= self.search_end - self.search_start:
+        # in decimals, as AMCT compares: 0.9 - 0.8 in float is less than 0.1
+        if not 0 < Decimal(str(self.search_step)) <= Decimal(str(self.search_end)) - Decimal(str(self.search_start)):
             raise ValueError(f"search step {self.search_step!r} is outside (0, end - start]")
         if self.bins not in HFMG_BINS:
             raise ValueError(f"{self.bins} bins; HFMG takes {', '.join(map(str, HFMG_BINS))}")
