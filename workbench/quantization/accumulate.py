@@ -1,143 +1,259 @@
-"""Accumulators: statistics of one tensor while they grow, run after run. One thread at a time may add to one."""
+"""The statistics of a run's tensors, added up over the runs of one thread.
+
+Every sample leaves one row of numbers that add up (its extremes and its channel sums), and one row of numbers of
+which the extremes count; all tensors' rows lie side by side, so a run costs few NumPy calls beside those that read
+the values. The values themselves are read in blocks that fit the processor's cache.
+"""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from workbench.quantization.histogram import EMPTY, Histogram, histogram_of, merge
-from workbench.quantization.moments import Doubles, Pair, add_pairs, sum_of_rows
-from workbench.quantization.statistics import NOTHING, ChannelStatistics, Range, TensorStatistics
+from workbench.quantization.histogram import CHUNK, HistogramCounter
+from workbench.quantization.moments import Doubles, Pair, add_terms
+from workbench.quantization.statistics import ChannelStatistics, Range, TensorStatistics
 
 _Floats = npt.NDArray[np.float32]
 
-_BLOCK = 16
+_POSITIONS = 64
 """Positions added up in float32 before float64 takes over."""
 
 
 class NotFiniteError(ValueError):
-    """A value is NaN or infinite."""
+    """A tensor holds NaN or infinity; `tensor` is its name."""
+
+    def __init__(self, tensor: str) -> None:
+        super().__init__(f"tensor {tensor!r} holds NaN or infinity")
+        self.tensor = tensor
 
 
-class TensorAccumulator:
-    """Statistics of one activation tensor.
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Where one tensor's channels lie in the rows of all tensors."""
+
+    sums: slice
+    squares: slice
+    channels: slice
+
+
+class Accumulator:
+    """Statistics of all observed tensors; for one thread at a time.
 
     Args:
-        axis: of the channels: None (there are none), -1 (last) or 1.
+        axes: tensor name → its channel axis: -1 (the last), 1, or None where channels mean nothing.
     """
 
-    def __init__(self, axis: int | None) -> None:
-        self.axis = axis
-        self.histogram: Histogram = EMPTY
-        self.channels: _Channels | None = None
-        self.samples = 0
-        self.minimum_sum: Pair = (np.zeros(()), np.zeros(()))
-        self.maximum_sum: Pair = (np.zeros(()), np.zeros(()))
-        self.halves: list[Range] = [NOTHING, NOTHING]
+    def __init__(self, axes: Mapping[str, int | None]) -> None:
+        self._axes = dict(axes)
+        self._counters = [HistogramCounter() for _ in axes]
+        self._columns: list[_Columns | None] = []
+        self._samples = np.zeros(len(axes), np.int64)
+        self._rows = [0] * len(axes)
+        self._halves = np.stack([np.full((2, len(axes)), np.inf), np.full((2, len(axes)), -np.inf)])
+        self._added: Pair = (np.zeros(0), np.zeros(0))
+        self._minima, self._maxima = np.zeros(0, np.float32), np.zeros(0, np.float32)
 
-    def add(self, values: _Floats, halves: npt.NDArray[np.bool_]) -> None:
-        """Take the values of one run.
+    def add(self, tensors: Sequence[_Floats], halves: npt.NDArray[np.bool_]) -> None:
+        """Take one run's tensors, in the order of `axes`.
 
         Args:
-            values: [batch, ...] or [batch * anything, ...]. A tensor without a batch dimension counts for every
-                sample of its run.
+            tensors: float32, [batch, ...] or [batch * anything, ...]. One without a batch dimension counts as seen
+                by every sample of its run.
             halves: bool[batch], which half of the data each sample belongs to.
 
         Raises:
-            NotFiniteError: NaN or infinity; nothing was added.
+            NotFiniteError: NaN or infinity. What was added so far is of no use then.
         """
-        if values.size == 0:
-            return
-        groups = len(halves) if values.ndim and values.shape[0] % len(halves) == 0 else 1
-        if self.axis is None or values.ndim < 2:
-            flat = values.reshape(groups, -1)
-            minima, maxima = flat.min(axis=1), flat.max(axis=1)
-            channels = None
-        else:
-            cube = _cube(values, self.axis, groups)
-            low, high = cube.min(axis=2), cube.max(axis=2)  # [groups, folds, channels]
-            minima, maxima = low.min(axis=(1, 2)), high.max(axis=(1, 2))
-            channels = (cube, low.min(axis=(0, 1)), high.max(axis=(0, 1)))
-        lowest, highest = float(minima.min()) + 0.0, float(maxima.max()) + 0.0
-        if not (math.isfinite(lowest) and math.isfinite(highest)):
-            raise NotFiniteError(f"values range from {lowest} to {highest}")
-        if channels is not None:
-            self._add_channels(*channels)
-        self._add_extremes(minima, maxima, halves)
-        self.histogram = merge(self.histogram, histogram_of(values, minimum=lowest, maximum=highest))
+        if not self._columns:
+            self._lay_out(tensors)
+        samples, count = len(halves), len(tensors)
+        terms = np.zeros((samples, self._added[0].size))
+        lows = np.full((samples, count), np.inf)
+        highs = np.full((samples, count), -np.inf)
+        for at, (name, values) in enumerate(zip(self._axes, tensors, strict=True)):
+            if values.size == 0:
+                continue
+            measured = _measure(name, values, self._axes[name], samples, self._counters[at])
+            lows[:, at], highs[:, at] = measured.minima.min(axis=1), measured.maxima.max(axis=1)
+            self._samples[at] += samples
+            columns = self._columns[at]
+            if columns is not None and measured.sums is not None and measured.squares is not None:
+                groups = len(measured.sums)  # 1 without a batch dimension: its values count once
+                terms[:groups, columns.sums], terms[:groups, columns.squares] = measured.sums, measured.squares
+                self._rows[at] += values.size // measured.sums.shape[1]
+                for total, seen, larger in (
+                    (self._minima, measured.minima.min(axis=0), np.minimum),
+                    (self._maxima, measured.maxima.max(axis=0), np.maximum),
+                ):
+                    larger(total[columns.channels], seen, out=total[columns.channels])
+        for half in (False, True):
+            members = halves == half
+            if members.any():
+                self._halves[0, int(half)] = np.minimum(self._halves[0, int(half)], lows[members].min(axis=0))
+                self._halves[1, int(half)] = np.maximum(self._halves[1, int(half)], highs[members].max(axis=0))
+        terms[:, :count] = np.where(np.isfinite(lows), lows, 0.0)  # infinite where a tensor had no values
+        terms[:, count : 2 * count] = np.where(np.isfinite(highs), highs, 0.0)
+        for row in terms:
+            self._added = add_terms(self._added, row)
 
-    def statistics(self) -> TensorStatistics:
-        """What has been seen so far."""
-        return TensorStatistics(
-            histogram=self.histogram,
-            channels=None if self.channels is None else self.channels.statistics(),
-            samples=self.samples,
-            minimum_sum=(float(self.minimum_sum[0]), float(self.minimum_sum[1])),
-            maximum_sum=(float(self.maximum_sum[0]), float(self.maximum_sum[1])),
-            halves=(self.halves[0], self.halves[1]),
-        )
+    def statistics(self) -> dict[str, TensorStatistics]:
+        """What has been seen so far, by tensor name."""
+        if not self._columns:
+            return {name: TensorStatistics(histogram=c.histogram()) for name, c in self._named_counters()}
+        sums, errors = self._added
+        count, seen = len(self._axes), {}
+        halves = (self._halves + 0.0).tolist()
+        for at, (name, counter) in enumerate(self._named_counters()):
+            ranges: list[Range] = [(halves[0][half][at], halves[1][half][at]) for half in (0, 1)]
+            seen[name] = TensorStatistics(
+                histogram=counter.histogram(),
+                channels=self._channels(at),
+                samples=int(self._samples[at]),
+                minimum_sum=(float(sums[at]), float(errors[at])),
+                maximum_sum=(float(sums[count + at]), float(errors[count + at])),
+                halves=(ranges[0], ranges[1]),
+            )
+        return seen
 
-    def _add_extremes(self, minima: _Floats, maxima: _Floats, halves: npt.NDArray[np.bool_]) -> None:
-        if len(minima) != len(halves):
-            minima, maxima = np.repeat(minima, len(halves)), np.repeat(maxima, len(halves))
-        self.samples += len(halves)
-        self.minimum_sum = add_pairs(self.minimum_sum, sum_of_rows(minima.astype(np.float64)))
-        self.maximum_sum = add_pairs(self.maximum_sum, sum_of_rows(maxima.astype(np.float64)))
-        for half, low, high in zip(halves.tolist(), minima.tolist(), maxima.tolist(), strict=True):
-            lowest, highest = self.halves[half]
-            self.halves[half] = (min(lowest, low + 0.0), max(highest, high + 0.0))
+    def _named_counters(self) -> Iterator[tuple[str, HistogramCounter]]:
+        return zip(self._axes, self._counters, strict=True)
 
-    def _add_channels(self, cube: _Floats, minima: _Floats, maxima: _Floats) -> None:
-        if self.channels is None:
-            self.channels = _Channels(minima.size)
-        self.channels.add(cube, minima, maxima)
+    def _lay_out(self, tensors: Sequence[_Floats]) -> None:
+        """Columns of the rows that add up: minima and maxima of all tensors, then their channels' sums and squares."""
+        terms, channels = 2 * len(tensors), 0
+        for axis, values in zip(self._axes.values(), tensors, strict=True):
+            if axis is None or values.ndim < 2:
+                self._columns.append(None)
+                continue
+            size = values.shape[axis]
+            middle, end = terms + size, terms + 2 * size
+            self._columns.append(_Columns(slice(terms, middle), slice(middle, end), slice(channels, channels + size)))
+            terms, channels = end, channels + size
+        self._added = (np.zeros(terms), np.zeros(terms))
+        self._minima = np.full(channels, np.inf, np.float32)
+        self._maxima = np.full(channels, -np.inf, np.float32)
 
-
-class _Channels:
-    def __init__(self, count: int) -> None:
-        self.minima = np.full(count, np.inf, np.float32)
-        self.maxima = np.full(count, -np.inf, np.float32)
-        self.sums: Pair = (np.zeros(count), np.zeros(count))
-        self.squares: Pair = (np.zeros(count), np.zeros(count))
-        self.rows = 0
-
-    def add(self, cube: _Floats, minima: _Floats, maxima: _Floats) -> None:
-        groups, folds, positions, count = cube.shape
-        np.minimum(self.minima, minima, out=self.minima)
-        np.maximum(self.maxima, maxima, out=self.maxima)
-        sums, squares = np.zeros((groups, folds, count)), np.zeros((groups, folds, count))
-        for start in range(0, positions, _BLOCK):
-            block = cube[:, :, start : start + _BLOCK]
-            sums += np.add.reduce(block, axis=2)
-            squares += np.add.reduce(block * block, axis=2)
-        self.sums = add_pairs(self.sums, sum_of_rows(_per_sample(sums)))
-        self.squares = add_pairs(self.squares, sum_of_rows(_per_sample(squares)))
-        self.rows += groups * folds * positions
-
-    def statistics(self) -> ChannelStatistics:
+    def _channels(self, at: int) -> ChannelStatistics | None:
+        columns = self._columns[at]
+        if columns is None or self._rows[at] == 0:
+            return None
+        sums, errors = self._added
         return ChannelStatistics(
-            minima=self.minima + np.float32(0),  # -0.0 and 0.0 are one value and must be one stored form
-            maxima=self.maxima + np.float32(0),
-            sums=self.sums[0],
-            squares=self.squares[0],
-            rows=self.rows,
-            sums_error=self.sums[1],
-            squares_error=self.squares[1],
+            minima=self._minima[columns.channels] + np.float32(0),  # -0.0 and 0.0 must be one stored form
+            maxima=self._maxima[columns.channels] + np.float32(0),
+            sums=sums[columns.sums].copy(),
+            squares=sums[columns.squares].copy(),
+            rows=self._rows[at],
+            sums_error=errors[columns.sums].copy(),
+            squares_error=errors[columns.squares].copy(),
         )
 
 
-def _cube(values: _Floats, axis: int, groups: int) -> _Floats:
-    """A view [groups, folds, positions, channels]; `folds` is what else the first dimension holds per sample."""
-    folds = values.shape[0] // groups
+# --- one tensor of one run -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """Per sample and channel, [samples, channels]; [samples, 1] without channels. One sample without a batch."""
+
+    minima: _Floats
+    maxima: _Floats
+    sums: Doubles | None
+    squares: Doubles | None
+
+
+def _measure(name: str, values: _Floats, axis: int | None, samples: int, counter: HistogramCounter) -> _Measured:
+    groups = samples if values.ndim and values.shape[0] % samples == 0 else 1
+    if axis is None or values.ndim < 2:
+        return _without_channels(name, values.reshape(groups, -1), counter)
     if axis == 1:
-        by_channel = values.reshape(groups, folds, values.shape[1], -1)
-        return by_channel.transpose(0, 1, 3, 2)
-    return values.reshape(groups, folds, -1, values.shape[-1])
+        by_row = _channels_first(name, values.reshape(len(values), values.shape[1], -1), counter)
+        return _folded(by_row, groups)
+    return _channels_last(name, values.reshape(groups, -1, values.shape[-1]), counter)
 
 
-def _per_sample(sums: Doubles) -> Doubles:
-    """[groups, folds, channels] → [groups, channels]."""
-    total: Doubles = sums[:, 0] if sums.shape[1] == 1 else sums.sum(axis=1)
-    return total
+def _without_channels(name: str, values: _Floats, counter: HistogramCounter) -> _Measured:
+    samples, size = values.shape
+    minima, maxima = np.full((samples, 1), np.inf, np.float32), np.full((samples, 1), -np.inf, np.float32)
+    for rows, part in _blocks(samples, size, 1):
+        block = values[rows, part]
+        low, high = block.min(axis=1, keepdims=True), block.max(axis=1, keepdims=True)
+        np.minimum(minima[rows], low, out=minima[rows])
+        np.maximum(maxima[rows], high, out=maxima[rows])
+        _count(name, block, low, high, counter)
+    return _Measured(minima, maxima, None, None)
+
+
+def _channels_last(name: str, values: _Floats, counter: HistogramCounter) -> _Measured:
+    samples, positions, channels = values.shape
+    minima = np.full((samples, channels), np.inf, np.float32)
+    maxima = np.full((samples, channels), -np.inf, np.float32)
+    sums, squares = np.zeros((samples, channels)), np.zeros((samples, channels))
+    for rows, part in _blocks(samples, positions, channels):
+        block = values[rows, part]
+        low, high = block.min(axis=1), block.max(axis=1)
+        _count(name, block, low, high, counter)
+        np.minimum(minima[rows], low, out=minima[rows])
+        np.maximum(maxima[rows], high, out=maxima[rows])
+        for start in range(0, block.shape[1], _POSITIONS):
+            few = block[:, start : start + _POSITIONS]
+            sums[rows] += np.add.reduce(few, axis=1)
+            squares[rows] += np.einsum("gpc,gpc->gc", few, few)
+    return _Measured(minima, maxima, sums, squares)
+
+
+def _channels_first(name: str, values: _Floats, counter: HistogramCounter) -> _Measured:
+    samples, channels, positions = values.shape
+    shape = (samples, channels)
+    minima, maxima = np.empty(shape, np.float32), np.empty(shape, np.float32)
+    sums, squares = np.empty(shape), np.empty(shape)
+    for rows, part in _blocks(samples, channels, positions):
+        block = values[rows, part]
+        minima[rows, part], maxima[rows, part] = block.min(axis=2), block.max(axis=2)
+        _count(name, block, minima[rows, part], maxima[rows, part], counter)
+        sums[rows, part] = np.add.reduce(block, axis=2)  # NumPy adds contiguous values pairwise
+        squares[rows, part] = np.add.reduce(np.square(block), axis=2)
+    return _Measured(minima, maxima, sums, squares)
+
+
+def _blocks(samples: int, size: int, each: int) -> Iterator[tuple[slice, slice]]:
+    """Slices of [samples, size] whose items of `each` values make about `CHUNK` values, contiguous in memory.
+
+    A sample is cut in the same places whatever the samples beside it.
+    """
+    step = max(1, CHUNK // max(each, 1))
+    if step >= size:
+        together = max(1, CHUNK // max(size * each, 1))
+        for start in range(0, samples, together):
+            yield slice(start, start + together), slice(0, size)
+        return
+    if step > _POSITIONS:
+        step -= step % _POSITIONS
+    for sample in range(samples):
+        for start in range(0, size, step):
+            yield slice(sample, sample + 1), slice(start, start + step)
+
+
+def _count(name: str, block: _Floats, low: _Floats, high: _Floats, counter: HistogramCounter) -> None:
+    lowest, highest = float(low.min()), float(high.max())
+    if not (np.isfinite(lowest) and np.isfinite(highest)):
+        raise NotFiniteError(name)
+    counter.add(block.reshape(-1), lowest, highest)
+
+
+def _folded(by_row: _Measured, groups: int) -> _Measured:
+    """[batch * anything, channels] → [groups, channels]."""
+    minima, maxima, sums, squares = by_row.minima, by_row.maxima, by_row.sums, by_row.squares
+    if len(minima) == groups or sums is None or squares is None:
+        return by_row
+    shape = (groups, -1, minima.shape[1])
+    return _Measured(
+        minima.reshape(shape).min(axis=1),
+        maxima.reshape(shape).max(axis=1),
+        sums.reshape(shape).sum(axis=1),
+        squares.reshape(shape).sum(axis=1),
+    )

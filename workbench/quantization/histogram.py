@@ -22,7 +22,9 @@ BINS_PER_SIDE = 4096
 MIN_EXPONENT = -126
 """Below this bin width 2**-exponent is no float32; tensors that small (max |x| < 5e-35) fill fewer bins."""
 
-_CHUNK = 65536  # elements; the scratch of one chunk stays in the L2 cache
+CHUNK = 65536
+"""Elements counted at a time: the scratch of so many stays in the L2 cache."""
+
 _MAX_FLOAT32_EXPONENT = 0  # from here on a scaled float32 may underflow to zero and so change sides
 
 
@@ -92,27 +94,56 @@ EMPTY = Histogram(
 )
 
 
-def histogram_of(
-    values: npt.NDArray[np.float32], *, minimum: float | None = None, maximum: float | None = None
-) -> Histogram:
-    """The histogram of one array of any shape. Costs 1.5 to 2 ns per element and no memory beside one chunk.
+class HistogramCounter:
+    """A histogram that grows in place; for one thread at a time.
 
-    Args:
-        minimum, maximum: the array's extremes where the caller has them already; they are not checked.
+    The result is `merge` of the histograms of everything added, without the cost of building each.
+    """
+
+    def __init__(self) -> None:
+        self._counts = np.zeros(2 * BINS_PER_SIDE, np.int64)
+        self._exponent = MIN_EXPONENT
+        self._zeros = 0
+        self._minimum, self._maximum = math.inf, -math.inf
+
+    def add(self, values: npt.NDArray[np.float32], low: float, high: float) -> None:
+        """Count float32[n] whose smallest and largest values are `low` and `high`; n is best near `CHUNK`.
+
+        Raises:
+            ValueError: one of them is NaN or infinite. Then nothing was counted.
+        """
+        if not (math.isfinite(low) and math.isfinite(high)):
+            raise ValueError(f"values range from {low} to {high}")
+        low, high = low + 0.0, high + 0.0  # -0.0 and 0.0 are one value and must be one stored form
+        exponent = _exponent(max(-low, high))
+        if exponent > self._exponent:
+            self._counts = _coarsened(self._counts, exponent - self._exponent)
+            self._exponent = exponent
+        self._minimum, self._maximum = min(self._minimum, low), max(self._maximum, high)
+        for start in range(0, values.size, 2 * CHUNK):
+            self._zeros += _count(values[start : start + 2 * CHUNK], self._counts, self._exponent, low, high)
+
+    def histogram(self) -> Histogram:
+        """What was counted so far."""
+        return Histogram(
+            exponent=self._exponent,
+            counts=self._counts.copy(),
+            zeros=self._zeros,
+            minimum=self._minimum,
+            maximum=self._maximum,
+        )
+
+
+def histogram_of(values: npt.NDArray[np.float32]) -> Histogram:
+    """The histogram of one array of any shape.
 
     Raises:
         ValueError: a value is NaN or infinite.
     """
-    if values.size == 0:
-        return EMPTY
-    low = float(values.min()) if minimum is None else minimum
-    high = float(values.max()) if maximum is None else maximum
-    if not (math.isfinite(low) and math.isfinite(high)):
-        raise ValueError(f"values range from {low} to {high}")
-    low, high = low + 0.0, high + 0.0  # -0.0 and 0.0 are one value and must be one stored form
-    exponent = _exponent(max(-low, high))
-    counts, zeros = _count(values.reshape(-1), exponent)
-    return Histogram(exponent=exponent, counts=counts, zeros=zeros, minimum=low, maximum=high)
+    counter = HistogramCounter()
+    if values.size:
+        counter.add(values.reshape(-1), float(values.min()), float(values.max()))
+    return counter.histogram()
 
 
 def merge(a: Histogram, b: Histogram) -> Histogram:
@@ -132,14 +163,18 @@ def coarsened(histogram: Histogram, exponent: int) -> npt.NDArray[np.int64]:
     shift = exponent - histogram.exponent
     if shift < 0:
         raise ValueError(f"bins of 2**{histogram.exponent} cannot be split into bins of 2**{exponent}")
+    return _coarsened(histogram.counts, shift)
+
+
+def _coarsened(counts: npt.NDArray[np.int64], shift: int) -> npt.NDArray[np.int64]:
     if shift == 0:
-        return histogram.counts
-    filled = np.flatnonzero(histogram.counts)
+        return counts
+    filled = np.flatnonzero(counts)
     # an arithmetic shift is floor division by 2**shift, so negative bins stay on their side
     target = ((filled - BINS_PER_SIDE) >> min(shift, 63)) + BINS_PER_SIDE
-    counts = np.zeros_like(histogram.counts)
-    np.add.at(counts, target, histogram.counts[filled])
-    return counts
+    coarser = np.zeros_like(counts)
+    np.add.at(coarser, target, counts[filled])
+    return coarser
 
 
 def _exponent(largest: float) -> int:
@@ -150,21 +185,23 @@ def _exponent(largest: float) -> int:
     return max(power - BINS_PER_SIDE.bit_length() + 1, MIN_EXPONENT)
 
 
-def _count(values: npt.NDArray[np.float32], exponent: int) -> tuple[npt.NDArray[np.int64], int]:
-    counts = np.zeros(2 * BINS_PER_SIDE, np.int64)
-    wide = exponent > _MAX_FLOAT32_EXPONENT
-    scratch = np.empty(min(_CHUNK, values.size), np.float64 if wide else np.float32)
-    indices = np.empty(scratch.size, np.int32)
-    scale = scratch.dtype.type(math.ldexp(1.0, -exponent))
-    zeros = 0
-    for start in range(0, values.size, _CHUNK):
-        chunk = values[start : start + _CHUNK]
-        scaled, index = scratch[: chunk.size], indices[: chunk.size]
-        np.multiply(chunk, scale, out=scaled)
-        np.floor(scaled, out=scaled)
-        np.add(scaled, BINS_PER_SIDE, out=scaled)
-        np.copyto(index, scaled, casting="unsafe")
-        counts += np.bincount(index, minlength=counts.size)
-        zeros += int(np.count_nonzero(chunk == 0))
+def _count(
+    values: npt.NDArray[np.float32], counts: npt.NDArray[np.int64], exponent: int, low: float, high: float
+) -> int:
+    """Add the values, all within [low, high], to `counts`, zeros left out; how many zeros there were."""
+    dtype = np.float64 if exponent > _MAX_FLOAT32_EXPONENT else np.float32
+    width = math.ldexp(1.0, exponent)
+    first = math.floor(low / width)  # a power of two divides exactly
+    scaled = np.multiply(values, dtype(1 / width), dtype=dtype)
+    if low < 0:
+        np.floor(scaled, out=scaled)  # where nothing is negative, the cast below does it
+    if first != 0:
+        np.subtract(scaled, dtype(first), out=scaled)
+    found = np.bincount(scaled.astype(np.int32))
+    first += BINS_PER_SIDE
+    counts[first : first + found.size] += found
+    if low > 0 or high < 0:
+        return 0
+    zeros = int(np.count_nonzero(values == 0))
     counts[BINS_PER_SIDE] -= zeros
-    return counts, zeros
+    return zeros

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import collections
 import functools
-import itertools
 import math
 import queue
 import zlib
@@ -30,7 +29,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as _state
 from workbench.errors import CalibrationError
 from workbench.graph import Layer, constants, load_graph, quantizable_layers
 from workbench.model import Model
-from workbench.quantization.accumulate import NotFiniteError, TensorAccumulator
+from workbench.quantization.accumulate import Accumulator, NotFiniteError
 from workbench.quantization.normalize import normalized
 from workbench.quantization.statistics import Statistics as Statistics  # "as": importers may take them from here
 from workbench.quantization.statistics import WeightStatistics as WeightStatistics
@@ -92,16 +91,16 @@ def observe(
     session = open_session(model, extra, None if as_on_disk else graph)
     del graph, original  # the runtime has its own copy of the weights; two are enough
 
-    idle: queue.SimpleQueue[dict[str, TensorAccumulator]] = queue.SimpleQueue()
+    idle: queue.SimpleQueue[Accumulator] = queue.SimpleQueue()
     for _ in range(threads):
-        idle.put({name: TensorAccumulator(axis) for name, axis in axes.items()})
+        idle.put(Accumulator(axes))
 
     def run(part: Feeds, first_sample: int) -> None:
-        accumulators = idle.get()
+        accumulator = idle.get()
         try:
-            _observe_run(session, part, accumulators, first_sample)
+            _observe_run(session, part, tuple(axes), accumulator, first_sample)
         finally:
-            idle.put(accumulators)
+            idle.put(accumulator)
 
     samples = 0
     pending: collections.deque[tuple[int, Future[None]]] = collections.deque()
@@ -128,8 +127,8 @@ def observe(
                 future.cancel()
     if samples == 0:
         raise CalibrationError("there are no calibration samples. Check the dataset's `calibration` file.")
-    finished = [idle.get() for _ in range(threads)]
-    tensors = {name: functools.reduce(merge_tensors, (part[name].statistics() for part in finished)) for name in axes}
+    finished = [idle.get().statistics() for _ in range(threads)]
+    tensors = {name: functools.reduce(merge_tensors, (part[name] for part in finished)) for name in axes}
     return Statistics(
         model_sha256=model.sha256, samples=samples, layers=layers, tensors=tensors, weights=weights, variant=variant
     )
@@ -241,23 +240,26 @@ def parts(model: Model, feeds: Feeds) -> Iterator[Feeds]:
 def _observe_run(
     session: onnxruntime.InferenceSession,
     feeds: Feeds,
-    accumulators: Mapping[str, TensorAccumulator],
+    names: tuple[str, ...],
+    accumulator: Accumulator,
     first_sample: int,
 ) -> None:
-    wanted = [name for name in accumulators if name not in feeds]
+    wanted = [name for name in names if name not in feeds]
     try:
         outputs = session.run(wanted or None, dict(feeds))[: len(wanted)]
     except RUNTIME_ERRORS as error:
         raise CalibrationError(f"the float model failed at calibration sample {first_sample}: {error}") from error
-    halves = _halves(feeds)
-    arrays = itertools.chain(((n, feeds[n]) for n in accumulators if n in feeds), zip(wanted, outputs, strict=True))
-    for name, values in arrays:
-        if values.dtype != np.float32:
-            raise CalibrationError(f"tensor {name!r} is {values.dtype}; only float32 activations can be calibrated.")
-        try:
-            accumulators[name].add(values, halves)
-        except NotFiniteError as error:
-            raise CalibrationError(_not_finite(name, values, first_sample, _rows(feeds))) from error
+    seen = {**feeds, **dict(zip(wanted, outputs, strict=True))}
+    for name in names:
+        if seen[name].dtype != np.float32:
+            raise CalibrationError(
+                f"tensor {name!r} is {seen[name].dtype}; only float32 activations can be calibrated."
+            )
+    try:
+        accumulator.add([seen[name] for name in names], _halves(feeds))
+    except NotFiniteError as error:
+        message = _not_finite(error.tensor, seen[error.tensor], first_sample, _rows(feeds))
+        raise CalibrationError(message) from error
 
 
 def _halves(feeds: Feeds) -> npt.NDArray[np.bool_]:
