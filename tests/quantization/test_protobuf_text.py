@@ -1,0 +1,186 @@
+"""Protobuf text: the grammar, measured against protobuf's own parser and printer."""
+
+import numpy as np
+import pytest
+from google.protobuf import text_format
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.quantization.amct_files import PEERS
+from workbench.errors import ConfigError
+from workbench.quantization.protobuf_text import (
+    Field,
+    Literal,
+    Message,
+    boolean,
+    identifier,
+    integer,
+    parse,
+    print_message,
+    quoted,
+    real,
+    shortest,
+    string,
+)
+
+SINGLE = st.floats(width=32, allow_nan=False, allow_infinity=False)
+
+
+def only(text: str) -> Field:
+    (field,) = parse(text).fields
+    return field
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a { b: 1 c: 2 }",
+        "a: { b: 1, c: 2 }",
+        "a < b: 1; c: 2; >",
+        "a: <b:1 c:2>",
+        "# first\na { # second\n b: 1 c\n:\n2 }",
+    ],
+)
+def test_the_ways_to_write_one_message_are_equal(text: str) -> None:
+    (field,) = parse(text).fields
+
+    assert isinstance(field.value, Message)
+    assert [(inner.name, inner.value.text) for inner in field.value.fields] == [("b", "1"), ("c", "2")]
+
+
+def test_a_list_is_the_repeated_field() -> None:
+    assert [field.value.text for field in parse('a: ["x", "y"] a: "z"').fields] == ["x", "y", "z"]
+    assert parse("a: []").fields == ()
+
+
+def test_every_field_keeps_its_line() -> None:
+    fields = parse('a: 1\n\nb {\n  c: "x"\n}\nd: [1,\n 2]').fields
+
+    assert [field.line for field in fields] == [1, 3, 6, 6]
+    assert isinstance(fields[1].value, Message)
+    assert fields[1].value.fields[0].line == 4
+
+
+def test_neighbouring_strings_are_one_string() -> None:
+    assert string(only('a: "x" \'y\'\n"z"')) == "xyz"
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        (r'"a\nb\t\"\'\\"', "a\nb\t\"'\\"),
+        (r'"\344\270\255"', "中"),
+        (r'"\xe4\xb8\xad中"', "中中"),
+        (r'"中\U0001F600"', "中😀"),
+        ('"#; }"', "#; }"),
+    ],
+)
+def test_escapes_in_strings_mean_what_protobuf_says(written: str, meant: str) -> None:
+    assert string(only(f"a: {written}")) == meant
+    peer = text_format.Parse(f"key: {written}", PEERS["MapFiledEntry"]())
+    assert peer.key == meant
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "reason"),
+    [
+        ("a", 1, "no ':'"),
+        ("a 1", 1, "no ':'"),
+        ("a: 1\nb:", 2, "end of the file"),
+        ("\na { b: 1", 2, "has no '}'"),
+        ("a < b: 1 }", 1, "field name"),
+        ('a: 1\n"x', 2, "unfinished string"),
+        ("a: [1 2]", 1, "in a list"),
+        ("a: [1,]", 1, "where a value"),
+        ("a: 1 }", 1, "field name"),
+        ("a: @", 1, "'@'"),
+        ("1: 2", 1, "field name"),
+        ("a: 1.2.3", 1, "no protobuf text"),
+        ('a: "\\q"', 1, "no escape"),
+        ('a: "\\xff"', 1, "no UTF-8"),
+        ("a {" * 200, 1, "deep"),
+    ],
+)
+def test_text_outside_the_grammar_is_refused_with_its_line(text: str, line: int, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason) as caught:
+        parse(text, file="quant.cfg")
+
+    assert (caught.value.file, caught.value.line) == ("quant.cfg", line)
+
+
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [
+        (boolean, 'a: "true"'),
+        (boolean, "a: 2"),
+        (boolean, "a { }"),
+        (string, "a: word"),
+        (lambda field: integer(field, 0, 10), "a: 1.0"),
+        (lambda field: integer(field, 0, 10), "a: -1"),
+        (lambda field: integer(field, 0, 10), "a: 11"),
+        (lambda field: identifier(field, ("INT8",)), 'a: "INT8"'),
+        (lambda field: identifier(field, ("INT8",)), "a: INT4"),
+        (real, 'a: "1.0"'),
+        (real, "a: one"),
+    ],
+)
+def test_a_value_of_another_type_is_refused(read: object, text: str) -> None:
+    with pytest.raises(ConfigError, match="a: is "):
+        read(only("\n\n" + text))  # type: ignore[operator]
+
+
+def test_numbers_are_read_as_protobuf_reads_them() -> None:
+    texts = ["0", "7", "0x1F", "017", "4294967295"]
+    peers = [text_format.Parse(f"batch_num: {text}", PEERS["AMCTConfig"]()).batch_num for text in texts]
+
+    assert [integer(only(f"a: {text}"), 0, 2**32 - 1) for text in texts] == peers
+    for text in ("1.5f", "-1e-3", ".5", "3", "inf", "-inf", "1e39"):
+        peer = text_format.Parse(f"scale_d: {text}", PEERS["SingleLayerRecord"]()).scale_d
+        assert real(only(f"a: {text}")) == peer
+
+
+@given(SINGLE)
+@settings(max_examples=500)
+def test_floats_are_printed_with_protobufs_digits(value: float) -> None:
+    peer = PEERS["SingleLayerRecord"](scale_d=value)
+
+    assert f"scale_d: {shortest(value)}\n" == text_format.MessageToString(peer)
+    assert np.float32(float(shortest(value))) == np.float32(value)
+
+
+@given(st.text(st.characters(blacklist_categories=["Cs"])))
+@settings(max_examples=300)
+def test_strings_are_printed_as_protobuf_prints_utf8_and_come_back(text: str) -> None:
+    peer = PEERS["MapFiledEntry"](key=text)
+
+    assert f"key: {quoted(text)}\n" == text_format.MessageToString(peer, as_utf8=True)
+    assert string(only(f"key: {quoted(text)}")) == text
+
+
+LEAVES = st.one_of(st.booleans(), st.integers(-(2**31), 2**31 - 1), st.text("ab\n\"'\\é#}", max_size=5).map(quoted))
+TREES = st.recursive(
+    LEAVES, lambda inner: st.lists(st.tuples(st.sampled_from(["x", "y_1"]), inner), max_size=3).map(tuple), max_leaves=8
+)
+
+
+def plain(message: Message) -> list[object]:
+    return [
+        (field.name, field.value.text if isinstance(field.value, Literal) else plain(field.value))
+        for field in message.fields
+    ]
+
+
+def expected(fields: tuple[tuple[str, object], ...]) -> list[object]:
+    def one(value: object) -> object:
+        if isinstance(value, tuple):
+            return expected(value)
+        if isinstance(value, bool):
+            return str(value).lower()
+        return string(only(f"a: {value}")) if isinstance(value, str) else str(value)
+
+    return [(name, one(value)) for name, value in fields]
+
+
+@given(st.lists(st.tuples(st.just("f"), TREES), max_size=4).map(tuple))
+def test_a_printed_tree_is_read_back(fields: tuple[tuple[str, object], ...]) -> None:
+    assert plain(parse(print_message(fields))) == expected(fields)  # type: ignore[arg-type]
