@@ -13,20 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-import numpy.typing as npt
+from onnx import ModelProto
 
 from workbench.candidate import Quantization
 from workbench.canonical import source_digest
 from workbench.graph import Layer
+from workbench.quantization.density import expected_error as expected_error  # "as": importers may take it from here
 from workbench.quantization.ranges import clip_range
 from workbench.quantization.recipe import ActivationRecipe, LayerRecipe, ModelRecipe, recipe_of
 from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord, WeightScale
 from workbench.quantization.scales import as_half, int8_parameters
 from workbench.quantization.statistics import Statistics, TensorStatistics
-from workbench.quantization.weights import scale_from_extremes, weight_scale
-
-Floats = npt.NDArray[np.float32]
+from workbench.quantization.weights import Floats, scale_from_extremes, weight_scale, weights_of
 
 
 def choose(
@@ -34,7 +32,7 @@ def choose(
     recipe: ModelRecipe | Quantization,
     ranking: Sequence[str] = (),
     *,
-    weights: Mapping[str, Floats] | None = None,
+    proto: ModelProto | None = None,
     balance: Mapping[str, tuple[float, ...]] | None = None,
 ) -> QuantizationRecord:
     """Scales and zero points of every layer that a recipe quantizes.
@@ -43,13 +41,13 @@ def choose(
         recipe: a static `Quantization` is completed by `recipe_of`.
         ranking: with a `Quantization` only: layer names, most sensitive first; the first `keep_float` of those that
             would be quantized stay in float. Names of layers that stay in float anyway are passed over.
-        weights: layer name → values of the weight as stored in the observed graph (`weights.weights_of`). The weight
-            algorithms 'mse' and 'adaround' need them; 'adaround' leaves the rounding to `rounding.learn_rounding`.
+        proto: the observed graph; the weight algorithms 'mse' and 'adaround' need its values. 'adaround' leaves the
+            rounding to `rounding.learn_rounding`.
         balance: layer name → factors that the observed graph was balanced with; they go into the record.
 
     Raises:
         ValueError: the recipe is not static, the ranking is too short or names an unknown layer, two layers that
-            share an input ask for different scales of it, or the weights are needed and not given.
+            share an input ask for different scales of it, or `proto` is needed and not given.
     """
     if isinstance(recipe, Quantization):
         if recipe.scheme != "static":
@@ -60,6 +58,7 @@ def choose(
         tensor: activation_scale(tensor, statistics.tensors[tensor], settings, half=recipe.force_fp16)
         for tensor, settings in requests(layers, recipe, conv_outputs=True).items()
     }
+    weights = weights_of(proto, layers) if proto is not None else {}
     return QuantizationRecord(
         model_sha256=statistics.model_sha256,
         layers=tuple(
@@ -150,10 +149,10 @@ def _kept_in_float(layers: Sequence[Layer], recipe: Quantization, ranking: Seque
 
 
 def _weight(
-    layer: Layer, recipe: LayerRecipe, statistics: Statistics, weights: Mapping[str, Floats] | None
+    layer: Layer, recipe: LayerRecipe, statistics: Statistics, weights: Mapping[str, Floats]
 ) -> WeightScale | None:
     if layer.weight is None or recipe.weight is None:
         return None
-    if weights is not None and layer.name in weights:
+    if layer.name in weights:
         return weight_scale(weights[layer.name], recipe.weight, layer)
     return scale_from_extremes(statistics.weights[layer.name], recipe.weight, layer)

@@ -35,7 +35,11 @@ def product(a: Integers, b: Integers, bound: float) -> Integers:
         bound: no sum of |a|·|b| over the inner dimension is larger; at most 2**53.
     """
     kind = exact_type(bound)
-    result: Integers = np.matmul(a.astype(kind, copy=False), b.astype(kind, copy=False))
+    a, b = a.astype(kind, copy=False), b.astype(kind, copy=False)
+    if a.ndim > 2 and b.ndim == 2:  # one large product in place of many small ones
+        flat: Integers = np.matmul(a.reshape(-1, a.shape[-1]), b)
+        return flat.reshape(*a.shape[:-1], b.shape[-1])
+    result: Integers = np.matmul(a, b)
     return result
 
 

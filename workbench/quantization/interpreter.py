@@ -17,7 +17,7 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, num
 
 from workbench.errors import LoweringError, MeasureError, nearest
 from workbench.graph import constants
-from workbench.quantization.integer_steps import (
+from workbench.quantization.ascend_quant import (
     ANTI_QUANT,
     DEQUANT,
     QUANT,
@@ -26,8 +26,8 @@ from workbench.quantization.integer_steps import (
     IntegerTensor,
     Step,
     Values,
-    integer_step,
 )
+from workbench.quantization.integer_steps import integer_step
 from workbench.quantization.observe import RUNTIME_ERRORS
 from workbench.quantization.surgery import names_read
 

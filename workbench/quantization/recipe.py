@@ -19,6 +19,9 @@ from workbench.graph import Layer
 HFMG_BINS = (1024, 2048, 4096, 8192)
 """Histogram sizes AMCT accepts (amct.md §2.1)."""
 
+AUTOMATIC_START = 0.5
+"""Stands for a strength that is still to be searched; SmoothQuant's and DMQ's own default."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivationRecipe:
@@ -96,6 +99,7 @@ class ModelRecipe:
     Attributes:
         layers: node name → settings.
         float_layers: layers kept in float on purpose, most sensitive first.
+        balance_search: every layer with a `balance` gets the strength with the smallest estimated error instead.
         bias_correction: take the mean output error of the rounded weights and activations back out of the bias.
         force_fp16: AMCT's FORCE_FP16_QUANT (amct.md §4.7): activation scales rounded to float16.
         source: the settings as plain scalars, for provenance.
@@ -103,6 +107,7 @@ class ModelRecipe:
 
     layers: Mapping[str, LayerRecipe]
     float_layers: tuple[str, ...] = ()
+    balance_search: bool = False
     bias_correction: bool = False
     force_fp16: bool = False
     source: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
@@ -133,7 +138,8 @@ def recipe_of(quantization: Quantization, layers: Sequence[Layer], kept: Sequenc
         algorithm=quantization.weight_algorithm, per_channel=quantization.weight_granularity == "channel"
     )
     plain = LayerRecipe(activation=activation, weight=None)
-    weighted = LayerRecipe(activation=activation, weight=weight, balance=quantization.balance)
+    strength = AUTOMATIC_START if quantization.balance == "auto" else quantization.balance
+    weighted = LayerRecipe(activation=activation, weight=weight, balance=strength)
     chosen = {
         layer.name: weighted if layer.weight is not None else plain
         for layer in layers
@@ -143,6 +149,7 @@ def recipe_of(quantization: Quantization, layers: Sequence[Layer], kept: Sequenc
     return ModelRecipe(
         layers=chosen,
         float_layers=tuple(kept),
+        balance_search=quantization.balance == "auto",
         bias_correction=bool(quantization.bias_correction),
         source={name: value for name, value in quantization.settings().items() if value is not None},
     )

@@ -1,16 +1,16 @@
-"""Which layers suffer most from INT8: quantize one at a time and look at the model's output.
+"""Which layers suffer most from INT8: quantize one layer, or one group of layers, and look at the model's output.
 
-All variants run in one session. Every quantizable node becomes an `If` on one extra graph input: the layer whose
-number is fed computes with fake-quantized operands, all others with the float ones, and only the branch taken costs
-time.
+All variants run in one session. Every quantizable node becomes an `If` on its place in a vector of booleans that is
+an extra graph input: layers whose place is true compute with fake-quantized operands, all others with the float ones,
+and only the branch taken costs time.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -18,49 +18,67 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from workbench.candidate import Quantization
+from workbench.candidate import SensitivityMetric
 from workbench.errors import CalibrationError
-from workbench.graph import constants, load_graph
+from workbench.graph import Layer, constants, load_graph
 from workbench.model import Model
-from workbench.quantization.algorithms import choose
-from workbench.quantization.observe import RUNTIME_ERRORS, Array, Feeds, Statistics, session_of
+from workbench.quantization.algorithms import choose, expected_error
+from workbench.quantization.normalize import normalized
+from workbench.quantization.observe import RUNTIME_ERRORS, Array, Feeds, session_of
+from workbench.quantization.recipe import ModelRecipe
 from workbench.quantization.record import ActivationScale, LayerRecord, WeightScale
+from workbench.quantization.rounding import integers_of, scales_along
+from workbench.quantization.statistics import Statistics
 
 BEST_SQNR_DB = 200.0
 """Stands for every smaller error, none included."""
 
-_SELECTOR = "workbench.quantized_layer"
-_NONE = -1
+_SELECTOR = "workbench.quantized_layers"
 _MIN_OPSET = 10  # QuantizeLinear
 _LARGEST_MODEL = 1_600_000_000  # with its int8 copies it must stay below the 2 GiB of one protobuf message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayerSensitivity:
-    """What quantizing this layer alone does to the model's output.
+class Sensitivity:
+    """What quantizing one unit, a layer or a group, and nothing else does to the model's output.
 
     Attributes:
         sqnr_db: 10·log10(Σ y² / Σ (y_int8 - y)²) over all samples; averaged as noise shares over float outputs.
             Low is sensitive.
+        cosine: of y and y_int8 over all samples, averaged over float outputs. Low is sensitive.
         kl: mean KL(softmax(y) ‖ softmax(y_int8)) in nats over the last axis of the output called 'logits'; None
-            without such an output.
+            without such an output. High is sensitive.
+        first_order_db: estimated from statistics alone, at the unit's own output (`first_order`). Low is sensitive.
     """
 
-    layer: str
-    op_type: str
+    unit: str
+    layers: tuple[str, ...]
     sqnr_db: float
+    cosine: float
     kl: float | None
+    first_order_db: float
 
 
-def rank_layers(
-    model: Model, statistics: Statistics, recipe: Quantization, batches: Iterable[Feeds], *, threads: int = 2
-) -> tuple[LayerSensitivity, ...]:
-    """Every layer that the recipe quantizes, most sensitive (lowest SQNR) first; equals in graph order.
+def measure_sensitivity(
+    model: Model,
+    statistics: Statistics,
+    recipe: ModelRecipe,
+    batches: Iterable[Feeds],
+    units: Mapping[str, Sequence[str]] | None = None,
+    *,
+    threads: int = 2,
+) -> tuple[Sensitivity, ...]:
+    """Every unit quantized alone, in the order of `units`.
 
-    Costs one forward pass per layer and sample: a few dozen samples rank well. `recipe.keep_float` is not looked at.
+    Costs one forward pass per unit and sample: a few dozen samples rank well. The recipe is taken without balancing,
+    bias correction and learned rounding, which ranks layers for recipes with them too [inferred].
+
+    Args:
+        units: name → layers that the recipe quantizes; None takes every such layer as a unit of its own.
 
     Raises:
         CalibrationError: no batches, or the runtime refuses the feeds or the rewritten model.
+        ValueError: a unit names a layer that the recipe does not quantize.
     """
     if model.opset < _MIN_OPSET:
         raise CalibrationError(f"{model.path.name} has opset {model.opset}; ranking needs {_MIN_OPSET} or later.")
@@ -68,32 +86,142 @@ def rank_layers(
         raise CalibrationError(
             f"{model.path.name} has {model.size_bytes} bytes; ranking takes at most {_LARGEST_MODEL}."
         )
-    layers = choose(statistics, replace(recipe, keep_float=0)).layers
-    session = session_of(_switchable(model, layers), model)
-    names = [output.name for output in session.get_outputs() if output.type == "tensor(float)"]
-    totals = [_Difference(names) for _ in layers]
+    proto = normalized(load_graph(model))
+    layers = choose(statistics, recipe, proto=proto).layers
+    places = {layer.layer: number for number, layer in enumerate(layers)}
+    units = {name: (name,) for name in places} if units is None else units
+    if unknown := {layer for names in units.values() for layer in names} - places.keys():
+        raise ValueError(f"{min(unknown)!r} is no layer that the recipe quantizes")
+    estimates = _noise_shares(statistics, layers, proto)
+    session = session_of(_switchable(proto, layers), model)
+    outputs = [output.name for output in session.get_outputs() if output.type == "tensor(float)"]
+    nothing = np.zeros(len(layers), np.bool_)
+    switches = []
+    for names in units.values():
+        switch = nothing.copy()
+        switch[[places[name] for name in names]] = True
+        switches.append(switch)
+    totals = [_Difference(outputs) for _ in units]
     samples = False
     with ThreadPoolExecutor(max_workers=threads) as pool:
         for feeds in batches:
             samples = True
-            expected = _run(session, names, feeds, _NONE)
-            variants = pool.map(lambda i, fed=feeds: _run(session, names, fed, i), range(len(layers)))
+            expected = _run(session, outputs, feeds, nothing)
+            variants = pool.map(lambda switch, fed=feeds: _run(session, outputs, fed, switch), switches)
             for total, got in zip(totals, variants, strict=True):
                 total.add(expected, got)
     if not samples:
         raise CalibrationError("there are no samples to rank layers with. Check the dataset's `calibration` file.")
-    ranking = [
-        LayerSensitivity(layer=layer.layer, op_type=layer.op_type, sqnr_db=total.sqnr_db(), kl=total.kl())
-        for layer, total in zip(layers, totals, strict=True)
-    ]
-    return tuple(sorted(ranking, key=lambda item: item.sqnr_db))
+    return tuple(
+        Sensitivity(
+            unit=unit,
+            layers=tuple(names),
+            sqnr_db=total.sqnr_db(),
+            cosine=total.cosine(),
+            kl=total.kl(),
+            first_order_db=_decibels(sum(estimates[name] for name in names)),
+        )
+        for (unit, names), total in zip(units.items(), totals, strict=True)
+    )
 
 
-def _run(session: onnxruntime.InferenceSession, names: Sequence[str], feeds: Feeds, selected: int) -> list[Array]:
+def ranked(sensitivities: Sequence[Sensitivity], metric: SensitivityMetric) -> tuple[Sensitivity, ...]:
+    """Most sensitive first; equals stay in their order.
+
+    Raises:
+        ValueError: the metric is 'kl' and the model has no output called 'logits'.
+    """
+    if metric == "kl" and any(item.kl is None for item in sensitivities):
+        raise ValueError("ranking by kl needs an output called 'logits'. Rank by sqnr, or rename the output.")
+    keys = {
+        "sqnr": lambda item: item.sqnr_db,
+        "cosine": lambda item: item.cosine,
+        "kl": lambda item: -item.kl,
+        "first_order": lambda item: item.first_order_db,
+    }
+    return tuple(sorted(sensitivities, key=keys[metric]))
+
+
+def first_order(statistics: Statistics, recipe: ModelRecipe, proto: onnx.ModelProto) -> dict[str, float]:
+    """Estimated SQNR in dB at every quantized layer's own output, from statistics and weights alone.
+
+    With channels taken as uncorrelated and rounding errors as independent of the values, the noise share is
+
+        (Σ_c E[x_c²]·Σ_o Δw_oc² + E[Δx²]·Σ_oc w_oc²) / Σ_c E[x_c²]·Σ_o w_oc²
+
+    for a weight w with rounding errors Δw, and E[Δa²]/E[a²] + E[Δb²]/E[b²] for a product of two activations; E[Δx²]
+    is `expected_error`. It knows nothing of how far an error travels: cheap, and coarser than the measured metrics.
+
+    Args:
+        proto: the graph the statistics are of.
+    """
+    shares = _noise_shares(statistics, choose(statistics, recipe, proto=proto).layers, proto)
+    return {layer: _decibels(share) for layer, share in shares.items()}
+
+
+def _noise_shares(
+    statistics: Statistics, records: Sequence[LayerRecord], proto: onnx.ModelProto
+) -> dict[str, float]:
+    layers = {layer.name: layer for layer in statistics.layers}
+    known = constants(proto)
+    shares = {}
+    for record in records:
+        rounding = _power_and_noise(statistics, record.activation)
+        if record.weight is None:
+            second = (1.0, 0.0) if record.second is None else _power_and_noise(statistics, record.second)
+            shares[record.layer] = _ratio(rounding[1], rounding[0]) + _ratio(second[1], second[0])
+            continue
+        layer = layers[record.layer]
+        assert layer.weight is not None
+        values = numpy_helper.to_array(known[layer.weight])
+        errors = integers_of(values, record.weight) * scales_along(record.weight, values.shape) - values
+        power = _input_power(statistics, record.activation.tensor, layer, rounding[0])
+        noise = float(np.sum(_by_input(errors, layer) * power)) + rounding[1] * float(np.sum(np.square(values)))
+        shares[record.layer] = _ratio(noise, float(np.sum(_by_input(values, layer) * power)))
+    return shares
+
+
+def _ratio(noise: float, signal: float) -> float:
+    return noise / signal if signal > 0 else 0.0
+
+
+def _power_and_noise(statistics: Statistics, scale: ActivationScale) -> tuple[float, float]:
+    """E[x²] and E[Δx²] of a tensor, from its histogram: the error at one step over everything is the power."""
+    histogram = statistics.tensors[scale.tensor].histogram
+    nothing_kept = max(histogram.absolute_maximum, 1e-30) * 1e6
+    return expected_error(histogram, nothing_kept, 0), expected_error(histogram, scale.scale, scale.zero_point)
+
+
+def _input_power(statistics: Statistics, tensor: str, layer: Layer, mean: float) -> npt.NDArray[np.float64]:
+    """E[x_c²] per input channel as the weight's reduced layout has them; grouped convolutions take the mean."""
+    channels = statistics.tensors[tensor].channels
+    if channels is None or channels.rows == 0 or layer.groups > 1:
+        return np.full(1, mean)
+    power: npt.NDArray[np.float64] = channels.squares / channels.rows
+    return power
+
+
+def _by_input(values: npt.NDArray[np.float32], layer: Layer) -> npt.NDArray[np.float64]:
+    """Σ over all but the input channels of the squares, float64[Cin] (Cin / groups for a grouped Conv)."""
+    axis = 1 if layer.op_type == "Conv" or layer.transposed else 0
+    others = tuple(a for a in range(values.ndim) if a != axis % values.ndim)
+    result: npt.NDArray[np.float64] = np.sum(np.square(values, dtype=np.float64), axis=others)
+    return result
+
+
+def _decibels(noise_share: float) -> float:
+    smallest = 10 ** (-BEST_SQNR_DB / 10)
+    return -10 * math.log10(max(noise_share, smallest)) + 0.0
+
+
+def _run(
+    session: onnxruntime.InferenceSession, names: Sequence[str], feeds: Feeds, switch: npt.NDArray[np.bool_]
+) -> list[Array]:
     try:
-        outputs: list[Array] = session.run(list(names), {**feeds, _SELECTOR: np.array(selected, np.int64)})
+        outputs: list[Array] = session.run(list(names), {**feeds, _SELECTOR: switch})
     except RUNTIME_ERRORS as error:
-        raise CalibrationError(f"the model with layer {selected} quantized failed: {error}") from error
+        places = np.flatnonzero(switch).tolist()
+        raise CalibrationError(f"the model with layers {places} quantized failed: {error}") from error
     return outputs
 
 
@@ -103,23 +231,30 @@ class _Difference:
     def __init__(self, names: Sequence[str]) -> None:
         self.logits = names.index("logits") if "logits" in names else None
         self.signal = np.zeros(len(names))
+        self.other = np.zeros(len(names))
         self.noise = np.zeros(len(names))
         self.divergence, self.distributions = 0.0, 0
 
     def add(self, expected: Sequence[Array], got: Sequence[Array]) -> None:
         for at, (y, other) in enumerate(zip(expected, got, strict=True)):
-            y, other = y.astype(np.float64), other.astype(np.float64)
-            self.signal[at] += float(np.square(y).sum())
-            self.noise[at] += float(np.square(other - y).sum())
-            if at == self.logits and y.ndim > 0:
-                log_p, log_q = _log_softmax(y), _log_softmax(other)
+            exact, rounded = y.astype(np.float64), other.astype(np.float64)
+            self.signal[at] += float(np.sum(exact * exact))
+            self.other[at] += float(np.sum(rounded * rounded))
+            self.noise[at] += float(np.sum((rounded - exact) ** 2))
+            if at == self.logits and y.ndim and y.size:
+                log_p, log_q = _log_softmax(exact), _log_softmax(rounded)
                 self.divergence += float((np.exp(log_p) * (log_p - log_q)).sum())
-                self.distributions += y.size // max(y.shape[-1], 1)
+                self.distributions += y.size // y.shape[-1]
 
     def sqnr_db(self) -> float:
         share = float(np.mean(self.noise / np.maximum(self.signal, np.finfo(np.float64).tiny)))
-        smallest = 10 ** (-BEST_SQNR_DB / 10)
-        return -10 * math.log10(max(share, smallest)) + 0.0
+        return _decibels(share)
+
+    def cosine(self) -> float:
+        """From 1 - cos = (|d|² - (|a| - |b|)²) / (2·|a|·|b|), which does not cancel for nearly equal outputs."""
+        a, b = np.sqrt(self.signal), np.sqrt(self.other)
+        apart = (self.noise - (a - b) ** 2) / np.maximum(2 * a * b, np.finfo(np.float64).tiny)
+        return float(np.mean(np.clip(1 - apart, -1.0, 1.0)))
 
     def kl(self) -> float | None:
         return max(self.divergence / self.distributions, 0.0) if self.distributions else None
@@ -134,9 +269,10 @@ def _log_softmax(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 # --- the switchable model ------------------------------------------------------------------------------------------
 
 
-def _switchable(model: Model, layers: Sequence[LayerRecord]) -> bytes:
-    """The model with `_SELECTOR`, an int64 scalar: which of `layers` is quantized, or `_NONE`."""
-    proto = load_graph(model)
+def _switchable(original: onnx.ModelProto, layers: Sequence[LayerRecord]) -> bytes:
+    """The model with `_SELECTOR`, a boolean per layer: which of `layers` are quantized."""
+    proto = onnx.ModelProto()
+    proto.CopyFrom(original)
     known = constants(proto)
     records = {record.layer: (number, record) for number, record in enumerate(layers)}
     nodes: list[onnx.NodeProto] = []
@@ -150,7 +286,7 @@ def _switchable(model: Model, layers: Sequence[LayerRecord]) -> bytes:
         nodes.extend(_switch(node, number, record, weight))
     del proto.graph.node[:]
     proto.graph.node.extend(nodes)
-    proto.graph.input.append(helper.make_tensor_value_info(_SELECTOR, TensorProto.INT64, []))
+    proto.graph.input.append(helper.make_tensor_value_info(_SELECTOR, TensorProto.BOOL, [len(layers)]))
     return bytes(proto.SerializeToString())
 
 
@@ -169,7 +305,7 @@ def _switch(
     else_branch = helper.make_graph([plain], f"{prefix}.else", [], [_float(plain.output[0])])
     selected = f"{prefix}.selected"
     return (
-        helper.make_node("Equal", [_SELECTOR, f"{prefix}.number"], [selected], name=selected),
+        helper.make_node("Gather", [_SELECTOR, f"{prefix}.number"], [selected], name=selected, axis=0),
         helper.make_node(
             "If", [selected], list(node.output), name=node.name, then_branch=then_branch, else_branch=else_branch
         ),
@@ -217,11 +353,7 @@ def _stored_weight(
     prefix: str, values: Array, scale: WeightScale, nodes: list[onnx.NodeProto], tensors: list[TensorProto]
 ) -> str:
     """The weight as int8 in the file; Cast and Mul, as DequantizeLinear knows no channels before opset 13."""
-    shape = [1] * values.ndim
-    if scale.axis is not None:
-        shape[scale.axis] = len(scale.scales)
-    scales = np.array(scale.scales, np.float32).reshape(shape)
-    integers = np.clip(np.rint(values / scales), -128, 127).astype(np.int8)
+    integers, scales = integers_of(values, scale), scales_along(scale, values.shape)
     tensors.append(numpy_helper.from_array(integers, f"{prefix}.int8"))
     tensors.append(numpy_helper.from_array(scales, f"{prefix}.scales"))
     nodes.append(helper.make_node("Cast", [f"{prefix}.int8"], [f"{prefix}.float"], to=TensorProto.FLOAT))

@@ -56,7 +56,7 @@ def scale_from_extremes(seen: WeightStatistics, recipe: WeightRecipe, layer: Lay
     if needs_values(recipe):
         raise ValueError(
             f"layer {layer.name!r}: a weight scale by {recipe.algorithm!r} needs the weight's values, "
-            "and only its extremes are known; give `choose` the weights (`weights_of`)"
+            "and only its extremes are known; give `choose` the observed graph (`proto`)"
         )
     minima, maxima = np.minimum(seen.minima, 0), np.maximum(seen.maxima, 0)
     if not recipe.per_channel:
