@@ -1,0 +1,267 @@
+"""AMCT's own procedure, to the last digit of its record file (amct.md §4.10).
+
+    1  normalize the float model; select the layers
+    2  DMQ: balance factors from the first batch of the float model; balanced weights, a Mul before each layer
+    3  weights: scales, and in the graph the fake-quantized values in their place
+    4  activations, downstream of quantized weights but in float themselves: IFMR or HFMG on every value
+
+Slower than `choose`, which derives any recipe from one pass: this takes up to three passes over the data, and starts
+again for each recipe. It keeps nothing that grows with the number of batches, where AMCT keeps every activation.
+
+Not AMCT's: ADA's learned rounding comes afterwards (`rounding.learn_rounding`), and so does not feed later layers.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from itertools import islice
+
+import numpy as np
+import numpy.typing as npt
+from onnx import ModelProto, numpy_helper
+
+from workbench.canonical import source_digest
+from workbench.errors import CalibrationError
+from workbench.graph import Layer, load_graph, quantizable_layers
+from workbench.model import Model
+from workbench.quantization.activations import activations
+from workbench.quantization.algorithms import quantized_layers, requests
+from workbench.quantization.balance import dmq_factors, input_channel_maxima
+from workbench.quantization.normalize import normalized
+from workbench.quantization.observe import RUNTIME_ERRORS, Feeds, open_session, parts
+from workbench.quantization.prepare import balanced
+from workbench.quantization.recipe import ActivationRecipe, LayerRecipe, ModelRecipe
+from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord, WeightScale
+from workbench.quantization.scales import as_half
+from workbench.quantization.searches import search_for
+from workbench.quantization.weights import fake_quantized, weight_scale, weights_of
+
+Floats = npt.NDArray[np.float32]
+Batches = Callable[[], Iterable[Feeds]]
+"""Gives the calibration batches from the first one on, each time it is called, and the same ones."""
+
+_CHANNELS_FIRST = ("Conv", "ConvTranspose", "AveragePool")
+
+
+def calibrate_exactly(
+    model: Model,
+    batches: Batches,
+    recipe: ModelRecipe,
+    *,
+    threads: int = 2,
+    report: Callable[[int], None] | None = None,
+) -> QuantizationRecord:
+    """The record that AMCT writes for this model, data and configuration.
+
+    A batch is one forward pass of AMCT's: HFMG depends on how the data is batched and on the order of the batches,
+    and DMQ looks at the first one only. With HFMG a batch runs as it is fed, and all its activations are in memory at
+    once; otherwise it runs a few samples at a time. Products of two activations, and convolutions over three spatial
+    dimensions, are symmetric whatever the recipe says (amct.md §5).
+
+    Algorithms that AMCT does not have are allowed; they get the histogram of the same activations.
+
+    Args:
+        recipe: with balance strengths for DMQ.
+        threads: forward passes at once, each on one core.
+        report: receives the number of samples run, over all passes, after each of them.
+
+    Raises:
+        CalibrationError: no batches, a batch the model refuses, other batches in a later pass, or NaN or infinity
+            (names the tensor and the sample).
+        ValueError: the recipe does not fit the model, asks for two scales of one tensor, or a weight holds NaN or
+            infinity.
+    """
+    proto = normalized(load_graph(model))
+    recipe = _forced_symmetric(recipe, quantized_layers(quantizable_layers(proto), recipe))
+    factors = _balance_factors(model, proto, batches, recipe)
+    proto = balanced(proto, factors, fold=False)
+    layers = quantized_layers(quantizable_layers(proto), recipe)
+    if not layers:
+        raise CalibrationError("the recipe leaves every layer in float. Enable at least one.")
+    weights = weights_of(proto, layers)
+    weight_scales = {
+        layer.name: weight_scale(weights[layer.name], settings, layer)
+        for layer in layers
+        if (settings := recipe.layers[layer.name].weight) is not None and layer.name in weights
+    }
+    graph = _with_quantized_weights(proto, layers, weights, weight_scales)
+    scales = _activation_scales(model, graph, batches, requests(layers, recipe, conv_outputs=False), threads, report)
+    if recipe.force_fp16:
+        scales = {name: replace(scale, scale=as_half(scale.scale)) for name, scale in scales.items()}
+    return QuantizationRecord(
+        model_sha256=model.sha256,
+        layers=tuple(
+            LayerRecord(
+                layer=layer.name,
+                op_type=layer.op_type,
+                activation=scales[layer.activation],
+                weight=weight_scales.get(layer.name),
+                second=scales[layer.second] if layer.second is not None else None,
+                balance=factors.get(layer.name),
+            )
+            for layer in layers
+        ),
+        float_layers=recipe.float_layers,
+        provenance=Provenance(
+            engine="native",
+            recipe={**recipe.source, "procedure": "amct"},
+            statistics=None,
+            code_revision=source_digest("quantization", "graph"),
+        ),
+        fold_balance=False,
+        force_fp16=recipe.force_fp16,
+    )
+
+
+# --- before the data -----------------------------------------------------------------------------------------------
+
+
+def _forced_symmetric(recipe: ModelRecipe, layers: Sequence[Layer]) -> ModelRecipe:
+    forced = dict(recipe.layers)
+    for layer in layers:
+        if layer.second is not None or (layer.op_type == "Conv" and len(layer.weight_shape) == 5):
+            settings = recipe.layers[layer.name]
+            forced[layer.name] = replace(settings, activation=replace(settings.activation, symmetric=True))
+    return replace(recipe, layers=forced)
+
+
+def _balance_factors(
+    model: Model, proto: ModelProto, batches: Batches, recipe: ModelRecipe
+) -> dict[str, tuple[float, ...]]:
+    """DMQ's factors, from the first batch alone: amct_pytorch ignores the later ones (amct.md §4.5)."""
+    layers = [
+        layer for layer in quantized_layers(quantizable_layers(proto), recipe) if _strength(recipe, layer) is not None
+    ]
+    if not layers:
+        return {}
+    axes = {layer.activation: 1 if layer.op_type in _CHANNELS_FIRST else -1 for layer in layers}
+    maxima: dict[str, Floats] = {}
+    for run in activations(model, proto, list(axes), islice(batches(), 1)):
+        for tensor, values in run.items():
+            others = tuple(axis for axis in range(values.ndim) if axis != axes[tensor] % values.ndim)
+            largest = np.abs(values).max(axis=others)
+            maxima[tensor] = np.maximum(maxima.get(tensor, largest), largest)
+    weights = weights_of(proto, layers)
+    factors = {}
+    for layer in layers:
+        strength = _strength(recipe, layer)
+        if strength is not None:
+            found = dmq_factors(maxima[layer.activation], input_channel_maxima(weights[layer.name], layer), strength)
+            factors[layer.name] = tuple(found.tolist())
+    return factors
+
+
+def _strength(recipe: ModelRecipe, layer: Layer) -> float | None:
+    settings: LayerRecipe = recipe.layers[layer.name]
+    return settings.balance if layer.weight is not None else None
+
+
+def _with_quantized_weights(
+    proto: ModelProto, layers: Sequence[Layer], weights: Mapping[str, Floats], scales: Mapping[str, WeightScale]
+) -> ModelProto:
+    """The float model with the values that the int8 weights stand for (amct.md §4.4)."""
+    replaced: dict[str, tuple[Layer, Floats]] = {}
+    for layer in layers:
+        if layer.weight is None or layer.name not in scales:
+            continue
+        values = fake_quantized(weights[layer.name], scales[layer.name], layer)
+        other, known = replaced.setdefault(layer.weight, (layer, values))
+        if not np.array_equal(known, values):
+            raise ValueError(
+                f"layers {other.name!r} and {layer.name!r} share the weight {layer.weight!r}, and their recipes give "
+                "it different scales; give both the same weight settings"
+            )
+    model = ModelProto()
+    model.CopyFrom(proto)
+    for tensor in model.graph.initializer:
+        if tensor.name in replaced:
+            tensor.CopyFrom(numpy_helper.from_array(replaced.pop(tensor.name)[1], tensor.name))
+    for node in [node for node in model.graph.node if node.op_type == "Constant" and node.output[0] in replaced]:
+        name = node.output[0]
+        model.graph.initializer.append(numpy_helper.from_array(replaced.pop(name)[1], name))
+        model.graph.node.remove(node)
+    if replaced:
+        raise ValueError(f"weight {min(replaced)!r} is neither an initializer nor a Constant")
+    return model
+
+
+# --- passes over the data ------------------------------------------------------------------------------------------
+
+
+def _activation_scales(
+    model: Model,
+    graph: ModelProto,
+    batches: Batches,
+    wanted: Mapping[str, ActivationRecipe],
+    threads: int,
+    report: Callable[[int], None] | None,
+) -> dict[str, ActivationScale]:
+    searches = {tensor: search_for(recipe) for tensor, recipe in wanted.items()}
+    whole = any(recipe.algorithm == "hfmg" for recipe in wanted.values())
+    done = 0
+    with ThreadPoolExecutor(max_workers=threads) as pool:
+        while searching := {tensor: search for tensor, search in searches.items() if search.begin()}:
+            samples = 0
+            for rows, run in _runs(model, graph, list(searching), batches(), pool, threads, whole=whole):
+                for tensor, values in run.items():
+                    _check(tensor, values, samples, rows)
+                    searching[tensor].add(values, rows)
+                samples, done = samples + rows, done + rows
+                if report is not None:
+                    report(done)
+            if samples == 0:
+                raise CalibrationError("there are no calibration samples. Check the dataset's `calibration` file.")
+            whole = False  # HFMG is done
+    return {tensor: search.scale(tensor) for tensor, search in searches.items()}
+
+
+def _runs(
+    model: Model,
+    graph: ModelProto,
+    tensors: Sequence[str],
+    batches: Iterable[Feeds],
+    pool: ThreadPoolExecutor,
+    ahead: int,
+    *,
+    whole: bool,
+) -> Iterator[tuple[int, dict[str, Floats]]]:
+    """(samples, tensor → values) of one forward pass after another, in order, a few of them computed ahead."""
+    fed = {spec.name for spec in model.inputs}
+    computed = [tensor for tensor in tensors if tensor not in fed]
+    session = open_session(model, computed, graph)
+
+    def run(feeds: Feeds) -> tuple[int, dict[str, Floats]]:
+        try:
+            values = session.run(computed, dict(feeds)) if computed else []
+        except RUNTIME_ERRORS as error:
+            raise CalibrationError(f"the float model failed on a calibration batch: {error}") from error
+        found = {**{name: feeds[name] for name in tensors if name in fed}, **dict(zip(computed, values, strict=True))}
+        return max((len(array) for array in feeds.values() if array.ndim), default=1), found
+
+    pending: collections.deque[Future[tuple[int, dict[str, Floats]]]] = collections.deque()
+    try:
+        for feeds in batches:
+            for part in [feeds] if whole else parts(model, feeds):
+                pending.append(pool.submit(run, part))
+                if len(pending) > ahead:
+                    yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        for future in pending:
+            future.cancel()
+
+
+def _check(tensor: str, values: npt.NDArray[np.generic], first_sample: int, rows: int) -> None:
+    if values.dtype != np.float32:
+        raise CalibrationError(f"tensor {tensor!r} is {values.dtype}; only float32 activations can be calibrated.")
+    if values.size and not np.isfinite([values.min(), values.max()]).all():
+        position = np.argwhere(~np.isfinite(values))[0]
+        sample = first_sample + (int(position[0]) * rows // values.shape[0] if values.shape[0] % rows == 0 else 0)
+        raise CalibrationError(
+            f"activation {tensor!r} holds {values[tuple(position)]} at sample {sample}. Look at that sample, or at "
+            "the float model with it."
+        )
