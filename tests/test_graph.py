@@ -204,6 +204,50 @@ def test_a_convolution_counts_every_output_position(tmp_path: Path) -> None:
     assert (layer.output_axis, layer.parameters, layer.macs) == (0, 6 * 2 * 9, 6 * 2 * 9 * 5 * 7)
 
 
+@pytest.mark.parametrize("extent", [[5], [5, 7], [3, 5, 7]])
+def test_a_depthwise_convolution_has_as_many_groups_as_channels(extent: list[int | str], tmp_path: Path) -> None:
+    ones = [1] * len(extent)
+    node = helper.make_node("Conv", ["x", "w"], ["y"], name="conv", group=4)
+    proto = graph_of([node], {"w": weight(8, 1, *ones)}, ["batch", 4, *extent])
+
+    (layer,) = quantizable_layers(load_graph(read_model(saved(proto, tmp_path))))
+
+    assert (layer.groups, layer.output_axis, layer.output_channels) == (4, 0, 8)
+    assert layer.macs == 8 * np.prod(np.array(extent, np.int64))
+
+
+def test_a_transposed_convolution_counts_its_channels_by_group_and_its_input_positions(tmp_path: Path) -> None:
+    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], name="up", group=2, strides=[2, 2])
+    proto = graph_of([node], {"w": weight(4, 3, 2, 2)}, ["batch", 4, 5, 7])
+
+    (layer,) = quantizable_layers(load_graph(read_model(saved(proto, tmp_path))))
+
+    assert (layer.op_type, layer.groups, layer.output_axis, layer.output_channels) == ("ConvTranspose", 2, 1, 6)
+    assert layer.macs == 4 * 3 * 2 * 2 * 5 * 7
+
+
+def test_average_pooling_has_neither_weight_nor_second_factor(tmp_path: Path) -> None:
+    node = helper.make_node("AveragePool", ["x"], ["y"], name="pool", kernel_shape=[2, 3])
+    proto = graph_of([node], {}, ["batch", 4, 5, 7])
+
+    (layer,) = quantizable_layers(load_graph(read_model(saved(proto, tmp_path))))
+
+    assert (layer.weight, layer.second, layer.output_axis, layer.output_channels) == (None, None, None, 0)
+    assert (layer.activation, layer.output, layer.macs) == ("x", "y", 4 * 4 * 5 * 2 * 3)
+
+
+def test_multiplications_are_unknown_while_the_extent_is_open(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("AveragePool", ["x"], ["a"], name="pool", kernel_shape=[2, 2]),
+        helper.make_node("Conv", ["a", "w"], ["y"], name="conv"),
+    ]
+    proto = graph_of(nodes, {"w": weight(6, 4, 1, 1)}, ["batch", 4, "height", "width"])
+
+    layers = quantizable_layers(load_graph(read_model(saved(proto, tmp_path))))
+
+    assert [(layer.name, layer.macs) for layer in layers] == [("pool", None), ("conv", None)]
+
+
 def test_a_weight_is_found_in_a_constant_and_behind_identity(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Constant", [], ["c"], value=numpy_helper.from_array(weight(4, 3), "inner")),
@@ -230,8 +274,36 @@ def test_layers_may_share_one_weight(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("node", "weights", "extent"),
+    [
+        pytest.param(
+            helper.make_node("ConvTranspose", ["x", "w"], ["y"]), {"w": weight(4, 3, 2)}, [5], id="transposed over 3-D"
+        ),
+        pytest.param(
+            helper.make_node("Conv", ["x", "w"], ["y"], dilations=[2, 1, 1]),
+            {"w": weight(3, 4, 2, 2, 2)},
+            [5, 5, 5],
+            id="dilated in depth",
+        ),
+        pytest.param(
+            helper.make_node("AveragePool", ["x"], ["y"], kernel_shape=[2, 2, 2]), {}, [5, 5, 5], id="pooling over 5-D"
+        ),
+        pytest.param(helper.make_node("GlobalAveragePool", ["x"], ["y"]), {}, [5, 5], id="global pooling"),
+        pytest.param(helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[2, 2]), {}, [5, 5], id="largest of"),
+    ],
+)
+def test_forms_that_amct_keeps_in_float_are_left_out(
+    node: onnx.NodeProto, weights: dict[str, np.ndarray], extent: list[int | str], tmp_path: Path
+) -> None:
+    proto = graph_of([node], weights, ["batch", 4, *extent])
+
+    assert quantizable_layers(load_graph(read_model(saved(proto, tmp_path)))) == ()
+
+
+@pytest.mark.parametrize(
     ("node", "weights"),
     [
+        pytest.param(helper.make_node("MatMul", ["x", "w"], ["y"]), {"w": weight(2, 4, 3)}, id="a stack of matrices"),
         pytest.param(helper.make_node("Gemm", ["x", "w"], ["y"], alpha=2.0), {"w": weight(4, 3)}, id="alpha"),
         pytest.param(
             helper.make_node("Gemm", ["x", "w", "b"], ["y"], beta=0.5), {"w": weight(4, 3), "b": weight(3)}, id="beta"
