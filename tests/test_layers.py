@@ -38,9 +38,13 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "bundle",
         "handover",
         "inspection",
+        "model_data",
+        "calibration",
+        "comparison",
+        "layer_study",
     ),
     "search": ("executors", "tracking", "sweep", "report"),
-    "doors": ("cli", "opening", "progress", "serve", "doctor", "init", "__main__"),
+    "doors": ("cli", "commands", "console", "opening", "progress", "serve", "doctor", "init", "__main__"),
 }
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "values": ("values",),
@@ -49,7 +53,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "targets": ("values", "targets", "graph", "quantization"),
     "evaluation": ("values", "numerics", "targets", "evaluation"),
     # search sees evaluation only through `evaluate` and what an evaluation leaves behind (artifacts, journal, store)
-    "search": ("values", "numerics", "search", "evaluate", "artifacts", "journal", "store"),
+    # (and the report draws what a study or a comparison of layers found)
+    "search": (
+        *("values", "numerics", "search", "evaluate", "artifacts", "journal", "store", "comparison", "layer_study"),
+    ),
     "doors": ("values", "numerics", "targets", "evaluation", "search", "doors"),
 }
 OWNERS = {
@@ -61,8 +68,8 @@ OWNERS = {
     "ruamel": {"yaml_reader"},
     "plotly": {"report"},
     "sklearn": {"report"},
-    "typer": {"cli"},
-    "rich": {"cli", "progress", "commands", "report", "doctor", "inspection"},
+    "typer": {"cli", "commands"},
+    "rich": {"cli", "commands", "console", "progress", "report", "doctor", "inspection"},
     "litserve": {"serve"},
 }
 """External packages with one home."""

@@ -8,26 +8,36 @@ that differ only in serving settings share everything here.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from workbench.candidate import EVERYTHING_INT8, Candidate
+from onnx import ModelProto
+
+from workbench.candidate import EVERYTHING_INT8, Candidate, FloatUnit, Quantization
 from workbench.canonical import canonical_json, decode, file_digest, source_digest
 from workbench.dataset import check_inputs
-from workbench.errors import CandidateError
+from workbench.errors import CalibrationError, CandidateError
 from workbench.experiment import Experiment
-from workbench.graph import embedding_rows, load_graph
+from workbench.graph import Layer, embedding_rows, load_graph, quantizable_layers
+from workbench.grouping import layer_groups
 from workbench.journal import Journal
 from workbench.metrics import check_outputs
 from workbench.preprocess import check_vocabulary
-from workbench.quantization.algorithms import choose
-from workbench.quantization.observe import Statistics, load_statistics, observe, save_statistics
-from workbench.quantization.record import QuantizationRecord, write_record
-from workbench.quantization.sensitivity import rank_layers
+from workbench.quantization.amct_config import parse_config
+from workbench.quantization.amct_recipe import recipe_of_config
+from workbench.quantization.calibrate import derive_record
+from workbench.quantization.exact import calibrate_exactly
+from workbench.quantization.normalize import normalized
+from workbench.quantization.observe import Feeds, observe
+from workbench.quantization.recipe import ModelRecipe, recipe_of
+from workbench.quantization.record import QuantizationRecord, read_record, write_record
+from workbench.quantization.sensitivity import Sensitivity, measure_sensitivity, ranked
+from workbench.quantization.statistics import Statistics, load_statistics, save_statistics
 from workbench.results import Artifact, Toolchain
 from workbench.store import Store
 from workbench.targets import open_target
@@ -130,52 +140,169 @@ def artifact_of(
 def record_of(
     experiment: Experiment, candidate: Candidate, bench: Bench, clock: StageClock | None = None
 ) -> QuantizationRecord:
-    """The record a static candidate is lowered with: derived in milliseconds once the statistics are there."""
+    """The record a calibrated candidate is lowered with.
+
+    Derived in milliseconds once the statistics are there, unless the recipe learns rounding, corrects biases or
+    follows an AMCT configuration: those read the data again, and their records are kept in the store.
+
+    Raises:
+        CandidateError: the model cannot be calibrated, or the configuration does not fit it.
+    """
     clock = clock or StageClock()
+    q = candidate.quantization
+    if q.scheme == "cfg":
+        return _stored_record(experiment, bench, clock, {"cfg": q.cfg}, lambda: _by_configuration(experiment, q))
     statistics = statistics_of(experiment, bench, clock)
-    ranking = sensitivity_of(experiment, bench, statistics) if candidate.quantization.keep_float else ()
-    return choose(statistics, candidate.quantization, ranking)
+    kept = kept_in_float(experiment, candidate, bench, statistics)
+    recipe = recipe_of(q, statistics.layers, kept)
+
+    def derive() -> QuantizationRecord:
+        def observe_variant(proto: ModelProto, variant: str) -> Statistics:
+            return statistics_of(experiment, bench, StageClock(), proto=proto, variant=variant)
+
+        return derive_record(
+            experiment.model, recipe, statistics, _batches(experiment), observe_variant=observe_variant
+        )
+
+    if q.bias_correction or q.weight_algorithm == "adaround":
+        key = {"statistics": statistics.digest, "quantization": q, "float_layers": kept}
+        return _stored_record(experiment, bench, clock, key, derive)
+    return derive()
 
 
-def statistics_of(experiment: Experiment, bench: Bench, clock: StageClock) -> Statistics:
-    """One observing pass over the calibration samples; shared by every static candidate."""
-    settings = experiment.calibration
-    key = {
+def _by_configuration(experiment: Experiment, quantization: Quantization) -> QuantizationRecord:
+    assert quantization.cfg is not None
+    config = parse_config(quantization.cfg, file="quantization.cfg")
+    proto = normalized(load_graph(experiment.model))
+    recipe = recipe_of_config(config, quantizable_layers(proto))
+    batch = experiment.calibration.batch
+    available = -(-experiment.calibration.samples // batch)
+    if config.batch_num > available:
+        raise CalibrationError(
+            f"the configuration asks for {config.batch_num} batches, calibration.samples of {experiment.path.name} "
+            f"gives {available} of {batch}. Raise it, or lower batch_num."
+        )
+
+    def batches() -> Iterator[Feeds]:
+        yield from itertools.islice(_batches(experiment)(), config.batch_num)
+
+    return calibrate_exactly(experiment.model, batches, recipe)
+
+
+def _stored_record(
+    experiment: Experiment,
+    bench: Bench,
+    clock: StageClock,
+    recipe: Mapping[str, object],
+    derive: Callable[[], QuantizationRecord],
+) -> QuantizationRecord:
+    key = {**_data_key(experiment), **recipe}
+    entry = bench.store.get_or_build("record", key, lambda to: write_record(derive(), to / "record.json"))
+    clock.cached = entry.cached
+    return read_record(entry.path / "record.json")
+
+
+def _data_key(experiment: Experiment) -> dict[str, object]:
+    return {
         "model": experiment.model.sha256,
         "data": experiment.dataset.digest("calibration"),
-        "settings": settings,
+        "settings": experiment.calibration,
         "onnxruntime": version("onnxruntime"),  # it runs the float model, whatever the candidates' target
-        "code": source_digest("quantization", "graph", "dataset", "preprocess"),
+        "code": source_digest("quantization", "graph", "grouping", "dataset", "preprocess"),
     }
 
+
+def _batches(experiment: Experiment) -> Callable[[], Iterator[Feeds]]:
+    settings = experiment.calibration
+    return lambda: (b.feeds for b in experiment.dataset.batches("calibration", settings.batch, stop=settings.samples))
+
+
+def statistics_of(
+    experiment: Experiment, bench: Bench, clock: StageClock, *, proto: ModelProto | None = None, variant: str = ""
+) -> Statistics:
+    """One observing pass over the calibration samples; shared by every static candidate.
+
+    Args:
+        proto, variant: a changed graph and its name (a balanced one); the model itself without.
+    """
+    key = {**_data_key(experiment), "variant": variant}
+
     def build(to: Path) -> None:
-        batches = experiment.dataset.batches("calibration", settings.batch, stop=settings.samples)
-        save_statistics(observe(experiment.model, (batch.feeds for batch in batches)), to / "statistics.npz")
+        statistics = observe(experiment.model, _batches(experiment)(), proto=proto, variant=variant)
+        save_statistics(statistics, to / "statistics.npz")
 
     entry = bench.store.get_or_build("statistics", key, build)
     clock.cached = entry.cached
     return load_statistics(entry.path / "statistics.npz")
 
 
-def sensitivity_of(experiment: Experiment, bench: Bench, statistics: Statistics) -> tuple[str, ...]:
-    """Quantizable layers, most sensitive first, from quantizing one at a time over a few calibration samples."""
+def sensitivity_of(
+    experiment: Experiment, bench: Bench, statistics: Statistics, unit: FloatUnit
+) -> tuple[Sensitivity, ...]:
+    """Every layer, or every group of layers, quantized alone over a few calibration samples; in graph order."""
     key = {
+        **_data_key(experiment),
         "statistics": statistics.digest,
-        "data": experiment.dataset.digest("calibration"),
         "samples": SENSITIVITY_SAMPLES,
-        "batch": experiment.calibration.batch,
         "recipe": SENSITIVITY_RECIPE,
-        "code": source_digest("quantization", "graph", "dataset", "preprocess"),
+        "unit": unit,
     }
 
     def build(to: Path) -> None:
         batches = experiment.dataset.batches("calibration", experiment.calibration.batch, stop=SENSITIVITY_SAMPLES)
-        ranking = rank_layers(experiment.model, statistics, SENSITIVITY_RECIPE, [b.feeds for b in batches])
-        (to / "ranking.json").write_text(canonical_json(list(ranking)), encoding="utf-8")
+        recipe = recipe_of(SENSITIVITY_RECIPE, statistics.layers)
+        units = None
+        if unit == "group":
+            units = groups_of(normalized(load_graph(experiment.model)), statistics.layers, recipe)
+        found = measure_sensitivity(experiment.model, statistics, recipe, (b.feeds for b in batches), units)
+        (to / "sensitivity.json").write_text(canonical_json(list(found)), encoding="utf-8")
 
     entry = bench.store.get_or_build("sensitivity", key, build)
-    ranking = json.loads((entry.path / "ranking.json").read_text(encoding="utf-8"))
-    return tuple(str(item["layer"]) for item in ranking)
+    data = json.loads((entry.path / "sensitivity.json").read_text(encoding="utf-8"))
+    return decode(tuple[Sensitivity, ...], data)
+
+
+def groups_of(proto: ModelProto, layers: Sequence[Layer], recipe: ModelRecipe) -> dict[str, tuple[str, ...]]:
+    """Group → its layers that the recipe quantizes, groups without any left out."""
+    groups = layer_groups(proto, layers)
+    found = {name: tuple(layer for layer in members if layer in recipe.layers) for name, members in groups.items()}
+    return {name: members for name, members in found.items() if members}
+
+
+def kept_in_float(
+    experiment: Experiment, candidate: Candidate, bench: Bench, statistics: Statistics
+) -> tuple[str, ...]:
+    """Layers that a static candidate keeps in float, most sensitive unit first.
+
+    Raises:
+        CalibrationError: it asks for more units than the model has, or for a ranking the model does not allow.
+    """
+    q = candidate.quantization
+    if not q.keep_float:
+        return ()
+    assert q.keep_float_unit is not None
+    assert q.sensitivity is not None
+    applicable = recipe_of(q, statistics.layers).layers
+    found = sensitivity_of(experiment, bench, statistics, q.keep_float_unit)
+    try:
+        ranking = [unit for unit in ranked(found, q.sensitivity) if any(name in applicable for name in unit.layers)]
+    except ValueError as error:
+        raise CalibrationError(str(error)) from error
+    if q.keep_float > len(ranking):
+        raise CalibrationError(
+            f"{q.keep_float} {q.keep_float_unit}s are to stay in float, the model has {len(ranking)}. Lower keep_float."
+        )
+    return tuple(name for unit in ranking[: q.keep_float] for name in unit.layers if name in applicable)
+
+
+def lowered_file(experiment: Experiment, candidate: Candidate, bench: Bench) -> Path:
+    """The candidate's model as its target's compiler takes it: from the store, or made now.
+
+    Raises:
+        CandidateError: it cannot be calibrated or lowered.
+    """
+    record = record_of(experiment, candidate, bench) if candidate.quantization.calibrated else None
+    return _lowered(experiment, candidate, bench, record, StageClock())
 
 
 def _lowered(

@@ -74,7 +74,8 @@ class Quantization:
             `percentile`.
         weight_algorithm: 'minmax' where it is not given.
         attention_matmul: quantize MatMuls whose two inputs are both activations.
-        balance: migration strength of activation balancing in [0, 1] (SmoothQuant, DMQ); None for no balancing.
+        balance: migration strength of activation balancing in [0, 1] (SmoothQuant, DMQ); 'auto' takes for every
+            layer the strength with the smallest estimated error; None for no balancing.
         bias_correction: take the mean error of rounding back out of the biases; False where it is not given.
         keep_float: how many of the most sensitive units stay in float.
         keep_float_unit, sensitivity: what is counted and by which ranking, 'layer' and 'sqnr' where they are not
@@ -89,7 +90,7 @@ class Quantization:
     weight_granularity: Granularity | None = None
     weight_algorithm: WeightAlgorithm | None = None
     attention_matmul: bool | None = None
-    balance: float | None = None
+    balance: float | Literal["auto"] | None = None
     bias_correction: bool | None = None
     keep_float: int | None = None
     keep_float_unit: FloatUnit | None = None
@@ -121,8 +122,8 @@ class Quantization:
                 _check_literal(kind, f"quantization.{name}", getattr(self, name))
         if self.percentile is not None and not 50.0 < self.percentile <= 100.0:
             raise ConfigError(f"{self.percentile} is outside (50, 100].", key="quantization.percentile")
-        if self.balance is not None and not 0.0 <= self.balance <= 1.0:
-            raise ConfigError(f"{self.balance} is outside [0, 1].", key="quantization.balance")
+        if self.balance not in (None, "auto") and not (isinstance(self.balance, float) and 0 <= self.balance <= 1):
+            raise ConfigError(f"{self.balance!r} is neither 'auto' nor in [0, 1].", key="quantization.balance")
         if self.keep_float is not None and self.keep_float < 0:
             raise ConfigError(f"{self.keep_float} is negative.", key="quantization.keep_float")
 
@@ -351,7 +352,7 @@ def describe(candidate: Candidate) -> str:
     if q.attention_matmul:
         words.append("attention too")
     if q.balance is not None:
-        words.append(f"balanced {q.balance:g}")
+        words.append(f"balanced {q.balance}")
     if q.bias_correction:
         words.append("bias corrected")
     if q.keep_float:

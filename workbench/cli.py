@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from workbench import __version__
+from workbench import __version__, commands
 from workbench.canonical import DecodeError
+from workbench.console import err, out
 from workbench.errors import BundleError, ConfigError, ToolchainError, WorkbenchError
 from workbench.opening import find_candidate, journal_of, open_store, opened, plan_lines, summary_of
 
@@ -31,9 +31,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-# A pipe or a file has no width; 80 columns would break every node name of a model.
-out = Console(width=None if sys.stdout.isatty() else int(os.environ.get("COLUMNS", "160")))
-err = Console(stderr=True)
+app.command()(commands.calibrate)
+app.command()(commands.compare)
+app.command()(commands.sensitivity)
 
 ExperimentFile = Annotated[Path, typer.Argument(help="experiment file (YAML)", show_default=False)]
 Workspace = Annotated[

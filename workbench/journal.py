@@ -156,10 +156,19 @@ def exclusive(journal: Journal) -> Iterator[None]:
 
 def write_atomically(path: Path, value: object) -> None:
     """Write canonical JSON under a temporary name, flush it to disk, rename it into place."""
+    write_text_atomically(path, canonical_json(value) + "\n")
+
+
+def write_text_atomically(path: Path, text: str) -> None:
+    """The same for any text.
+
+    Raises:
+        ToolchainError: the disk cannot be written.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("w", encoding="utf-8") as stream:
-            stream.write(canonical_json(value) + "\n")
+            stream.write(text)
             stream.flush()
             os.fsync(stream.fileno())
         temporary.replace(path)

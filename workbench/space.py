@@ -52,6 +52,7 @@ class Dimension:
 
     Attributes:
         targets: the only targets that know it; empty for all of them.
+        words: texts that are choices beside values of `kind`.
         may_be_off: the word "off" is a choice too, and leaves the setting out.
     """
 
@@ -59,6 +60,7 @@ class Dimension:
     values: tuple[Scalar, ...] = ()
     kind: type = str
     targets: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
     may_be_off: bool = False
 
 
@@ -91,7 +93,10 @@ DIMENSIONS: Mapping[str, Dimension] = {
         about="quantize MatMuls of two activations too", values=(False, True), kind=bool
     ),
     "quantization.balance": Dimension(
-        about="migration strength of activation balancing (SmoothQuant, DMQ), 0 to 1", kind=float, may_be_off=True
+        about="migration strength of activation balancing (SmoothQuant, DMQ), 0 to 1; auto searches it per layer",
+        kind=float,
+        words=("auto",),
+        may_be_off=True,
     ),
     "quantization.bias_correction": Dimension(
         about="take the mean error of rounding back out of the biases", values=(False, True), kind=bool
@@ -428,8 +433,8 @@ def _read_parameter(name: str, section: Section, earlier: Sequence[Parameter]) -
 def _checked(dimension: Dimension, value: Any, section: Section) -> Scalar:
     if dimension.kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
-    if dimension.may_be_off and value == OFF:
-        return OFF
+    if value in dimension.words or (dimension.may_be_off and value == OFF):
+        return cast(Scalar, value)
     if not isinstance(value, dimension.kind) or (isinstance(value, bool) and dimension.kind is not bool):
         raise section.error("choices", f"{value!r} is not of kind {dimension.kind.__name__}.")
     if dimension.values and value not in dimension.values:

@@ -63,9 +63,13 @@ def pareto_html(summary: Summary, importance: Importance | None = None) -> str:
         _importance(importance),
         f"<h2>The report as text</h2><pre>{_text(lines(summary))}</pre>",
     ]
-    name = _text(f"{summary.experiment_name}: Pareto front")
+    return document(f"{summary.experiment_name}: Pareto front", body)
+
+
+def document(name: str, body: Sequence[str]) -> str:
+    """The frame of every page: one file, its style inside, nothing loaded from anywhere."""
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{name}</title>'
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{_text(name)}</title>'
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head>\n'
         f"<body>\n{''.join(part for part in body if part)}\n</body></html>\n"
     )

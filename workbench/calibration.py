@@ -1,0 +1,195 @@
+"""`workbench calibrate`: what AMCT's own command does, with our engine: data and a configuration in, models out.
+
+    record.txt                     scales and offsets, AMCT's record file
+    config.json                    what the configuration means for each layer, AMCT's quantization JSON
+    NAME_deploy_model.onnx         input of ATC
+    NAME_qdq_model.onnx            the same integers for ONNX Runtime
+    record.json                    the record with its provenance, for the workbench itself
+
+All of them appear together: they are written next to their place and renamed when the last one is complete.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+
+from workbench.errors import ConfigError
+from workbench.graph import Layer, load_graph, quantizable_layers, read_model
+from workbench.model import Model
+from workbench.model_data import ModelData, open_data
+from workbench.quantization.amct_cfg import AmctConfig
+from workbench.quantization.amct_config import expand, parse_config
+from workbench.quantization.amct_json import ExpandedConfig, config_json
+from workbench.quantization.amct_recipe import recipe_of_config
+from workbench.quantization.amct_record import parse_record, record_text
+from workbench.quantization.deploy import lower_deploy
+from workbench.quantization.exact import calibrate_exactly
+from workbench.quantization.interpreter import Interpreter
+from workbench.quantization.normalize import normalized
+from workbench.quantization.observe import Feeds, session_of
+from workbench.quantization.qdq import lower_static
+from workbench.quantization.record import QuantizationRecord, write_record
+from workbench.quantization.surgery import serialize
+
+MANIFEST_BATCH = 16
+"""AMCT's manual asks for 16 or 32 samples in all and says that more bring no accuracy (amct.md §4.9)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreement:
+    """How the written models compare on the first calibration batch, over all outputs.
+
+    Attributes:
+        cosine: of the deploy model's outputs, run on integers, with the float model's.
+        deploy_against_qdq: largest |difference| of the deploy model and the QDQ model in ONNX Runtime, as a share of
+            the largest |output|.
+    """
+
+    cosine: float
+    deploy_against_qdq: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibrated:
+    """What a run of the command wrote.
+
+    Attributes:
+        layers: every layer AMCT could quantize; those without a place in `record` stay float.
+        batches, ignored: forward passes that calibrated, and batches of the data beyond them.
+        agreement: None without data to run.
+    """
+
+    files: tuple[Path, ...]
+    record: QuantizationRecord
+    layers: tuple[Layer, ...]
+    batches: int
+    ignored: int
+    agreement: Agreement | None
+
+
+def calibrate_model(
+    model_path: Path,
+    to: Path,
+    *,
+    data: Path | None,
+    cfg: Path | None = None,
+    record: Path | None = None,
+    report: Callable[[str], None] = lambda line: None,
+) -> Calibrated:
+    """Quantize a model as AMCT does and write its files into the folder `to` (made where it is missing).
+
+    Args:
+        data: an NPZ file with one array per batch, or a dataset manifest; may be None with `record`.
+        cfg: a simplified configuration or a quantization JSON; None takes AMCT's defaults for as many batches as
+            the data has.
+        record: a record file to lower as it is, without calibrating.
+
+    Raises:
+        ConfigError: a file is missing, damaged or does not fit the model; fewer batches than the configuration asks.
+        CandidateError: the model cannot be run, calibrated or lowered.
+    """
+    model = read_model(model_path)
+    proto = normalized(load_graph(model))
+    layers = quantizable_layers(proto)
+    if not layers:
+        raise ConfigError("no layer of this model can be INT8.", file=model_path, hint="See `workbench inspect`.")
+    batches = None if data is None else open_data(data, model, batch=MANIFEST_BATCH, samples=2 * MANIFEST_BATCH)
+    config = None if cfg is None else _expanded(_read(cfg), cfg, layers)
+    used = ignored = 0
+    if record is not None:
+        quantized = parse_record(_read(record), file=record, layers=layers, model_sha256=model.sha256)
+        config = config or expand(None, layers)
+    elif batches is None:
+        raise ConfigError("calibration needs data.", key="--data", hint="Give an NPZ file or a dataset manifest.")
+    else:
+        config = config or expand(None, layers, batch_num=batches.count)
+        used, ignored = _batches_used(config, batches, cfg)
+        recipe = recipe_of_config(config, layers)
+        report(f"calibrating {len(recipe.layers)} of {len(layers)} layers on {used} batches")
+        quantized = calibrate_exactly(model, batches.first(used), recipe)
+    deploy, qdq = lower_deploy(proto, quantized), lower_static(proto, quantized)
+    agreement = None if batches is None else _agreement(model, deploy, qdq, next(iter(batches.first(1)())))
+    name = model_path.stem
+    files = _write(
+        to,
+        {
+            "record.txt": record_text(quantized).encode(),
+            "config.json": config_json(config).encode(),
+            f"{name}_deploy_model.onnx": serialize(deploy),
+            f"{name}_qdq_model.onnx": serialize(qdq),
+        },
+        quantized,
+    )
+    return Calibrated(files=files, record=quantized, layers=layers, batches=used, ignored=ignored, agreement=agreement)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot be read: {error}.", file=path) from error
+
+
+def _expanded(text: str, path: Path, layers: tuple[Layer, ...]) -> ExpandedConfig:
+    """A simplified configuration written out per layer, a quantization JSON as it is."""
+    config = parse_config(text, file=str(path))
+    return expand(config, layers) if isinstance(config, AmctConfig) else config
+
+
+def _batches_used(config: ExpandedConfig, data: ModelData, cfg: Path | None) -> tuple[int, int]:
+    wanted = config.batch_num
+    if data.count < wanted:
+        raise ConfigError(
+            f"batch_num is {wanted}, {data.about} has {data.count} batches.",
+            file=cfg,
+            key="batch_num",
+            hint="Lower batch_num or add batches; AMCT needs exactly batch_num forward passes.",
+        )
+    return wanted, data.count - wanted
+
+
+# --- models --------------------------------------------------------------------------------------------------------
+
+
+def _agreement(model: Model, deploy: onnx.ModelProto, qdq: onnx.ModelProto, feeds: Feeds) -> Agreement:
+    names = [spec.name for spec in model.outputs]
+    integers = _flat(Interpreter(deploy).run(feeds), names)
+    session = session_of(model.path.read_bytes(), model)
+    float_values = _flat(dict(zip(names, session.run(names, dict(feeds)), strict=True)), names)
+    session = session_of(serialize(qdq), model)
+    qdq_values = _flat(dict(zip(names, session.run(names, dict(feeds)), strict=True)), names)
+    largest = float(np.abs(qdq_values).max(initial=0.0)) or 1.0
+    norm = float(np.linalg.norm(integers) * np.linalg.norm(float_values))
+    return Agreement(
+        cosine=float(integers @ float_values) / norm if norm else 1.0,
+        deploy_against_qdq=float(np.abs(integers - qdq_values).max(initial=0.0)) / largest,
+    )
+
+
+def _flat(outputs: Mapping[str, npt.NDArray[Any]], names: Iterable[str]) -> npt.NDArray[np.float64]:
+    return np.concatenate([np.asarray(outputs[name], np.float64).ravel() for name in names])
+
+
+def _write(to: Path, contents: Mapping[str, bytes], record: QuantizationRecord) -> tuple[Path, ...]:
+    to.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=".calibrate-", dir=to))
+    try:
+        for name, content in contents.items():
+            (scratch / name).write_bytes(content)
+        write_record(record, scratch / "record.json")
+        written = []
+        for file in sorted(scratch.iterdir()):
+            file.replace(to / file.name)
+            written.append(to / file.name)
+        return tuple(written)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)

@@ -1,0 +1,381 @@
+"""Which layers to keep in float, and what it costs: damage and cost of every layer and group, then a measured ladder.
+
+Damage is what quantizing a unit alone does to the output. Cost is the time its kernels take in float beyond INT8,
+timed one layer at a time on a real calibration batch; it says what a unit costs, not what a fused graph makes of it.
+The ladder then keeps the most sensitive 0, 1, 2, 4 … units in float and evaluates each candidate as a sweep does.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics as stats
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+import onnx
+import onnxruntime
+from onnx import helper
+
+from workbench.artifacts import (
+    SENSITIVITY_RECIPE,
+    Bench,
+    StageClock,
+    kept_in_float,
+    sensitivity_of,
+    statistics_of,
+)
+from workbench.candidate import Candidate, FloatUnit, Quantization, SensitivityMetric
+from workbench.canonical import encode
+from workbench.errors import CalibrationError
+from workbench.evaluate import evaluate
+from workbench.experiment import Experiment
+from workbench.graph import Layer, constants, load_graph
+from workbench.journal import write_atomically, write_text_atomically
+from workbench.objectives import feasible
+from workbench.quantization.algorithms import choose
+from workbench.quantization.amct_cfg import AmctConfig, write_cfg
+from workbench.quantization.normalize import normalized
+from workbench.quantization.observe import Feeds, open_session
+from workbench.quantization.qdq import lower_static
+from workbench.quantization.recipe import recipe_of
+from workbench.quantization.record import QuantizationRecord
+from workbench.quantization.sensitivity import Sensitivity, ranked
+from workbench.results import Evaluation, metrics
+from workbench.space import build, complete
+
+LADDER = (0, 1, 2, 4, 8)
+_ROUNDS = 15
+_ROUND_S = 0.004
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """A layer or a group of layers.
+
+    Attributes:
+        damage_share: its share of the noise that all units make when each is quantized alone; what keeping it in
+            float buys, in first order.
+        macs_share: of the multiply-accumulates of all units, at the timed batch's length.
+        int8_us, float_us: its layers' kernels with their quantization, summed; medians on one thread.
+        call_share: (float_us - int8_us) as a share of the float model's whole call: what keeping it in float costs.
+    """
+
+    sensitivity: Sensitivity
+    damage_share: float
+    macs_share: float
+    int8_us: float
+    float_us: float
+    call_share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rung:
+    """A measured candidate that keeps the `kept` most sensitive units in float.
+
+    Attributes:
+        feasible: it meets every constraint of the experiment.
+    """
+
+    kept: int
+    units: tuple[str, ...]
+    feasible: bool
+    evaluation: Evaluation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerStudy:
+    """The answer to "which layers do I keep in float, and what will it cost me?".
+
+    Attributes:
+        layers, groups: most sensitive first, by `metric`.
+        batch, length: of the feeds the kernels were timed with.
+        rungs: by number of units kept; empty when nothing was measured.
+    """
+
+    experiment: str
+    metric: SensitivityMetric
+    unit: FloatUnit
+    layers: tuple[Unit, ...]
+    groups: tuple[Unit, ...]
+    call_us: float
+    batch: int
+    length: int
+    samples: int
+    rungs: tuple[Rung, ...]
+
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        return self.groups if self.unit == "group" else self.layers
+
+    @property
+    def chosen(self) -> Rung | None:
+        """The first complete rung whose accuracy cannot be told from the float model's and lies within the limits;
+        None when there is none."""
+        for rung in self.rungs:
+            accuracy = rung.evaluation.measurement.accuracy
+            comparison = None if accuracy is None else accuracy.comparison
+            if rung.feasible and comparison is not None and comparison.drop_pp.low <= 0.0:
+                return rung
+        return None
+
+    def to_json(self) -> dict[str, Any]:
+        chosen = self.chosen
+        return {"version": 1, "chosen": None if chosen is None else chosen.kept, **encode(self)}
+
+
+def study_layers(
+    experiment: Experiment,
+    bench: Bench,
+    quantization: Quantization,
+    *,
+    metric: SensitivityMetric = "sqnr",
+    unit: FloatUnit = "group",
+    ladder: Sequence[int] = LADDER,
+    report: Callable[[str], None] = lambda line: None,
+) -> LayerStudy:
+    """Rank, time and (with a ladder) measure.
+
+    Args:
+        quantization: the static recipe of the ladder's candidates; its `keep_float` is not looked at.
+        ladder: numbers of units kept in float that are measured; those beyond the model's units are left out.
+
+    Raises:
+        CandidateError: the model cannot be calibrated, or has no output for the metric 'kl'.
+    """
+    report("observing the calibration data")
+    seen = statistics_of(experiment, bench, StageClock())
+    recipe = recipe_of(SENSITIVITY_RECIPE, seen.layers)
+    proto = normalized(load_graph(experiment.model))
+    found: dict[FloatUnit, tuple[Sensitivity, ...]] = {}
+    for kind in ("layer", "group"):
+        report(f"quantizing every {kind} alone")
+        try:
+            found[kind] = ranked(sensitivity_of(experiment, bench, seen, kind), metric)
+        except ValueError as error:
+            raise CalibrationError(str(error)) from error
+    report("timing the kernels of every layer in float and in INT8")
+    batch = next(iter(experiment.dataset.batches("calibration", experiment.baseline.serving.batch, stop=1)))
+    record = choose(seen, recipe, proto=proto)
+    times, call_us, macs = _times(experiment, proto, seen.layers, record, batch.feeds)
+    tables = {kind: _units(sensitivities, times, call_us, macs) for kind, sensitivities in found.items()}
+    rungs = []
+    for kept in ladder:
+        if kept > len(tables[unit]):
+            continue
+        candidate = _candidate(experiment, quantization, kept, unit, metric)
+        report(f"measuring the candidate that keeps {kept} {unit}s in float")
+        evaluation = evaluate(experiment, candidate, bench, gates=False)
+        measured = evaluation.status == "complete"
+        rungs.append(
+            Rung(
+                kept=kept,
+                units=tuple(u.sensitivity.unit for u in tables[unit][:kept]),
+                feasible=measured and feasible(experiment.constraints, metrics(evaluation)),
+                evaluation=evaluation,
+            )
+        )
+    first = next(iter(batch.feeds.values()))
+    return LayerStudy(
+        experiment=experiment.name,
+        metric=metric,
+        unit=unit,
+        layers=tables["layer"],
+        groups=tables["group"],
+        call_us=call_us,
+        batch=int(first.shape[0]),
+        length=int(first.shape[1]) if first.ndim > 1 else 1,
+        samples=seen.samples,
+        rungs=tuple(rungs),
+    )
+
+
+def plain_recipe() -> Quantization:
+    """Static INT8 of every layer by a constant weight: what a study is about unless a candidate is named."""
+    return replace(SENSITIVITY_RECIPE, attention_matmul=False)
+
+
+def write_recipe(study: LayerStudy, experiment: Experiment, bench: Bench, folder: Path) -> tuple[str, ...]:
+    """Write the chosen rung as a candidate file and as an AMCT configuration, and say how to run them.
+
+    Without a chosen rung nothing is written.
+    """
+    chosen = study.chosen
+    if chosen is None:
+        return ()
+    candidate = chosen.evaluation.candidate
+    folder.mkdir(parents=True, exist_ok=True)
+    file, cfg = folder / "candidate.json", folder / "amct.cfg"
+    write_atomically(file, candidate.to_json())
+    seen = statistics_of(experiment, bench, StageClock())
+    kept = kept_in_float(experiment, candidate, bench, seen)
+    quantized = recipe_of(candidate.quantization, seen.layers, kept).layers
+    skipped = tuple(layer.name for layer in seen.layers if layer.name not in quantized)
+    write_text_atomically(cfg, write_cfg(AmctConfig(batch_num=2, skip_layers=skipped)))
+    return (
+        f"run it:   workbench evaluate {experiment.path} --candidate {file}",
+        f"for AMCT: {cfg} skips the same layers ({len(skipped)} of {len(seen.layers)})",
+    )
+
+
+def _candidate(
+    experiment: Experiment, quantization: Quantization, kept: int, unit: FloatUnit, metric: SensitivityMetric
+) -> Candidate:
+    """The space's defaults with this recipe: compile and serving settings as the baseline's."""
+    plain = build(experiment.space, complete(experiment.space, {"quantization.scheme": "none"}))
+    return replace(
+        plain,
+        quantization=replace(
+            quantization,
+            keep_float=kept,
+            keep_float_unit=unit if kept else None,
+            sensitivity=metric if kept else None,
+        ),
+    )
+
+
+def _units(
+    sensitivities: Sequence[Sensitivity],
+    times: Mapping[str, tuple[float, float]],
+    call_us: float,
+    macs: Mapping[str, int],
+) -> tuple[Unit, ...]:
+    noise = [10 ** (-s.sqnr_db / 10) for s in sensitivities]
+    all_macs = sum(macs[name] for s in sensitivities for name in s.layers)
+    units = []
+    for sensitivity, own in zip(sensitivities, noise, strict=True):
+        float_us = sum(times[name][0] for name in sensitivity.layers)
+        int8_us = sum(times[name][1] for name in sensitivity.layers)
+        units.append(
+            Unit(
+                sensitivity=sensitivity,
+                damage_share=own / sum(noise) if sum(noise) else 0.0,
+                macs_share=sum(macs[name] for name in sensitivity.layers) / all_macs if all_macs else 0.0,
+                int8_us=int8_us,
+                float_us=float_us,
+                call_share=(float_us - int8_us) / call_us,
+            )
+        )
+    return tuple(units)
+
+
+# --- time of single layers -----------------------------------------------------------------------------------------
+
+
+def _times(
+    experiment: Experiment,
+    proto: onnx.ModelProto,
+    layers: Sequence[Layer],
+    record: QuantizationRecord,
+    feeds: Feeds,
+) -> tuple[dict[str, tuple[float, float]], float, dict[str, int]]:
+    """Layer → (float, INT8) microseconds; the float model's call; layer → multiply-accumulates of these feeds."""
+    names = sorted({name for layer in layers for name in (layer.activation, layer.second, layer.output) if name})
+    fed = set(feeds)
+    session = open_session(experiment.model, [name for name in names if name not in fed])
+    wanted = [name for name in names if name not in fed]
+    values = dict(zip(wanted, session.run(wanted, dict(feeds)), strict=True)) | dict(feeds)
+    plain = open_session(experiment.model, [])
+    call_us = _median_us(lambda: plain.run(None, dict(feeds)))
+    nodes = {node.name: node for node in proto.graph.node}
+    known = constants(proto)
+    records = {layer.layer: layer for layer in record.layers}
+    times: dict[str, tuple[float, float]] = {}
+    macs: dict[str, int] = {}
+    cache: dict[tuple[object, ...], tuple[float, float]] = {}
+    for layer in layers:
+        output = values[layer.output]
+        macs[layer.name] = _macs(layer, values[layer.activation].shape, output.size)
+        if layer.name not in records:
+            continue
+        inputs = {name: values[name] for name in (layer.activation, layer.second) if name}
+        key = (layer.op_type, layer.weight_shape, layer.transposed, layer.groups, *(v.shape for v in inputs.values()))
+        if key not in cache:
+            single = _alone(proto, nodes[layer.name], known, inputs)
+            only = replace(record, layers=(records[layer.name],), float_layers=())
+            quantized = lower_static(single, only)
+            cache[key] = _pair_us(single, quantized, inputs)
+        times[layer.name] = cache[key]
+    return times, call_us, macs
+
+
+def _macs(layer: Layer, activation: tuple[int, ...], outputs: int) -> int:
+    if layer.weight is None:
+        return outputs * (activation[-1] if layer.second is not None else 1)
+    if layer.op_type == "ConvTranspose":  # every input value meets Cout / groups kernels
+        return math.prod(activation) * math.prod(layer.weight_shape[1:])
+    assert layer.output_axis is not None
+    return outputs * math.prod(layer.weight_shape) // layer.weight_shape[layer.output_axis]
+
+
+def _alone(
+    proto: onnx.ModelProto,
+    node: onnx.NodeProto,
+    known: Mapping[str, onnx.TensorProto],
+    inputs: Mapping[str, npt.NDArray[Any]],
+) -> onnx.ModelProto:
+    """A model of this one node, with a symbolic leading axis as the real one has."""
+    tensors = []
+    for name in node.input:
+        if name in known:
+            tensor = onnx.TensorProto()
+            tensor.CopyFrom(known[name])
+            tensor.name = name
+            tensors.append(tensor)
+    values = [
+        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", *array.shape[1:]])
+        for name, array in inputs.items()
+    ]
+    output = helper.make_tensor_value_info(node.output[0], onnx.TensorProto.FLOAT, None)
+    graph = helper.make_graph([node], "layer", values, [output], tensors)
+    return helper.make_model(graph, opset_imports=proto.opset_import, ir_version=proto.ir_version)
+
+
+def _pair_us(
+    single: onnx.ModelProto, quantized: onnx.ModelProto, inputs: Mapping[str, npt.NDArray[Any]]
+) -> tuple[float, float]:
+    """Median microseconds of both, timed in turns so that a busy machine meets both."""
+    sessions = [_session(model) for model in (single, quantized)]
+    calls = [lambda s=session: s.run(None, dict(inputs)) for session in sessions]
+    per_round = [_repeats(call) for call in calls]
+    rounds: list[list[float]] = [[], []]
+    for turn in range(_ROUNDS):
+        for which in (0, 1) if turn % 2 == 0 else (1, 0):
+            began = time.perf_counter()
+            for _ in range(per_round[which]):
+                calls[which]()
+            rounds[which].append((time.perf_counter() - began) / per_round[which] * 1e6)
+    return stats.median(rounds[0]), stats.median(rounds[1])
+
+
+def _session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    # MatMulAddFusion would turn INT8 products back into float ones (amct.md §7)
+    return onnxruntime.InferenceSession(
+        model.SerializeToString(),
+        options,
+        providers=["CPUExecutionProvider"],
+        disabled_optimizers=["MatMulAddFusion"],
+    )
+
+
+def _repeats(call: Callable[[], object]) -> int:
+    call()
+    began = time.perf_counter()
+    call()
+    return max(1, int(_ROUND_S / max(time.perf_counter() - began, 1e-7)))
+
+
+def _median_us(call: Callable[[], object]) -> float:
+    call()
+    found = []
+    for _ in range(_ROUNDS):
+        began = time.perf_counter()
+        call()
+        found.append((time.perf_counter() - began) * 1e6)
+    return stats.median(found)

@@ -1,0 +1,148 @@
+"""Batches for one model without an experiment: an NPZ file, the calibration split of a manifest, or random values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.dataset import read_manifest
+from workbench.errors import ConfigError
+from workbench.graph import embedding_rows, load_graph
+from workbench.model import Model, TensorSpec
+from workbench.quantization.observe import Feeds
+
+_RANDOM_LENGTH = 32
+"""Length of a symbolic axis other than the batch, where nobody gives data."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelData:
+    """Batches that can be read again and again, the same ones in the same order.
+
+    Attributes:
+        about: where they come from, for people.
+        count: how many there are.
+    """
+
+    about: str
+    count: int
+    read: Callable[[], Iterator[Feeds]]
+
+    def first(self, count: int) -> Callable[[], Iterable[Feeds]]:
+        def batches() -> Iterator[Feeds]:
+            for _, feeds in zip(range(count), self.read(), strict=False):
+                yield feeds
+
+        return batches
+
+
+def open_data(path: Path, model: Model, *, batch: int, samples: int) -> ModelData:
+    """Read and check an NPZ file, or the calibration split of a manifest in batches of `batch`, `samples` at most.
+
+    An NPZ file holds one array per batch: `arr_0`, `arr_1` … for a model with one input, or `NAME_0`, `NAME_1` …
+    for every input.
+
+    Raises:
+        ConfigError: the file is missing or damaged, or does not fit the model.
+    """
+    if path.suffix not in (".yaml", ".yml"):
+        return _open_npz(path, model)
+    dataset = read_manifest(path, model)
+    taken = min(dataset.size("calibration"), samples)
+    return ModelData(
+        about=f"{path.name}, calibration split",
+        count=-(-taken // batch),
+        read=lambda: (b.feeds for b in dataset.batches("calibration", batch, stop=taken)),
+    )
+
+
+def random_data(model: Model, *, batch: int, count: int, seed: int = 0) -> ModelData:
+    """Normal floats, token ids drawn from the whole vocabulary, ones for every other integer input.
+
+    Good enough to see where two models differ; no evidence about accuracy on real data.
+    """
+    rows = embedding_rows(load_graph(model))
+
+    def values(spec: TensorSpec, rng: np.random.Generator) -> npt.NDArray[Any]:
+        lengths = (batch, *[_RANDOM_LENGTH] * (len(spec.shape) - 1))
+        shape = tuple(d if isinstance(d, int) else n for d, n in zip(spec.shape, lengths, strict=False))
+        if np.dtype(spec.dtype).kind == "f":
+            return rng.standard_normal(shape).astype(spec.dtype)
+        if spec.name in rows and rows[spec.name] > 2:  # two rows are token types, and those are usually all zero
+            return rng.integers(0, rows[spec.name], shape).astype(spec.dtype)
+        return (np.zeros if spec.name in rows else np.ones)(shape, spec.dtype)
+
+    def read() -> Iterator[Feeds]:
+        rng = np.random.default_rng(seed)
+        for _ in range(count):
+            yield {spec.name: values(spec, rng) for spec in model.inputs}
+
+    return ModelData(about=f"random values, seed {seed}", count=count, read=read)
+
+
+def _open_npz(path: Path, model: Model) -> ModelData:
+    """`arr_0`, `arr_1` … for a model with one input, or `NAME_0`, `NAME_1` … for every input."""
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            names = list(stored.files)
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"cannot be read as an NPZ file: {error}.", file=path, hint="Write it with numpy.savez(path, *batches)."
+        ) from error
+    prefixes = {spec.name: spec for spec in model.inputs}
+    single = model.inputs[0] if len(model.inputs) == 1 else None
+    if single is not None and not any(name.startswith(f"{single.name}_") for name in names):
+        prefixes = {"arr": single}
+    found: dict[str, dict[int, str]] = {prefix: {} for prefix in prefixes}
+    for name in names:
+        match = re.fullmatch(r"(.+)_(\d+)", name)
+        if match is None or match[1] not in prefixes:
+            wanted = ", ".join(f"{prefix}_0" for prefix in prefixes)
+            raise ConfigError(
+                f"array {name!r} is no batch of an input.", file=path, hint=f"Name them {wanted} and so on."
+            )
+        found[match[1]][int(match[2])] = name
+    counts = {prefix: len(numbers) for prefix, numbers in found.items()}
+    count = max(counts.values())
+    for prefix, numbers in found.items():
+        if sorted(numbers) != list(range(count)) or count == 0:
+            missing = next(i for i in range(count + 1) if i not in numbers)
+            raise ConfigError(
+                f"array {prefix}_{missing} is missing; batches are numbered from 0 without a gap.", file=path
+            )
+
+    def read() -> Iterator[Feeds]:
+        with np.load(path, allow_pickle=False) as stored:
+            for number in range(count):
+                yield {
+                    spec.name: _fitting(stored[found[prefix][number]], spec, path, found[prefix][number])
+                    for prefix, spec in prefixes.items()
+                }
+
+    next(read())  # a wrong type or shape is the user's to know before any work
+    return ModelData(about=path.name, count=count, read=read)
+
+
+def _fitting(array: npt.NDArray[Any], spec: TensorSpec, path: Path, name: str) -> npt.NDArray[Any]:
+    """The array as the input wants it; integers of another width are converted when no value changes."""
+    converted = array
+    if array.dtype != spec.dtype:
+        converted = array.astype(spec.dtype)
+        if array.dtype.kind != converted.dtype.kind or not np.array_equal(converted, array):
+            raise ConfigError(f"array {name!r} is {array.dtype}, input {spec.name!r} takes {spec.dtype}.", file=path)
+    if spec.shape and (
+        len(spec.shape) != array.ndim
+        or any(isinstance(d, int) and d != n for d, n in zip(spec.shape, array.shape, strict=True))
+    ):
+        raise ConfigError(
+            f"array {name!r} has shape {array.shape}, input {spec.name!r} takes {spec.shape}.",
+            file=path,
+            hint="Each array is one whole batch.",
+        )
+    return converted

@@ -1,0 +1,99 @@
+"""From a recipe to a record: the one place that knows in which order the steps of the native engine run.
+
+    statistics ─► balance factors ─► observe the balanced model again ─► choose ─► learn rounding ─► correct biases
+
+Each step runs only where the recipe asks for it. Without balancing, learned rounding and bias correction a record
+costs no pass over the data beyond the one that made the statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+from onnx import ModelProto, numpy_helper
+
+from workbench.canonical import digest
+from workbench.graph import Layer, constants, load_graph, quantizable_layers
+from workbench.model import Model
+from workbench.quantization.algorithms import choose
+from workbench.quantization.balance import balance_factors, best_strengths
+from workbench.quantization.bias_correction import bias_corrections
+from workbench.quantization.normalize import normalized
+from workbench.quantization.observe import Feeds, observe
+from workbench.quantization.prepare import balanced
+from workbench.quantization.recipe import ModelRecipe
+from workbench.quantization.record import QuantizationRecord
+from workbench.quantization.rounding import learn_rounding
+from workbench.quantization.statistics import Statistics
+
+Batches = Callable[[], Iterable[Feeds]]
+"""Gives the calibration batches from the first one on, each time it is called, and the same ones."""
+
+ObserveVariant = Callable[[ModelProto, str], Statistics]
+
+
+def derive_record(
+    model: Model,
+    recipe: ModelRecipe,
+    statistics: Statistics,
+    batches: Batches,
+    *,
+    observe_variant: ObserveVariant | None = None,
+) -> QuantizationRecord:
+    """The record of a recipe; deterministic for equal statistics and batches.
+
+    Args:
+        statistics: of the float model itself.
+        observe_variant: observes a changed graph, named by its digest; by default it runs the batches again. A
+            caller with a cache puts it here.
+
+    Raises:
+        CalibrationError: the model fails on a batch, or values are NaN or infinite.
+        ValueError: the recipe does not fit the model.
+    """
+    proto = normalized(load_graph(model))
+    factors: Mapping[str, tuple[float, ...]] = {}
+    if any(layer.balance is not None for layer in recipe.layers.values()):
+        layers = quantizable_layers(proto)
+        weights = _weights(proto, layers)
+        if recipe.balance_search:
+            recipe = _with_strengths(recipe, best_strengths(statistics, layers, weights, recipe))
+        factors = balance_factors(statistics, layers, weights, recipe)
+    if factors:
+        proto = balanced(proto, factors, fold=True)
+        variant = digest({"balance": factors})
+        if observe_variant is None:
+            statistics = observe(model, batches(), proto=proto, variant=variant)
+        else:
+            statistics = observe_variant(proto, variant)
+    record = choose(statistics, recipe, proto=proto, balance=factors)
+    if any(layer.weight is not None and layer.weight.algorithm == "adaround" for layer in recipe.layers.values()):
+        record = learn_rounding(model, batches(), record, recipe)
+    if recipe.bias_correction:
+        found = bias_corrections(model, batches(), record)
+        record = replace(
+            record,
+            layers=tuple(
+                replace(layer, bias_correction=tuple(map(float, found[layer.layer])))
+                if layer.layer in found
+                else layer
+                for layer in record.layers
+            ),
+        )
+    return record
+
+
+def _weights(proto: ModelProto, layers: Sequence[Layer]) -> dict[str, npt.NDArray[np.float32]]:
+    known = constants(proto)
+    return {layer.name: numpy_helper.to_array(known[layer.weight]) for layer in layers if layer.weight is not None}
+
+
+def _with_strengths(recipe: ModelRecipe, strengths: Mapping[str, float | None]) -> ModelRecipe:
+    chosen = {
+        name: replace(settings, balance=strengths.get(name)) if settings.balance is not None else settings
+        for name, settings in recipe.layers.items()
+    }
+    return replace(recipe, layers=chosen, balance_search=False)
