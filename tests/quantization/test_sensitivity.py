@@ -1,5 +1,6 @@
 """Ranking layers: one at a time, in one session, against quantizing each layer by hand."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,12 +13,20 @@ from tests.targets.encoder import PRODUCTS, WEIGHT_LAYERS, Array, ids, model_of,
 from workbench.candidate import Quantization
 from workbench.canonical import canonical_json
 from workbench.errors import CalibrationError
-from workbench.graph import read_model
+from workbench.graph import load_graph, read_model
 from workbench.model import Model
 from workbench.quantization.algorithms import choose
-from workbench.quantization.observe import Statistics, observe
+from workbench.quantization.observe import Feeds, observe
+from workbench.quantization.recipe import ModelRecipe, recipe_of
 from workbench.quantization.record import LayerRecord
-from workbench.quantization.sensitivity import BEST_SQNR_DB, rank_layers
+from workbench.quantization.sensitivity import (
+    BEST_SQNR_DB,
+    Sensitivity,
+    first_order,
+    measure_sensitivity,
+    ranked,
+)
+from workbench.quantization.statistics import Statistics
 
 RECIPE = Quantization(
     scheme="static",
@@ -28,6 +37,18 @@ RECIPE = Quantization(
     keep_float=0,
 )
 FEEDS = [ids(4, 8), ids(3, 12, seed=1)]
+
+
+def rank_layers(
+    model: Model, statistics: Statistics, recipe: Quantization, feeds: Iterable[Feeds], threads: int = 2
+) -> tuple[Sensitivity, ...]:
+    """Every layer by output SQNR, most sensitive first."""
+    found = measure_sensitivity(model, statistics, recipe_for(recipe, statistics), feeds, threads=threads)
+    return ranked(found, "sqnr")
+
+
+def recipe_for(recipe: Quantization, statistics: Statistics) -> ModelRecipe:
+    return recipe_of(recipe, statistics.layers)
 
 
 def model_from(proto: onnx.ModelProto, folder: Path) -> Model:
@@ -85,10 +106,10 @@ def test_the_ranking_is_what_quantizing_each_layer_by_hand_gives(
 
     ranking = rank_layers(model, statistics, recipe, FEEDS)
 
-    assert {*WEIGHT_LAYERS, *PRODUCTS} == {item.layer for item in ranking}
+    assert {*WEIGHT_LAYERS, *PRODUCTS} == {item.unit for item in ranking}
     assert sorted(item.sqnr_db for item in ranking) == [item.sqnr_db for item in ranking]
     for item in ranking:
-        assert item.sqnr_db == pytest.approx(sqnr_db[item.layer], abs=0.3)
+        assert item.sqnr_db == pytest.approx(sqnr_db[item.unit], abs=0.3)
         assert item.kl is not None
         assert 0 <= item.kl < 0.1
 
@@ -111,7 +132,7 @@ def test_a_layer_with_an_outlier_channel_is_the_most_sensitive(tmp_path: Path) -
 
     ranking = rank_layers(model, observe(model, feeds), replace(RECIPE, weight_granularity="tensor"), feeds)
 
-    assert ranking[0].layer == "outlier"
+    assert ranking[0].unit == "outlier"
     assert ranking[0].sqnr_db < ranking[1].sqnr_db - 10
     assert all(item.kl is None for item in ranking)
 
@@ -149,7 +170,7 @@ def test_only_layers_that_the_recipe_quantizes_are_ranked(encoder: tuple[Model, 
     model, statistics = encoder
     recipe = replace(RECIPE, attention_matmul=False, keep_float=3)
 
-    assert set(WEIGHT_LAYERS) == {item.layer for item in rank_layers(model, statistics, recipe, FEEDS)}
+    assert set(WEIGHT_LAYERS) == {item.unit for item in rank_layers(model, statistics, recipe, FEEDS)}
 
 
 def test_the_ranking_does_not_depend_on_threads_and_can_be_stored(encoder: tuple[Model, Statistics]) -> None:
@@ -176,3 +197,67 @@ def test_no_samples_is_an_error(encoder: tuple[Model, Statistics]) -> None:
 def test_feeds_that_the_model_refuses_are_an_error(encoder: tuple[Model, Statistics]) -> None:
     with pytest.raises(CalibrationError, match="failed"):
         rank_layers(*encoder, RECIPE, [{"ids": np.zeros((1, 8), np.float32)}])
+
+
+def test_a_group_is_worse_than_its_members_and_the_metrics_agree_on_exactness(
+    encoder: tuple[Model, Statistics],
+) -> None:
+    model, statistics = encoder
+    names = list(WEIGHT_LAYERS)
+    units = {"everything": names, "first two": names[:2], names[0]: names[:1], names[1]: names[1:2]}
+
+    found = {
+        item.unit: item for item in measure_sensitivity(model, statistics, recipe_for(RECIPE, statistics), FEEDS, units)
+    }
+
+    assert list(found) == list(units)
+    assert found["first two"].layers == tuple(names[:2])
+    noise = {name: 10 ** (-item.sqnr_db / 10) for name, item in found.items()}
+    assert noise["first two"] == pytest.approx(noise[names[0]] + noise[names[1]], rel=0.7)  # roughly independent
+    assert found["everything"].sqnr_db < min(found[name].sqnr_db for name in names[:2])
+    for item in found.values():
+        assert 1 - item.cosine == pytest.approx(10 ** (-item.sqnr_db / 10) / 2, rel=0.6)
+    estimates = [10 ** (-found[name].first_order_db / 10) for name in names[:2]]
+    assert 10 ** (-found["first two"].first_order_db / 10) == pytest.approx(sum(estimates))
+
+
+def test_the_estimate_is_near_the_error_measured_at_the_layers_own_output(tmp_path: Path) -> None:
+    random = np.random.default_rng(1)
+    weights = {"w": random.normal(size=(32, 24)).astype(np.float32)}
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 32])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 24])
+    model = model_from(model_of([helper.make_node("MatMul", ["x", "w"], ["y"], name="m")], weights, [x], [y]), tmp_path)
+    feeds = [{"x": random.normal(size=(64, 32)).astype(np.float32)}]
+    statistics = observe(model, feeds)
+    recipe = recipe_for(RECIPE, statistics)
+
+    (item,) = measure_sensitivity(model, statistics, recipe, feeds)
+
+    assert item.first_order_db == pytest.approx(item.sqnr_db, abs=1.0)
+    assert first_order(statistics, recipe, load_graph(model)) == {"m": item.first_order_db}
+
+
+@pytest.mark.parametrize(
+    ("metric", "order"), [("sqnr", "abc"), ("cosine", "cab"), ("kl", "bca"), ("first_order", "cba")]
+)
+def test_every_metric_ranks_by_its_own_sense_of_bad(metric: str, order: str) -> None:
+    def unit(name: str, sqnr: float, cosine: float, kl: float, estimate: float) -> Sensitivity:
+        return Sensitivity(unit=name, layers=(name,), sqnr_db=sqnr, cosine=cosine, kl=kl, first_order_db=estimate)
+
+    units = [unit("a", 10, 0.9, 0.1, 30), unit("b", 20, 0.99, 0.3, 20), unit("c", 30, 0.8, 0.2, 10)]
+
+    assert "".join(item.unit for item in ranked(units, metric)) == order  # type: ignore[arg-type]  # parametrized
+
+
+def test_a_ranking_by_kl_needs_logits() -> None:
+    unit = Sensitivity(unit="a", layers=("a",), sqnr_db=1.0, cosine=0.9, kl=None, first_order_db=1.0)
+
+    with pytest.raises(ValueError, match="needs an output called 'logits'"):
+        ranked([unit], "kl")
+
+
+def test_a_unit_with_a_layer_that_stays_in_float_is_an_error(encoder: tuple[Model, Statistics]) -> None:
+    recipe = recipe_for(replace(RECIPE, attention_matmul=False), encoder[1])
+
+    with pytest.raises(ValueError, match="no layer that the recipe quantizes"):
+        measure_sensitivity(*encoder, recipe, FEEDS, {"scores": PRODUCTS})
