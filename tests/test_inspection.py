@@ -1,5 +1,6 @@
 import io
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from rich.console import Console
 
+from tests.model_zoo import write_cnn, write_halves
 from tests.tiny import write_model
 from workbench.errors import ConfigError
 from workbench.inspection import inspect_model, inspection_json, inspection_table
@@ -119,3 +121,19 @@ def test_a_name_too_long_for_the_terminal_is_folded_and_not_cut(tmp_path: Path) 
     first_column = "".join(line.split(" ")[0] for line in printed(tmp_path / "m.onnx", width=60).splitlines())
 
     assert name in first_column
+
+
+def test_layers_are_counted_in_the_normalized_model(tmp_path: Path) -> None:
+    write_halves(tmp_path / "halves.onnx")
+
+    found = inspect_model(tmp_path / "halves.onnx", "onnxruntime")
+
+    assert [(layer.name, layer.weight_shape) for layer in found.layers] == [("first", (12, 24)), ("second", (5, 24))]
+
+
+def test_average_pooling_multiplies_by_nothing(tmp_path: Path) -> None:
+    write_cnn(tmp_path / "cnn.onnx")
+
+    text = printed(tmp_path / "cnn.onnx", "onnxruntime")
+
+    assert re.search(r"pool +AveragePool nothing +0 ", text)

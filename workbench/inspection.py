@@ -16,6 +16,7 @@ from workbench.canonical import encode
 from workbench.errors import ConfigError, nearest
 from workbench.graph import Layer, constants, load_graph, operator_counts, quantizable_layers, read_model
 from workbench.model import Model, TensorSpec
+from workbench.quantization.normalize import normalized
 from workbench.targets import open_target
 from workbench.targets.ascend.operators import check_operators
 from workbench.targets.base import OperatorIssue
@@ -72,7 +73,7 @@ def inspect_model(path: Path, target: str | None = None) -> Inspection:
         model=model,
         opsets={o.domain or "ai.onnx": int(o.version) for o in proto.opset_import},
         operators=operator_counts(proto),
-        layers=quantizable_layers(proto),
+        layers=quantizable_layers(normalized(proto)),
         parameters=sum(
             int(np.prod(tensor.dims))
             for tensor in proto.graph.initializer

@@ -10,6 +10,7 @@ import onnx
 from workbench.candidate import ONNXRUNTIME_FUSIONS
 from workbench.graph import Layer, constants, load_graph, quantizable_layers, read_model
 from workbench.model import Model
+from workbench.quantization.normalize import normalized
 from workbench.targets.onnxruntime_compiler import fusions_that_fire
 
 _FEWEST_POSITIONS = 16  # the segment table, which looks like one of positions, has two rows
@@ -48,7 +49,7 @@ def examine_model(path: Path) -> Outline:
     length = shapes[0][1] if len(shapes[0]) == 2 else None
     return Outline(
         model=model,
-        layers=quantizable_layers(proto),
+        layers=quantizable_layers(normalized(proto)),
         longest=longest_text(proto),
         fixed_length=length if isinstance(length, int) else None,
         fixed_batch=batch if isinstance(batch, int) else None,
