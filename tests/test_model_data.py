@@ -1,0 +1,111 @@
+"""Batches for one model: NPZ files as AMCT's users have them, manifests, and random values."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from tests.targets.encoder import tiny_encoder
+from tests.tiny import write_model
+from workbench.errors import ConfigError
+from workbench.graph import read_model
+from workbench.model import Model
+from workbench.model_data import open_data, random_data
+
+
+@pytest.fixture
+def one_input(tmp_path: Path) -> Model:
+    write_model(tmp_path / "model.onnx")
+    return read_model(tmp_path / "model.onnx")
+
+
+@pytest.fixture
+def two_inputs(tmp_path: Path) -> Model:
+    inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 3]) for name in ("a", "b")]
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 3])
+    graph = helper.make_graph([helper.make_node("Add", ["a", "b"], ["y"])], "g", inputs, [output])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "two.onnx")
+    return read_model(tmp_path / "two.onnx")
+
+
+def batches(*shapes: tuple[int, ...]) -> list[np.ndarray]:
+    return [np.full(shape, number, np.float32) for number, shape in enumerate(shapes)]
+
+
+def test_arrays_come_in_the_order_of_their_numbers_again_and_again(one_input: Model, tmp_path: Path) -> None:
+    np.savez(tmp_path / "data.npz", *batches(*[(2, 16)] * 11))
+
+    data = open_data(tmp_path / "data.npz", one_input, batch=4, samples=8)
+
+    assert data.count == 11
+    assert [feeds["x"][0, 0] for feeds in data.read()] == list(range(11))  # not 0, 1, 10, 2 …
+    assert [feeds["x"][0, 0] for feeds in data.first(2)()] == [0, 1]
+
+
+def test_a_model_with_several_inputs_has_an_array_of_each(two_inputs: Model, tmp_path: Path) -> None:
+    a, b = batches((2, 3), (2, 3)), batches((2, 3), (2, 3))
+    np.savez(tmp_path / "data.npz", a_0=a[0], b_0=b[0], b_1=b[1], a_1=a[1])
+
+    data = open_data(tmp_path / "data.npz", two_inputs, batch=4, samples=8)
+
+    assert [sorted(feeds) for feeds in data.read()] == [["a", "b"], ["a", "b"]]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"arr_0": np.zeros((2, 16), np.float32), "arr_2": np.zeros((2, 16), np.float32)}, "arr_1 is missing"),
+        ({"first": np.zeros((2, 16), np.float32)}, "'first' is no batch of an input"),
+        ({"arr_0": np.zeros((2, 15), np.float32)}, r"shape \(2, 15\), input 'x' takes \('batch', 16\)"),
+        ({"arr_0": np.zeros((2, 16), np.float64) + 1e-9}, "is float64, input 'x' takes float32"),
+        ({"arr_0": np.zeros((2, 16), np.int64)}, "is int64, input 'x' takes float32"),
+        ({}, "arr_0 is missing"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(
+    one_input: Model, tmp_path: Path, arrays: dict[str, np.ndarray], message: str
+) -> None:
+    np.savez(tmp_path / "data.npz", **arrays)
+
+    with pytest.raises(ConfigError, match=message):
+        open_data(tmp_path / "data.npz", one_input, batch=4, samples=8)
+
+
+def test_one_of_several_inputs_missing_in_a_batch_is_refused(two_inputs: Model, tmp_path: Path) -> None:
+    np.savez(tmp_path / "data.npz", a_0=np.zeros((2, 3), np.float32), a_1=np.zeros((2, 3), np.float32))
+
+    with pytest.raises(ConfigError, match="b_0 is missing"):
+        open_data(tmp_path / "data.npz", two_inputs, batch=4, samples=8)
+
+
+def test_integers_of_another_width_are_converted_when_nothing_is_lost(tmp_path: Path) -> None:
+    onnx.save(tiny_encoder(), tmp_path / "encoder.onnx")
+    model = read_model(tmp_path / "encoder.onnx")
+    name = model.inputs[0].name
+    np.savez(tmp_path / "data.npz", np.array([[1, 2, 3]], np.int32))
+
+    (feeds,) = open_data(tmp_path / "data.npz", model, batch=4, samples=8).read()
+
+    assert feeds[name].dtype == np.int64
+
+
+def test_a_file_of_another_kind_is_named(one_input: Model, tmp_path: Path) -> None:
+    (tmp_path / "data.npz").write_bytes(b"not a zip")
+
+    with pytest.raises(ConfigError, match=r"data\.npz: cannot be read as an NPZ file"):
+        open_data(tmp_path / "data.npz", one_input, batch=4, samples=8)
+
+
+def test_random_token_ids_stay_inside_the_vocabulary(tmp_path: Path) -> None:
+    onnx.save(tiny_encoder(), tmp_path / "encoder.onnx")
+    model = read_model(tmp_path / "encoder.onnx")
+
+    first, second = (list(random_data(model, batch=3, count=2).read()) for _ in range(2))
+
+    assert len(first) == 2
+    for one, other in zip(first, second, strict=True):
+        for name, values in one.items():
+            assert np.array_equal(values, other[name])
+            assert values.shape[0] == 3
