@@ -5,6 +5,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from tests.init.making import parameters, start
+from tests.model_zoo import write_cnn
 from workbench.candidate import ONNXRUNTIME_FUSIONS
 from workbench.init.model import examine_model
 from workbench.init.space import space_text
@@ -28,6 +29,15 @@ def test_threads_are_halved_down_to_one(folder: Path, tmp_path: Path) -> None:
         found += [p.choices for p in read_space(file).parameters if p.name == "serving.intra_op_threads"]
 
     assert found == [(1,), (2, 1), (6, 3, 1), (16, 8, 4, 2, 1)]
+
+
+def test_average_pooling_is_no_product_of_activations(tmp_path: Path) -> None:
+    write_cnn(tmp_path / "model.onnx")
+
+    text = space_text("cnn", examine_model(tmp_path / "model.onnx"), 2)
+
+    assert "INT8 can serve 5 of its layers and 0 of its products of two activations" in text
+    assert "choices: [none, dynamic, static]" in text  # dynamic for its Gemm
 
 
 def test_a_model_that_cannot_be_int8_gets_a_space_without_it(tmp_path: Path) -> None:
