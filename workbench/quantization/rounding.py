@@ -1,15 +1,105 @@
-"""Learned rounding (AdaRound): whether each weight is better rounded down or up, found on calibration data."""
+"""Learned rounding (AdaRound): whether each weight is better rounded down or up, found on calibration data.
+
+learn_rounding   one pass for the second moments of every layer's input, then adaround.py's search per layer
+integers_of      what every lowering writes, with learned rounding or without
+"""
 
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
+from onnx import NodeProto
 
-from workbench.quantization.record import WeightScale
+from workbench.errors import CalibrationError
+from workbench.graph import Layer, constants, load_graph, quantizable_layers
+from workbench.model import Model
+from workbench.quantization.activations import activations
+from workbench.quantization.adaround import best_rounding, problem
+from workbench.quantization.balance import grouped_weight
+from workbench.quantization.normalize import normalized
+from workbench.quantization.observe import Feeds
+from workbench.quantization.prepare import balanced
+from workbench.quantization.recipe import ModelRecipe
+from workbench.quantization.record import LayerRecord, QuantizationRecord, WeightScale
+from workbench.quantization.surgery import float_constant
+from workbench.quantization.windows import patches
 
 _Floats = npt.NDArray[np.float32]
+
+
+def learn_rounding(
+    model: Model,
+    batches: Iterable[Feeds],
+    record: QuantizationRecord,
+    recipe: ModelRecipe,
+    *,
+    relaxation_steps: int = 0,
+    threads: int = 2,
+) -> QuantizationRecord:
+    """The record with the rounding of every 'adaround' weight learned; scales and all else stay as they are.
+
+    One pass over the data in the record's balanced model collects E[x xᵀ] of every distinct layer input, from float
+    activations; where the recipe corrects biases, the covariance, since the mean is taken out there. Memory is
+    4·K² bytes per input, K = Cin (times the kernel's elements for a Conv), and does not grow with the data: 64 MB for
+    MiniLM. `adaround.best_rounding` says how the rounding is found, and why AdaRound's iterations count nothing
+    unless `relaxation_steps` asks for them.
+
+    Args:
+        relaxation_steps: full-batch steps of AdaRound's relaxation to try besides, per layer.
+
+    Raises:
+        CalibrationError: see `activations`; a record that does not fit the model; or a ConvTranspose, whose output
+            positions read different parts of the kernel.
+    """
+    chosen = {
+        layer.layer: layer for layer in record.layers if layer.weight is not None and _learns(recipe, layer.layer)
+    }
+    if not chosen:
+        return record
+    factors = {layer.layer: layer.balance for layer in record.layers if layer.balance is not None}
+    proto = balanced(normalized(load_graph(model)), factors, fold=record.fold_balance)
+    nodes = {node.name: node for node in proto.graph.node}
+    layers = {layer.name: layer for layer in quantizable_layers(proto)}
+    for name, recorded in chosen.items():
+        if name not in layers:
+            raise CalibrationError(f"layer {name!r} of the record is none of this model. Calibrate again.")
+        if recorded.op_type == "ConvTranspose":
+            raise CalibrationError(f"{name}: rounding of a ConvTranspose is not learned. Give it the algorithm 'arq'.")
+    inputs: dict[tuple[str, str], list[str]] = {}
+    for name, recorded in chosen.items():
+        window = name if recorded.op_type == "Conv" else ""
+        inputs.setdefault((layers[name].activation, window), []).append(name)
+    collected = {key: _Moments() for key in inputs}
+    for values in activations(model, proto, [tensor for tensor, _ in inputs], batches, threads=threads):
+        for key, names in inputs.items():
+            collected[key].add(_rows(values[key[0]], nodes[names[0]], layers[names[0]]))
+    known = constants(proto)
+    learned: dict[str, WeightScale] = {}
+    for key, names in inputs.items():
+        moments = collected.pop(key).of_rows(centred=recipe.bias_correction)
+        for name in names:
+            layer, weight = layers[name], chosen[name].weight
+            settings = recipe.layers[name].weight
+            assert layer.weight is not None
+            assert weight is not None
+            assert settings is not None
+            stored = float_constant(layer.weight, known[layer.weight], name)
+            weights = _by_group(stored, layer)
+            steps = _by_group(np.broadcast_to(scales_along(weight, stored.shape), stored.shape), layer)[:, :, :1]
+            bits = [
+                best_rounding(task, moment, settings, relaxation_steps=relaxation_steps) > task.lower
+                for task, moment in zip(map(problem, weights, steps), moments, strict=True)
+            ]
+            learned[name] = replace(weight, rounding=encoded_bits(_as_stored(np.stack(bits), layer, stored.shape)))
+
+    def with_rounding(layer: LayerRecord) -> LayerRecord:
+        return replace(layer, weight=learned[layer.layer]) if layer.layer in learned else layer
+
+    return replace(record, layers=tuple(with_rounding(layer) for layer in record.layers))
 
 
 def integers_of(values: _Floats, scale: WeightScale) -> npt.NDArray[np.int8]:
@@ -57,3 +147,56 @@ def _bits(rounding: str, size: int) -> npt.NDArray[np.uint8]:
     if packed.size != -(-size // 8):
         raise ValueError(f"learned rounding of {packed.size} bytes does not fit a weight of {size} elements")
     return np.unpackbits(packed, count=size)
+
+
+def _learns(recipe: ModelRecipe, layer: str) -> bool:
+    settings = recipe.layers.get(layer)
+    return settings is not None and settings.weight is not None and settings.weight.algorithm == "adaround"
+
+
+class _Moments:
+    """Σ x xᵀ and Σ x of rows: per group of channels float32 [K, K] and [K]."""
+
+    def __init__(self) -> None:
+        self._squares: _Floats | None = None
+        self._sums: _Floats | None = None
+        self._count = 0
+
+    def add(self, rows: _Floats) -> None:
+        if self._squares is None or self._sums is None:
+            groups, _, size = rows.shape
+            self._squares, self._sums = np.zeros((groups, size, size), np.float32), np.zeros((groups, size), np.float32)
+        for group, x in enumerate(rows):
+            self._squares[group] += x.T @ x
+            self._sums[group] += x.sum(axis=0)
+        self._count += rows.shape[1]
+
+    def of_rows(self, *, centred: bool) -> _Floats:
+        """float32 [groups, K, K]: E[x xᵀ], or the covariance."""
+        assert self._squares is not None
+        assert self._sums is not None
+        count = np.float32(max(self._count, 1))
+        moments = self._squares / count
+        if centred:
+            means = self._sums / count
+            moments -= means[:, :, None] * means[:, None, :]
+        return moments
+
+
+def _rows(values: _Floats, node: NodeProto, layer: Layer) -> _Floats:
+    """What a layer's weights meet, as [groups, rows, K]."""
+    if layer.op_type == "Conv":
+        return patches(node, values, layer.weight_shape[2:], layer.groups)
+    return values.reshape(1, -1, values.shape[-1])
+
+
+def _by_group(stored: _Floats, layer: Layer) -> _Floats:
+    """A weight as [groups, Cout / groups, K]."""
+    grouped = grouped_weight(stored, layer)
+    return np.ascontiguousarray(grouped.reshape(*grouped.shape[:2], -1))
+
+
+def _as_stored(bits: npt.NDArray[np.bool_], layer: Layer, shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
+    if layer.op_type == "Conv" or layer.transposed:
+        return bits.reshape(shape)
+    return np.ascontiguousarray(bits[0].T)

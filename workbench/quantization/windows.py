@@ -1,10 +1,11 @@
-"""Windows: which input positions every kernel element of a convolution multiplies, padding and cropping included."""
+"""Windows: what every kernel element of a convolution multiplies, padding and cropping included."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 from onnx import NodeProto, helper
 
 from workbench.errors import CalibrationError
@@ -22,14 +23,9 @@ def windows(node: NodeProto, input_shape: Sequence[int], kernel: Sequence[int]) 
     Raises:
         CalibrationError: `auto_pad` or `output_shape`, which leave the padding to the runtime.
     """
-    values = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
-    if values.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID") or "output_shape" in values:
-        raise CalibrationError(f"{node.name}: auto_pad and output_shape are not followed here. Export explicit pads.")
     rank = len(kernel)
-    strides = [int(v) for v in values.get("strides", [1] * rank)]
-    dilations = [int(v) for v in values.get("dilations", [1] * rank)]
-    pads = [int(v) for v in values.get("pads", [0] * (2 * rank))]
-    extra = [int(v) for v in values.get("output_padding", [0] * rank)]
+    strides, dilations = _explicit(node, "strides", rank, 1), _explicit(node, "dilations", rank, 1)
+    pads, extra = _explicit(node, "pads", 2 * rank, 0), _explicit(node, "output_padding", rank, 0)
     positions = 1
     per_axis: list[list[slice]] = []
     for axis, (size, stride) in enumerate(zip(input_shape, strides, strict=True)):
@@ -51,6 +47,52 @@ def windows(node: NodeProto, input_shape: Sequence[int], kernel: Sequence[int]) 
         per_axis.append(slices)
     elements = np.ndindex(*kernel)
     return positions, [tuple(per_axis[axis][at] for axis, at in enumerate(element)) for element in elements]
+
+
+def patches(
+    node: NodeProto, values: npt.NDArray[np.float32], kernel: Sequence[int], groups: int
+) -> npt.NDArray[np.float32]:
+    """The input of a Conv, unfolded: float32 [groups, batch · output positions, Cin / groups · kernel elements].
+
+    A row times a group's weights of one output channel, in C order, is one output value without the bias.
+
+    Args:
+        values: float32 [batch, Cin, ...].
+        kernel: spatial sizes only.
+
+    Raises:
+        CalibrationError: see `windows`.
+    """
+    rank = len(kernel)
+    strides, dilations = _explicit(node, "strides", rank, 1), _explicit(node, "dilations", rank, 1)
+    pads = _explicit(node, "pads", 2 * rank, 0)
+    around = [(pads[axis], pads[axis + rank]) for axis in range(rank)]
+    padded = np.pad(values, [(0, 0), (0, 0), *around])
+    reach = [(size - 1) * dilation for size, dilation in zip(kernel, dilations, strict=True)]
+    elements = [
+        padded[
+            :,
+            :,
+            *(
+                slice(at * dilation, size - far + at * dilation, stride)
+                for at, dilation, size, far, stride in zip(
+                    element, dilations, padded.shape[2:], reach, strides, strict=True
+                )
+            ),
+        ]
+        for element in np.ndindex(*kernel)
+    ]
+    stacked = np.stack(elements, axis=2)  # [batch, Cin, kernel elements, output positions...]
+    batch, channels, taps = stacked.shape[:3]
+    grouped = stacked.reshape(batch, groups, channels // groups * taps, -1)
+    return np.ascontiguousarray(grouped.transpose(1, 0, 3, 2)).reshape(groups, -1, channels // groups * taps)
+
+
+def _explicit(node: NodeProto, name: str, size: int, default: int) -> list[int]:
+    values = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+    if values.get("auto_pad", b"NOTSET") not in (b"NOTSET", b"VALID") or "output_shape" in values:
+        raise CalibrationError(f"{node.name}: auto_pad and output_shape are not followed here. Export explicit pads.")
+    return [int(value) for value in values.get(name, [default] * size)]
 
 
 def _every(first: int, last: int, step: int) -> slice:

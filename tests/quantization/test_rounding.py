@@ -1,0 +1,221 @@
+"""Learned rounding of real models: how it is stored, that outputs come closer, and what is refused."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from onnx import numpy_helper
+
+from tests.quantization.networks import convolutions, images, perceptron
+from tests.targets.encoder import WEIGHT_LAYERS, ids, record_for, run, tiny_encoder
+from workbench.candidate import WeightAlgorithm
+from workbench.errors import CalibrationError
+from workbench.graph import constants, load_graph, quantizable_layers, read_model
+from workbench.quantization.balance import grouped_weight
+from workbench.quantization.normalize import normalized
+from workbench.quantization.recipe import ActivationRecipe, LayerRecipe, ModelRecipe, WeightRecipe
+from workbench.quantization.record import (
+    ActivationScale,
+    LayerRecord,
+    Provenance,
+    QuantizationRecord,
+    WeightScale,
+    record_from_json,
+)
+from workbench.quantization.rounding import encoded_bits, integers_of, learn_rounding, scales_along
+from workbench.quantization.windows import patches
+
+Feeds = dict[str, npt.NDArray[np.generic]]
+weights = arrays.arrays(np.float32, (3, 5), elements=st.floats(-20, 20, width=32))
+
+
+@given(weights)
+def test_without_learned_rounding_halves_go_to_even(values: npt.NDArray[np.float32]) -> None:
+    scale = WeightScale(scales=(0.125,), axis=None)
+
+    integers = integers_of(values, scale)
+
+    np.testing.assert_array_equal(integers, np.clip(np.rint(values * 8), -128, 127))
+    assert integers.dtype == np.int8
+
+
+@given(weights, arrays.arrays(np.bool_, (3, 5)))
+def test_learned_bits_choose_between_the_two_neighbours(
+    values: npt.NDArray[np.float32], up: npt.NDArray[np.bool_]
+) -> None:
+    scale = WeightScale(scales=(0.5, 0.25, 0.125), axis=-2, rounding=encoded_bits(up))
+
+    integers = integers_of(values, scale)
+
+    steps = np.array([[0.5], [0.25], [0.125]], np.float32)
+    np.testing.assert_array_equal(integers, np.clip(np.floor(values / steps) + up, -128, 127))
+
+
+def test_rounding_that_does_not_fit_its_weight_is_refused() -> None:
+    values = np.zeros((3, 5), np.float32)
+    with pytest.raises(ValueError, match="1 bytes does not fit a weight of 15 elements"):
+        integers_of(values, WeightScale(scales=(1.0,), axis=None, rounding=encoded_bits(np.zeros(8, np.bool_))))
+    with pytest.raises(ValueError, match="3 scales on axis 1 do not fit a weight of shape"):
+        scales_along(WeightScale(scales=(1.0, 1.0, 1.0), axis=1), values.shape)
+
+
+def recipe_for(record: QuantizationRecord, algorithm: WeightAlgorithm = "adaround", **other: bool) -> ModelRecipe:
+    activation = ActivationRecipe(algorithm="minmax", symmetric=False)
+    weight = WeightRecipe(algorithm=algorithm, per_channel=True)
+    layers = {layer.layer: LayerRecipe(activation=activation, weight=weight) for layer in record.layers}
+    return ModelRecipe(layers=layers, **other)
+
+
+def test_every_layer_of_an_encoder_comes_closer_to_its_float_output(tmp_path: Path) -> None:
+    onnx.save(tiny_encoder(), tmp_path / "model.onnx")
+    model = read_model(tmp_path / "model.onnx")
+    feeds = ids(48, 8)
+    record = record_for(tmp_path / "model.onnx", feeds)
+    apart = [{"ids": feeds["ids"][:10]}, {"ids": feeds["ids"][10:]}]
+
+    learned = learn_rounding(model, apart, record, recipe_for(record))
+
+    proto = normalized(load_graph(model))
+    known = constants(proto)
+    shown = onnx.ModelProto()
+    shown.CopyFrom(proto)
+    better = []
+    for layer, before, after in zip(quantizable_layers_with_weights(proto), record.layers, learned.layers, strict=True):
+        assert replace(after, weight=before.weight) == before
+        assert before.weight is not None
+        assert after.weight is not None
+        assert replace(after.weight, rounding=None) == before.weight
+        shown.graph.output.append(onnx.helper.make_tensor_value_info(layer.activation, onnx.TensorProto.FLOAT, None))
+        x = run(shown, feeds, [layer.activation])[0].reshape(-1, layer.weight_shape[1 if layer.transposed else 0])
+        w = numpy_helper.to_array(known[layer.weight or ""])
+        errors = []
+        for scale in (before.weight, after.weight):
+            change = integers_of(w, scale) * scales_along(scale, w.shape) - w
+            errors.append(float(np.mean((x @ (change.T if layer.transposed else change)) ** 2)))
+        assert errors[1] <= errors[0] * (1 + 1e-5)
+        better.append(errors[1] / errors[0])
+        del shown.graph.output[-1]
+    assert len(better) == len(WEIGHT_LAYERS)
+    assert np.median(better) < 0.8
+    assert record_from_json(learned.to_json()) == learned
+    assert learn_rounding(model, apart, record, recipe_for(record)) == learned
+
+
+def quantizable_layers_with_weights(proto: onnx.ModelProto) -> list[object]:
+    return [layer for layer in quantizable_layers(proto) if layer.weight is not None]
+
+
+def coarse(proto: onnx.ModelProto, *, skip: tuple[str, ...] = ()) -> QuantizationRecord:
+    """Per-channel weights in 14 steps of every layer; activation scales do not matter here."""
+    known = constants(proto)
+    layers = []
+    for layer in quantizable_layers(proto):
+        if layer.weight is None or layer.name in skip:
+            continue
+        values = numpy_helper.to_array(known[layer.weight])
+        others = tuple(axis for axis in range(values.ndim) if axis != layer.output_axis)
+        scales = tuple(float(v) / 7 for v in np.abs(values).max(axis=others))
+        activation = ActivationScale(tensor=layer.activation, scale=0.1, zero_point=0, low=-12.8, high=12.7)
+        weight = WeightScale(scales=scales, axis=layer.output_axis)
+        layers.append(LayerRecord(layer=layer.name, op_type=layer.op_type, activation=activation, weight=weight))
+    provenance = Provenance(engine="native", recipe={}, statistics=None, code_revision="test")
+    return QuantizationRecord(model_sha256="0" * 64, layers=tuple(layers), float_layers=(), provenance=provenance)
+
+
+def test_convolutions_of_every_grouping_come_closer_too(tmp_path: Path) -> None:
+    proto = normalized(convolutions())
+    onnx.save(proto, tmp_path / "model.onnx")
+    feeds = images(16)
+    record = coarse(proto, skip=("up",))
+
+    learned = learn_rounding(read_model(tmp_path / "model.onnx"), [feeds], record, recipe_for(record))
+
+    for before, after in zip(record.layers, learned.layers, strict=True):
+        node = next(node for node in proto.graph.node if node.name == before.layer)
+        expected = run(_showing(proto, node.output[0]), feeds, [node.output[0]])[0]
+        errors = []
+        for layer in (before, after):
+            assert layer.weight is not None
+            changed = onnx.ModelProto()
+            changed.CopyFrom(proto)
+            for tensor in changed.graph.initializer:
+                if tensor.name == node.input[1]:
+                    values = numpy_helper.to_array(tensor)
+                    rounded = integers_of(values, layer.weight) * scales_along(layer.weight, values.shape)
+                    tensor.CopyFrom(numpy_helper.from_array(rounded.astype(np.float32), tensor.name))
+            found = run(_showing(changed, node.output[0]), feeds, [node.output[0]])[0]
+            errors.append(float(np.mean((found - expected) ** 2)))  # type: ignore[operator]
+        assert errors[1] < 0.95 * errors[0], before.layer
+
+
+def test_unfolded_patches_times_weights_are_the_convolution() -> None:
+    proto = normalized(convolutions())
+    known = constants(proto)
+    feeds = images(3)
+    for name in ("first", "depthwise", "grouped"):
+        layer = next(layer for layer in quantizable_layers(proto) if layer.name == name)
+        node = next(node for node in proto.graph.node if node.name == name)
+        x, y = (
+            feeds["x"] if tensor == "x" else run(_showing(proto, tensor), feeds, [tensor])[0]
+            for tensor in (layer.activation, layer.output)
+        )
+        rows = patches(node, x, layer.weight_shape[2:], layer.groups)  # type: ignore[arg-type]
+        w = grouped_weight(numpy_helper.to_array(known[node.input[1]]), layer)
+        found = np.einsum("grk,gok->gor", rows, w.reshape(*w.shape[:2], -1)).reshape(y.shape[1], 3, -1)
+        bias = numpy_helper.to_array(known[node.input[2]]) if len(node.input) > 2 else np.zeros(y.shape[1])
+        expected = np.moveaxis(y.reshape(3, y.shape[1], -1), 1, 0)
+        np.testing.assert_allclose(found + bias[:, None, None], expected, atol=1e-4)
+
+
+def _showing(proto: onnx.ModelProto, tensor: str) -> onnx.ModelProto:
+    shown = onnx.ModelProto()
+    shown.CopyFrom(proto)
+    if tensor not in {output.name for output in proto.graph.output}:
+        shown.graph.output.append(onnx.helper.make_tensor_value_info(tensor, onnx.TensorProto.FLOAT, None))
+    return shown
+
+
+def test_with_bias_correction_the_mean_error_is_not_its_business(tmp_path: Path) -> None:
+    """Inputs far from zero: what matters is the spread of the error once the mean is corrected."""
+    proto = normalized(perceptron())
+    onnx.save(proto, tmp_path / "model.onnx")
+    model = read_model(tmp_path / "model.onnx")
+    random = np.random.default_rng(2)
+    x = (5 + random.normal(size=(400, 3)) @ random.normal(size=(3, 8))).astype(np.float32)
+    record = coarse(proto, skip=("fc2",))
+    w = numpy_helper.to_array(constants(proto)["fc1_w"])
+
+    spread = []
+    for corrects in (False, True):
+        recipe = recipe_for(record, bias_correction=corrects)
+        scale = learn_rounding(model, [{"x": x}], record, recipe).layers[0].weight
+        assert scale is not None
+        errors = x @ (integers_of(w, scale) * scales_along(scale, w.shape) - w).T
+        spread.append(float(errors.var(axis=0).sum()))
+    assert spread[1] < spread[0]
+
+
+def test_only_weights_of_the_algorithm_are_learned(tmp_path: Path) -> None:
+    onnx.save(normalized(perceptron()), tmp_path / "model.onnx")
+    record = coarse(perceptron())
+
+    assert learn_rounding(read_model(tmp_path / "model.onnx"), [], record, recipe_for(record, "mse")) is record
+
+
+def test_what_cannot_be_learned_is_refused(tmp_path: Path) -> None:
+    proto = normalized(convolutions())
+    onnx.save(proto, tmp_path / "model.onnx")
+    model = read_model(tmp_path / "model.onnx")
+    record = coarse(proto)
+
+    with pytest.raises(CalibrationError, match="up: rounding of a ConvTranspose is not learned"):
+        learn_rounding(model, [images(2)], record, recipe_for(record))
+    renamed = replace(record, layers=(replace(record.layers[0], layer="nope"),))
+    with pytest.raises(CalibrationError, match="'nope' of the record is none of this model"):
+        learn_rounding(model, [images(2)], renamed, recipe_for(renamed))
