@@ -65,6 +65,10 @@ def _load(text: str, file: Place) -> Any:
         return json.loads(text, object_pairs_hook=once, parse_constant=constant)
     except json.JSONDecodeError as error:
         raise ConfigError(f"is no JSON: {error.msg}, column {error.colno}.", file=file, line=error.lineno) from error
+    except RecursionError as error:
+        raise ConfigError("is no configuration: its lists or objects are nested too deep.", file=file) from error
+    except ValueError as error:  # a number of thousands of digits
+        raise ConfigError(f"is no JSON: {error}.", file=file) from error
 
 
 class _Object:

@@ -8,9 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 
+import numpy as np
+
 from workbench.errors import ConfigError, nearest
 from workbench.quantization import protobuf_text
-from workbench.quantization.protobuf_text import Field, Message, Place, shortest
+from workbench.quantization.protobuf_text import Field, Message, Place
 
 _LARGEST_UINT32 = 2**32 - 1
 _INT32 = (-(2**31), 2**31 - 1)
@@ -68,7 +70,7 @@ class MessageReader:
         value = protobuf_text.real(found[-1], file=self.file)
         if not math.isfinite(value):
             raise self.error(name, f"{value} is not finite.")
-        return float(shortest(value))
+        return float(str(np.float32(value)))
 
     def choice(self, name: str, names: tuple[str, ...]) -> str | None:
         found = self._all(name)

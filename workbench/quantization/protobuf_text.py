@@ -89,6 +89,8 @@ def integer(field: Field, low: int, high: int, *, file: Place = None) -> int:
     if isinstance(value, Message) or value.kind != "number" or not _INTEGER.match(value.text):
         raise _wrong(field, "a whole number", file)
     digits = value.text.lstrip("-")
+    if len(digits) > 64:  # beyond every integer type; int() itself refuses thousands of digits with another error
+        raise _wrong(field, f"a whole number in [{low}, {high}]", file)
     octal = digits.startswith("0") and digits[1:].isdigit()
     number = int(digits, 8 if octal else 0) * (-1 if value.text.startswith("-") else 1)
     if not low <= number <= high:

@@ -1,0 +1,321 @@
+"""AMCT's simplified configuration: what is read, what is refused, and that nothing is lost in writing."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from google.protobuf import text_format
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.quantization.amct_files import CASES, PEERS, golden
+from workbench.errors import ConfigError
+from workbench.quantization.amct_cfg import (
+    AdaQuantize,
+    AmctConfig,
+    ArqQuantize,
+    CalibrationConfig,
+    DmqBalancer,
+    HfmgQuantize,
+    IfmrQuantize,
+    NuqConfig,
+    NuqQuantize,
+    TensorQuantize,
+    parse_cfg,
+    read_cfg,
+    write_cfg,
+)
+
+SHIPPED = sorted((Path(__file__).parents[2] / "calibration").glob("amct-*.cfg"))
+EVERYTHING = """
+# every message and field of amct.md 2.2
+batch_num: 4
+activation_offset: false
+skip_layers: "one"
+skip_layers: ["two", "three"]
+skip_layer_types: "AveragePool"
+nuq_config { mapping_file: "m.json" nuq_quantize { num_steps: 16 num_of_iteration: 5 } }
+joint_quant: true
+fakequant_precision_mode: FORCE_FP16_QUANT
+common_config : {
+  arq_quantize : { channel_wise : false quant_bits : 7 }
+  ifmr_quantize: {
+    search_range_start: 0.5 search_range_end: 1.2 search_step: 0.05
+    max_percentile: 0.98 min_percentile: 0.97 asymmetric: true dst_type: INT16
+  }
+  dmq_balancer { migration_strength: 0.3 }
+}
+override_layer_types {
+  layer_type: "Conv"
+  calibration_config {
+    ada_quantize { num_iteration: 7 reg_param: 0.5 beta_range_start: 9 beta_range_end: 3 warm_start: 0.25
+                   channel_wise: true }
+  }
+}
+override_layer_configs {
+  layer_name: "fc" calibration_config { hfmg_quantize { num_of_bins: 8192 asymmetric: false dst_type: INT8 } }
+}
+override_layer_configs { layer_name: "gemm" calibration_config { nuq_quantize { num_steps: 32 } } }
+do_fusion: false
+skip_fusion_layers: "conv1"
+tensor_quantize { layer_name: "maxpool1" input_index: 0 ifmr_quantize { } }
+tensor_quantize { layer_name: "add" input_index: 1 }
+"""
+
+
+def test_every_field_of_the_schema_is_read() -> None:
+    assert parse_cfg(EVERYTHING) == AmctConfig(
+        batch_num=4,
+        activation_offset=False,
+        skip_layers=("one", "two", "three"),
+        skip_layer_types=("AveragePool",),
+        nuq_config=NuqConfig(mapping_file="m.json", nuq_quantize=NuqQuantize(num_steps=16, num_of_iteration=5)),
+        joint_quant=True,
+        fakequant_precision_mode="FORCE_FP16_QUANT",
+        common_config=CalibrationConfig(
+            weights=ArqQuantize(channel_wise=False, quant_bits=7),
+            activations=IfmrQuantize(
+                search_range_start=0.5,
+                search_range_end=1.2,
+                search_step=0.05,
+                max_percentile=0.98,
+                min_percentile=0.97,
+                asymmetric=True,
+                dst_type="INT16",
+            ),
+            dmq_balancer=DmqBalancer(migration_strength=0.3),
+        ),
+        override_layer_types={
+            "Conv": CalibrationConfig(
+                weights=AdaQuantize(
+                    num_iteration=7,
+                    reg_param=0.5,
+                    beta_range_start=9.0,
+                    beta_range_end=3.0,
+                    warm_start=0.25,
+                    channel_wise=True,
+                )
+            )
+        },
+        override_layer_configs={
+            "fc": CalibrationConfig(activations=HfmgQuantize(num_of_bins=8192, asymmetric=False)),
+            "gemm": CalibrationConfig(weights=NuqQuantize(num_steps=32)),
+        },
+        do_fusion=False,
+        skip_fusion_layers=("conv1",),
+        tensor_quantize=(
+            TensorQuantize(layer_name="maxpool1", input_index=0, activations=IfmrQuantize()),
+            TensorQuantize(layer_name="add", input_index=1),
+        ),
+    )
+    text_format.Parse(EVERYTHING, PEERS["AMCTConfig"]())  # the schema itself agrees that this is a valid file
+
+
+def test_an_empty_file_is_amcts_defaults() -> None:
+    assert parse_cfg("# nothing\n") == AmctConfig(batch_num=1, activation_offset=True, do_fusion=True)
+
+
+def test_of_a_oneof_the_later_member_wins() -> None:
+    config = parse_cfg(
+        "common_config { hfmg_quantize { num_of_bins: 1024 } arq_quantize { } ada_quantize { num_iteration: 5 }"
+        " ifmr_quantize { search_step: 0.02 } arq_quantize { channel_wise: false } }"
+    ).common_config
+
+    assert config is not None
+    assert config.weights == ArqQuantize(channel_wise=False)
+    assert config.activations == IfmrQuantize(search_step=0.02)
+
+
+def test_a_repeated_single_field_follows_protobufs_merge() -> None:
+    config = parse_cfg(
+        "batch_num: 2 batch_num: 3 common_config { arq_quantize { } }"
+        "common_config { dmq_balancer { } ifmr_quantize { asymmetric: false } ifmr_quantize { search_step: 0.02 } }"
+    )
+
+    assert config.batch_num == 3
+    assert config.common_config == CalibrationConfig(
+        weights=ArqQuantize(),
+        activations=IfmrQuantize(asymmetric=False, search_step=0.02),
+        dmq_balancer=DmqBalancer(migration_strength=0.5),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "key", "reason"),
+    [
+        ("\nbatch_nm: 3", 2, "batch_nm", "Did you mean 'batch_num'"),
+        ("version: 1", 1, "version", "has no field"),
+        ("common_config {\n arq_quantize { chanel_wise: true } }", 2, "chanel_wise", "'channel_wise'"),
+        ("common_config { hfmg_quantize { search_step: 0.1 } }", 1, "search_step", "hfmg_quantize has no field"),
+        ("batch_num: 0", 1, "batch_num", "0 is below 1"),
+        ("batch_num: -1", 1, "batch_num", "whole number"),
+        ("batch_num: 4294967296", 1, "batch_num", "whole number"),
+        ("batch_num: 1.5", 1, "batch_num", "whole number"),
+        ("batch_num: true", 1, "batch_num", "whole number"),
+        ('activation_offset: "true"', 1, "activation_offset", "true or false"),
+        ("skip_layers: fc", 1, "skip_layers", "string in quotes"),
+        ('skip_layers: ["a", "a"]', 1, "skip_layers", "more than once"),
+        ('skip_layer_types: "Conv" skip_layer_types: "Conv"', 1, "skip_layer_types", "more than once"),
+        ("fakequant_precision_mode: DEFAULT", 1, "fakequant_precision_mode", "FORCE_FP16_QUANT"),
+        ("common_config: 3", 1, "common_config", "message"),
+        ("common_config { arq_quantize { quant_bits: 5 } }", 1, "quant_bits", "none of 4, 6, 7, 8"),
+        ("common_config { ada_quantize { num_iteration: 0 } }", 1, "num_iteration", "below 1"),
+        ("common_config { ada_quantize { reg_param: 1 } }", 1, "reg_param", "outside"),
+        ("common_config { ada_quantize { warm_start: 0 } }", 1, "warm_start", "outside"),
+        ("common_config { ada_quantize { beta_range_start: 1 } }", 1, "beta_range", "start > end > 0"),
+        ("common_config { nuq_quantize { num_steps: 8 } }", 1, "num_steps", "none of 16, 32"),
+        ("common_config { nuq_quantize { num_of_iteration: 6 } }", 1, "num_of_iteration", "none of 0, 1"),
+        ("common_config { ifmr_quantize {\n search_range_start: 0 } }", 2, "search_range_start", "0 < start < end"),
+        ("common_config { ifmr_quantize { search_range_end: 0.7 } }", 1, "search_range_end", "0 < start < end"),
+        ("common_config { ifmr_quantize { search_step: 0.7 } }", 1, "search_step", "outside"),
+        ("common_config { ifmr_quantize { search_step: 0 } }", 1, "search_step", "outside"),
+        ("common_config { ifmr_quantize { search_step: nan } }", 1, "search_step", "not finite"),
+        ("common_config { ifmr_quantize { max_percentile: 0.5 } }", 1, "max_percentile", r"outside \(0.5, 1\]"),
+        ("common_config { ifmr_quantize { min_percentile: 1.1 } }", 1, "min_percentile", r"outside \(0.5, 1\]"),
+        ("common_config { ifmr_quantize { dst_type: INT4 } }", 1, "dst_type", "INT8 or INT16"),
+        ("common_config { hfmg_quantize { num_of_bins: 1000 } }", 1, "num_of_bins", "1024, 2048"),
+        ("common_config { dmq_balancer { migration_strength: 0.1 } }", 1, "migration_strength", r"\[0.2, 0.8\]"),
+        ("common_config { dmq_balancer { migration_strength: 0.81 } }", 1, "migration_strength", r"\[0.2, 0.8\]"),
+        ("override_layer_types { calibration_config { } }", 1, "layer_type", "missing"),
+        ('override_layer_configs { layer_name: "a" }', 1, "calibration_config", "missing"),
+        (
+            'override_layer_types { layer_type: "Conv" calibration_config { } }\n'
+            'override_layer_types { layer_type: "Conv" calibration_config { } }',
+            2,
+            "layer_type",
+            "more than once",
+        ),
+        ('tensor_quantize { layer_name: "a" }', 1, "input_index", "missing"),
+        ("tensor_quantize { input_index: 0 }", 1, "layer_name", "missing"),
+    ],
+)
+def test_what_amct_would_refuse_is_refused_with_file_line_and_field(
+    text: str, line: int, key: str, reason: str
+) -> None:
+    with pytest.raises(ConfigError, match=reason) as caught:
+        parse_cfg(text, file="quant.cfg")
+
+    assert (caught.value.file, caught.value.line) == ("quant.cfg", line)
+    assert key in str(caught.value)
+
+
+def test_a_step_that_fills_the_range_is_taken_though_floats_disagree() -> None:
+    config = parse_cfg(
+        "common_config { ifmr_quantize { search_range_start: 0.8 search_range_end: 0.9 search_step: 0.1 } }"
+    )
+
+    assert config.common_config is not None
+    assert config.common_config.activations == IfmrQuantize(
+        search_range_start=0.8, search_range_end=0.9, search_step=0.1
+    )
+
+
+def test_a_file_that_cannot_be_read_is_a_config_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_cfg(tmp_path / "absent.cfg")
+    (tmp_path / "latin.cfg").write_bytes(b'skip_layers: "\xe9"')
+    with pytest.raises(ConfigError, match="no UTF-8"):
+        read_cfg(tmp_path / "latin.cfg")
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
+def test_the_shipped_recipes_are_valid_and_follow_the_schema(path: Path) -> None:
+    peer: Any = text_format.Parse(path.read_text(encoding="utf-8"), PEERS["AMCTConfig"]())
+
+    assert read_cfg(path).batch_num == peer.batch_num > 1
+
+
+def test_the_three_recipes_are_shipped() -> None:
+    assert [path.name for path in SHIPPED] == ["amct-bert-classification.cfg", "amct-bert-ner.cfg", "amct-cnn.cfg"]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_real_configurations_are_read_and_survive_writing(case: str) -> None:
+    path = golden(case) / "quant.cfg"
+    if not path.exists():
+        pytest.skip("this case was made without a .cfg")
+
+    config = read_cfg(path)
+
+    assert config.batch_num == 3
+    assert parse_cfg(write_cfg(config)) == config
+
+
+def single(low: float, high: float) -> st.SearchStrategy[float]:
+    """A float32 between two bounds, as its shortest decimal."""
+    return st.floats(low, high).map(lambda value: float(str(np.float32(value)))).filter(lambda v: low < v < high)
+
+
+FLAG = st.none() | st.booleans()
+NAME = st.text(st.characters(blacklist_categories=["Cs"]), min_size=1, max_size=6)
+DATA_TYPE = st.sampled_from(["INT8", "INT16"])
+WEIGHTS = st.one_of(
+    st.none(),
+    st.builds(ArqQuantize, channel_wise=FLAG, quant_bits=st.sampled_from([None, 4, 6, 7, 8])),
+    st.builds(
+        AdaQuantize,
+        num_iteration=st.integers(1, 2**32 - 1),
+        reg_param=single(0, 1),
+        beta_range_start=single(10, 30),
+        beta_range_end=single(0, 9),
+        warm_start=single(0, 1),
+        channel_wise=FLAG,
+    ),
+    st.builds(NuqQuantize, num_steps=st.sampled_from([16, 32]), num_of_iteration=st.integers(0, 5)),
+)
+ACTIVATIONS = st.one_of(
+    st.none(),
+    st.builds(
+        IfmrQuantize,
+        search_range_start=single(0.01, 0.9),
+        search_range_end=single(1.1, 3),
+        search_step=single(0.001, 0.15),
+        max_percentile=single(0.5, 1),
+        min_percentile=single(0.5, 1),
+        asymmetric=FLAG,
+        dst_type=DATA_TYPE,
+    ),
+    st.builds(HfmgQuantize, num_of_bins=st.sampled_from([1024, 2048, 4096, 8192]), asymmetric=FLAG, dst_type=DATA_TYPE),
+)
+CALIBRATIONS = st.builds(
+    CalibrationConfig,
+    weights=WEIGHTS,
+    activations=ACTIVATIONS,
+    dmq_balancer=st.none() | st.builds(DmqBalancer, migration_strength=single(0.2, 0.8)),
+)
+NAMES = st.lists(NAME, max_size=2, unique=True).map(tuple)
+CONFIGS = st.builds(
+    AmctConfig,
+    batch_num=st.integers(1, 2**32 - 1),
+    activation_offset=st.booleans(),
+    skip_layers=NAMES,
+    skip_layer_types=NAMES,
+    nuq_config=st.none()
+    | st.builds(
+        NuqConfig,
+        mapping_file=st.none() | NAME,
+        nuq_quantize=st.none() | st.builds(NuqQuantize, num_steps=st.just(16)),
+    ),
+    joint_quant=FLAG,
+    fakequant_precision_mode=st.sampled_from([None, "FORCE_FP16_QUANT"]),
+    common_config=st.none() | CALIBRATIONS,
+    override_layer_types=st.dictionaries(NAME, CALIBRATIONS, max_size=2),
+    override_layer_configs=st.dictionaries(NAME, CALIBRATIONS, max_size=2),
+    do_fusion=st.booleans(),
+    skip_fusion_layers=NAMES,
+    tensor_quantize=st.lists(
+        st.builds(TensorQuantize, layer_name=NAME, input_index=st.integers(0, 3), activations=ACTIVATIONS), max_size=2
+    ).map(tuple),
+)
+
+
+@given(CONFIGS)
+@settings(max_examples=150, deadline=None)
+def test_a_written_configuration_is_read_back_equal_by_us_and_by_protobuf(config: AmctConfig) -> None:
+    text = write_cfg(config)
+    peer: Any = text_format.Parse(text, PEERS["AMCTConfig"]())
+
+    assert parse_cfg(text) == config
+    assert list(peer.skip_layers) == list(config.skip_layers)
+    assert parse_cfg(text_format.MessageToString(peer, as_utf8=True)) == config

@@ -1,0 +1,302 @@
+"""AMCT's rules: which settings a layer gets from a .cfg, and the JSON that create_quant_config writes, to the byte."""
+
+import json
+
+import pytest
+
+from tests.quantization.amct_files import CASES, conv, conv_transpose, golden, matmul, pool, product
+from workbench.errors import ConfigError
+from workbench.graph import Layer
+from workbench.quantization.amct_cfg import AmctConfig, parse_cfg, read_cfg
+from workbench.quantization.amct_config import expand, parse_config, unsupported, write_config_json
+from workbench.quantization.amct_json import ExpandedConfig, LayerConfig, config_json
+from workbench.quantization.amct_json_reader import parse_config_json
+
+CNN = (conv("conv1"), conv("dw", (4, 1, 3, 3), groups=4), pool("pool"), matmul("fc", op_type="Gemm"))
+ENCODER = (matmul("query"), product("scores"), matmul("up"), matmul("down"))
+MLP_JSON = """{
+    "version":1,
+    "batch_num":3,
+    "activation_offset":true,
+    "do_fusion":true,
+    "skip_fusion_layers":[],
+    "fc1":{
+        "quant_enable":true,
+        "dmq_balancer_param":0.5,
+        "activation_quant_params":{
+            "num_bits":8,
+            "max_percentile":0.999999,
+            "min_percentile":0.999999,
+            "search_range":[
+                0.7,
+                1.3
+            ],
+            "search_step":0.01,
+            "act_algo":"ifmr",
+            "asymmetric":true
+        },
+        "weight_quant_params":{
+            "num_bits":8,
+            "channel_wise":false,
+            "wts_algo":"arq_quantize"
+        }
+    },
+    "fc2":{
+        "quant_enable":false,
+        "dmq_balancer_param":0.5,
+        "activation_quant_params":{
+            "num_bits":8,
+            "act_algo":"hfmg",
+            "asymmetric":true,
+            "num_of_bins":1024
+        },
+        "weight_quant_params":{
+            "num_bits":8,
+            "channel_wise":false,
+            "wts_algo":"arq_quantize"
+        }
+    }
+}"""
+"""The layout of amct.md §2.1: a balanced layer, and a skipped one with a histogram of its own."""
+
+
+def expanded(text: str, layers: tuple[Layer, ...] = CNN) -> ExpandedConfig:
+    return expand(parse_cfg(text, file="quant.cfg"), layers)
+
+
+def layer(text: str, name: str, layers: tuple[Layer, ...] = CNN) -> LayerConfig:
+    return expanded(text, layers).layers[name]
+
+
+def layers_of(config: str) -> list[Layer]:
+    """Layers like those of a golden case: AMCT's names there are torch's module names, no node names."""
+    found: list[Layer] = []
+    for name, settings in json.loads(config).items():
+        if name == "pool":
+            found.append(pool(name))
+        elif isinstance(settings, dict):
+            found.append(conv(name) if settings["weight_quant_params"]["channel_wise"] else matmul(name))
+    return found[::-1]  # the order in the graph must not matter: AMCT sorts by name
+
+
+def test_the_json_has_amcts_layout_key_order_and_no_last_line_break() -> None:
+    text = (
+        'batch_num: 3 skip_layers: "fc2" common_config { dmq_balancer { } }'
+        'override_layer_configs { layer_name: "fc2" calibration_config {'
+        " hfmg_quantize { num_of_bins: 1024 } dmq_balancer { } } }"
+    )
+
+    assert write_config_json(parse_cfg(text), [matmul("fc2"), matmul("fc1")]) == MLP_JSON
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_real_json_is_written_to_the_byte(case: str) -> None:
+    folder = golden(case)
+    wanted = (folder / "config.json").read_text()
+    config = read_cfg(folder / "quant.cfg") if (folder / "quant.cfg").exists() else None
+
+    assert write_config_json(config, layers_of(wanted), batch_num=3) == wanted
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_real_json_is_read_and_written_back_to_the_byte(case: str) -> None:
+    wanted = (golden(case) / "config.json").read_text()
+
+    assert config_json(parse_config_json(wanted)) == wanted
+
+
+def test_without_a_cfg_the_arguments_count() -> None:
+    config = expand(None, CNN, batch_num=2, activation_offset=False, skip_layers=["fc"])
+
+    assert config.batch_num == 2
+    assert config.layers["conv1"].activation.asymmetric is False
+    assert {name: each.quant_enable for name, each in config.layers.items()} == {
+        "conv1": True,
+        "dw": True,
+        "pool": True,
+        "fc": False,
+    }
+
+
+def test_keys_that_only_some_configurations_have_stand_where_amct_puts_them() -> None:
+    text = (
+        'fakequant_precision_mode: FORCE_FP16_QUANT joint_quant: false skip_fusion_layers: "conv1"'
+        'tensor_quantize { layer_name: "m" input_index: 1 }'
+    )
+    data = json.loads(config_json(expanded(text)))
+
+    assert list(data) == [
+        "version",
+        "batch_num",
+        "activation_offset",
+        "joint_quant",
+        "do_fusion",
+        "fakequant_precision_mode",
+        "skip_fusion_layers",
+        "tensor_quantize",
+        "conv1",
+        "dw",
+        "fc",
+        "pool",
+    ]
+    assert list(data["tensor_quantize"][0]) == ["layer_name", "input_index", "activation_quant_params"]
+    assert parse_config_json(json.dumps(data)) == expanded(text)
+
+
+def test_a_layers_own_override_beats_its_types_and_that_beats_common_config() -> None:
+    text = (
+        "common_config { hfmg_quantize { num_of_bins: 1024 } }"
+        'override_layer_types { layer_type: "Conv" calibration_config { hfmg_quantize { num_of_bins: 2048 } } }'
+        'override_layer_configs { layer_name: "dw" calibration_config { hfmg_quantize { num_of_bins: 8192 } } }'
+    )
+
+    bins = {name: each.activation.num_of_bins for name, each in expanded(text).layers.items()}
+
+    assert bins == {"conv1": 2048, "dw": 8192, "fc": 1024, "pool": 1024}
+
+
+def test_an_override_replaces_common_config_as_a_whole() -> None:
+    text = (
+        "common_config { ifmr_quantize { search_step: 0.05 } dmq_balancer { } }"
+        'override_layer_types { layer_type: "Conv" calibration_config { arq_quantize { channel_wise: false } } }'
+    )
+
+    assert layer(text, "fc").activation.search_step == 0.05
+    assert layer(text, "conv1").activation.search_step == 0.01
+    assert layer(text, "conv1").dmq_balancer_param is None
+    assert layer(text, "conv1").weight is not None
+    assert layer(text, "conv1").weight.channel_wise is False  # type: ignore[union-attr]  # asserted above
+
+
+def test_asymmetric_falls_from_the_layer_to_common_config_of_the_same_algorithm_and_to_activation_offset() -> None:
+    text = (
+        "activation_offset: true common_config { ifmr_quantize { asymmetric: false } }"
+        'override_layer_configs { layer_name: "dw" calibration_config { hfmg_quantize { } } }'
+        'override_layer_configs { layer_name: "fc" calibration_config { ifmr_quantize { asymmetric: true } } }'
+        'override_layer_configs { layer_name: "pool" calibration_config { ifmr_quantize { search_step: 0.1 } } }'
+    )
+
+    asymmetric = {name: each.activation.asymmetric for name, each in expanded(text).layers.items()}
+
+    assert asymmetric == {"conv1": False, "dw": True, "fc": True, "pool": False}
+
+
+def test_conv3d_and_products_of_two_activations_are_always_symmetric() -> None:
+    layers = (conv("conv3d", (4, 3, 3, 3, 3)), product("scores"), matmul("fc"))
+    text = "common_config { ifmr_quantize { asymmetric: true } }"
+
+    asymmetric = {name: each.activation.asymmetric for name, each in expanded(text, layers).layers.items()}
+
+    assert asymmetric == {"conv3d": False, "scores": False, "fc": True}
+
+
+def test_channels_get_their_own_scale_for_convolutions_only() -> None:
+    layers = (conv("conv"), conv_transpose("up"), matmul("gemm", op_type="Gemm"), matmul("matmul"))
+
+    wise = {name: each.weight.channel_wise for name, each in expanded("", layers).layers.items() if each.weight}
+
+    assert wise == {"conv": True, "up": True, "gemm": False, "matmul": False}
+
+
+def test_channel_wise_in_common_config_fails_where_a_layer_cannot_have_it_even_if_skipped() -> None:
+    text = 'skip_layers: "fc" common_config { arq_quantize { channel_wise: true } }'
+
+    with pytest.raises(ConfigError, match="channel_wise must be False for layer type Gemm"):
+        expanded(text, (conv("conv1"), matmul("fc", op_type="Gemm")))
+    assert expanded("common_config { arq_quantize { channel_wise: true } }", (conv("conv1"),)).layers
+
+
+def test_balancing_reaches_only_layers_that_can_be_balanced() -> None:
+    layers = (conv("conv"), pool("pool"), product("scores"), matmul("fc"))
+
+    config = expanded("common_config { dmq_balancer { migration_strength: 0.4 } }", layers)
+
+    balanced = {name: each.dmq_balancer_param for name, each in config.layers.items()}
+    assert balanced == {"conv": 0.4, "fc": 0.4, "pool": None, "scores": None}
+
+
+def test_learned_rounding_in_common_config_leaves_layers_without_it_to_arq() -> None:
+    text = "common_config { ada_quantize { num_iteration: 100 } }"
+    data = json.loads(config_json(expanded(text)))
+
+    assert list(data["fc"]["weight_quant_params"]) == [
+        "num_bits",
+        "reg_param",
+        "warm_start",
+        "num_iteration",
+        "beta_range",
+        "channel_wise",
+        "wts_algo",
+    ]
+    assert data["fc"]["weight_quant_params"]["beta_range"] == [20.0, 2.0]
+    assert "weight_quant_params" not in data["pool"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('skip_layers: "conv2"', "Did you mean 'conv1'"),
+        ('skip_layer_types: "AvgPool"', "Did you mean 'AveragePool'"),
+        ('skip_layer_types: "Relu"', "quantizes no 'Relu'"),
+        ('override_layer_types { layer_type: "Linear" calibration_config { } }', "quantizes no 'Linear'"),
+        ('override_layer_configs { layer_name: "fc1" calibration_config { } }', "Did you mean 'fc'"),
+        ('skip_layers: ["conv1", "dw", "fc"] skip_layer_types: "AveragePool"', "no layer is left"),
+        (
+            'override_layer_types { layer_type: "Gemm" calibration_config { arq_quantize { channel_wise: true } } }',
+            "channel_wise must be False for layer type Gemm",
+        ),
+        (
+            'override_layer_types { layer_type: "AveragePool" calibration_config { dmq_balancer { } } }',
+            "does not support dmq_balancer",
+        ),
+        (
+            'override_layer_configs { layer_name: "pool" calibration_config { ada_quantize { } } }',
+            "does not support ada_quantize",
+        ),
+        (
+            'override_layer_configs { layer_name: "fc" calibration_config { arq_quantize { quant_bits: 6 } } }',
+            "does not support quant_bits 6 or 7",
+        ),
+    ],
+)
+def test_what_amct_refuses_for_a_model_is_refused(text: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason) as caught:
+        expanded(text)
+
+    assert caught.value.file == "quant.cfg"
+
+
+def test_an_asymmetric_wish_for_one_symmetric_layer_is_refused_but_not_for_its_type() -> None:
+    wish = "calibration_config { ifmr_quantize { asymmetric: true } } }"
+
+    with pytest.raises(ConfigError, match="does not support asymmetric: true for layer 'scores'"):
+        expanded(f'override_layer_configs {{ layer_name: "scores" {wish}', ENCODER)
+    config = expanded(f'override_layer_types {{ layer_type: "MatMul" {wish}', ENCODER)
+    assert config.layers["query"].activation.asymmetric is True
+    assert config.layers["scores"].activation.asymmetric is False
+
+
+def test_layers_with_a_shared_weight_stay_out_and_may_not_be_named() -> None:
+    layers = (matmul("a", weight="w"), matmul("b", weight="w"), matmul("c"))
+
+    assert set(unsupported(layers)) == {"a", "b"}
+    assert set(expand(None, layers).layers) == {"c"}
+    with pytest.raises(ConfigError, match="it shares its weight 'w' with 'b'"):
+        expanded('skip_layers: "a"', layers)
+
+
+def test_convolutions_of_dimensions_amct_does_not_take_stay_out() -> None:
+    assert set(unsupported((conv("conv1d", (4, 3, 3)), conv("conv2d"), conv_transpose("up3d", (4, 2, 3, 3, 3))))) == {
+        "conv1d",
+        "up3d",
+    }
+
+
+def test_a_layer_named_like_a_key_of_the_configuration_is_refused() -> None:
+    with pytest.raises(ConfigError, match="Rename the node"):
+        expand(None, [matmul("batch_num")])
+
+
+def test_the_form_is_told_by_the_first_character() -> None:
+    assert isinstance(parse_config("batch_num: 2"), AmctConfig)
+    assert isinstance(parse_config(" \n" + MLP_JSON), ExpandedConfig)

@@ -1,0 +1,124 @@
+"""Reading AMCT's JSON: defaults, and what is refused with its path."""
+
+import json
+from typing import Any
+
+import pytest
+
+from workbench.errors import ConfigError
+from workbench.quantization.amct_json import ActivationQuantParams, ExpandedConfig, LayerConfig, WeightQuantParams
+from workbench.quantization.amct_json_reader import parse_config_json
+
+
+def layer(**changes: Any) -> str:
+    return json.dumps({"version": 1, "fc": {"quant_enable": True, **changes}})
+
+
+def test_what_a_text_leaves_out_has_amcts_defaults() -> None:
+    assert parse_config_json('{"fc": {}}') == ExpandedConfig(
+        batch_num=1,
+        activation_offset=True,
+        do_fusion=True,
+        layers={
+            "fc": LayerConfig(
+                quant_enable=True,
+                activation=ActivationQuantParams(
+                    max_percentile=0.999999, min_percentile=0.999999, search_range=(0.7, 1.3), search_step=0.01
+                ),
+                weight=None,
+            )
+        },
+    )
+
+
+def test_the_parameters_of_learned_rounding_are_read() -> None:
+    text = layer(weight_quant_params={"wts_algo": "ada_quantize", "beta_range": [9, 3], "warm_start": 0.5})
+
+    assert parse_config_json(text).layers["fc"].weight == WeightQuantParams(
+        wts_algo="ada_quantize", num_iteration=10000, reg_param=0.01, beta_range=(9.0, 3.0), warm_start=0.5
+    )
+
+
+def test_a_number_of_bins_alone_means_hfmg() -> None:
+    activation = parse_config_json(layer(activation_quant_params={"num_of_bins": 1024})).layers["fc"].activation
+
+    assert activation == ActivationQuantParams(act_algo="hfmg", num_of_bins=1024)
+
+
+def test_forced_float16_is_read() -> None:
+    assert parse_config_json('{"fakequant_precision_mode": "FORCE_FP16_QUANT"}').force_fp16
+    assert not parse_config_json('{"fakequant_precision_mode": "DEFAULT"}').force_fp16
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "reason"),
+    [
+        ('{"version": 1,\n "batch_num": }', "c.json:2", "no JSON"),
+        ("[]", "c.json", "not an object"),
+        ('{"batch_num": 1, "batch_num": 2}', "batch_num", "more than once"),
+        ('{"fc": {"quant_enable": true, "quant_enable": true}}', "quant_enable", "more than once"),
+        ('{"version": 2}', "version", "none of 1"),
+        ('{"batch_num": 0}', "batch_num", "below 1"),
+        ('{"batch_num": true}', "batch_num", "whole number"),
+        ('{"batch_num": 1.0}', "batch_num", "whole number"),
+        ('{"batch_nun": 3}', "batch_nun", "Did you mean 'batch_num'"),
+        ('{"weight_offset": false}', "weight_offset", "invalid layer name or parameter"),
+        ('{"activation_offset": 1}', "activation_offset", "true or false"),
+        ('{"skip_fusion_layers": "a"}', "skip_fusion_layers", "not a list"),
+        ('{"skip_fusion_layers": ["a", "a"]}', "skip_fusion_layers", "repeats"),
+        ('{"fakequant_precision_mode": "FP16"}', "fakequant_precision_mode", "none of 'DEFAULT'"),
+        ('{"tensor_quantize": [{"layer_name": "m"}]}', "tensor_quantize[0].input_index", "missing"),
+        (layer(quant_enabled=True), "fc.quant_enabled", "Did you mean 'quant_enable'"),
+        (layer(dmq_balancer_param=0.9), "fc.dmq_balancer_param", "outside [0.2, 0.8]"),
+        (layer(activation_quant_params=3), "fc.activation_quant_params", "not an object"),
+        (layer(activation_quant_params={"num_bits": 6}), "num_bits", "none of 4, 8, 16"),
+        (layer(activation_quant_params={"act_algo": "kl"}), "act_algo", "none of 'ifmr', 'hfmg'"),
+        (
+            layer(activation_quant_params={"act_algo": "hfmg", "search_step": 0.1}),
+            "fc.activation_quant_params.search_step",
+            "no parameter of act_algo 'hfmg'",
+        ),
+        (
+            layer(activation_quant_params={"num_of_bins": 1024, "max_percentile": 0.9}),
+            "max_percentile",
+            "no parameter of act_algo 'hfmg'",
+        ),
+        (
+            layer(activation_quant_params={"act_algo": "ifmr", "num_of_bins": 1024}),
+            "num_of_bins",
+            "no parameter of act_algo 'ifmr'",
+        ),
+        (layer(activation_quant_params={"num_of_bins": 1000}), "num_of_bins", "none of 1024"),
+        (layer(activation_quant_params={"max_percentile": 0.5}), "max_percentile", "outside (0.5, 1.0]"),
+        (layer(activation_quant_params={"search_range": [0.7]}), "search_range", "two numbers"),
+        (layer(activation_quant_params={"search_range": [1.3, 0.7]}), "search_range", "0 < start < end"),
+        (layer(dmq_balancer_param=float("nan")), "NaN", "no number JSON knows"),
+        ('{"batch_num": ' + "1" * 5000 + "}", "c.json", "no JSON"),
+        ("[" * 100000, "c.json", "nested too deep"),
+        ('{"fc": {"activation_quant_params": {"search_range": [0.7, 1e999]}}}', "search_range", "not finite"),
+        (layer(activation_quant_params={"search_step": 0.7}), "search_step", "more than the search range"),
+        (layer(activation_quant_params={"search_step": 0}), "search_step", "outside"),
+        (layer(weight_quant_params={"num_bits": 5}), "num_bits", "none of 4, 6, 7, 8"),
+        (layer(weight_quant_params={"wts_algo": "kmeans"}), "wts_algo", "none of 'arq_quantize'"),
+        (layer(weight_quant_params={"reg_param": 0.1}), "reg_param", "no parameter of wts_algo 'arq_quantize'"),
+        (
+            layer(weight_quant_params={"wts_algo": "ada_quantize", "warm_start": 1}),
+            "warm_start",
+            "outside (0.0, 1.0)",
+        ),
+        (
+            layer(weight_quant_params={"wts_algo": "ada_quantize", "beta_range": [2, 20]}),
+            "beta_range",
+            "start > end > 0",
+        ),
+        (layer(weight_quant_params={"channel_wize": True}), "channel_wize", "Did you mean 'channel_wise'"),
+    ],
+)
+def test_what_amct_would_refuse_is_refused_with_its_path(text: str, place: str, reason: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config_json(text, file="c.json")
+
+    message = str(caught.value)
+    assert message.startswith("c.json")
+    assert place in message
+    assert reason in message
