@@ -1,0 +1,168 @@
+"""What the tests of the deploy form share: AMCT's golden models, a record for any model, and floats in plain ORT."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime as ort
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.quantization.amct_files import GOLDEN
+from tests.targets.encoder import model_of
+from workbench.graph import Layer, constants, quantizable_layers
+from workbench.quantization.amct_record import parse_record
+from workbench.quantization.normalize import normalized
+from workbench.quantization.record import (
+    ActivationScale,
+    LayerRecord,
+    Provenance,
+    QuantizationRecord,
+    WeightScale,
+)
+
+Array = npt.NDArray[np.generic]
+
+
+def formula_weights(shape: tuple[int, ...], a: int, b: int, m: int, d: int) -> npt.NDArray[np.float32]:
+    """wt of amct.md §11."""
+    k = np.arange(np.prod(shape))
+    return ((((a * k + b) % m) - m // 2) / d).astype(np.float32).reshape(shape)
+
+
+def formula_data(shape: tuple[int, ...], batch: int) -> npt.NDArray[np.float32]:
+    """data of amct.md §11."""
+    size = int(np.prod(shape))
+    u = ((7919 * (1 + batch * size + np.arange(size))) % 2003 - 1001) / 1001
+    return (3 * u**3 + 0.2).astype(np.float32).reshape(shape)
+
+
+def formula_mlp() -> onnx.ModelProto:
+    """The model of G1 to G6, as torch exports it."""
+    weights = {
+        "w1": formula_weights((6, 8), 37, 5, 101, 160),
+        "b1": formula_weights((6,), 13, 3, 17, 40),
+        "w2": formula_weights((3, 6), 29, 7, 61, 90),
+        "b2": formula_weights((3,), 5, 1, 7, 20),
+    }
+    nodes = [
+        helper.make_node("Gemm", ["x", "w1", "b1"], ["h"], name="fc1", alpha=1.0, beta=1.0, transB=1),
+        helper.make_node("Relu", ["h"], ["r"], name="act"),
+        helper.make_node("Gemm", ["r", "w2", "b2"], ["y"], name="fc2", alpha=1.0, beta=1.0, transB=1),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [16, 8])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [16, 3])
+    return model_of(nodes, dict(weights), [x], [y])
+
+
+def formula_cnn() -> onnx.ModelProto:
+    """The model of G7: a convolution and a grouped one."""
+    weights = {
+        "w1": formula_weights((4, 3, 3, 3), 41, 9, 127, 300),
+        "b1": formula_weights((4,), 3, 1, 11, 30),
+        "w2": formula_weights((4, 2, 3, 3), 53, 4, 149, 400),
+        "b2": formula_weights((4,), 7, 2, 13, 30),
+    }
+    common = {"dilations": [1, 1], "kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [1, 1]}
+    nodes = [
+        helper.make_node("Conv", ["x", "w1", "b1"], ["h"], name="conv1", group=1, **common),
+        helper.make_node("Relu", ["h"], ["r"], name="act"),
+        helper.make_node("Conv", ["r", "w2", "b2"], ["y"], name="conv2", group=2, **common),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3, 6, 6])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 4, 6, 6])
+    return model_of(nodes, dict(weights), [x], [y])
+
+
+def golden_float_model(folder: Path) -> onnx.ModelProto:
+    """The float model of a golden case, its nodes under AMCT's names: torch's modules ('fc1', not '/fc1/Gemm')."""
+    if not (folder / "float.onnx").is_file():
+        return formula_cnn() if folder.name == "G7" else formula_mlp()
+    proto = onnx.load(folder / "float.onnx")
+    keys = set(re.findall(r'key: "(.*)"', (folder / "record.txt").read_text()))
+    for node in proto.graph.node:
+        module = node.name.strip("/").split("/")[0]
+        if module in keys and node.op_type != "Add":
+            node.name = module
+    return proto
+
+
+def golden_batches(folder: Path) -> list[npt.NDArray[np.float32]]:
+    if (folder / "calib.npz").is_file():
+        with np.load(folder / "calib.npz") as arrays:
+            return [arrays[f"arr_{index}"] for index in range(3)]
+    return [formula_data((2, 3, 6, 6) if folder.name == "G7" else (16, 8), batch) for batch in range(3)]
+
+
+def golden_record(folder: Path, proto: onnx.ModelProto) -> QuantizationRecord:
+    layers = quantizable_layers(normalized(proto))
+    return parse_record((folder / "record.txt").read_text(), layers=layers, model_sha256="0" * 64)
+
+
+def plain_run(
+    proto: onnx.ModelProto | Path, feeds: dict[str, Array], outputs: list[str] | None = None
+) -> dict[str, Array]:
+    """Every operator as it stands in ONNX Runtime; outputs of a layer in between become outputs of the model."""
+    model = onnx.load(proto) if isinstance(proto, Path) else onnx.ModelProto.FromString(proto.SerializeToString())
+    known = {value.name for value in model.graph.output}
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs or () if name not in known)
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    session = ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    names = [value.name for value in session.get_outputs()]
+    return dict(zip(names, session.run(names, feeds), strict=True))
+
+
+def min_max_record(
+    proto: onnx.ModelProto, feeds: dict[str, Array], *, symmetric: bool = False, per_channel: bool = False
+) -> QuantizationRecord:
+    """A record of every layer of a model from one batch; products of two activations are always symmetric."""
+    prepared = normalized(proto)
+    layers = quantizable_layers(prepared)
+    wanted = sorted({name for layer in layers for name in (layer.activation, layer.second) if name} - set(feeds))
+    values = {**feeds, **plain_run(prepared, feeds, wanted)}
+    known = constants(prepared)
+
+    def activation(name: str, symmetric: bool) -> ActivationScale:
+        low, high = min(0.0, float(values[name].min())), max(0.0, float(values[name].max()))
+        if symmetric:
+            high = max(-low, high)
+            return ActivationScale(tensor=name, scale=high / 127, zero_point=0, low=-high, high=high)
+        scale = (high - low) / 255
+        return ActivationScale(tensor=name, scale=scale, zero_point=round(-128 - low / scale), low=low, high=high)
+
+    def weight(layer: Layer) -> WeightScale | None:
+        if layer.weight is None:
+            return None
+        magnitudes = np.abs(numpy_helper.to_array(known[layer.weight]))
+        if not per_channel or layer.op_type not in ("Conv", "ConvTranspose"):
+            return WeightScale(scales=(float(magnitudes.max()) / 127,), axis=None)
+        if layer.op_type == "ConvTranspose":
+            split = magnitudes.reshape(layer.groups, -1, *magnitudes.shape[1:])
+            largest = split.max(axis=(1, *range(3, split.ndim))).reshape(-1)
+        else:
+            largest = magnitudes.max(axis=tuple(range(1, magnitudes.ndim)))
+        return WeightScale(scales=tuple(float(m) / 127 for m in largest), axis=layer.output_axis)
+
+    return QuantizationRecord(
+        model_sha256="0" * 64,
+        layers=tuple(
+            LayerRecord(
+                layer=layer.name,
+                op_type=layer.op_type,
+                activation=activation(layer.activation, symmetric or layer.second is not None),
+                weight=weight(layer),
+                second=activation(layer.second, True) if layer.second else None,
+            )
+            for layer in layers
+        ),
+        float_layers=(),
+        provenance=Provenance(engine="native", recipe={}, statistics=None, code_revision="test"),
+    )
+
+
+def golden_cases() -> list[str]:
+    return sorted(path.name for path in GOLDEN.iterdir() if path.is_dir()) if GOLDEN.is_dir() else ["absent"]

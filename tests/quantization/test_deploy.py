@@ -1,0 +1,380 @@
+"""The deploy ONNX: equal to AMCT's in every integer, and in the form that ATC takes."""
+
+import dataclasses
+from collections import Counter
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.quantization.amct_files import golden
+from tests.quantization.deploy_models import (
+    formula_cnn,
+    formula_mlp,
+    golden_cases,
+    golden_float_model,
+    golden_record,
+    min_max_record,
+    plain_run,
+)
+from tests.quantization.networks import convolutions, images, perceptron, rows
+from tests.targets.encoder import ids, model_of, tiny_encoder
+from workbench.errors import LoweringError
+from workbench.graph import quantizable_layers
+from workbench.quantization.amct_record import parse_record
+from workbench.quantization.deploy import dequant_words, lower_deploy
+from workbench.quantization.interpreter import Interpreter
+from workbench.quantization.normalize import normalized
+from workbench.quantization.record import QuantizationRecord, WeightScale
+from workbench.quantization.rounding import encoded_bits
+
+ASCEND = ("AscendQuant", "AscendDequant")
+
+
+def constants_of(proto: onnx.ModelProto) -> dict[str, np.ndarray]:
+    return {tensor.name: numpy_helper.to_array(tensor) for tensor in proto.graph.initializer}
+
+
+def nodes_of(proto: onnx.ModelProto) -> dict[str, onnx.NodeProto]:
+    return {node.name: node for node in proto.graph.node}
+
+
+def attributes_of(node: onnx.NodeProto) -> dict[str, object]:
+    return {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+
+
+def integer_constants(proto: onnx.ModelProto, layer: str) -> dict[str, np.ndarray]:
+    """Weight, bias where it is int32, and factors of one layer."""
+    nodes, values = nodes_of(proto), constants_of(proto)
+    node = nodes[layer]
+    found = {"factors": values[nodes[f"{layer}.dequant"].input[1]]}
+    if len(node.input) > 1 and node.input[1] in values:
+        found["weight"] = values[node.input[1]]
+    if len(node.input) > 2:
+        found["bias"] = values[node.input[2]]
+    return found
+
+
+def replaced(record: QuantizationRecord, name: str, **changes: object) -> QuantizationRecord:
+    layers = [dataclasses.replace(each, **changes) if each.layer == name else each for each in record.layers]
+    return dataclasses.replace(record, layers=tuple(layers))
+
+
+@pytest.mark.parametrize("case", golden_cases())
+def test_the_deploy_model_of_a_golden_record_equals_amcts_in_every_integer(case: str) -> None:
+    folder = golden(case)
+    proto = golden_float_model(folder)
+    record = golden_record(folder, proto)
+    theirs = onnx.load(folder / "q_deploy_model.onnx")
+
+    ours = lower_deploy(proto, record)
+
+    assert Counter(node.op_type for node in ours.graph.node) == Counter(node.op_type for node in theirs.graph.node)
+    assert {node.name for node in theirs.graph.node if node.op_type in ASCEND} == {
+        node.name for node in ours.graph.node if node.op_type in ASCEND
+    }
+    for layer in record.layers:
+        found, expected = integer_constants(ours, layer.layer), integer_constants(theirs, layer.layer)
+        assert set(found) == set(expected)
+        for name, values in expected.items():
+            assert found[name].dtype == values.dtype
+            np.testing.assert_array_equal(found[name], values, err_msg=f"{layer.layer} {name}")
+        for name in (layer.layer, f"{layer.layer}.quant", f"{layer.layer}.dequant"):
+            assert attributes_of(nodes_of(ours)[name]) == attributes_of(nodes_of(theirs)[name])
+            assert nodes_of(ours)[name].domain == ""
+        if layer.balance:
+            for proto in (ours, theirs):
+                assert nodes_of(proto)[f"{layer.layer}.mul"].output[0] == f"{layer.layer}.mul.output0"
+    assert [value.name for value in ours.graph.output] == [value.name for value in theirs.graph.output]
+
+
+G1 = """
+record { key: "fc1" value { scale_d: 0.024950497 offset_d: -18 scale_w: 0.0024114174 offset_w: 0 } }
+record { key: "fc2" value { scale_d: 0.003287937 offset_d: -128 scale_w: 0.002537183 offset_w: 0 } }
+"""
+G7 = """
+record { key: "conv1" value { scale_d: 0.02485988 offset_d: -17
+  scale_w: 0.0016145833 scale_w: 0.0016272966 scale_w: 0.0016535432 scale_w: 0.001640625
+  offset_w: 0 offset_w: 0 offset_w: 0 offset_w: 0 } }
+record { key: "conv2" value { scale_d: 0.0055603585 offset_d: -128
+  scale_w: 0.0014257813 scale_w: 0.0014370079 scale_w: 0.0013779528 scale_w: 0.00140625
+  offset_w: 0 offset_w: 0 offset_w: 0 offset_w: 0 } }
+"""
+
+
+def lowered(proto: onnx.ModelProto, text: str) -> onnx.ModelProto:
+    layers = quantizable_layers(normalized(proto))
+    return lower_deploy(proto, parse_record(text, layers=layers, model_sha256="0" * 64))
+
+
+def test_the_perceptron_of_the_reference_gets_its_published_integers() -> None:
+    model = lowered(formula_mlp(), G1)
+
+    first, second = integer_constants(model, "fc1"), integer_constants(model, "fc2")
+    assert first["weight"].shape == (8, 6)
+    assert first["weight"][:3].tolist() == [
+        [-117, 127, 109, 91, 73, 54],
+        [-21, -39, -57, -75, -93, -111],
+        [75, 57, 39, 21, 3, -16],
+    ]
+    assert first["bias"].tolist() == [-2078, 3324, 1662, 0, -1662, -3324]
+    assert second["bias"].tolist() == [-11987, 17981, 5994]
+    assert [hex(first["factors"][0]), hex(second["factors"][0])] == ["0x387c5ad1", "0x370bf50a"]
+
+
+def test_the_grouped_convolutions_of_the_reference_get_their_published_integers() -> None:
+    model = lowered(formula_cnn(), G7)
+
+    first, second = integer_constants(model, "conv1"), integer_constants(model, "conv2")
+    assert first["weight"].reshape(-1)[:9].tolist() == [-111, -27, 58, -120, -35, 50, -128, -43, 41]
+    assert second["weight"].reshape(-1)[:9].tolist() == [-123, -30, 63, -105, -12, 81, -88, 5, 98]
+    assert first["bias"].tolist() == [-3322, -824, 1622, 4086]
+    assert second["bias"].tolist() == [-16818, 12515, -13052, 17052]
+    assert [hex(word) for word in first["factors"]] == ["0x38285a39", "0x3829ad94", "0x382c6a2e", "0x382b115a"]
+    assert [hex(word) for word in second["factors"]] == ["0x370501e1", "0x37060dfd", "0x37008ba9", "0x37032f71"]
+
+
+@pytest.fixture(scope="module")
+def encoder() -> tuple[onnx.ModelProto, QuantizationRecord]:
+    proto = tiny_encoder()
+    return proto, min_max_record(proto, ids(4, 7))
+
+
+def test_one_operator_set_and_the_ir_version_that_belongs_to_it(encoder: tuple) -> None:
+    proto, record = encoder
+    proto = onnx.ModelProto.FromString(proto.SerializeToString())
+    proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+
+    model = lower_deploy(proto, record)
+
+    assert [(entry.domain, entry.version) for entry in model.opset_import] == [("", 17)]
+    assert model.ir_version == 8
+
+
+def test_query_key_and_value_share_one_quantization_of_their_input(encoder: tuple) -> None:
+    model = lower_deploy(*encoder)
+
+    nodes = nodes_of(model)
+    assert nodes["query"].input[0] == nodes["key"].input[0] == nodes["value"].input[0] == "query.quant.output0"
+    quants = [node for node in model.graph.node if node.op_type == "AscendQuant" and node.input[0] == "embed_y"]
+    assert [node.name for node in quants] == ["query.quant"]
+
+
+def test_a_product_of_activations_has_two_quantizations_and_the_product_of_their_scales(encoder: tuple) -> None:
+    proto, record = encoder
+    layer = next(each for each in record.layers if each.layer == "scores")
+    assert layer.second is not None
+
+    model = lower_deploy(proto, record)
+
+    nodes = nodes_of(model)
+    assert list(nodes["scores"].input) == ["scores.quant.output0", "scores.quant1.output0"]
+    factor = np.float32(layer.activation.scale) * np.float32(layer.second.scale)
+    assert integer_constants(model, "scores")["factors"].tolist() == [int(factor.view(np.uint32))]
+
+
+def test_outputs_inputs_and_float_layers_stay_as_they_are(encoder: tuple) -> None:
+    proto, record = encoder
+    without = dataclasses.replace(record, layers=tuple(each for each in record.layers if each.layer != "down"))
+
+    model = lower_deploy(proto, without)
+
+    assert [value.name for value in model.graph.output] == ["logits"]
+    assert [value.name for value in model.graph.input] == ["ids"]
+    assert "down.dequant" not in nodes_of(model)
+    assert constants_of(model)["down_w"].dtype == np.float32
+    assert nodes_of(model)["classifier.dequant"].output[0] == "logits"
+
+
+def test_lowering_is_pure_and_repeatable(encoder: tuple) -> None:
+    proto, record = encoder
+    before = proto.SerializeToString(deterministic=True)
+
+    first, second = lower_deploy(proto, record), lower_deploy(proto, record)
+
+    assert first.SerializeToString(deterministic=True) == second.SerializeToString(deterministic=True)
+    assert proto.SerializeToString(deterministic=True) == before
+
+
+def test_a_bias_added_from_the_left_stays_float_as_in_amct_unless_it_is_merged(encoder: tuple) -> None:
+    proto, record = encoder  # the encoder adds its biases from the left, as torch's exporter does
+
+    apart, merged = lower_deploy(proto, record), lower_deploy(proto, record, merge_bias=True)
+
+    assert constants_of(apart)["up_b"].dtype == np.float32
+    assert nodes_of(apart)["up_bias"].input[0] == "up.dequant.output0"
+    assert constants_of(merged)["up_b"].dtype == np.int32
+    assert nodes_of(merged)["up_bias"].input[0] == nodes_of(merged)["up"].output[0]
+    assert nodes_of(merged)["up.dequant"].input[0] == nodes_of(merged)["up_bias"].output[0]
+
+
+def test_a_bias_added_from_the_right_becomes_int32_before_the_dequantization() -> None:
+    proto = perceptron(gemm=False)
+    record = min_max_record(proto, rows(16))
+
+    model = lower_deploy(proto, record)
+
+    nodes = nodes_of(model)
+    layer = record.layers[0]
+    assert layer.weight is not None
+    factor = np.float32(layer.activation.scale) * np.float32(layer.weight.scales[0])
+    expected = np.rint(constants_of(proto)["fc1_b"] / factor).astype(np.int32)
+    np.testing.assert_array_equal(constants_of(model)[nodes["fc1_bias"].input[1]], expected)
+    assert nodes["fc1.dequant"].input[0] == nodes["fc1_bias"].output[0]
+    assert nodes["fc2_bias"].output[0] == "fc2_bias_output0"
+    assert nodes["fc2.dequant"].output[0] == "y"
+
+
+def test_convolutions_of_every_kind_stay_close_to_float() -> None:
+    proto, feeds = convolutions(), images(3)
+    record = min_max_record(proto, feeds, per_channel=True)
+    assert {layer.op_type for layer in record.layers} == {"Conv", "ConvTranspose"}
+
+    found = Interpreter(lower_deploy(proto, record)).run(feeds)["y"]
+
+    expected = plain_run(proto, feeds)["y"]
+    noise, signal = np.square(found - expected).mean(), np.square(expected).mean()
+    assert 10 * np.log10(signal / noise) > 30
+
+
+def test_a_grouped_transposed_convolution_has_a_factor_for_every_output_channel() -> None:
+    proto, feeds = convolutions(), images(3)
+    record = min_max_record(proto, feeds, per_channel=True)
+
+    model = lower_deploy(proto, record)
+
+    up = next(layer for layer in record.layers if layer.layer == "up")
+    assert up.weight is not None
+    assert len(up.weight.scales) == 6
+    constants = integer_constants(model, "up")
+    assert constants["factors"].shape == (6,)
+    values = constants_of(proto)["up_w"]  # [4, 3, 3, 3] in two groups
+    for group, channel in np.ndindex(2, 3):
+        scale = np.float32(up.weight.scales[3 * group + channel])
+        expected = np.clip(np.rint(values[2 * group : 2 * group + 2, channel] / scale), -128, 127)
+        np.testing.assert_array_equal(constants["weight"][2 * group : 2 * group + 2, channel], expected)
+
+
+def test_learned_rounding_decides_the_integers() -> None:
+    proto = perceptron()
+    record = min_max_record(proto, rows(16))
+    layer = record.layers[0]
+    assert layer.weight is not None
+    scale, values = np.float32(layer.weight.scales[0]), constants_of(proto)["fc1_w"]
+    weight = WeightScale(scales=layer.weight.scales, axis=None, rounding=encoded_bits(np.ones(values.shape, bool)))
+
+    model = lower_deploy(proto, replaced(record, "fc1", weight=weight))
+
+    expected = np.clip(np.floor(values / scale) + 1, -128, 127).T  # transB is folded
+    np.testing.assert_array_equal(integer_constants(model, "fc1")["weight"], expected)
+
+
+def test_force_fp16_clears_the_low_thirteen_bits_of_every_factor_and_leaves_the_bias() -> None:
+    proto = perceptron()
+    record = min_max_record(proto, rows(16))
+
+    plain = integer_constants(lower_deploy(proto, record), "fc1")
+    forced = integer_constants(lower_deploy(proto, dataclasses.replace(record, force_fp16=True)), "fc1")
+
+    np.testing.assert_array_equal(forced["factors"], plain["factors"] & np.uint64(0xFFFFE000))
+    np.testing.assert_array_equal(forced["bias"], plain["bias"])
+
+
+def test_a_factor_is_written_as_its_float32_bits() -> None:
+    """The reference's example, 9.60786e-05 (amct.md §6.3)."""
+    factor = np.array([0x38C97DCF], np.uint32).view(np.float32)
+
+    words = dequant_words(factor)
+
+    assert factor[0] == pytest.approx(9.60786e-05, rel=1e-6)
+    assert words.dtype == np.uint64
+    assert words.tolist() == [0x38C97DCF]
+
+
+def test_constants_that_other_nodes_read_are_not_changed_under_them() -> None:
+    weights = {"w": np.eye(3, dtype=np.float32), "b": np.ones(3, np.float32)}
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["p"], name="one"),
+        helper.make_node("Add", ["p", "b"], ["q"], name="one_bias"),
+        helper.make_node("MatMul", ["q", "w"], ["r"], name="two"),
+        helper.make_node("Add", ["r", "b"], ["s"], name="two_bias"),
+        helper.make_node("Mul", ["s", "b"], ["y"], name="scale"),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 3])
+    proto = model_of(nodes, dict(weights), [x], [y])
+    feeds = {"x": np.float32([[1, 2, 3], [-1, 0, 2]])}
+
+    model = lower_deploy(proto, min_max_record(proto, feeds))
+
+    assert constants_of(model)["b"].dtype == np.float32
+    np.testing.assert_allclose(Interpreter(model).run(feeds)["y"], plain_run(proto, feeds)["y"], atol=0.05)
+
+
+def test_a_layer_whose_output_is_also_an_output_of_the_model_keeps_that_name() -> None:
+    proto = perceptron()
+    proto.graph.output.extend([helper.make_tensor_value_info("fc1_y", TensorProto.FLOAT, ["batch", 6])])
+    feeds = rows(5)
+
+    model = lower_deploy(proto, min_max_record(proto, feeds))
+
+    nodes = nodes_of(model)
+    assert nodes["fc1"].output[0] == "fc1_output0"
+    assert nodes["fc1.dequant"].output[0] == nodes["relu"].input[0] == "fc1_y"
+    assert set(Interpreter(model).run(feeds)) == {"y", "fc1_y"}
+
+
+def test_a_bias_beyond_int32_is_refused_in_amcts_words() -> None:
+    proto = perceptron()
+    record = min_max_record(proto, rows(16))
+    tiny = dataclasses.replace(record.layers[0].activation, scale=1e-12)
+
+    with pytest.raises(LoweringError, match=r"fc1: Do bias quantize failed.*int32.*Keep this layer in float"):
+        lower_deploy(proto, replaced(record, "fc1", activation=tiny))
+
+
+def test_a_product_of_activations_with_an_offset_is_refused(encoder: tuple) -> None:
+    proto, record = encoder
+    layer = next(each for each in record.layers if each.layer == "context")
+    shifted = dataclasses.replace(layer.activation, zero_point=-128)
+
+    with pytest.raises(LoweringError, match=r"context: .*symmetric on Ascend.*-128 and 0"):
+        lower_deploy(proto, replaced(record, "context", activation=shifted))
+
+
+def test_another_operator_domain_is_refused_with_atcs_error_code(encoder: tuple) -> None:
+    proto, record = encoder
+    proto = onnx.ModelProto.FromString(proto.SerializeToString())
+    proto.graph.node[0].domain = "com.microsoft"
+
+    with pytest.raises(LoweringError, match=r"com\.microsoft\.Gather.*E16005"):
+        lower_deploy(proto, record)
+
+
+def test_a_record_of_another_model_is_refused(encoder: tuple) -> None:
+    proto, record = encoder
+    moved = dataclasses.replace(record.layers[0].activation, tensor="elsewhere")
+
+    with pytest.raises(LoweringError, match=r"query: the record has a scale for 'elsewhere'"):
+        lower_deploy(proto, replaced(record, "query", activation=moved))
+    with pytest.raises(LoweringError, match=r"'quary' of the record is not in the model. Did you mean 'query'"):
+        lower_deploy(proto, replaced(record, "query", layer="quary"))
+
+
+def test_scales_that_do_not_fit_the_weight_are_refused() -> None:
+    proto = perceptron()
+    record = min_max_record(proto, rows(16))
+    along_inputs = WeightScale(scales=(0.01,) * 8, axis=1)  # fc1_w is stored [6, 8]
+
+    with pytest.raises(LoweringError, match=r"fc1: scales along axis 1, the output channels are axis 0"):
+        lower_deploy(proto, replaced(record, "fc1", weight=along_inputs))
+
+
+def test_an_opset_that_atc_does_not_know_is_refused(encoder: tuple) -> None:
+    proto, record = encoder
+    proto = onnx.ModelProto.FromString(proto.SerializeToString())
+    proto.opset_import[0].version = 23
+
+    with pytest.raises(LoweringError, match=r"opset 23.*8 to 22"):
+        lower_deploy(proto, record)
