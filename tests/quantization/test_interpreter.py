@@ -1,0 +1,315 @@
+"""The reference interpreter: equal to AMCT's simulation, and exact where a CPU's INT8 kernels are not."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+from tests.quantization.amct_files import golden
+from tests.quantization.deploy_models import (
+    formula_cnn,
+    formula_data,
+    formula_mlp,
+    golden_batches,
+    golden_cases,
+    golden_float_model,
+    golden_record,
+    min_max_record,
+    plain_run,
+)
+from tests.quantization.networks import convolutions, images, perceptron, rows
+from tests.quantization.test_deploy import G1, G7, lowered
+from tests.targets.encoder import ids, model_of, tiny_encoder
+from workbench.errors import LoweringError, MeasureError
+from workbench.quantization.deploy import lower_deploy
+from workbench.quantization.interpreter import Interpreter
+
+
+def words(*factors: float, high: int = 0) -> np.ndarray:
+    """AscendDequant's parameter, with `high` from bit 32 up."""
+    return np.float32(factors).view(np.uint32).astype(np.uint64) | np.uint64(high << 32)
+
+
+def quantized_matmul(
+    weight: np.ndarray,
+    param: np.ndarray,
+    *,
+    bias: np.ndarray | None = None,
+    quant: dict[str, Any] | None = None,
+    dequant: dict[str, Any] | None = None,
+) -> onnx.ModelProto:
+    """x [n, k] → AscendQuant (scale 1) → MatMul → (Add) → AscendDequant → y."""
+    quant = {"scale": 1.0, "offset": 0.0, "dst_type": "INT8"} | (quant or {})
+    nodes = [
+        helper.make_node("AscendQuant", ["x"], ["q"], name="layer.quant", **quant),
+        helper.make_node("MatMul", ["q", "w"], ["p"], name="layer"),
+        helper.make_node(
+            "AscendDequant", ["p", "param"], ["y"], name="layer.dequant", **({"dtype": 0} | (dequant or {}))
+        ),
+    ]
+    weights = {"w": weight, "param": param}
+    if bias is not None:
+        weights["b"] = bias
+        nodes.insert(2, helper.make_node("Add", ["p", "b"], ["s"], name="bias"))
+        nodes[3].input[0] = "s"
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", weight.shape[0]])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", weight.shape[1]])
+    return model_of(nodes, weights, [x], [y])
+
+
+@pytest.mark.parametrize("case", golden_cases())
+def test_golden_deploy_models_give_what_amcts_fake_quant_models_give_bit_for_bit(case: str) -> None:
+    folder = golden(case)
+    theirs = Interpreter(onnx.load(folder / "q_deploy_model.onnx"))
+    proto = golden_float_model(folder)
+    ours = Interpreter(lower_deploy(proto, golden_record(folder, proto)))
+
+    for batch in golden_batches(folder):
+        expected = plain_run(folder / "q_fake_quant_model.onnx", {"x": batch})["y"]
+        np.testing.assert_array_equal(theirs.run({"x": batch})["y"], expected)
+        np.testing.assert_array_equal(ours.run({"x": batch})["y"], expected)
+
+
+def test_the_reference_models_give_their_published_outputs() -> None:
+    """amct.md §11, G1 and G7: six decimals are printed there."""
+    perceptron = Interpreter(lowered(formula_mlp(), G1)).run({"x": formula_data((16, 8), 0)})["y"]
+    cnn = Interpreter(lowered(formula_cnn(), G7)).run({"x": formula_data((2, 3, 6, 6), 0)})["y"]
+
+    np.testing.assert_allclose(perceptron[0], [-0.165332, 0.215877, -0.041952], atol=5.1e-7)
+    np.testing.assert_allclose(
+        cnn[0].reshape(-1)[:6], [-0.135899, -0.384477, -0.204753, -0.239707, -0.204515, -0.125831], atol=5.1e-7
+    )
+
+
+@pytest.mark.parametrize("merge_bias", [False, True])
+def test_an_encoder_stays_close_to_float_at_any_batch_and_length(merge_bias: bool) -> None:
+    proto = tiny_encoder()
+    record = min_max_record(proto, ids(16, 12))
+    interpreter = Interpreter(lower_deploy(proto, record, merge_bias=merge_bias))
+
+    for batch, length in ((1, 3), (4, 12), (2, 7)):
+        feeds = ids(batch, length, seed=length)
+        found, expected = interpreter.run(feeds)["logits"], plain_run(proto, feeds)["logits"]
+        cosine = np.vdot(found, expected) / np.linalg.norm(found) / np.linalg.norm(expected)
+        assert cosine > 0.99
+
+
+def test_float_operators_run_in_as_few_sessions_as_the_chain_of_layers_allows() -> None:
+    """Longest chain: query and its equals, scores, context, out, up, down, classifier; floats before and between."""
+    proto = tiny_encoder()
+
+    interpreter = Interpreter(lower_deploy(proto, min_max_record(proto, ids(4, 7))))
+
+    assert interpreter.sessions == 7
+
+
+def test_equal_feeds_give_equal_bits_whatever_is_asked_for_besides() -> None:
+    proto = tiny_encoder()
+    model = lower_deploy(proto, min_max_record(proto, ids(4, 7)))
+    feeds = ids(3, 5)
+    first, second = Interpreter(model), Interpreter(model, threads=2)
+
+    plain = first.run(feeds)["logits"]
+    named = first.run(feeds, ["gelu_full_y", "softmax_y"])
+
+    np.testing.assert_array_equal(named["logits"], plain)
+    np.testing.assert_array_equal(second.run(feeds)["logits"], plain)
+    np.testing.assert_allclose(named["softmax_y"].sum(axis=-1), 1, rtol=1e-6)
+
+
+def test_tensors_in_between_have_the_types_they_have_on_the_device() -> None:
+    proto = perceptron()
+    record = min_max_record(proto, rows(16))
+    model = lower_deploy(proto, record)
+    feeds = rows(4)
+
+    values = Interpreter(model).run(feeds, ["fc1.quant.output0", "fc1_y", "fc1.dequant.output0", "fc1_w", "x"])
+
+    layer = record.layers[0]
+    inverse = np.float32(1) / np.float32(layer.activation.scale)
+    q = np.clip(np.rint(feeds["x"] * inverse) + layer.activation.zero_point, -128, 127)
+    assert values["fc1.quant.output0"].dtype == np.int8
+    np.testing.assert_array_equal(values["fc1.quant.output0"], q)
+    sums = (q - layer.activation.zero_point).astype(np.int64) @ values["fc1_w"].astype(np.int64)
+    assert values["fc1_y"].dtype == np.int32
+    bias = next(t for t in model.graph.initializer if t.name == "fc1_b")
+    np.testing.assert_array_equal(values["fc1_y"], sums + onnx.numpy_helper.to_array(bias))
+    assert values["fc1.dequant.output0"].dtype == np.float32
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**31),
+    scale=st.floats(0.01, 100),
+    offset=st.integers(-128, 127),
+    mode=st.sampled_from(["Round", "Floor", "Ceil", "Trunc"]),
+)
+def test_quantization_rounds_scales_and_saturates_as_documented(
+    seed: int, scale: float, offset: int, mode: str
+) -> None:
+    x = np.random.default_rng(seed).normal(0, 3, (5, 4)).astype(np.float32)
+    x.flat[:4] = [0.0, np.float32(1e30), np.float32(-1e30), np.float32(0.5 / scale)]
+    quant = {"scale": scale, "offset": float(offset), "round_mode": mode}
+    model = quantized_matmul(np.eye(4, dtype=np.int8), words(1.0), quant=quant)
+
+    values = Interpreter(model).run({"x": x}, ["q"])
+
+    rounding = {"Round": np.rint, "Floor": np.floor, "Ceil": np.ceil, "Trunc": np.trunc}[mode]
+    expected = np.clip(rounding(x * np.float32(scale)) + offset, -128, 127)
+    np.testing.assert_array_equal(values["q"], expected.astype(np.int8))
+    np.testing.assert_array_equal(values["y"], expected - offset)
+
+
+def test_padding_of_an_asymmetric_convolution_is_real_zero() -> None:
+    """All weights 1 and a constant input: a corner sees four inputs and five zeros (amct.md §6.5)."""
+    nodes = [
+        helper.make_node("AscendQuant", ["x"], ["q"], name="c.quant", scale=1.0, offset=-100.0, dst_type="INT8"),
+        helper.make_node("Conv", ["q", "w"], ["p"], name="c", pads=[1, 1, 1, 1]),
+        helper.make_node("AscendDequant", ["p", "param"], ["y"], name="c.dequant", dtype=0),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1, 3, 3])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 1, 3, 3])
+    model = model_of(nodes, {"w": np.ones((1, 1, 3, 3), np.int8), "param": words(1.0)}, [x], [y])
+
+    found = Interpreter(model).run({"x": np.full((1, 1, 3, 3), 5, np.float32)})["y"]
+
+    assert found[0, 0].tolist() == [[20, 30, 20], [30, 45, 30], [20, 30, 20]]
+
+
+def test_sums_that_saturate_pairs_in_eight_bit_kernels_are_exact() -> None:
+    """127·127 + 127·127 does not fit into the int16 in which x86 without VNNI adds pairs."""
+    weight = np.full((64, 1), 127, np.int8)
+    model = quantized_matmul(weight, words(1.0))
+
+    found = Interpreter(model).run({"x": np.full((1, 64), 127, np.float32)})["y"]
+
+    assert found[0, 0] == 64 * 127 * 127
+
+
+def test_a_sum_beyond_int32_is_refused_with_its_value() -> None:
+    bias = np.array([2**31 - 100], np.int32)
+    model = quantized_matmul(np.ones((2, 1), np.int8), words(1.0), bias=bias)
+    interpreter = Interpreter(model)
+
+    assert interpreter.run({"x": np.float32([[49, 50]])})["y"][0, 0] == np.float32(2**31 - 1)
+    with pytest.raises(MeasureError, match=r"bias: a sum reaches 2147483648, outside int32"):
+        interpreter.run({"x": np.float32([[50, 50]])})
+
+
+def test_nan_before_a_quantization_is_refused_with_the_tensors_name() -> None:
+    interpreter = Interpreter(quantized_matmul(np.eye(2, dtype=np.int8), words(1.0)))
+
+    with pytest.raises(MeasureError, match=r"layer\.quant: its input 'x' holds NaN"):
+        interpreter.run({"x": np.float32([[1, np.nan]])})
+
+
+def test_truncated_factors_lose_their_low_thirteen_bits() -> None:
+    factor = np.array([0x387C5AD1], np.uint32).view(np.float32)[0]
+    model = quantized_matmul(np.ones((1, 1), np.int8), words(factor))
+    feeds = {"x": np.float32([[3]])}
+
+    plain = Interpreter(model).run(feeds)["y"][0, 0]
+    truncated = Interpreter(model, truncate_deq_scale=True).run(feeds)["y"][0, 0]
+
+    assert plain == np.float32(3) * factor
+    assert truncated == np.float32(3) * np.array([0x387C4000], np.uint32).view(np.float32)[0]
+
+
+def test_a_shift_narrows_to_int16_and_is_undone_by_the_factor() -> None:
+    """floor(x / 2^N) clipped to int16, times factor · 2^N (amct.md §6.6); N is in bits 39:32."""
+    model = quantized_matmul(np.ones((1, 1), np.int8), words(0.5, high=3), bias=np.array([300_000], np.int32))
+
+    found = Interpreter(model).run({"x": np.float32([[-1], [0], [7]])})["y"][:, 0]
+    low = Interpreter(
+        quantized_matmul(np.ones((1, 1), np.int8), words(0.5, high=3)),
+    ).run({"x": np.float32([[-1], [15]])})["y"][:, 0]
+
+    assert found.tolist() == [32767 * 8 * 0.5] * 3
+    assert low.tolist() == [-1 * 8 * 0.5, 1 * 8 * 0.5]
+
+
+def test_force_fp16_computes_both_ends_in_half_precision() -> None:
+    x = np.float32([[1.0003, 2.5, -3.1]])
+    model = quantized_matmul(np.eye(3, dtype=np.int8), words(0.1), quant={"scale": 7.3, "offset": 5.0})
+
+    values = Interpreter(model, force_fp16=True).run({"x": x}, ["q"])
+
+    product = (x.astype(np.float16) * np.float16(7.3)).astype(np.float32)  # float16 times float16, rounded once
+    q = np.clip(np.rint((product + 5).astype(np.float16).astype(np.float32)), -128, 127)
+    np.testing.assert_array_equal(values["q"], q.astype(np.int8))
+    factor = (np.float32([0.1]).view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)[0]
+    expected = ((q - 5).astype(np.float32) * factor).astype(np.float16).astype(np.float32)
+    np.testing.assert_array_equal(values["y"], expected)
+
+
+def test_force_fp16_stays_close_to_plain_arithmetic_on_a_model() -> None:
+    proto = convolutions()
+    record = dataclasses.replace(min_max_record(proto, images(3)), force_fp16=True)
+    model = lower_deploy(proto, record)
+
+    plain = Interpreter(model).run(images(2))["y"]
+    forced = Interpreter(model, force_fp16=True).run(images(2))["y"]
+
+    assert 0 < np.abs(forced - plain).max() < 0.02 * np.abs(plain).max()
+
+
+def test_anti_quantization_undoes_a_quantization() -> None:
+    nodes = [
+        helper.make_node("AscendQuant", ["x"], ["q"], name="t.quant", scale=4.0, offset=-7.0, dst_type="INT8"),
+        helper.make_node("AscendAntiQuant", ["q"], ["f"], name="t.anti", scale=0.25, offset=-7.0, dtype=0),
+        helper.make_node("MaxPool", ["f"], ["y"], name="pool", kernel_shape=[2]),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1, 4])
+    model = model_of(nodes, {}, [x], [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 1, 3])])
+
+    found = Interpreter(model).run({"x": np.float32([[[1.1, -2.0, 0.3, 100]]])})["y"]
+
+    assert found[0, 0].tolist() == [1.0, 0.25, (127 + 7) * 0.25]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"quant": {"sqrt_mode": 1}}, r"layer\.quant: sqrt_mode"),
+        ({"dequant": {"sqrt_mode": 1}}, r"layer\.dequant: sqrt_mode"),
+        ({"quant": {"dst_type": "INT16"}}, r"dst_type INT16"),
+        ({"quant": {"round_mode": "Up"}}, r"round_mode 'Up'.*Round, Floor, Ceil, Trunc"),
+        ({"quant": {"offset": 0.5}}, r"offset 0\.5 is no whole number"),
+        ({"dequant": {"dtype": 5}}, r"dtype 5"),
+        ({"param": words(1.0, high=1 << 8)}, r"zero from bit 40 up"),
+        ({"param": np.float32([1.0])}, r"no vector of uint64"),
+        ({"weight": np.eye(2, dtype=np.float32)}, r"its weight 'w' is float32, not int8"),
+    ],
+)
+def test_what_a_deploy_model_does_not_have_is_refused_by_name(changes: dict[str, Any], message: str) -> None:
+    arguments = {"weight": np.eye(2, dtype=np.int8), "param": words(1.0)} | changes
+
+    with pytest.raises(LoweringError, match=message):
+        Interpreter(quantized_matmul(**arguments))
+
+
+def test_a_float_operator_on_integers_is_refused_by_name() -> None:
+    model = quantized_matmul(np.eye(2, dtype=np.int8), words(1.0))
+    model.graph.node[1].op_type = "Mul"
+
+    with pytest.raises(LoweringError, match=r"layer: Mul on int8 values is not part of a deploy model"):
+        Interpreter(model)
+
+
+def test_feeds_and_names_that_do_not_fit_are_refused() -> None:
+    interpreter = Interpreter(quantized_matmul(np.eye(2, dtype=np.int8), words(1.0)))
+    x = np.zeros((1, 2), np.float32)
+
+    with pytest.raises(MeasureError, match=r"Input 'x' is not fed"):
+        interpreter.run({})
+    with pytest.raises(MeasureError, match=r"fed float64; the model takes float32"):
+        interpreter.run({"x": x.astype(np.float64)})
+    with pytest.raises(MeasureError, match=r"no input 'z'"):
+        interpreter.run({"x": x, "z": x})
+    with pytest.raises(MeasureError, match=r"no tensor 'nope'"):
+        interpreter.run({"x": x}, ["nope"])
