@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -24,8 +25,10 @@ from tests.targets.encoder import (
 )
 from workbench.errors import LoweringError
 from workbench.graph import load_graph, read_model
+from workbench.quantization.deploy import lower_deploy
 from workbench.quantization.dynamic import lower_dynamic
-from workbench.quantization.qdq import lower_static, quantize_weight
+from workbench.quantization.qdq import lower_static
+from workbench.quantization.qdq_tensors import ActivationType
 from workbench.quantization.record import (
     ActivationScale,
     LayerRecord,
@@ -33,6 +36,9 @@ from workbench.quantization.record import (
     QuantizationRecord,
     WeightScale,
 )
+from workbench.quantization.rounding import encoded_bits
+
+Floats = npt.NDArray[np.float32]
 
 
 def value(name: str, shape: list[int | str]) -> onnx.ValueInfoProto:
@@ -206,13 +212,151 @@ def test_a_convolution_gets_quantized_output_and_int32_bias(tmp_path: Path, per_
     assert np.abs(expected - got).max() < 0.05 * np.abs(expected).max()
 
 
-def test_a_convolution_without_output_scale_is_refused(tmp_path: Path) -> None:
-    node = helper.make_node("Conv", ["x", "w"], ["y"], name="conv")
-    w = np.ones((2, 2, 1, 1), np.float32)
-    proto = model_of([node], {"w": w}, [value("x", [1, 2, 4, 4])], [value("y", [1, 2, 4, 4])])
+def one_convolution(op_type: str, w: Array, b: Array | None, groups: int = 1, **attributes: Any) -> onnx.ModelProto:
+    """`x` [n, Cin, h, w] → `y`; the layer is called "conv"."""
+    inputs = ["x", "w"] + ["b"] * (b is not None)
+    node = helper.make_node(op_type, inputs, ["y"], name="conv", group=groups, **attributes)
+    weights = {"w": w} | ({} if b is None else {"b": b})
+    channels = w.shape[0] if op_type == "ConvTranspose" else w.shape[1] * groups
+    return model_of([node], weights, [value("x", ["n", channels, "h", "w"])], [value("y", ["n", "c", "p", "q"])])
 
-    with pytest.raises(LoweringError, match="conv: a Conv needs the scale of its output"):
+
+def rounded(x: Floats, scale: float, zero_point: int) -> Floats:
+    """The integers of an activation less its zero point, as float32 values."""
+    integers: Floats = np.clip(np.rint(x / np.float32(scale)) + zero_point, -128, 127) - np.float32(zero_point)
+    return integers
+
+
+def channel_scales(w: Floats, axis: int) -> tuple[float, ...]:
+    largest = np.abs(w).max(axis=tuple(i for i in range(w.ndim) if i != axis))
+    return tuple((largest / np.float32(127)).tolist())
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8"])
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
+@pytest.mark.parametrize("groups", [1, 2], ids=["full", "grouped"])
+@pytest.mark.parametrize("per_channel", [False, True], ids=["tensor", "channel"])
+def test_a_convolution_without_output_scale_is_amcts_integer_arithmetic_to_the_last_bit(
+    per_channel: bool, groups: int, bias: bool, kind: ActivationType
+) -> None:
+    random = np.random.default_rng(11)
+    w = random.normal(size=(6, 4 // groups, 3, 3)).astype(np.float32)
+    b = random.normal(size=6).astype(np.float32) if bias else None
+    settings = {"pads": [1, 0, 2, 1], "strides": [2, 1]}
+    proto = one_convolution("Conv", w, b, groups, **settings)
+    scales = channel_scales(w, 0) if per_channel else (0.02,)
+    weight = WeightScale(scales=scales, axis=0 if per_channel else None)
+    x = (random.normal(size=(2, 4, 7, 6)) * 3).astype(np.float32)
+
+    lowered = lower_static(proto, record_of(layer_of("conv", "Conv", weight=weight)), integer_kind=kind)
+    (got,) = run(lowered, {"x": x})
+
+    along = np.asarray(scales, np.float32).reshape(-1, 1, 1, 1)
+    integers = np.clip(np.rint(w / along), -128, 127).astype(np.float32)
+    # float32 adds up to 2^24 exactly, more than 18 products of 255 and 127 can give
+    (sums,) = run(one_convolution("Conv", integers, None, groups, **settings), {"x": rounded(x, 0.05, 3)})
+    factors = (np.float32(0.05) * along).reshape(-1)
+    total = sums.astype(np.int64)
+    if b is not None:
+        total += np.rint(b / factors).astype(np.int64).reshape(-1, 1, 1)
+    onnx.checker.check_model(lowered, full_check=True)
+    assert "ConvInteger" in {node.op_type for node in lowered.graph.node}
+    assert np.array_equal(total.astype(np.float32) * factors.reshape(-1, 1, 1), got)
+
+
+@pytest.mark.parametrize(
+    ("op_type", "shape", "groups", "scales"),
+    [
+        ("Conv", (4, 1, 3, 3), 4, 4),
+        ("ConvTranspose", (4, 3, 2, 2), 1, 3),
+        ("ConvTranspose", (4, 3, 2, 2), 2, 6),
+        ("ConvTranspose", (4, 3, 2, 2), 2, 1),
+    ],
+    ids=["depthwise", "transposed", "transposed, grouped", "transposed, one scale"],
+)
+def test_a_convolution_without_a_fast_integer_kernel_keeps_the_integers_values(
+    op_type: str, shape: tuple[int, ...], groups: int, scales: int
+) -> None:
+    random = np.random.default_rng(12)
+    w, b = random.normal(size=shape).astype(np.float32), random.normal(size=max(scales, 3)).astype(np.float32)
+    b = b if scales > 1 else random.normal(size=6).astype(np.float32)
+    proto = one_convolution(op_type, w, b, groups)
+    steps = random.uniform(0.02, 0.04, scales).astype(np.float32)
+    axis = None if scales == 1 else 0 if op_type == "Conv" else 1
+    weight = WeightScale(scales=tuple(steps.tolist()), axis=axis)
+    x = random.normal(size=(2, 4, 5, 5)).astype(np.float32)
+
+    lowered = lower_static(proto, record_of(layer_of("conv", op_type, weight=weight)))
+
+    along = np.ones(shape, np.float32)
+    for channel in range(shape[0]):
+        for column in range(shape[1]):
+            group = channel // (shape[0] // groups)
+            index = channel if op_type == "Conv" else group * shape[1] + column
+            along[channel, column] = steps[index if scales > 1 else 0]
+    integers = np.clip(np.rint(w / along), -128, 127)
+    fake = one_convolution(op_type, integers * along, b, groups)
+    (expected,) = run(fake, {"x": rounded(x, 0.05, 3) * np.float32(0.05)})
+    (got,) = run(lowered, {"x": x})
+    onnx.checker.check_model(lowered, full_check=True)
+    assert np.allclose(expected, got, rtol=1e-6, atol=1e-6)
+
+
+def test_average_pooling_reads_a_quantized_input() -> None:
+    node = helper.make_node("AveragePool", ["x"], ["y"], name="pool", kernel_shape=[2, 2])
+    proto = model_of([node], {}, [value("x", ["n", 2, 4, 4])], [value("y", ["n", 2, 3, 3])])
+    layer = LayerRecord(layer="pool", op_type="AveragePool", activation=scale_of("x"))
+    x = np.random.default_rng(0).normal(size=(3, 2, 4, 4)).astype(np.float32)
+
+    (got,) = run(lower_static(proto, record_of(layer)), {"x": x})
+
+    (expected,) = run(proto, {"x": rounded(x, 0.05, 3) * np.float32(0.05)})
+    assert np.allclose(expected, got, rtol=1e-6, atol=1e-6)
+
+
+def test_a_bias_beyond_int32_is_refused() -> None:
+    proto = one_convolution("Conv", np.ones((2, 2, 1, 1), np.float32), np.full(2, 3e9, np.float32))
+
+    with pytest.raises(LoweringError, match=r"conv: its bias does not fit into int32 at scale 0\.0005"):
         lower_static(proto, record_of(layer_of("conv", "Conv")))
+
+
+def test_learned_rounding_reaches_the_integers() -> None:
+    w = np.full((4, 2), 0.0149, np.float32)
+    down = WeightScale(scales=(0.01,), axis=None, rounding=encoded_bits(np.array([False, True] * 4)))
+
+    lowered = lower_static(one_matmul(w), record_of(layer_of("layer", weight=down)))
+
+    (integers,) = [numpy_helper.to_array(t) for t in lowered.graph.initializer if t.name == "w_int8"]
+    assert integers.tolist() == [[1, 2]] * 4
+
+
+def test_factors_and_corrections_of_the_record_are_applied() -> None:
+    random = np.random.default_rng(3)
+    w, x = random.normal(size=(4, 3)).astype(np.float32), random.normal(size=(5, 4)).astype(np.float32)
+    layer = replace(
+        layer_of("layer", x="layer.mul.output0", weight=WeightScale(scales=(0.11,), axis=None)),
+        balance=(0.5, 1.0, 2.0, 4.0),
+        bias_correction=(10.0, -20.0, 30.0),
+    )
+    record = replace(record_of(layer), fold_balance=False)
+
+    (got,) = run(lower_static(one_matmul(w), record), {"x": x})
+
+    assert np.allclose(x @ w + np.array([10, -20, 30], np.float32), got, atol=0.8)
+
+
+def test_weights_and_biases_are_the_integers_of_the_deploy_form() -> None:
+    random = np.random.default_rng(4)
+    w, b = random.normal(size=(4, 2, 3, 3)).astype(np.float32), random.normal(size=4).astype(np.float32)
+    proto = one_convolution("Conv", w, b)
+    record = record_of(layer_of("conv", "Conv", weight=WeightScale(scales=channel_scales(w, 0), axis=0)))
+
+    ours = {t.name: numpy_helper.to_array(t) for t in lower_static(proto, record).graph.initializer}
+    theirs = {t.name: numpy_helper.to_array(t) for t in lower_deploy(proto, record).graph.initializer}
+
+    assert np.array_equal(ours["w_uint8"].astype(np.int16) - 128, theirs["w"])
+    assert np.array_equal(ours["b_int32"].ravel(), theirs["b"])
 
 
 def test_a_weight_of_several_layers_is_stored_once() -> None:
@@ -380,14 +524,6 @@ def test_external_data_that_was_not_loaded_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(LoweringError, match="w: its external data was not loaded"):
         lower_static(onnx.load(path, load_external_data=False), record_of(layer_of("layer")))
-
-
-def test_halves_are_rounded_to_the_even_neighbour() -> None:
-    values = np.array([[0.5, 1.5, 2.5, -0.5, -1.5, 200.0, -200.0]], np.float32)
-
-    got = quantize_weight(values, np.float32(1.0).reshape(()), None)
-
-    assert got.tolist() == [[0, 2, 2, 0, -2, 127, -128]]
 
 
 # --- dynamic -------------------------------------------------------------------------------------------------------

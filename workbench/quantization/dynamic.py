@@ -17,7 +17,8 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from workbench.candidate import Granularity
 from workbench.errors import LoweringError
 from workbench.graph import constants
-from workbench.quantization.qdq import quantize_weight
+from workbench.quantization.record import WeightScale
+from workbench.quantization.rounding import integers_of
 from workbench.quantization.surgery import (
     MatMulParts,
     Names,
@@ -27,6 +28,7 @@ from workbench.quantization.surgery import (
     matmul_parts,
     prune_constants,
     replace_nodes,
+    scalar_or_vector,
 )
 
 _OPSET = 11  # DynamicQuantizeLinear is there from 11 on
@@ -109,10 +111,10 @@ class _Rewriter:
             values = float_constant(name, tensor, node.name)
             if parts.transposed:
                 values = np.ascontiguousarray(values.T)
-            axis = 1 if self._per_channel else None
-            scale = _symmetric_scale(values, axis)
+            weight = _symmetric_scale(values, 1 if self._per_channel else None)
+            scale = scalar_or_vector(weight.scales, per_channel=self._per_channel)
             self._weights[key] = (
-                self._constant(f"{name}_int8", quantize_weight(values, scale, axis)),
+                self._constant(f"{name}_int8", integers_of(values, weight)),
                 self._constant(f"{name}_scale", scale * np.float32(parts.alpha)),
                 self._constant(f"{name}_zero_point", np.zeros(scale.shape, np.int8)),
             )
@@ -127,8 +129,8 @@ class _Rewriter:
         return helper.make_node(op_type, inputs, [output], name=self._names.fresh(f"{output}_{op_type}"))
 
 
-def _symmetric_scale(values: npt.NDArray[np.float32], axis: int | None) -> npt.NDArray[np.float32]:
-    largest = np.asarray(np.abs(values).max() if axis is None else np.abs(values).max(axis=1 - axis))
+def _symmetric_scale(values: npt.NDArray[np.float32], axis: int | None) -> WeightScale:
+    largest = np.abs(values).max(keepdims=True) if axis is None else np.abs(values).max(axis=1 - axis)
     # a channel of zeros stays zeros under any scale
-    scale: npt.NDArray[np.float32] = np.where(largest > 0, largest / np.float32(127), np.float32(1)).astype(np.float32)
-    return scale
+    scales = np.where(largest > 0, largest / np.float32(127), np.float32(1)).astype(np.float32)
+    return WeightScale(scales=tuple(scales.ravel().tolist()), axis=axis)

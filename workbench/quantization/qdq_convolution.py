@@ -1,0 +1,194 @@
+"""Convolutions in the forms ONNX Runtime executes.
+
+    with a scale for the output     x ─► Q ─► DQ ─► Conv(DQ int8 w, DQ int32 b) ─► Q ─► DQ      QLinearConv
+    without (every AMCT record)     x ─► Q ─► ConvInteger ─► Add(int32 b) ─► Cast ─► Mul        ConvInteger
+    no integer kernel pays          x ─► Q ─► DQ ─► Conv with the weights its integers stand for
+
+The second form is AMCT's own arithmetic: (sum + int32 bias) · scale_d · scale_w, zero padding being the zero point
+(amct.md §4.8, §6.5). ConvInteger multiplies weights from the left: int8 weights by uint8 activations have no fast
+kernel there and take 4 to 7 times as long as float; so the weights are uint8 with zero point 128 and the activations
+int8, which is the fast pair (0.6 to 1.2 times float's time from 16 channels up; 64 channels, 32 x 32, 3 x 3, VNNI,
+onnxruntime 1.31.1). Without a dot product instruction that pair saturates; there the activations are uint8 too.
+
+The third form is for depthwise convolutions without a scale for the output (ConvInteger takes 3 to 5 times as long as
+float) and for ConvTranspose, which has no integer kernel at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+
+import numpy as np
+import numpy.typing as npt
+from onnx import NodeProto, TensorProto, helper
+
+from workbench.errors import LoweringError
+from workbench.quantization.qdq_tensors import (
+    ActivationType,
+    Floats,
+    QuantizedTensors,
+    check_tensor,
+    fitting_integers,
+)
+from workbench.quantization.record import LayerRecord, WeightScale
+from workbench.quantization.rounding import scales_along
+from workbench.quantization.surgery import float_constant, scalar_or_vector
+
+
+def lowered_convolution(
+    tensors: QuantizedTensors, node: NodeProto, layer: LayerRecord, integer_kind: ActivationType
+) -> Iterator[NodeProto]:
+    """The nodes in place of a Conv or ConvTranspose, in execution order.
+
+    Args:
+        integer_kind: type of the activations that ConvInteger reads.
+
+    Raises:
+        LoweringError: weight, bias or scales do not fit.
+    """
+    check_tensor(node, node.input[0], layer.activation)
+    if node.op_type == "ConvTranspose":
+        yield from _simulated(tensors, node, layer)
+    elif layer.output is not None:
+        yield from _with_output_scale(tensors, node, layer)
+    elif _is_depthwise(tensors, node):
+        yield from _simulated(tensors, node, layer)
+    else:
+        yield from _integer(tensors, node, layer, integer_kind)
+
+
+def _with_output_scale(tensors: QuantizedTensors, node: NodeProto, layer: LayerRecord) -> Iterator[NodeProto]:
+    assert layer.output is not None
+    assert layer.weight is not None
+    check_tensor(node, node.output[0], layer.output)
+    x = yield from tensors.dequantized(layer.activation, "uint8")
+    w = yield from tensors.weight(node.name, node.input[1], layer.weight)
+    inputs = [x, w]
+    if _has_bias(node):
+        inputs.append((yield from _dequantized_bias(tensors, node, layer)))
+    output = tensors.names.fresh(f"{node.output[0]}_float")
+    yield _rewired(node, inputs, output)
+    yield from tensors.requantized(layer.output, output)
+
+
+def _integer(
+    tensors: QuantizedTensors, node: NodeProto, layer: LayerRecord, kind: ActivationType
+) -> Iterator[NodeProto]:
+    assert layer.weight is not None
+    name, values = tensors.floats(node.name, node.input[1])
+    integers = fitting_integers(node.name, values, layer.weight)
+    x = yield from tensors.quantized(layer.activation, kind)
+    _, zero_point = tensors.parameters(layer.activation, kind)
+    w = tensors.constant(f"{name}_uint8", (integers.astype(np.int16) + 128).astype(np.uint8))
+    product = tensors.names.fresh(f"{node.output[0]}_int32")
+    inputs = [x, w, zero_point, tensors.constant(f"{name}_uint8_zero_point", np.asarray(128, np.uint8))]
+    convolution = _rewired(node, inputs, product)
+    convolution.op_type = "ConvInteger"
+    yield convolution
+    along = [1, -1, *[1] * (values.ndim - 2)]
+    if _has_bias(node):
+        bias = tensors.constant(f"{node.input[2]}_int32", _int32_bias(tensors, node, layer).reshape(along))
+        total = tensors.names.fresh(f"{node.output[0]}_with_bias")
+        yield tensors.node("Add", [product, bias], total)
+        product = total
+    floats = tensors.names.fresh(f"{node.output[0]}_unscaled")
+    cast = tensors.node("Cast", [product], floats)
+    cast.attribute.append(helper.make_attribute("to", TensorProto.FLOAT))
+    yield cast
+    factors = _factors(layer)
+    scale = tensors.constant(f"{node.output[0]}_factor", factors.reshape(along) if factors.ndim else factors)
+    yield tensors.node("Mul", [floats, scale], node.output[0])
+
+
+def _simulated(tensors: QuantizedTensors, node: NodeProto, layer: LayerRecord) -> Iterator[NodeProto]:
+    assert layer.weight is not None
+    x = yield from tensors.dequantized(layer.activation, "uint8")
+    name, values = tensors.floats(node.name, node.input[1])
+    w = tensors.constant(f"{name}_rounded", _rounded(node, values, layer.weight))
+    yield _rewired(node, [x, w, *node.input[2:]], node.output[0])
+
+
+def _rounded(node: NodeProto, values: Floats, weight: WeightScale) -> Floats:
+    """The float weights that the integers stand for.
+
+    Output channels of a grouped ConvTranspose, stored as [Cin, Cout / groups, ...], are those of all groups in order
+    (amct.md §4.10).
+    """
+    groups = _attribute(node, "group", 1)
+    if node.op_type != "ConvTranspose" or groups == 1 or len(weight.scales) in (1, values.shape[1]):
+        integers = fitting_integers(node.name, values, weight)
+        rounded: Floats = integers.astype(np.float32) * scales_along(weight, values.shape)
+        return rounded
+    if weight.rounding is not None:
+        raise LoweringError(f"{node.name}: learned rounding of a grouped ConvTranspose has no known order.")
+    if len(weight.scales) != groups * values.shape[1]:
+        raise LoweringError(
+            f"{node.name}: {len(weight.scales)} scales for {groups * values.shape[1]} output channels. "
+            "The record belongs to another model; calibrate again."
+        )
+    by_group = scalar_or_vector(weight.scales, per_channel=True).reshape(groups, -1)
+    rows = np.repeat(by_group, values.shape[0] // groups, axis=0)
+    scale = rows.reshape(*values.shape[:2], *[1] * (values.ndim - 2))
+    fake: Floats = np.clip(np.rint(values / scale), np.float32(-128), np.float32(127)) * scale
+    return fake
+
+
+def _dequantized_bias(
+    tensors: QuantizedTensors, node: NodeProto, layer: LayerRecord
+) -> Generator[NodeProto, None, str]:
+    """The DequantizeLinear of an int32 bias with scale x_scale · w_scale; returns the tensor's name."""
+    name = node.input[2]
+    factors = _factors(layer)
+    inputs = [tensors.constant(f"{name}_int32", _int32_bias(tensors, node, layer))]
+    inputs.append(tensors.constant(f"{name}_scale", factors))
+    if factors.ndim:
+        inputs.append(tensors.constant(f"{name}_zero_point", np.zeros(factors.shape, np.int32)))
+    output = tensors.names.fresh(f"{name}_dequantized")
+    yield tensors.node("DequantizeLinear", inputs, output, axis=0 if factors.ndim else None)
+    return output
+
+
+def _int32_bias(tensors: QuantizedTensors, node: NodeProto, layer: LayerRecord) -> npt.NDArray[np.int32]:
+    """Round half to even of bias / (scale_d · scale_w), in float32 as AMCT computes it (amct.md §4.8)."""
+    name = node.input[2]
+    if name not in tensors.known:
+        raise LoweringError(f"{node.name}: the bias {name} is computed. Keep this {node.op_type} in float.")
+    factors = _factors(layer)
+    quotients = np.rint(float_constant(name, tensors.known[name], node.name) / factors).astype(np.float64)
+    limits = np.iinfo(np.int32)
+    if quotients.size and (quotients.min() < limits.min or quotients.max() > limits.max):
+        raise LoweringError(
+            f"{node.name}: its bias does not fit into int32 at scale {factors.min():g}. Keep this layer in float."
+        )
+    integers: npt.NDArray[np.int32] = quotients.astype(np.int32)
+    return integers
+
+
+def _factors(layer: LayerRecord) -> Floats:
+    """scale_d · scale_w in float32: shape [] or [Cout]."""
+    assert layer.weight is not None
+    scales = scalar_or_vector(layer.weight.scales, per_channel=layer.weight.axis is not None)
+    return np.asarray(np.float32(layer.activation.scale) * scales, np.float32)
+
+
+def _is_depthwise(tensors: QuantizedTensors, node: NodeProto) -> bool:
+    """One input channel per group."""
+    weight = tensors.known.get(node.input[1])
+    return weight is not None and weight.dims[1] == 1 and _attribute(node, "group", 1) > 1
+
+
+def _has_bias(node: NodeProto) -> bool:
+    return len(node.input) > 2 and bool(node.input[2])
+
+
+def _attribute(node: NodeProto, name: str, default: int) -> int:
+    return next((int(a.i) for a in node.attribute if a.name == name), default)
+
+
+def _rewired(node: NodeProto, inputs: list[str], output: str) -> NodeProto:
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    del copy.input[:]
+    copy.input.extend(inputs)
+    copy.output[0] = output
+    return copy

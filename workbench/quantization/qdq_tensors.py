@@ -1,0 +1,161 @@
+"""The tensors of a Q/DQ graph while it grows: which ones are quantized already, and under which names."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from workbench.errors import LoweringError
+from workbench.graph import constants
+from workbench.quantization.record import ActivationScale, WeightScale
+from workbench.quantization.rounding import integers_of, scales_along
+from workbench.quantization.surgery import Names, float_constant
+
+ActivationType = Literal["uint8", "int8"]
+Floats = npt.NDArray[np.float32]
+
+
+class QuantizedTensors:
+    """Gives every tensor one QuantizeLinear, one DequantizeLinear and every weight one constant, however many read it.
+
+    Methods that may need new nodes are generators: they yield the nodes and return the tensor's name.
+    """
+
+    def __init__(self, model: ModelProto) -> None:
+        self.graph = model.graph
+        self.names = Names(model.graph)
+        self.known = constants(model)
+        self._quantized: dict[tuple[str, ActivationType], tuple[ActivationScale, str]] = {}
+        self._dequantized: dict[tuple[str, ActivationType], str] = {}
+        self._weights: dict[tuple[str, WeightScale, bool, float], str] = {}
+        self._stored: dict[tuple[str, bytes], str] = {}
+
+    def quantized(self, parameters: ActivationScale, kind: ActivationType) -> Generator[NodeProto, None, str]:
+        """An activation's integers.
+
+        Raises:
+            LoweringError: another layer gave the same tensor another scale.
+        """
+        tensor = parameters.tensor
+        if (tensor, kind) in self._quantized:
+            earlier, name = self._quantized[tensor, kind]
+            if (earlier.scale, earlier.zero_point) != (parameters.scale, parameters.zero_point):
+                raise LoweringError(
+                    f"{tensor}: the record gives two scales, {earlier.scale:g} and {parameters.scale:g}, to one "
+                    "tensor. Layers that share an input must share its scale."
+                )
+            return name
+        name = self.names.fresh(f"{tensor}_quantized")
+        yield self.node("QuantizeLinear", [tensor, *self.parameters(parameters, kind)], name)
+        self._quantized[tensor, kind] = (parameters, name)
+        return name
+
+    def dequantized(self, parameters: ActivationScale, kind: ActivationType) -> Generator[NodeProto, None, str]:
+        """An activation after a Q/DQ pair.
+
+        Raises:
+            LoweringError: as `quantized`.
+        """
+        quantized = yield from self.quantized(parameters, kind)
+        key = (parameters.tensor, kind)
+        if key not in self._dequantized:
+            name = self.names.fresh(f"{parameters.tensor}_dequantized")
+            yield self.node("DequantizeLinear", [quantized, *self.parameters(parameters, kind)], name)
+            self._dequantized[key] = name
+        return self._dequantized[key]
+
+    def requantized(self, parameters: ActivationScale, floats: str) -> Generator[NodeProto, None, None]:
+        """The Q/DQ pair that makes a layer's own output of its float result; readers with that scale share it."""
+        tensor = parameters.tensor
+        name = self.names.fresh(f"{tensor}_quantized")
+        scale = self.parameters(parameters, "uint8")
+        yield self.node("QuantizeLinear", [floats, *scale], name)
+        yield self.node("DequantizeLinear", [name, *scale], tensor)
+        self._quantized[tensor, "uint8"] = (parameters, name)
+        self._dequantized[tensor, "uint8"] = tensor
+
+    def weight(
+        self, layer: str, name: str, weight: WeightScale, *, transposed: bool = False, factor: float = 1.0
+    ) -> Generator[NodeProto, None, str]:
+        """A weight behind its DequantizeLinear, transposed and its scales multiplied by `factor` where asked.
+
+        Raises:
+            LoweringError: it is no float32 constant, holds NaN, or does not fit the record.
+        """
+        name, values = self.floats(layer, name)
+        key = (name, weight, transposed, factor)
+        if key in self._weights:
+            return self._weights[key]
+        integers = fitting_integers(layer, values, weight)
+        scale = scales_along(weight, values.shape).reshape([] if weight.axis is None else [-1])
+        axis = None if weight.axis is None else weight.axis % values.ndim
+        if transposed:
+            integers = np.ascontiguousarray(integers.T)
+            axis = None if axis is None else 1 - axis
+        inputs = [self.constant(f"{name}_int8", integers)]
+        inputs.append(self.constant(f"{name}_scale", scale * np.float32(factor)))
+        inputs.append(self.constant(f"{name}_zero_point", np.zeros(scale.shape, np.int8)))
+        output = self.names.fresh(f"{name}_dequantized")
+        yield self.node("DequantizeLinear", inputs, output, axis=axis)
+        self._weights[key] = output
+        return output
+
+    def floats(self, layer: str, name: str) -> tuple[str, Floats]:
+        """A weight's own name (several may alias one constant) and its values.
+
+        Raises:
+            LoweringError: it is no float32 constant, or holds NaN.
+        """
+        if name not in self.known:
+            raise LoweringError(f"{layer}: its second factor {name} is no constant; the record has a weight.")
+        tensor = self.known[name]
+        name = tensor.name or name
+        return name, float_constant(name, tensor, layer)
+
+    def parameters(self, activation: ActivationScale, kind: ActivationType) -> tuple[str, str]:
+        """Names of an activation's scale and zero point."""
+        zero_point = np.int8(activation.zero_point) if kind == "int8" else np.uint8(activation.zero_point + 128)
+        return (
+            self.constant(f"{activation.tensor}_scale", np.asarray(activation.scale, np.float32)),
+            self.constant(f"{activation.tensor}_zero_point", np.asarray(zero_point)),
+        )
+
+    def constant(self, wish: str, values: npt.NDArray[np.generic]) -> str:
+        """Name of an initializer with these values; asked for again with the same wish, it is the same one."""
+        tensor: TensorProto = numpy_helper.from_array(values)
+        key = (wish, tensor.SerializeToString(deterministic=True))
+        if key not in self._stored:
+            tensor.name = self._stored[key] = self.names.fresh(wish)
+            self.graph.initializer.append(tensor)
+        return self._stored[key]
+
+    def node(self, op_type: str, inputs: list[str], output: str, axis: int | None = None) -> NodeProto:
+        node = helper.make_node(op_type, inputs, [output], name=self.names.fresh(f"{output}_{op_type}"))
+        if axis is not None:
+            node.attribute.append(helper.make_attribute("axis", axis))
+        return node
+
+
+def fitting_integers(layer: str, values: Floats, weight: WeightScale) -> npt.NDArray[np.int8]:
+    """The weight's int8 form in its own layout.
+
+    Raises:
+        LoweringError: the record's scales or rounding do not fit the weight.
+    """
+    try:
+        return integers_of(values, weight)
+    except ValueError as error:
+        raise LoweringError(f"{layer}: {error}. The record belongs to another model; calibrate again.") from error
+
+
+def check_tensor(node: NodeProto, tensor: str, recorded: ActivationScale) -> None:
+    """Raises LoweringError where the record means another tensor."""
+    if tensor != recorded.tensor:
+        raise LoweringError(
+            f"{node.name}: the record has a scale for {recorded.tensor!r}, the model gives it {tensor!r}. "
+            "The record belongs to another model; calibrate again."
+        )
