@@ -80,6 +80,12 @@ def test_products_of_two_activations_are_quantized_symmetrically_and_without_a_w
     )
 
 
+def test_a_search_step_that_fills_its_range_is_computed_though_floats_disagree() -> None:
+    text = "common_config { ifmr_quantize { search_range_start: 0.8 search_range_end: 0.9 search_step: 0.1 } }"
+
+    assert recipe(text).layers["fc"].activation.search_step == 0.1
+
+
 def test_conv3d_takes_symmetric_activations() -> None:
     assert recipe("", (conv("conv3d", (4, 3, 3, 3, 3)),)).layers["conv3d"].activation.symmetric
 
@@ -91,6 +97,7 @@ def test_layers_with_a_shared_weight_stay_in_float() -> None:
 
     assert set(found.layers) == {"c"}
     assert found.float_layers == ("a", "b")
+    assert "a: it shares its weight 'w' with 'b'" in str(found.source["unsupported"])
 
 
 @pytest.mark.parametrize(

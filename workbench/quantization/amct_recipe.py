@@ -30,7 +30,8 @@ def recipe_of_config(config: AmctConfig | ExpandedConfig, layers: Sequence[Layer
     """The recipe of a configuration in either form.
 
     Layers that AMCT would leave in float are the recipe's `float_layers`, in graph order: the configuration ranks
-    nothing. `config.batch_num` is for the caller, who chooses the batches.
+    nothing. Among them are those AMCT cannot quantize at all, such as layers that share a weight; `source` says why.
+    `config.batch_num` is for the caller, who chooses the batches.
 
     Args:
         layers: of the normalized model.
@@ -51,6 +52,8 @@ def recipe_of_config(config: AmctConfig | ExpandedConfig, layers: Sequence[Layer
         for layer in layers
         if layer.name in expanded.layers and expanded.layers[layer.name].quant_enable
     }
+    refused = unsupported(layers)
+    note = {"unsupported": "; ".join(f"{name}: {why}" for name, why in refused.items())} if refused else {}
     return ModelRecipe(
         layers=chosen,
         float_layers=tuple(layer.name for layer in layers if layer.name not in chosen),
@@ -61,6 +64,7 @@ def recipe_of_config(config: AmctConfig | ExpandedConfig, layers: Sequence[Layer
             "batch_num": expanded.batch_num,
             "activation_offset": expanded.activation_offset,
             "layers": len(chosen),
+            **note,
         },
     )
 

@@ -38,7 +38,8 @@ _FORCED = "FORCE_FP16_QUANT"
 def record_text(record: QuantizationRecord) -> str:
     """The record file of a record: layers in its order, floats with the shortest digits of float32.
 
-    AMCT finds a layer by the exact lines `  key: "<name>"` and `  value {`: the layout is part of the format.
+    AMCT finds a layer by the exact lines `  key: "<name>"` and `  value {`: the layout is part of the format. A Gemm or
+    MatMul with a scale per channel is written as it is, though AMCT's reader (and `parse_record`) refuses it.
     """
     entries: list[Printed] = []
     for layer in record.layers:
@@ -189,7 +190,7 @@ def _target(key: str, body: MessageReader, layers: Mapping[str, Layer]) -> tuple
     raise body.error(
         "key",
         f"find {key} failure in the model (AMCT's words): no layer of this name can be quantized here.",
-        nearest(key, layers) + " Tensor records (name:input_index) of MaxPool and Add are not lowered by this engine.",
+        f"{nearest(key, layers)} Tensor records (name:input_index) of MaxPool and Add are not lowered here.".lstrip(),
     )
 
 
