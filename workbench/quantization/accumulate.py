@@ -7,17 +7,21 @@ the values. The values themselves are read in blocks that fit the processor's ca
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from workbench.quantization.histogram import CHUNK, HistogramCounter
-from workbench.quantization.moments import Doubles, Pair, add_terms
+from workbench.quantization.histogram import CHUNK, HistogramCounter, Scratch
+from workbench.quantization.moments import Doubles, Pair, add_pairs, add_rows
 from workbench.quantization.statistics import ChannelStatistics, Range, TensorStatistics
 
 _Floats = npt.NDArray[np.float32]
+
+_BLOCK = 2 * CHUNK
+"""Values read at a time: they stay in the cache between their extremes, their sums and their counting."""
 
 _POSITIONS = 64
 """Positions added up in float32 before float64 takes over."""
@@ -49,7 +53,8 @@ class Accumulator:
 
     def __init__(self, axes: Mapping[str, int | None]) -> None:
         self._axes = dict(axes)
-        self._counters = [HistogramCounter() for _ in axes]
+        scratch = Scratch()
+        self._counters = [HistogramCounter(scratch) for _ in axes]
         self._columns: list[_Columns | None] = []
         self._samples = np.zeros(len(axes), np.int64)
         self._rows = [0] * len(axes)
@@ -97,21 +102,20 @@ class Accumulator:
                 self._halves[1, int(half)] = np.maximum(self._halves[1, int(half)], highs[members].max(axis=0))
         terms[:, :count] = np.where(np.isfinite(lows), lows, 0.0)  # infinite where a tensor had no values
         terms[:, count : 2 * count] = np.where(np.isfinite(highs), highs, 0.0)
-        for row in terms:
-            self._added = add_terms(self._added, row)
+        add_rows(self._added, terms)
 
     def statistics(self) -> dict[str, TensorStatistics]:
         """What has been seen so far, by tensor name."""
         if not self._columns:
             return {name: TensorStatistics(histogram=c.histogram()) for name, c in self._named_counters()}
-        sums, errors = self._added
+        sums, errors = normalized = add_pairs(self._added, (np.zeros(()), np.zeros(())))
         count, seen = len(self._axes), {}
         halves = (self._halves + 0.0).tolist()
         for at, (name, counter) in enumerate(self._named_counters()):
             ranges: list[Range] = [(halves[0][half][at], halves[1][half][at]) for half in (0, 1)]
             seen[name] = TensorStatistics(
                 histogram=counter.histogram(),
-                channels=self._channels(at),
+                channels=self._channels(at, normalized),
                 samples=int(self._samples[at]),
                 minimum_sum=(float(sums[at]), float(errors[at])),
                 maximum_sum=(float(sums[count + at]), float(errors[count + at])),
@@ -137,11 +141,11 @@ class Accumulator:
         self._minima = np.full(channels, np.inf, np.float32)
         self._maxima = np.full(channels, -np.inf, np.float32)
 
-    def _channels(self, at: int) -> ChannelStatistics | None:
+    def _channels(self, at: int, added: Pair) -> ChannelStatistics | None:
         columns = self._columns[at]
         if columns is None or self._rows[at] == 0:
             return None
-        sums, errors = self._added
+        sums, errors = added
         return ChannelStatistics(
             minima=self._minima[columns.channels] + np.float32(0),  # -0.0 and 0.0 must be one stored form
             maxima=self._maxima[columns.channels] + np.float32(0),
@@ -181,7 +185,8 @@ def _without_channels(name: str, values: _Floats, counter: HistogramCounter) -> 
     minima, maxima = np.full((samples, 1), np.inf, np.float32), np.full((samples, 1), -np.inf, np.float32)
     for rows, part in _blocks(samples, size, 1):
         block = values[rows, part]
-        low, high = block.min(axis=1, keepdims=True), block.max(axis=1, keepdims=True)
+        low = np.minimum.reduce(block, axis=1, keepdims=True)
+        high = np.maximum.reduce(block, axis=1, keepdims=True)
         np.minimum(minima[rows], low, out=minima[rows])
         np.maximum(maxima[rows], high, out=maxima[rows])
         _count(name, block, low, high, counter)
@@ -195,14 +200,14 @@ def _channels_last(name: str, values: _Floats, counter: HistogramCounter) -> _Me
     sums, squares = np.zeros((samples, channels)), np.zeros((samples, channels))
     for rows, part in _blocks(samples, positions, channels):
         block = values[rows, part]
-        low, high = block.min(axis=1), block.max(axis=1)
-        _count(name, block, low, high, counter)
+        low, high = np.minimum.reduce(block, axis=1), np.maximum.reduce(block, axis=1)
         np.minimum(minima[rows], low, out=minima[rows])
         np.maximum(maxima[rows], high, out=maxima[rows])
         for start in range(0, block.shape[1], _POSITIONS):
             few = block[:, start : start + _POSITIONS]
             sums[rows] += np.add.reduce(few, axis=1)
             squares[rows] += np.einsum("gpc,gpc->gc", few, few)
+        _count(name, block, low, high, counter)
     return _Measured(minima, maxima, sums, squares)
 
 
@@ -221,13 +226,13 @@ def _channels_first(name: str, values: _Floats, counter: HistogramCounter) -> _M
 
 
 def _blocks(samples: int, size: int, each: int) -> Iterator[tuple[slice, slice]]:
-    """Slices of [samples, size] whose items of `each` values make about `CHUNK` values, contiguous in memory.
+    """Slices of [samples, size] whose items of `each` values make about `_BLOCK` values, contiguous in memory.
 
     A sample is cut in the same places whatever the samples beside it.
     """
-    step = max(1, CHUNK // max(each, 1))
+    step = max(1, _BLOCK // max(each, 1))
     if step >= size:
-        together = max(1, CHUNK // max(size * each, 1))
+        together = max(1, _BLOCK // max(size * each, 1))
         for start in range(0, samples, together):
             yield slice(start, start + together), slice(0, size)
         return
@@ -239,8 +244,8 @@ def _blocks(samples: int, size: int, each: int) -> Iterator[tuple[slice, slice]]
 
 
 def _count(name: str, block: _Floats, low: _Floats, high: _Floats, counter: HistogramCounter) -> None:
-    lowest, highest = float(low.min()), float(high.max())
-    if not (np.isfinite(lowest) and np.isfinite(highest)):
+    lowest, highest = float(np.minimum.reduce(low, axis=None)), float(np.maximum.reduce(high, axis=None))
+    if not (math.isfinite(lowest) and math.isfinite(highest)):
         raise NotFiniteError(name)
     counter.add(block.reshape(-1), lowest, highest)
 

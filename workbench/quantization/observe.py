@@ -41,8 +41,9 @@ Array = npt.NDArray[Any]
 Feeds = Mapping[str, Array]
 """Input name → array of shape [batch, ...]; the same type as `workbench.targets.base.Feeds`."""
 
-ROWS_PER_RUN = 4
-"""Samples per forward pass: bounds the activations in memory; more rows are no faster on a CPU."""
+ROWS_PER_RUN, VALUES_PER_RUN = 4, 256
+"""A forward pass takes 4 samples, or more where that many have fewer than 256 values (such as short texts: more of
+them at once share the cost of a run). Bounds the activations in memory; more rows are no faster on a CPU."""
 
 RUNTIME_ERRORS: tuple[type[Exception], ...] = (
     *(value for value in vars(_state).values() if isinstance(value, type) and issubclass(value, Exception)),
@@ -66,7 +67,7 @@ def observe(
 ) -> Statistics:
     """Run the float model over the data once and measure what its quantizable layers see.
 
-    Batches with a symbolic batch dimension are run `ROWS_PER_RUN` samples at a time, `threads` of them at once (each
+    Batches with a symbolic batch dimension are run a few samples at a time, `threads` runs at once (each
     on one core), so memory depends on neither the batch nor the number of samples. Padding counts as data.
 
     Args:
@@ -226,15 +227,17 @@ def _rows(feeds: Feeds) -> int:
 
 
 def parts(model: Model, feeds: Feeds) -> Iterator[Feeds]:
-    """A batch in pieces of `ROWS_PER_RUN`, where the model takes any batch size."""
+    """A batch in pieces of a few samples (`ROWS_PER_RUN`), where the model takes any batch size."""
     rows = _rows(feeds)
     sizes = {array.shape[0] if array.ndim else None for array in feeds.values()}
     fixed = any(not spec.shape or isinstance(spec.shape[0], int) for spec in model.inputs)
-    if fixed or sizes != {rows}:
+    if fixed or sizes != {rows} or rows == 0:
         yield feeds
         return
-    for start in range(0, rows, ROWS_PER_RUN):
-        yield {name: array[start : start + ROWS_PER_RUN] for name, array in feeds.items()}
+    values = max(array.size // rows for array in feeds.values())
+    step = max(ROWS_PER_RUN, VALUES_PER_RUN // max(values, 1))
+    for start in range(0, rows, step):
+        yield {name: array[start : start + step] for name, array in feeds.items()}
 
 
 def _observe_run(
