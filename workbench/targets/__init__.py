@@ -9,6 +9,7 @@ from workbench.targets.base import Target
 
 TARGETS = {
     "onnxruntime": "workbench.targets.onnxruntime:OnnxRuntimeTarget",
+    "openvino": "workbench.targets.openvino:OpenVinoTarget",
 }
 
 

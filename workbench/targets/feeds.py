@@ -1,0 +1,37 @@
+"""Are these the arrays a model takes? What runtimes say of it differs; this names the input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from workbench.errors import MeasureError, nearest
+from workbench.targets.base import Feeds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """What a model takes under one name; a dimension that may vary is None."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int | None, ...]
+
+
+def check_feeds(feeds: Feeds, inputs: Mapping[str, Input]) -> None:
+    """Raises MeasureError, with the input's name, when one is missing, unknown, or of another type or shape."""
+    for name in inputs.keys() - feeds.keys():
+        raise MeasureError(f"Input {name!r} is not fed. {nearest(name, feeds)}")
+    for name, array in feeds.items():
+        if name not in inputs:
+            raise MeasureError(f"The model has no input {name!r}. {nearest(name, inputs)}")
+        wanted = inputs[name]
+        if array.dtype != wanted.dtype:
+            raise MeasureError(f"Input {name!r} is fed {array.dtype}; the model takes {wanted.dtype}.")
+        fits = len(wanted.shape) == array.ndim and all(
+            size is None or size == given for size, given in zip(wanted.shape, array.shape, strict=True)
+        )
+        if not fits:
+            raise MeasureError(f"Input {name!r} is fed shape {array.shape}; the model takes {wanted.shape}.")

@@ -1,0 +1,213 @@
+"""The OpenVINO target: INT8 on an x86 or ARM CPU through OpenVINO's CPU plugin.
+
+Facts that shaped it, all measured on OpenVINO 2026.4.1:
+
+- Importing `openvino` sends a usage event over the network, and converting with `openvino.convert_model` another one.
+  Here the package that sends them is out of reach while OpenVINO is imported, and files are read by `Core.read_model`.
+- Threads are not pinned to cores (`ENABLE_CPU_PINNING` is False): pinned threads of two sessions share a core while
+  another is idle.
+- Inference precision is always stated: the plugin's own choice is bf16 where the CPU multiplies it fast.
+"""
+
+from __future__ import annotations
+
+import functools
+import platform
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from workbench.candidate import Candidate, OpenVinoCompile
+from workbench.canonical import file_digest
+from workbench.errors import ConfigError, LoweringError, MeasureError
+from workbench.graph import load_graph
+from workbench.model import Model
+from workbench.quantization.prepare import prepare
+from workbench.quantization.qdq import lower_static
+from workbench.quantization.record import QuantizationRecord
+from workbench.quantization.surgery import serialize
+from workbench.results import Artifact, CompiledFile, Toolchain
+from workbench.targets.base import Array, Feeds, OperatorIssue, Session
+from workbench.targets.feeds import Input, check_feeds
+from workbench.targets.onnxruntime import Cpu, parse_cpu
+from workbench.targets.openvino_check import model_issues, setting_issues
+from workbench.targets.openvino_compiler import WEIGHTS, XML, convert, reason
+from workbench.targets.openvino_library import capabilities, library, load
+from workbench.targets.openvino_lowering import at_the_source, without_zero_points
+
+LOWERED = "lowered.onnx"
+
+_RESULT = "/sink_port_0"
+"""What OpenVINO's ONNX frontend appends to the name of an output."""
+
+
+class OpenVinoTarget:
+    """OpenVINO's CPU plugin; see `workbench.targets.base.Target`."""
+
+    name = "openvino"
+
+    def toolchain(self) -> Toolchain:
+        return Toolchain(
+            target=self.name,
+            components={
+                "numpy": np.__version__,
+                "onnx": onnx.__version__,
+                "openvino": library().get_version(),
+                "platform": f"{platform.system()} {platform.machine()}",
+            },
+            device=_cpu().name,
+            features=tuple(sorted((*_cpu().features, *capabilities(), f"{_cpu().cores} cores"))),
+        )
+
+    def check(self, model: Model, candidate: Candidate) -> tuple[OperatorIssue, ...]:
+        issues = [*setting_issues(candidate), *model_issues(model, candidate, _cpu())]
+        return tuple(sorted(issues, key=lambda issue: issue.severity))
+
+    def lower(self, model: Model, candidate: Candidate, record: QuantizationRecord | None, to: Path) -> Path:
+        scheme = candidate.quantization.scheme
+        if (record is not None) != (scheme in ("static", "cfg")):
+            raise TypeError(f"scheme {scheme!r} {'needs' if record is None else 'takes no'} record")
+        if scheme == "dynamic":
+            raise LoweringError("OpenVINO has no dynamic INT8 here. Use 'static' or 'none'.")
+        payload = serialize(_lowered(model, record))
+        file = to / LOWERED
+        temporary = file.with_suffix(".tmp")
+        temporary.write_bytes(payload)
+        temporary.replace(file)
+        return file
+
+    def compile(self, lowered: Path, candidate: Candidate, to: Path) -> Artifact:
+        toolchain = self.toolchain()
+        int8_ops, float_matmuls, kernels = convert(lowered, candidate, to)
+        files = tuple(
+            CompiledFile(
+                batch=None,
+                sequence_bin=None,
+                file=name,
+                sha256=file_digest(to / name),
+                size_bytes=(to / name).stat().st_size,
+            )
+            for name in (XML, WEIGHTS)
+        )
+        return Artifact(
+            target=self.name,
+            files=files,
+            toolchain=toolchain,
+            int8_ops=int8_ops,
+            float_matmuls=float_matmuls,
+            kernels=kernels,
+        )
+
+    def open(self, artifact: Artifact, directory: Path, candidate: Candidate) -> Session:
+        settings = candidate.compile
+        assert isinstance(settings, OpenVinoCompile)  # Candidate checks it
+        for compiled in artifact.files:
+            file = directory / compiled.file
+            if not file.is_file() or file.stat().st_size != compiled.size_bytes:
+                raise MeasureError(f"{file}: OpenVINO cannot load it: it is missing or not complete. Compile again.")
+        streams = candidate.serving.streams or 1
+        properties = {
+            "PERFORMANCE_HINT": settings.performance_hint.upper(),
+            "INFERENCE_PRECISION_HINT": settings.inference_precision,
+            "INFERENCE_NUM_THREADS": candidate.serving.intra_op_threads,
+            "NUM_STREAMS": streams,
+        }
+        xml = str(directory / artifact.files[0].file)
+        compiled = load(xml, properties, xml)
+        return OpenVinoSession(compiled, streams, {port.any_name: i for i, port in enumerate(compiled.outputs)})
+
+    def probe(self, lowered: Path, tensors: Sequence[str]) -> Session:
+        openvino = library()
+        try:
+            model = openvino.Core().read_model(str(lowered))
+        except RuntimeError as error:
+            raise MeasureError(f"{lowered}: OpenVINO cannot load it: {reason(str(error))}") from error
+        known = {name: output for op in model.get_ordered_ops() for output in op.outputs() for name in output.names}
+        outputs = {port.get_node().get_friendly_name().removesuffix(_RESULT): i for i, port in enumerate(model.outputs)}
+        wanted = [name for name in dict.fromkeys(tensors) if name in known and name not in outputs]
+        wanted = [name for name in wanted if known[name].element_type == openvino.Type.f32]
+        for name in wanted:
+            outputs[name] = len(model.outputs)
+            model.add_outputs(known[name])
+        properties = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1}
+        return OpenVinoSession(load(model, properties, str(lowered)), 1, outputs)
+
+
+class OpenVinoSession:
+    """A loaded model; see `workbench.targets.base.Session`. Equal feeds give bit-equal outputs.
+
+    With several streams a batch is divided among them by rows and put together again: streams run side by side, each
+    on its share of the threads. Models whose rows depend on each other must be served with one stream.
+    """
+
+    def __init__(self, compiled: Any, streams: int, outputs: Mapping[str, int]) -> None:
+        self._inputs = {
+            port.any_name: Input(
+                dtype=np.dtype(port.element_type.to_dtype()),
+                shape=tuple(None if size.is_dynamic else size.get_length() for size in port.partial_shape),
+            )
+            for port in compiled.inputs
+        }
+        self._outputs = outputs
+        self._requests: list[Any] = [compiled.create_infer_request() for _ in range(streams)]
+
+    def run(self, feeds: Feeds) -> dict[str, Array]:
+        if not self._requests:
+            raise MeasureError("The session is closed; open the artifact again.")
+        check_feeds(feeds, self._inputs)
+        try:
+            parts = self._run(feeds)
+        except RuntimeError as error:
+            raise MeasureError(f"OpenVINO failed: {reason(str(error))}") from error
+        return {
+            name: parts[0][index] if len(parts) == 1 else np.concatenate([part[index] for part in parts])
+            for name, index in self._outputs.items()
+        }
+
+    def close(self) -> None:
+        self._requests = []
+
+    def _run(self, feeds: Feeds) -> list[list[Array]]:
+        rows = min((len(array) for array in feeds.values() if array.ndim), default=1)
+        parts = min(len(self._requests), rows)
+        if parts < 2:
+            return [_outputs(self._requests[0].infer(dict(feeds), share_inputs=True))]
+        divided = [
+            {name: array for name, array in zip(feeds, arrays, strict=True)}
+            for arrays in zip(*(np.array_split(array, parts) for array in feeds.values()), strict=True)
+        ]
+        busy = self._requests[:parts]
+        for request, part in zip(busy, divided, strict=True):
+            request.start_async(part, share_inputs=True)
+        for request in busy:
+            request.wait()
+        return [_outputs(request.results) for request in busy]
+
+
+def _outputs(results: Any) -> list[Array]:
+    return [np.array(value) for value in results.to_tuple()]
+
+
+def _lowered(model: Model, record: QuantizationRecord | None) -> onnx.ModelProto:
+    try:
+        proto = load_graph(model)
+    except ConfigError as error:  # the user's file was fine when the experiment began
+        raise LoweringError(str(error)) from error
+    if record is None:
+        return proto
+    if record.model_sha256 != model.sha256:
+        raise LoweringError(
+            f"The record belongs to model {record.model_sha256[:12]}, this is {model.sha256[:12]}. Calibrate again."
+        )
+    symmetric = without_zero_points(record)
+    products = [layer.layer for layer in record.layers if layer.second is not None]
+    return at_the_source(lower_static(prepare(proto, symmetric), symmetric), products)
+
+
+@functools.cache
+def _cpu() -> Cpu:
+    file = Path("/proc/cpuinfo")
+    return parse_cpu(file.read_text(encoding="utf-8", errors="replace") if file.exists() else None)

@@ -1,0 +1,115 @@
+"""What is known to go wrong with a model or a candidate on OpenVINO's CPU plugin, before any work."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+from workbench.candidate import Candidate, OpenVinoCompile
+from workbench.errors import ConfigError
+from workbench.graph import load_graph, quantizable_layers
+from workbench.model import Model
+from workbench.targets.base import OperatorIssue
+from workbench.targets.onnxruntime import Cpu
+from workbench.targets.openvino_compiler import reason
+from workbench.targets.openvino_library import capabilities, library
+
+_MEASURED = "measured on OpenVINO 2026.4.1"
+
+_QUANTIZED = ("QuantizeLinear", "DynamicQuantizeLinear", "QLinearMatMul", "QLinearConv", "MatMulInteger", "ConvInteger")
+
+
+def setting_issues(candidate: Candidate) -> list[OperatorIssue]:
+    """What no model could be run with on this machine."""
+    issues = []
+    if candidate.precision.mode != "fp32":
+        issues.append(
+            _error(
+                "precision.mode",
+                f"{candidate.precision.mode!r} does not exist on this target",
+                "Use 'fp32'; INT8 is chosen by quantization.scheme, bf16 by compile.inference_precision.",
+                "workbench/targets/openvino_check.py",
+            )
+        )
+    if candidate.quantization.scheme == "dynamic":
+        issues.append(
+            _error(
+                "quantization.scheme",
+                "dynamically quantized products run in float on OpenVINO",
+                "Use 'static'.",
+                f"{_MEASURED}: MatMulInteger becomes a float MatMul",
+            )
+        )
+    settings = candidate.compile
+    if (
+        isinstance(settings, OpenVinoCompile)
+        and settings.inference_precision == "bf16"
+        and "BF16" not in capabilities()
+    ):
+        issues.append(
+            _error(
+                "compile.inference_precision",
+                "this CPU has no bf16, so that OpenVINO would compute in f32 without a word",
+                "Use 'f32'.",
+                "OPTIMIZATION_CAPABILITIES of OpenVINO's CPU plugin here",
+            )
+        )
+    return issues
+
+
+def model_issues(model: Model, candidate: Candidate, cpu: Cpu) -> list[OperatorIssue]:
+    """What the model brings with it."""
+    refusal = _refusal(model.path, model.sha256)
+    if refusal is not None:
+        remedy = "Export the model without it, in the default domain only."
+        return [_error("model", f"OpenVINO cannot read the model: {refusal}", remedy, "OpenVINO's ONNX frontend")]
+    if candidate.quantization.scheme == "none":
+        return []
+    try:
+        proto = load_graph(model)
+    except ConfigError as error:
+        return [_error(str(model.path), str(error), "Restore the file and start again.", "the file itself")]
+    issues = []
+    if not quantizable_layers(proto):
+        remedy = "Quantize a float32 model whose weights are constants."
+        issues.append(
+            _error("model", "no float32 layer can be INT8", remedy, "workbench/graph.py", "MatMul, Gemm, Conv")
+        )
+    already = next((node for node in proto.graph.node if node.op_type in _QUANTIZED), None)
+    if already is not None:
+        issues.append(
+            OperatorIssue(
+                severity="warning",
+                node=already.name,
+                operator=already.op_type,
+                problem="the model is quantized already",
+                remedy="Start from the float model: a second quantization adds error and hides the first.",
+                source="the model itself",
+            )
+        )
+    if not cpu.dot_product:
+        issues.append(
+            OperatorIssue(
+                severity="warning",
+                node=cpu.name,
+                operator="MatMul",
+                problem="this CPU has no 8-bit dot product (VNNI, AMX or DotProd), so INT8 gains little here",
+                remedy="Measure on the machine that will serve.",
+                source="the flags of /proc/cpuinfo",
+            )
+        )
+    return issues
+
+
+@functools.lru_cache(maxsize=8)
+def _refusal(path: Path, sha256: str) -> str | None:
+    """Why OpenVINO does not read the file whose content has that digest; None when it does."""
+    try:
+        library().Core().read_model(str(path))
+    except RuntimeError as error:
+        return reason(str(error))
+    return None
+
+
+def _error(node: str, problem: str, remedy: str, source: str, operator: str = "") -> OperatorIssue:
+    return OperatorIssue(severity="error", node=node, operator=operator, problem=problem, remedy=remedy, source=source)

@@ -1,0 +1,92 @@
+"""Compiling for OpenVINO: its intermediate representation from a child process, and a count of what runs in integers.
+
+The files are the converted graph and its weights, which any machine with the same OpenVINO loads; kernels are chosen
+when a session opens. They are chosen once here too, for the count.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+from workbench.candidate import Candidate, OpenVinoCompile
+from workbench.errors import CompileError
+
+XML = "model.xml"
+WEIGHTS = "model.bin"
+LOG = "compile.log"
+
+PRODUCTS = frozenset({"Convolution", "Deconvolution", "FullyConnected", "MatMul"})
+"""Layer types that multiply matrices, in OpenVINO's runtime model."""
+
+INTEGER = frozenset({"i8", "u8"})
+
+_TIMEOUT_S = 900.0
+
+
+def convert(lowered: Path, candidate: Candidate, to: Path) -> tuple[int, int, Mapping[str, int]]:
+    """Write `XML`, `WEIGHTS` and `LOG` below `to`; returns (integer products, float products, layer type → count).
+
+    Raises:
+        CompileError: OpenVINO refused the model, crashed or took too long (the last two are transient).
+    """
+    settings = candidate.compile
+    assert isinstance(settings, OpenVinoCompile)  # Candidate checks it
+    log_path, raw = to / LOG, to / "converting"
+    raw.mkdir()
+    try:
+        told = json.loads(_run(lowered, raw / XML, settings.inference_precision, log_path))
+        for name in (WEIGHTS, XML):  # the graph last: without it the weights are no model
+            (raw / name).replace(to / name)
+    finally:
+        for name in (WEIGHTS, XML):
+            (raw / name).unlink(missing_ok=True)
+        raw.rmdir()
+    precisions = Counter(precision in INTEGER for kind, precision in told["layers"] if kind in PRODUCTS)
+    return precisions[True], precisions[False], told["kernels"]
+
+
+def _run(lowered: Path, xml: Path, precision: str, log_path: Path) -> str:
+    """Run the child; returns what it printed.
+
+    Raises:
+        CompileError: with the log written to `log_path`.
+    """
+    program = Path(__file__).with_name("openvino_convert.py")
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", str(program), str(lowered), str(xml), precision],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+            env={**os.environ, "PYTHONWARNINGS": "ignore"},
+        )
+    except subprocess.TimeoutExpired as error:
+        log_path.write_bytes(error.stderr or b"")
+        raise CompileError(
+            f"OpenVINO did not finish converting within {_TIMEOUT_S:.0f} s.", log_path=log_path, transient=True
+        ) from error
+    log = done.stderr.decode("utf-8", "replace")
+    log_path.write_text(log, encoding="utf-8")
+    if done.returncode < 0:
+        raise CompileError(
+            f"OpenVINO's compiler was killed by signal {-done.returncode}; the machine may be out of memory.",
+            log_path=log_path,
+            transient=True,
+        )
+    if done.returncode != 0:
+        raise CompileError(f"OpenVINO refused the model: {reason(log)}", log_path=log_path)
+    return done.stdout.decode("utf-8")
+
+
+def reason(text: str) -> str:
+    """The line of an OpenVINO message that says what is wrong: the last one that is no place in its source."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    told = [line for line in lines if "Exception from src/" not in line]
+    return (told or lines or ["no message"])[-1]

@@ -1,0 +1,204 @@
+"""The QDQ form that OpenVINO's CPU plugin executes in integers: the record before, and the graph after `lower_static`.
+
+What shapes it (OpenVINO 2026.4.1, AVX512-VNNI, measured; `tests/targets/test_openvino.py` repeats the counts):
+
+- A product of two activations runs in integers only when neither factor has a zero point. One zero point leaves both
+  products of an attention block in float, behind conversions that cost more than INT8 gains.
+- The pair of a factor must stand at the projection that makes the tensor, before Reshape, Transpose and the division
+  by the root of the head size: then the projection's kernel writes int8, and half of the transposes move single bytes.
+- Products are fastest on int8 factors, layers with weights on uint8: int8 inputs cost those 16 % more at
+  (batch, length) = (8, 64).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from workbench.graph import constants
+from workbench.quantization.record import ActivationScale, LayerRecord, QuantizationRecord
+from workbench.quantization.surgery import Names, names_read, prune_constants, replace_nodes
+
+_MOVES_VALUES = ("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+"""Operators that commute with per-tensor quantization of their first input."""
+
+
+def without_zero_points(record: QuantizationRecord) -> QuantizationRecord:
+    """The record with symmetric scales for every factor of a product of activations; other tensors as they were.
+
+    A first factor that is never negative (Softmax) keeps all 256 steps as uint8 with zero point 0, here -128. Every
+    other one gets scale max(-low, high) / 127. A tensor that layers with weights read too is changed for them as well.
+    """
+    second = {layer.second.tensor for layer in record.layers if layer.second is not None}
+    first = {layer.activation.tensor for layer in record.layers if layer.second is not None}
+
+    def changed(activation: ActivationScale) -> ActivationScale:
+        kept = (0,) if activation.tensor in second else (0, -128)
+        if activation.tensor not in first | second or activation.zero_point in kept:
+            return activation
+        high = max(-activation.low, activation.high)
+        return replace(activation, scale=high / 127, zero_point=0, low=-high, high=high)
+
+    def symmetric(layer: LayerRecord) -> LayerRecord:
+        return replace(
+            layer,
+            activation=changed(layer.activation),
+            second=None if layer.second is None else changed(layer.second),
+            output=None if layer.output is None else changed(layer.output),
+        )
+
+    return replace(record, layers=tuple(symmetric(layer) for layer in record.layers))
+
+
+def at_the_source(model: ModelProto, products: Sequence[str]) -> ModelProto:
+    """A model from `lower_static` with each Q/DQ pair moved up to the operator that computes the values.
+
+    A pair moves above operators that only move values, and above a multiplication by a positive scalar, which its
+    scale takes over; not above a tensor that anything else reads. Pairs that `products` read become int8 where their
+    zero point is 0. Tensors keep their names: those between the new place and the old one hold dequantized values.
+
+    Pure and deterministic. Rounding differs from that of the given model where the scalar is no power of two, and
+    there only for values within one float32 rounding of a tie.
+
+    Args:
+        products: names of the MatMuls of two activations.
+    """
+    result = ModelProto()
+    result.CopyFrom(model)
+    moves = [move for move in _moves(result, set(products)) if move.chain or move.signed]
+    _apply(result, moves)
+    return result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Move:
+    """One Q/DQ pair and where it goes.
+
+    Attributes:
+        chain: the operators it passes, the last one first; empty when it stays.
+        tensor: what it quantizes afterwards.
+        factor: product of the scalars it passes.
+        signed: it becomes int8 with zero point 0.
+    """
+
+    quantize: NodeProto
+    dequantize: NodeProto
+    chain: tuple[NodeProto, ...]
+    tensor: str
+    factor: float
+    signed: bool
+
+
+def _moves(model: ModelProto, products: set[str]) -> Iterator[_Move]:
+    graph = model.graph
+    known = constants(model)
+    made_by = {name: node for node in graph.node for name in node.output}
+    readers: dict[str, list[NodeProto]] = {}
+    for node in graph.node:
+        for name in names_read(node):
+            readers.setdefault(name, []).append(node)
+    outputs = {output.name for output in graph.output}
+    for dequantize in graph.node:
+        quantize = made_by.get(dequantize.input[0]) if dequantize.op_type == "DequantizeLinear" else None
+        if quantize is None or quantize.op_type != "QuantizeLinear" or not _per_tensor(quantize, known):
+            continue
+        readers_after = readers.get(dequantize.output[0], [])
+        in_subgraphs = any(dequantize.output[0] not in reader.input for reader in readers_after)
+        if len(readers[quantize.output[0]]) != 1 or dequantize.output[0] in outputs or in_subgraphs:
+            continue
+        chain: list[NodeProto] = []
+        tensor, factor = quantize.input[0], 1.0
+        while len(readers[tensor]) == 1 and tensor not in outputs:
+            step = _passable(made_by.get(tensor), known)
+            if step is None:
+                break
+            chain.append(made_by[tensor])
+            tensor, factor = step[0], factor * step[1]
+        zero_point = known[quantize.input[2]]
+        signed = (
+            zero_point.data_type == TensorProto.UINT8
+            and int(numpy_helper.to_array(zero_point)) == 128
+            and any(reader.name in products for reader in readers_after)
+        )
+        yield _Move(
+            quantize=quantize,
+            dequantize=dequantize,
+            chain=tuple(chain),
+            tensor=tensor,
+            factor=factor,
+            signed=signed,
+        )
+
+
+def _per_tensor(quantize: NodeProto, known: dict[str, TensorProto]) -> bool:
+    return (
+        len(quantize.input) == 3
+        and all(name in known for name in quantize.input[1:])
+        and not known[quantize.input[1]].dims
+        and known[quantize.input[2]].data_type in (TensorProto.UINT8, TensorProto.INT8)
+    )
+
+
+def _passable(node: NodeProto | None, known: dict[str, TensorProto]) -> tuple[str, float] | None:
+    """(the input that the values come from, the positive scalar they are multiplied by), None for another operator."""
+    if node is None or node.domain not in ("", "ai.onnx"):
+        return None
+    if node.op_type in _MOVES_VALUES:
+        return (node.input[0], 1.0) if node.input[0] not in known else None
+    if node.op_type not in ("Mul", "Div"):
+        return None
+    scalars = [i for i, name in enumerate(node.input) if name in known and list(known[name].dims) in ([], [1])]
+    if len(scalars) != 1 or (node.op_type == "Div" and scalars != [1]):
+        return None
+    value = float(numpy_helper.to_array(known[node.input[scalars[0]]]).item())
+    if not (np.isfinite(value) and value > 0):
+        return None
+    return node.input[1 - scalars[0]], value if node.op_type == "Mul" else 1 / value
+
+
+def _apply(model: ModelProto, moves: Sequence[_Move]) -> None:
+    graph = model.graph
+    names = Names(graph)
+    known = constants(model)
+    dropped: set[str] = set()  # nodes by their output, as below
+    renamed: dict[str, str] = {}  # what a pair gave → the tensor that carries its values now
+    before: dict[str, list[NodeProto]] = {}  # node → the pairs that come before it
+    for move in moves:
+        quantize, dequantize = move.quantize, move.dequantize
+        scale = float(numpy_helper.to_array(known[quantize.input[1]])) / move.factor
+        zero_point = numpy_helper.to_array(known[quantize.input[2]])
+        parameters = []
+        for wish, value in (
+            (f"{move.tensor}_scale", np.asarray(scale, np.float32)),
+            (f"{move.tensor}_zero_point", np.asarray(0, np.int8) if move.signed else zero_point),
+        ):
+            tensor = numpy_helper.from_array(value, names.fresh(wish))
+            graph.initializer.append(tensor)
+            parameters.append(tensor.name)
+        if move.chain:
+            integers, floats = (names.fresh(f"{move.tensor}_{kind}") for kind in ("quantized", "dequantized"))
+            first = move.chain[-1]
+            first.input[list(first.input).index(move.tensor)] = floats
+            renamed[dequantize.output[0]] = quantize.input[0]
+        else:
+            integers, floats = quantize.output[0], dequantize.output[0]
+            first = quantize
+        pair = [
+            helper.make_node("QuantizeLinear", [move.tensor, *parameters], [integers], name=quantize.name),
+            helper.make_node("DequantizeLinear", [integers, *parameters], [floats], name=dequantize.name),
+        ]
+        before.setdefault(first.output[0], []).extend(pair)
+        dropped.update((quantize.output[0], dequantize.output[0]))
+    nodes: list[NodeProto] = []
+    for node in graph.node:
+        nodes.extend(before.get(node.output[0], ()))
+        if node.output[0] in dropped:
+            continue
+        for index, name in enumerate(node.input):
+            node.input[index] = renamed.get(name, name)
+        nodes.append(node)
+    replace_nodes(graph, nodes)
+    prune_constants(graph)
