@@ -26,8 +26,10 @@ from workbench.errors import CompileError, ConfigError
 from workbench.graph import read_model
 from workbench.quantization.dynamic import lower_dynamic
 from workbench.quantization.qdq import lower_static
+from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord, WeightScale
 from workbench.results import Artifact
 from workbench.targets import onnxruntime_compiler as compiler
+from workbench.targets import onnxruntime_fusions as fusions
 from workbench.targets.onnxruntime import OnnxRuntimeTarget, parse_cpu
 
 TARGET = OnnxRuntimeTarget()
@@ -195,19 +197,104 @@ def test_signed_activations_stay_in_float(encoder: Path, tmp_path: Path) -> None
 # --- compiled files ------------------------------------------------------------------------------------------------
 
 
-def test_a_merged_bias_changes_no_result_beyond_rounding(encoder: Path, tmp_path: Path) -> None:
-    lowered = lower_static(onnx.load(encoder), record_for(encoder, ids(4, 7), per_channel=True))
+def test_our_fusions_change_no_result_beyond_rounding(encoder: Path, tmp_path: Path) -> None:
+    lowered = lower_static(onnx.load(encoder), record_for(encoder, ids(4, 7), per_channel=True, products=True))
     executed(lowered, tmp_path, ort.GraphOptimizationLevel.ORT_ENABLE_ALL, ["MatMulAddFusion"])
     optimized = onnx.load(tmp_path / "executed.onnx")
     before = optimized.SerializeToString(deterministic=True)
 
-    merged = compiler.merge_bias(optimized)
+    fused = fusions.fused(optimized)
 
-    (expected,), (got,) = run(optimized, ids(4, 7)), run(merged, ids(4, 7))
-    adds = [Counter(n.op_type for n in m.graph.node)["Add"] for m in (optimized, merged)]
+    (expected,), (got,) = run(optimized, ids(4, 7)), run(fused, ids(4, 7))
+    kernels = [Counter(n.op_type for n in m.graph.node) for m in (optimized, fused)]
     assert optimized.SerializeToString(deterministic=True) == before
-    assert adds[1] <= adds[0] - 5
+    assert kernels[1]["Add"] <= kernels[0]["Add"] - 5
+    assert [(k["BiasGelu"], k["Gelu"]) for k in kernels] == [(1, 0), (0, 1)]
+    assert [k["Mul"] + k["Div"] for k in kernels] == [1, 0]
     assert np.allclose(expected, got, rtol=1e-5, atol=1e-5)
+
+
+def test_products_of_activations_stay_uint8_by_int8(encoder: Path, tmp_path: Path) -> None:
+    """The runtime would make both uint8, for which there is no fast kernel."""
+    quantized = record_for(encoder, ids(4, 7), products=True)
+    candidate = Candidate(quantization=STATIC)
+    artifact, directory = compiled(TARGET, read_model(encoder), candidate, quantized, tmp_path)
+
+    model = onnx.load(directory / artifact.files[0].file)
+
+    made = {name: node for node in model.graph.node for name in node.output}
+    types = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
+    seconds = []
+    for node in model.graph.node:
+        second = {"MatMulIntegerToFloat": 1, "QLinearMatMul": 3}.get(node.op_type)
+        if second is not None and node.input[second] in made:
+            maker = made[node.input[second]]
+            while maker.op_type != "QuantizeLinear":
+                maker = made[maker.input[0]]
+            seconds.append(types[maker.input[2]])
+    assert seconds == [TensorProto.INT8] * len(PRODUCTS)
+
+
+def test_a_factor_that_is_no_positive_constant_stays(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("MatMulIntegerToFloat", ["x", "w", "s", "t"], [f"p{i}"], name=f"p{i}", domain="com.microsoft")
+        for i in range(4)
+    ]
+    nodes += [
+        helper.make_node("Mul", ["p0", "negative"], ["y0"]),
+        helper.make_node("Mul", ["p1", "vector"], ["y1"]),
+        helper.make_node("Div", ["half", "p2"], ["y2"]),
+        helper.make_node("Div", ["p3", "half"], ["y3"]),
+    ]
+    weights: dict[str, Array] = {
+        "w": np.eye(3, dtype=np.int8) * np.int8(50),
+        "s": np.array(0.1, np.float32),
+        "t": np.array(0.2, np.float32),
+        "negative": np.array(-1, np.float32),
+        "vector": np.array([1, 2, 3], np.float32),
+        "half": np.array(0.5, np.float32),
+    }
+    x = helper.make_tensor_value_info("x", TensorProto.UINT8, [2, 3])
+    model = model_of(nodes, weights, [x], [value(f"y{i}", [2, 3]) for i in range(4)])
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    feeds: dict[str, Array] = {"x": np.arange(1, 7, dtype=np.uint8).reshape(2, 3)}
+
+    fused = fusions.fused(model)
+
+    assert [node.op_type for node in fused.graph.node] == ["MatMulIntegerToFloat"] * 4 + ["Mul", "Mul", "Div"]
+    for expected, got in zip(run(model, feeds), run(fused, feeds), strict=True):
+        assert np.allclose(expected, got, rtol=1e-6)
+
+
+@pytest.mark.parametrize("op_type", ["Conv", "ConvTranspose", "AveragePool"])
+def test_layers_of_an_amct_record_are_counted_by_their_kernels(op_type: str, tmp_path: Path) -> None:
+    """Without a scale for its output a Conv still runs in integers; the others have no integer kernel."""
+    random = np.random.default_rng(6)
+    w = random.normal(size=(4, 4, 2, 2)).astype(np.float32)
+    inputs, settings = (["x"], {"kernel_shape": [2, 2]}) if op_type == "AveragePool" else (["x", "w"], {})
+    node = helper.make_node(op_type, inputs, ["c"], name="layer", **settings)
+    relu = helper.make_node("Relu", ["c"], ["y"], name="relu")
+    image = value("x", ["n", 4, 6, 6])
+    proto = model_of([node, relu], {"w": w} if "w" in inputs else {}, [image], [value("y", ["n", 4, "h", "w"])])
+    path = save(proto, tmp_path / "model.onnx")
+    activation = ActivationScale(tensor="x", scale=0.05, zero_point=3, low=-6.55, high=6.2)
+    weight = None if op_type == "AveragePool" else WeightScale(scales=(0.03,), axis=None)
+    layer = LayerRecord(layer="layer", op_type=op_type, activation=activation, weight=weight)
+    feeds: dict[str, Array] = {"x": random.normal(size=(3, 4, 6, 6)).astype(np.float32)}
+    record = QuantizationRecord(
+        model_sha256=read_model(path).sha256,
+        layers=(layer,),
+        float_layers=(),
+        provenance=Provenance(engine="amct", recipe={}, statistics=None, code_revision="test"),
+    )
+
+    artifact, directory = compiled(TARGET, read_model(path), Candidate(quantization=STATIC), record, tmp_path / "c")
+
+    got = TARGET.open(artifact, directory, Candidate()).run(feeds)["y"]
+    (expected,) = run(proto, feeds)
+    assert (artifact.int8_ops, artifact.float_matmuls) == ((1, 0) if op_type == "Conv" else (0, 1)), artifact.kernels
+    assert artifact.kernels.get("ConvInteger", 0) == (op_type == "Conv")
+    assert np.abs(expected - got).max() < 0.1 * np.abs(expected).max()
 
 
 @pytest.mark.parametrize("level", ["disabled", "basic", "extended", "all"])

@@ -93,7 +93,7 @@ class OnnxRuntimeTarget:
 
     def compile(self, lowered: Path, candidate: Candidate, to: Path) -> Artifact:
         toolchain = self.toolchain()
-        int8_ops, float_matmuls, kernels = count_kernels(optimize(lowered, candidate, to))
+        int8_ops, float_matmuls, kernels = count_kernels(optimize(lowered, candidate, to, saturates=_cpu().saturates))
         file = to / COMPILED
         compiled = CompiledFile(
             batch=None,
@@ -176,7 +176,7 @@ def _lowered(model: Model, candidate: Candidate, record: QuantizationRecord | No
             raise LoweringError(
                 f"The record belongs to model {record.model_sha256[:12]}, this is {model.sha256[:12]}. Calibrate again."
             )
-        return lower_static(proto, record)
+        return lower_static(proto, record, integer_kind="uint8" if _cpu().saturates else "int8")
     if candidate.quantization.scheme == "dynamic":
         assert candidate.quantization.weight_granularity is not None
         return lower_dynamic(proto, candidate.quantization.weight_granularity)
