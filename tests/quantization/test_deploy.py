@@ -21,7 +21,7 @@ from tests.quantization.deploy_models import (
 from tests.quantization.networks import convolutions, images, perceptron, rows
 from tests.targets.encoder import ids, model_of, tiny_encoder
 from workbench.errors import LoweringError
-from workbench.graph import quantizable_layers
+from workbench.graph import constants, quantizable_layers
 from workbench.quantization.amct_record import parse_record
 from workbench.quantization.deploy import dequant_words, lower_deploy
 from workbench.quantization.interpreter import Interpreter
@@ -84,8 +84,10 @@ def test_the_deploy_model_of_a_golden_record_equals_amcts_in_every_integer(case:
             assert attributes_of(nodes_of(ours)[name]) == attributes_of(nodes_of(theirs)[name])
             assert nodes_of(ours)[name].domain == ""
         if layer.balance:
-            for proto in (ours, theirs):
-                assert nodes_of(proto)[f"{layer.layer}.mul"].output[0] == f"{layer.layer}.mul.output0"
+            name = f"{layer.layer}.tensor_balance_factor.output0"
+            found, expected = (numpy_helper.to_array(constants(each)[name]) for each in (ours, theirs))
+            np.testing.assert_array_equal(found, expected)
+            assert nodes_of(ours)[f"{layer.layer}.mul"].output == nodes_of(theirs)[f"{layer.layer}.mul"].output
     assert [value.name for value in ours.graph.output] == [value.name for value in theirs.graph.output]
 
 

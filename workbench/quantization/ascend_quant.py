@@ -19,12 +19,15 @@ from workbench.quantization.integer_kernels import Attributes
 
 QUANT, DEQUANT, ANTI_QUANT = "AscendQuant", "AscendDequant", "AscendAntiQuant"
 
+FP16_FACTOR_MASK = 0xFFFFE000
+"""Keeps sign, exponent and 10 bits of mantissa of a float32 (amct.md §4.7)."""
+
 Array = npt.NDArray[Any]
 Values = dict[str, Array]
 
 _INT8_MIN, _INT8_MAX = -128, 127
 _INT16_MIN, _INT16_MAX = -(2**15), 2**15 - 1
-_FP16_FACTOR_MASK = np.uint64(0xFFFFE000)
+_LARGEST_SHIFT = 16  # amct.md §4.7
 _SMALLEST_NORMAL_FP16, _LARGEST_FP16 = np.float32(2.0**-14), np.float32(65504.0)
 _ROUNDINGS: Mapping[str, np.ufunc] = {"Round": np.rint, "Floor": np.floor, "Ceil": np.ceil, "Trunc": np.trunc}
 _DTYPES = {0: TensorProto.FLOAT, 1: TensorProto.FLOAT16}  # GE's numbers (amct.md §6.2)
@@ -126,16 +129,19 @@ def quantize(node: NodeProto, attributes: Attributes, arithmetic: Arithmetic) ->
 def dequantize(
     node: NodeProto, attributes: Attributes, param: Array, first: IntegerTensor, arithmetic: Arithmetic
 ) -> Step:
-    if param.dtype != np.uint64 or param.ndim != 1 or (param >> np.uint64(40)).any():
+    if param.dtype != np.uint64 or param.ndim != 1 or (param >> np.uint64(32)).max(initial=0) > _LARGEST_SHIFT:
         raise LoweringError(
-            f"{node.name}: its parameter {node.input[1]!r} is no vector of uint64 words with zero from bit 40 up."
+            f"{node.name}: its parameter {node.input[1]!r} is no vector of uint64 words with a float32 factor in bits "
+            f"31:0 and a shift of 0 to {_LARGEST_SHIFT} above."
         )
     dtype = int(attributes.get("dtype", 0))
     if dtype not in _DTYPES:
         raise LoweringError(f"{node.name}: dtype {dtype} is not interpreted, only 0 (float32) and 1 (float16).")
-    words = param & _FP16_FACTOR_MASK if arithmetic.truncate_deq_scale or arithmetic.force_fp16 else param
-    factors = (words & np.uint64(0xFFFFFFFF)).astype(np.uint32).view(np.float32)
-    shifts = np.ldexp(np.float32(1), ((param >> np.uint64(32)) & np.uint64(0xFF)).astype(np.int32))
+    bits = (param & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+    if arithmetic.truncate_deq_scale or arithmetic.force_fp16:
+        bits &= np.uint32(FP16_FACTOR_MASK)
+    factors = bits.view(np.float32)
+    shifts = np.ldexp(np.float32(1), (param >> np.uint64(32)).astype(np.int32))
     shifted = bool((shifts != 1).any())
     source = node.input[0]
 

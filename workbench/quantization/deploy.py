@@ -19,6 +19,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from workbench.errors import LoweringError, nearest
 from workbench.graph import constants
+from workbench.quantization.ascend_quant import DEQUANT, FP16_FACTOR_MASK, QUANT
 from workbench.quantization.prepare import prepare
 from workbench.quantization.record import ActivationScale, LayerRecord, QuantizationRecord, WeightScale
 from workbench.quantization.rounding import integers_of
@@ -34,9 +35,6 @@ from workbench.quantization.surgery import (
 
 OLDEST_OPSET, NEWEST_OPSET = 8, 22
 """ATC's plugins for the Ascend operators are registered for these versions of ai.onnx (amct.md §6.1)."""
-
-FP16_FACTOR_MASK = 0xFFFFE000
-"""Keeps sign, exponent and 10 bits of mantissa of a float32 (amct.md §4.7)."""
 
 _OLDEST_IR = 6  # AMCT writes 6 with opset 11; older ones would need every initializer among the inputs
 _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
@@ -190,7 +188,7 @@ class _Rewriter:
         self._new[param] = helper.make_tensor(param, TensorProto.UINT64, [words.size], words)
         # dtype 0 is float32 in GE's numbering (amct.md §6.2)
         name = self._names.fresh(f"{node.name}.dequant")
-        yield helper.make_node("AscendDequant", [integer, param], [output], name=name, dtype=0)
+        yield helper.make_node(DEQUANT, [integer, param], [output], name=name, dtype=0)
 
     def _quant(
         self, node: NodeProto, tensor: str, recorded: ActivationScale, name: str
@@ -212,7 +210,7 @@ class _Rewriter:
             self._quantized[key] = self._names.fresh(f"{name}.output0")
             # ATC reads `scale` and `offset` only where both are FLOAT (amct.md §6.2)
             yield helper.make_node(
-                "AscendQuant",
+                QUANT,
                 [self._renamed.get(tensor, tensor)],
                 [self._quantized[key]],
                 name=self._names.fresh(name),

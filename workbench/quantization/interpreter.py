@@ -90,6 +90,12 @@ class Interpreter:
             types.update(segment.open(types))
             types.update({step.output: step.element_type for step in self._steps[stage] if step.integer is None})
         self._types = types
+        self._last_stage = {
+            name: stage
+            for stage, (nodes, steps) in enumerate(zip(floats, self._steps, strict=True))
+            for names in (*map(names_read, nodes), *(step.inputs for step in steps))
+            for name in names
+        }
 
     def run(self, feeds: Mapping[str, Array], tensors: Sequence[str] = ()) -> dict[str, Array]:
         """One inference.
@@ -108,10 +114,13 @@ class Interpreter:
         self._check(feeds)
         self._expose(tensors)
         values: Values = {name: np.asarray(array) for name, array in feeds.items()}
-        for segment, steps in zip(self._segments, self._steps, strict=True):
+        kept = {*self._outputs, *tensors}
+        for stage, (segment, steps) in enumerate(zip(self._segments, self._steps, strict=True)):
             segment.run(values)
             for step in steps:
                 values[step.output] = step.compute(values)
+            for name in [name for name in values if self._last_stage.get(name, 0) <= stage and name not in kept]:
+                del values[name]
         return {name: self._value(name, values) for name in dict.fromkeys((*self._outputs, *tensors))}
 
     @property
