@@ -1,0 +1,183 @@
+"""Accumulators: every figure against NumPy in float64, for every layout, order and split."""
+
+import functools
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from workbench.quantization.accumulate import Accumulator, NotFiniteError
+from workbench.quantization.histogram import CHUNK, histogram_of
+from workbench.quantization.statistics import NOTHING, TensorStatistics, merge_tensors
+
+Floats = npt.NDArray[np.float32]
+
+
+def normal(*shape: int, seed: int = 0) -> Floats:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def flags(*values: int) -> npt.NDArray[np.bool_]:
+    return np.array(values, np.bool_)
+
+
+def seen(values: Floats, axis: int | None, samples: int) -> TensorStatistics:
+    accumulator = Accumulator({"x": axis})
+    accumulator.add([values], np.arange(samples) % 2 == 1)
+    return accumulator.statistics()["x"]
+
+
+def check_channels(statistics: TensorStatistics, by_channel: Floats) -> None:
+    """Against [channels, values]."""
+    channels, exact = statistics.channels, by_channel.astype(np.float64)
+    assert channels is not None
+    np.testing.assert_array_equal(by_channel.min(axis=1), channels.minima)
+    np.testing.assert_array_equal(by_channel.max(axis=1), channels.maxima)
+    np.testing.assert_array_equal(np.abs(by_channel).max(axis=1), channels.absolute_maxima)
+    scale = np.abs(exact).sum(axis=1)
+    assert (np.abs(channels.sums - exact.sum(axis=1)) <= 4e-6 * scale).all()
+    np.testing.assert_allclose(channels.squares, (exact**2).sum(axis=1), rtol=4e-6)
+    assert channels.rows == by_channel.shape[1]
+    assert (channels.sums.dtype, channels.squares.dtype) == (np.float64, np.float64)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        pytest.param((4, 16, 24), id="text"),
+        pytest.param((3, 200, 40), id="more positions than are added in float32"),
+        pytest.param((2, 3, 5, 24), id="several position axes"),
+        pytest.param((4, 6), id="one position per sample"),
+        pytest.param((2, 3000, 100), id="a sample larger than one block"),
+        pytest.param((2, 1, 2 * CHUNK + 7), id="a position larger than one block"),
+    ],
+)
+def test_channels_of_the_last_axis_are_measured(shape: tuple[int, ...]) -> None:
+    values = normal(*shape)
+
+    statistics = seen(values, -1, shape[0])
+
+    check_channels(statistics, values.reshape(-1, shape[-1]).T)
+    assert histogram_of(values) == statistics.histogram
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 6, 7), (2, 40, 90, 90), (3, 5)])
+def test_channels_of_axis_one_are_measured(shape: tuple[int, ...]) -> None:
+    values = normal(*shape)
+
+    statistics = seen(values, 1, shape[0])
+
+    check_channels(statistics, np.moveaxis(values, 1, 0).reshape(shape[1], -1))
+    assert histogram_of(values) == statistics.histogram
+
+
+@pytest.mark.parametrize("axis", [None, -1, 1])
+def test_extremes_of_the_samples_are_averaged(axis: int | None) -> None:
+    values = normal(6, 4, 5)
+
+    statistics = seen(values, axis, 6)
+
+    samples = values.reshape(6, -1).astype(np.float64)
+    assert samples.min(axis=1).mean() == pytest.approx(statistics.sample_minimum_mean, rel=1e-15)
+    assert samples.max(axis=1).mean() == pytest.approx(statistics.sample_maximum_mean, rel=1e-15)
+    assert (statistics.channels is None) == (axis is None)
+
+
+@pytest.mark.parametrize("axis", [None, -1, 1])
+def test_a_first_dimension_that_holds_batch_and_positions_is_taken_apart(axis: int | None) -> None:
+    values = normal(4 * 7, 3, 5)
+
+    folded = seen(values, axis, 4)
+
+    assert values.reshape(4, -1).min(axis=1).astype(np.float64).mean() == pytest.approx(folded.sample_minimum_mean)
+    if axis is not None:
+        check_channels(folded, np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1))
+
+
+@pytest.mark.parametrize("axis", [None, -1, 1])
+def test_a_tensor_without_a_batch_dimension_is_seen_by_every_sample_and_counted_once(axis: int | None) -> None:
+    values = normal(3, 4, 5)
+
+    statistics = seen(values, axis, 2)
+
+    assert (statistics.samples, statistics.histogram.count) == (2, 60)
+    assert statistics.sample_minimum_mean == float(values.min())
+    assert statistics.stability == 0.0
+    if axis is not None:
+        check_channels(statistics, np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1))
+
+
+def test_the_halves_hold_the_ranges_of_their_samples() -> None:
+    values = np.array([[1, 2], [-5, 0], [3, 4]], np.float32)
+    accumulator = Accumulator({"x": -1})
+
+    accumulator.add([values[:2]], flags(0, 1))
+    accumulator.add([values[2:]], flags(0))
+
+    assert accumulator.statistics()["x"].halves == ((1.0, 4.0), (-5.0, 0.0))
+
+
+def test_nothing_seen_is_told() -> None:
+    accumulator = Accumulator({"x": -1, "y": None})
+    before = accumulator.statistics()["x"]
+    accumulator.add([np.zeros((1, 0, 4), np.float32), normal(1, 3)], flags(0))
+    after = accumulator.statistics()
+
+    for statistics in (before, after["x"]):
+        assert (statistics.samples, statistics.histogram.count, statistics.channels) == (0, 0, None)
+        assert (statistics.sample_minimum_mean, statistics.halves) == (0.0, (NOTHING, NOTHING))
+    assert after["y"].samples == 1
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("axis", [None, -1, 1])
+def test_what_is_not_finite_is_refused_with_the_tensors_name(bad: float, axis: int | None) -> None:
+    values = normal(2, 3, 4)
+    values[1, 2, 3] = bad
+
+    with pytest.raises(NotFiniteError, match="'x'") as caught:
+        seen(values, axis, 2)
+
+    assert caught.value.tensor == "x"
+
+
+def same(a: TensorStatistics, b: TensorStatistics) -> bool:
+    figures = ("histogram", "samples", "sample_minimum_mean", "sample_maximum_mean", "halves")
+    if any(getattr(a, name) != getattr(b, name) for name in figures):
+        return False
+    if a.channels is None or b.channels is None:
+        return a.channels is b.channels
+    arrays = ("minima", "maxima", "sums", "squares")
+    return a.channels.rows == b.channels.rows and all(
+        np.array_equal(getattr(a.channels, name), getattr(b.channels, name)) for name in arrays
+    )
+
+
+@settings(max_examples=60)
+@given(
+    values=hnp.arrays(
+        np.float32,
+        st.tuples(st.integers(1, 8), st.integers(1, 4), st.integers(1, 3)),
+        elements=st.floats(-(2.0**17), 2.0**17, width=32).map(lambda x: round(x * 2**16) / 2**16),
+    ),
+    axis=st.sampled_from([None, -1, 1]),
+    data=st.data(),
+)
+def test_any_order_any_split_and_any_thread_give_equal_statistics(
+    values: Floats, axis: int | None, data: st.DataObject
+) -> None:
+    halves = np.array(data.draw(st.lists(st.booleans(), min_size=len(values), max_size=len(values))), np.bool_)
+    order = np.array(data.draw(st.permutations(range(len(values)))))
+    cuts = sorted(data.draw(st.sets(st.integers(1, max(len(values) - 1, 1)), max_size=3)))
+    whole = Accumulator({"x": axis})
+    whole.add([values], halves)
+
+    threads = [Accumulator({"x": axis}) for _ in range(2)]
+    for part in np.split(order, [cut for cut in cuts if cut < len(values)]):
+        threads[data.draw(st.integers(0, 1))].add([values[part]], halves[part])
+    merged = functools.reduce(merge_tensors, (thread.statistics()["x"] for thread in threads))
+
+    assert same(whole.statistics()["x"], merged)

@@ -1,0 +1,60 @@
+"""Sums with their rounding errors: exact where 106 bits are enough, and the same number in any order."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from workbench.quantization.moments import add_pairs, add_rows, two_sum
+
+Doubles = npt.NDArray[np.float64]
+activations = hnp.arrays(
+    np.float64, st.integers(1, 60), elements=st.floats(-(2.0**20), 2.0**20, width=32, allow_subnormal=False)
+).map(lambda values: np.where(np.abs(values) < 2.0**-40, 0.0, values))
+"""Float32 values over 60 binary orders of magnitude, both signs: what sums over activations meet at worst."""
+
+
+def zero() -> tuple[Doubles, Doubles]:
+    return np.zeros(1), np.zeros(1)
+
+
+def summed(values: Doubles) -> tuple[Doubles, Doubles]:
+    pair = zero()
+    add_rows(pair, values[:, None])
+    return pair
+
+
+@given(a=st.floats(-1e30, 1e30), b=st.floats(-1e30, 1e30))
+def test_a_sum_and_its_error_are_the_exact_sum(a: float, b: float) -> None:
+    total, error = two_sum(np.array([a]), np.array([b]))
+
+    assert total[0] == a + b
+    assert Fraction(float(total[0])) + Fraction(float(error[0])) == Fraction(a) + Fraction(b)
+
+
+@given(values=activations, data=st.data())
+def test_sums_are_rounded_once_whatever_the_order_and_the_split(values: Doubles, data: st.DataObject) -> None:
+    shuffled = np.array(data.draw(st.permutations(values.tolist())))
+    cuts = sorted(data.draw(st.lists(st.integers(0, values.size), max_size=3)))
+    pair = zero()
+    for part in np.split(shuffled, cuts):
+        pair = add_pairs(pair, summed(part))
+
+    assert pair[0][0] == math.fsum(values.tolist())
+    assert add_pairs(summed(values), zero())[0][0] == pair[0][0]
+
+
+def test_ten_thousand_small_terms_are_not_lost_beside_a_large_one() -> None:
+    values = np.full((10_001, 1), 2.0**-30)
+    values[0] = 2.0**30
+    pair = zero()
+
+    add_rows(pair, values)
+
+    assert add_pairs(pair, zero())[0][0] == 2.0**30 + 10_000 * 2.0**-30
+    assert values.sum() != 0  # the terms themselves are untouched
+    assert values[0, 0] == 2.0**30
