@@ -21,6 +21,10 @@ Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
 
 _EPSILON = 1.1920929e-7
+_FEW = 16_384
+"""Distinct values up to which each is quantized by itself; beyond, the sort pays off."""
+
+_AT_ONCE = 1024  # times the candidates: scratch that stays in the cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,9 +37,11 @@ class Candidates:
         scales: float32 [n].
         lowest, highest: int64 [n], the integers that the ends of the range are rounded to: q = round(x / scale)
             without a zero point, as AMCT's search has it.
+        symmetric: whether the range ends at -clip instead of `low`.
     """
 
     low: float
+    symmetric: bool
     clips: Floats
     scales: Floats
     lowest: npt.NDArray[np.int64]
@@ -45,7 +51,7 @@ class Candidates:
         """float64 [n, levels], ascending: what the integers stand for; the last one repeated where rows are shorter."""
         count = int((self.highest - self.lowest).max()) + 1
         integers = np.minimum(self.lowest[:, None] + np.arange(count), self.highest[:, None])
-        values: Doubles = integers * self.scales.astype(np.float64)[:, None]
+        values: Doubles = (integers.astype(np.float32) * self.scales[:, None]).astype(np.float64)
         return values
 
 
@@ -79,6 +85,7 @@ def candidates(low: float, high: float, recipe: ActivationRecipe) -> Candidates:
         highest = np.rint(clips / scales)
         return Candidates(
             low=float(bottom),
+            symmetric=True,
             clips=clips,
             scales=scales,
             lowest=(-highest).astype(np.int64),
@@ -88,6 +95,7 @@ def candidates(low: float, high: float, recipe: ActivationRecipe) -> Candidates:
     scales = _usable((clips - bottom) / np.float32(255))
     return Candidates(
         low=float(bottom),
+        symmetric=False,
         clips=clips,
         scales=scales,
         lowest=np.rint(bottom / scales).astype(np.int64),
@@ -95,19 +103,19 @@ def candidates(low: float, high: float, recipe: ActivationRecipe) -> Candidates:
     )
 
 
-def parameters(tried: Candidates, best: int, *, symmetric: bool) -> tuple[float, int]:
+def parameters(tried: Candidates, best: int) -> tuple[float, int]:
     """Scale and zero point of the winner: offset = -round(min / scale) - 128 (amct.md §4.2)."""
     scale = tried.scales[best]
-    if symmetric:
+    if tried.symmetric:
         return float(scale), 0
     zero_point = -int(np.rint(np.float32(tried.low) / scale)) - 128
     return float(scale), min(max(zero_point, -128), 127)
 
 
-def clip_ends(tried: Candidates, best: int, *, symmetric: bool) -> Range:
+def clip_ends(tried: Candidates, best: int) -> Range:
     """The winner as a clip range that `int8_parameters` turns into the same scale."""
     clip = float(tried.clips[best])
-    if not symmetric:
+    if not tried.symmetric:
         return tried.low, clip
     over_128 = -tried.low > 0 and int(tried.highest[best]) == 128
     return -clip, clip * 127 / 128 if over_128 else clip
@@ -116,25 +124,19 @@ def clip_ends(tried: Candidates, best: int, *, symmetric: bool) -> Range:
 def squared_errors(values: Floats, tried: Candidates) -> Doubles:
     """Σ (q - x)² over one piece of a tensor, for every candidate; the pieces' sums add up to the tensor's.
 
-    q is the nearest of the candidate's levels, so a sort and prefix sums serve all candidates at once. In float64;
-    AMCT adds float32 numbers, and may choose a neighbour at a tie closer than 1e-6.
+    Few distinct values are quantized one by one, in AMCT's float32 arithmetic: where a tensor has only a few (a mask,
+    a constant), several candidates represent them almost exactly, and the last digits decide. Of many values, those
+    between two neighbouring integers of a candidate are summed at once, from a sort and prefix sums; that agrees to
+    about 1e-6. Sums are float64; AMCT's are float32, and may put a neighbour first at a closer tie.
 
     Args:
         values: float32, any shape.
     """
     ordered = np.sort(values, axis=None)
-    exact = ordered.astype(np.float64)
-    first = np.concatenate([[0.0], np.cumsum(exact)])
-    second = np.concatenate([[0.0], np.cumsum(exact * exact)])
-    levels = tried.levels()
-    borders = ((levels[:, 1:] + levels[:, :-1]) / 2).astype(np.float32)
-    inner = np.searchsorted(ordered, borders)
-    ends = np.zeros((len(levels), levels.shape[1] + 1), np.int64)
-    ends[:, 1:-1], ends[:, -1] = inner, ordered.size
-    errors = np.diff(second[ends], axis=1) - 2 * levels * np.diff(first[ends], axis=1)
-    errors += levels * levels * np.diff(ends, axis=1)
-    summed: Doubles = errors.sum(axis=1)
-    return summed
+    starts = np.flatnonzero(np.diff(ordered, prepend=np.float32(np.nan)) != 0)
+    if starts.size <= _FEW:
+        return _literal_errors(ordered[starts], np.diff(starts, append=ordered.size), tried)
+    return _errors_between_borders(ordered, tried)
 
 
 def ifmr_range(histogram: Histogram, recipe: ActivationRecipe) -> Range:
@@ -149,7 +151,37 @@ def ifmr_range(histogram: Histogram, recipe: ActivationRecipe) -> Range:
         return 0.0, 0.0
     tried = candidates(*_order_statistics(histogram, recipe), recipe)
     losses = density_of(histogram).errors(tried.levels() / histogram.width)
-    return clip_ends(tried, int(np.argmin(losses)), symmetric=recipe.symmetric)
+    return clip_ends(tried, int(np.argmin(losses)))
+
+
+def _literal_errors(values: Floats, counts: npt.NDArray[np.int64], tried: Candidates) -> Doubles:
+    scales, clips = tried.scales[:, None], tried.clips[:, None]
+    lower = np.float32(tried.low) if not tried.symmetric else -clips
+    errors = np.zeros(tried.scales.size)
+    for start in range(0, values.size, _AT_ONCE):
+        part = values[start : start + _AT_ONCE]
+        quantized = np.minimum(np.maximum(part, lower), clips)
+        quantized /= scales
+        np.rint(quantized, out=quantized)
+        quantized *= scales
+        quantized -= part
+        np.square(quantized, out=quantized)
+        errors += quantized.astype(np.float64) @ counts[start : start + _AT_ONCE]
+    return errors
+
+
+def _errors_between_borders(ordered: Floats, tried: Candidates) -> Doubles:
+    exact = ordered.astype(np.float64)
+    first = np.concatenate([[0.0], np.cumsum(exact)])
+    second = np.concatenate([[0.0], np.cumsum(exact * exact)])
+    levels = tried.levels()
+    ends = np.zeros((len(levels), levels.shape[1] + 1), np.int64)
+    ends[:, 1:-1] = np.searchsorted(ordered, ((levels[:, 1:] + levels[:, :-1]) / 2).astype(np.float32))
+    ends[:, -1] = ordered.size
+    errors = np.diff(second[ends], axis=1) - 2 * levels * np.diff(first[ends], axis=1)
+    errors += levels * levels * np.diff(ends, axis=1)
+    summed: Doubles = errors.sum(axis=1)
+    return summed
 
 
 def _usable(scales: Floats) -> Floats:

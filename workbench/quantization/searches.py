@@ -92,9 +92,8 @@ class IfmrSearch:
                 self._losses += squared_errors(flat[start : start + _VALUES_AT_ONCE], self._tried)
 
     def scale(self, tensor: str) -> ActivationScale:
-        symmetric = self._recipe.symmetric
         if self._tried is None:
-            scale, zero_point = int8_parameters(0.0, 0.0, symmetric=symmetric)
+            scale, zero_point = int8_parameters(0.0, 0.0, symmetric=self._recipe.symmetric)
             return ActivationScale(tensor=tensor, scale=scale, zero_point=zero_point, low=0.0, high=0.0)
         if self._measured != self._ranks.count:
             raise CalibrationError(
@@ -102,8 +101,8 @@ class IfmrSearch:
                 f"{self._measured} in the last one. The batches must be the same in every pass."
             )
         best = int(np.argmin(self._losses))
-        scale, zero_point = parameters(self._tried, best, symmetric=symmetric)
-        low, high = clip_ends(self._tried, best, symmetric=symmetric)
+        scale, zero_point = parameters(self._tried, best)
+        low, high = clip_ends(self._tried, best)
         return ActivationScale(tensor=tensor, scale=scale, zero_point=zero_point, low=low, high=high)
 
 

@@ -1,0 +1,190 @@
+"""HFMG: AMCT's growing histogram, and the search compared with its definition in plain loops."""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from workbench.quantization.hfmg import HfmgHistogram, extended, first_histogram, hfmg_range, search
+from workbench.quantization.histogram import EMPTY, histogram_of
+
+Floats = npt.NDArray[np.float32]
+Counts = npt.NDArray[np.int64]
+tensors = hnp.arrays(np.float32, st.integers(1, 100), elements=st.floats(-100, 100, width=32))
+
+
+def grown(batches: list[Floats], bins: int) -> HfmgHistogram:
+    histogram = first_histogram(batches[0], bins)
+    for batch in batches[1:]:
+        histogram = extended(histogram, batch)
+    return histogram
+
+
+# --- the histogram -------------------------------------------------------------------------------------------------
+
+
+@given(values=tensors)
+def test_one_batch_is_binned_over_its_own_range(values: Floats) -> None:
+    histogram = first_histogram(values, 64)
+
+    assert (histogram.low, histogram.high) == (values.min(), values.max())
+    assert histogram.counts.sum() == values.size
+    if values.max() - values.min() > 1e-3:
+        edges = histogram.low + np.arange(65) * histogram.width
+        for at in np.flatnonzero(histogram.counts):
+            inside = (values >= edges[at] - 1e-4) & (values <= edges[at + 1] + 1e-4)
+            assert inside.sum() >= histogram.counts[at]
+
+
+def test_equal_values_go_to_the_middle_bin() -> None:
+    histogram = first_histogram(np.full(7, 2.5, np.float32), 64)
+
+    assert histogram.counts[32] == 7
+    assert search(histogram) == (2.5, 2.5)
+
+
+@given(batches=st.lists(tensors, min_size=1, max_size=5))
+def test_no_value_gets_lost_when_the_range_grows(batches: list[Floats]) -> None:
+    histogram = grown(batches, 32)
+
+    assert histogram.counts.sum() == sum(batch.size for batch in batches)
+    assert histogram.counts.min() >= 0
+    assert (histogram.low, histogram.high) == (min(map(np.min, batches)), max(map(np.max, batches)))
+
+
+def test_a_batch_inside_the_range_is_added_without_moving_anything() -> None:
+    first = np.linspace(-1, 1, 200).astype(np.float32)
+    inside = np.linspace(-0.9, 0.9, 50).astype(np.float32)
+
+    together = grown([first, inside], 32)
+
+    assert np.array_equal(together.counts, first_histogram(np.append(first, inside), 32).counts)
+
+
+def test_an_old_bin_across_a_new_border_is_split_rounding_down_below() -> None:
+    old = HfmgHistogram(low=0.0, high=4.0, counts=np.array([0, 10, 0, 0]))  # ten values in [1, 2)
+
+    grown_to_six = extended(old, np.array([0.0, 6.0], np.float32))  # bins of 1.5: two thirds... half of [1, 2) below
+
+    assert grown_to_six.counts.tolist() == [1 + 5, 5, 0, 1]
+    odd = extended(HfmgHistogram(low=0.0, high=4.0, counts=np.array([0, 11, 0, 0])), np.array([0.0, 6.0], np.float32))
+    assert odd.counts.tolist() == [1 + 5, 6, 0, 1]
+
+
+def test_the_order_of_batches_matters_as_it_does_in_amct() -> None:
+    random = np.random.default_rng(0)
+    batches = [(random.normal(size=300) * spread).astype(np.float32) for spread in (1, 2, 3)]
+
+    assert not np.array_equal(grown(batches, 64).counts, grown(batches[::-1], 64).counts)
+
+
+# --- the search ----------------------------------------------------------------------------------------------------
+
+
+def literal_search(histogram: HfmgHistogram) -> tuple[int, int]:
+    """amct.md §4.3, word by word."""
+    counts, bins = histogram.counts.tolist(), histogram.counts.size
+    width = histogram.width
+    step = max(1, math.ceil(sum(counts) / 100_000))
+    left, right, cuts = 0, bins - 1, []
+    while right - left > math.ceil(bins / 4) and sum(counts[left : right + 1]) >= step:
+        needed = []
+        for order in (range(left, right + 1), range(right, left - 1, -1)):
+            consumed = taken = 0
+            for at in order:
+                consumed, taken = consumed + counts[at], taken + 1
+                if consumed >= step:
+                    break
+            needed.append(taken)
+        if needed[0] > needed[1]:
+            left += needed[0]
+        else:
+            right -= needed[1]
+        if left <= right:
+            cuts.append((left, right))
+    return min(cuts, key=lambda cut: literal_loss(counts, width, *cut))
+
+
+def literal_loss(counts: list[int], width: float, left: int, right: int) -> float:
+    step = width * (right - left + 1) / 256
+    total = 0.0
+    for at, count in enumerate(counts):
+        if not count:
+            continue
+        density, start, end = count / width, (at - left) * width, (at - left + 1) * width
+        first, last = (min(max(math.floor(x / step), 0), 255) for x in (start, end))
+        for target in range(first, last + 1):
+            a = start if target == first else target * step
+            b = end if target == last else (target + 1) * step
+            centre = (target + 0.5) * step
+            total += density * ((b - centre) ** 3 - (a - centre) ** 3) / 3
+    return total
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param(np.random.default_rng(0).normal(size=3000), id="normal"),
+        pytest.param(np.random.default_rng(1).standard_t(2, 1500), id="heavy tails"),
+        pytest.param(np.append(np.random.default_rng(2).normal(size=3000), [40.0, -30.0, 41.0]), id="outliers"),
+        pytest.param(np.maximum(np.random.default_rng(3).normal(size=2000), 0), id="ReLU"),
+        pytest.param(np.random.default_rng(4).exponential(size=900) * -1, id="negative"),
+        pytest.param(np.tile(np.random.default_rng(5).standard_t(3, 500), 700), id="steps of several values"),
+    ],
+)
+def test_the_search_finds_what_plain_loops_find(values: npt.NDArray[np.float64]) -> None:
+    histogram = first_histogram(values.astype(np.float32), 1024)
+
+    left, right = literal_search(histogram)
+
+    low, width = np.float32(histogram.low), np.float32(histogram.width)
+    assert search(histogram) == (low + np.float32(left) * width, low + np.float32(right + 1) * width)
+
+
+@settings(max_examples=40)
+@given(counts=hnp.arrays(np.int64, 128, elements=st.integers(0, 3)))
+def test_the_search_is_no_worse_than_any_cut_of_plain_loops(counts: Counts) -> None:
+    counts[[0, -1]] = 1
+    histogram = HfmgHistogram(low=0.0, high=128.0, counts=counts)
+
+    low, high = search(histogram)
+
+    found = literal_loss(counts.tolist(), 1.0, int(low), int(high) - 1)
+    assert found <= literal_loss(counts.tolist(), 1.0, *literal_search(histogram)) * (1 + 1e-6) + 1e-9
+
+
+# --- on our histogram ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_range_from_our_histogram_costs_about_what_amcts_does(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    values = (random.standard_t(2 + seed, 20_000) + random.normal()).astype(np.float32)
+    exact = first_histogram(values, 1024)
+
+    low, high = hfmg_range(histogram_of(values), 1024)
+
+    def cost(low: float, high: float) -> float:
+        left = round((low - exact.low) / exact.width)
+        right = round((high - exact.low) / exact.width) - 1
+        return literal_loss(exact.counts.tolist(), exact.width, max(left, 0), min(right, 1023))
+
+    assert cost(low, high) <= cost(*search(exact)) * 1.1
+
+
+@given(values=tensors)
+def test_the_range_contains_zero_and_no_more_than_was_seen(values: Floats) -> None:
+    low, high = hfmg_range(histogram_of(values), 1024)
+
+    assert min(values.min(), 0) * (1 + 1e-6) <= low <= 0 <= high <= max(values.max(), 0) * (1 + 1e-6) + 1e-30
+
+
+def test_constant_and_empty_tensors() -> None:
+    assert hfmg_range(EMPTY, 1024) == (0.0, 0.0)
+    assert hfmg_range(histogram_of(np.zeros(9, np.float32)), 1024) == (0.0, 0.0)
+    assert hfmg_range(histogram_of(np.full(9, 2.5, np.float32)), 1024) == (0.0, 2.5)
+    assert hfmg_range(histogram_of(np.full(9, -2.5, np.float32)), 1024) == (-2.5, 0.0)

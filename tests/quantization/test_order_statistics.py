@@ -1,0 +1,94 @@
+"""Exact ranks of a stream: compared with sorting everything."""
+
+import tracemalloc
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from workbench.quantization import order_statistics
+from workbench.quantization.order_statistics import KEPT, OrderStatistics
+
+Floats = npt.NDArray[np.float32]
+
+
+def fed(parts: list[Floats], largest: int, smallest: int) -> OrderStatistics:
+    ranks = OrderStatistics()
+    for part in parts:
+        ranks.add(part)
+    if ranks.prepare(largest, smallest):
+        for part in reversed(parts):  # the order does not matter
+            ranks.refine(part)
+    return ranks
+
+
+@settings(max_examples=60)
+@given(
+    values=hnp.arrays(
+        np.float32,
+        st.integers(1, 300),
+        elements=st.floats(-(2.0**127), 2.0**127, width=32, allow_subnormal=True),
+    ),
+    pieces=st.integers(1, 5),
+    data=st.data(),
+)
+def test_ranks_are_those_of_the_sorted_values(values: Floats, pieces: int, data: st.DataObject) -> None:
+    largest, smallest = (data.draw(st.integers(1, values.size)) for _ in "ab")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(order_statistics, "KEPT", 8)  # so that most ranks take the second pass
+
+        ranks = fed(np.array_split(values, pieces), largest, smallest)
+
+        ordered = np.sort(values)
+        assert ranks.largest(largest) == ordered[-largest]
+        assert ranks.smallest(smallest) == ordered[smallest - 1]
+        assert (ranks.count, ranks.minimum, ranks.maximum) == (values.size, ordered[0], ordered[-1])
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9, 0.999])
+def test_ranks_deep_inside_many_values_are_exact(share: float) -> None:
+    values = np.random.default_rng(0).standard_t(2, 200_000).astype(np.float32)
+    rank = int(values.size * (1 - share))
+
+    ranks = fed(np.array_split(values, 7), rank, rank)
+
+    ordered = np.sort(values)
+    assert (ranks.largest(rank), ranks.smallest(rank)) == (ordered[-rank], ordered[rank - 1])
+
+
+def test_ranks_near_the_ends_need_one_pass() -> None:
+    ranks = OrderStatistics()
+    ranks.add(np.arange(3 * KEPT, dtype=np.float32))
+
+    assert not ranks.prepare(KEPT, KEPT)
+    assert (ranks.largest(KEPT), ranks.smallest(KEPT)) == (2 * KEPT, KEPT - 1)
+    assert ranks.prepare(KEPT + 1, 1)
+
+
+def test_a_constant_stream_has_one_value_at_every_rank() -> None:
+    ranks = fed([np.full(20_000, -2.5, np.float32)] * 2, 20_000, 7)
+
+    assert (ranks.largest(20_000), ranks.smallest(7)) == (-2.5, -2.5)
+
+
+@pytest.mark.parametrize("rank", [0, 4])
+def test_ranks_that_do_not_exist_are_refused(rank: int) -> None:
+    ranks = fed([np.zeros(3, np.float32)], 1, 1)
+
+    with pytest.raises(ValueError, match=f"no value of rank {rank} among 3"):
+        ranks.smallest(rank)
+
+
+def test_memory_does_not_grow_with_the_values() -> None:
+    values = np.random.default_rng(0).normal(size=100_000).astype(np.float32)
+    peaks = []
+    for count in (2, 20):
+        tracemalloc.start()
+        fed([values] * count, 30_000, 30_000)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+
+    assert peaks[1] < peaks[0] + 50_000

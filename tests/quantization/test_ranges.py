@@ -1,0 +1,290 @@
+"""Clip ranges: golden vectors, brute force, and properties over any tensor."""
+
+import math
+import time
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from workbench.quantization.density import expected_error
+from workbench.quantization.histogram import EMPTY, Histogram, histogram_of, merge
+from workbench.quantization.ranges import (
+    clip_range,
+    kl_range,
+    minmax_range,
+    moving_average_range,
+    mse_range,
+    percentile_range,
+)
+from workbench.quantization.recipe import ActivationRecipe
+from workbench.quantization.scales import int8_parameters
+from workbench.quantization.statistics import TensorStatistics
+
+Floats = npt.NDArray[np.float32]
+tensors = hnp.arrays(
+    np.float32, st.integers(1, 60), elements=st.floats(-(2.0**100), 2.0**100, width=32, allow_subnormal=True)
+)
+PERCENTILES = {"percentile": 99.9}
+RECIPES = [
+    ActivationRecipe(algorithm=algorithm, percentile=PERCENTILES.get(algorithm), symmetric=symmetric)
+    for algorithm in ("minmax", "moving_average", "percentile", "kl", "mse", "ifmr", "hfmg")
+    for symmetric in (False, True)
+]
+NAMES = [f"{r.algorithm} {'symmetric' if r.symmetric else 'asymmetric'}" for r in RECIPES]
+
+
+def one_sample(histogram: Histogram) -> TensorStatistics:
+    """A tensor whose values all belong to one sample."""
+    return TensorStatistics(
+        histogram=histogram,
+        samples=1 if histogram.count else 0,
+        minimum_sum=(histogram.minimum if histogram.count else 0.0, 0.0),
+        maximum_sum=(histogram.maximum if histogram.count else 0.0, 0.0),
+    )
+
+
+def found(histogram: Histogram, recipe: ActivationRecipe) -> tuple[float, float]:
+    return clip_range(one_sample(histogram), recipe)
+
+
+def dequantized(values: Floats, scale: float, zero_point: int) -> npt.NDArray[np.float64]:
+    integers = np.clip(np.rint(values.astype(np.float64) / scale) + zero_point, -128, 127)
+    return (integers - zero_point) * scale
+
+
+def heavy_tailed(count: int = 50_000) -> Floats:
+    return np.random.default_rng(0).standard_t(3, count).astype(np.float32)
+
+
+@given(values=tensors, symmetric=st.booleans())
+def test_inside_the_range_quantizing_costs_at_most_half_a_step(values: Floats, symmetric: bool) -> None:
+    scale, zero_point = int8_parameters(*minmax_range(histogram_of(values)), symmetric=symmetric)
+    low, high = (-128 - zero_point) * scale, (127 - zero_point) * scale
+    inside = values[(values >= low) & (values <= high)]
+
+    assert np.all(np.abs(dequantized(inside, scale, zero_point) - inside) <= scale / 2 * (1 + 1e-6))
+    assert dequantized(np.zeros(1, np.float32), scale, zero_point)[0] == 0.0
+
+
+@given(values=tensors)
+def test_the_asymmetric_range_covers_every_value(values: Floats) -> None:
+    scale, zero_point = int8_parameters(*minmax_range(histogram_of(values)), symmetric=False)
+
+    assert np.all(np.abs(dequantized(values, scale, zero_point) - values) <= scale / 2 * (1 + 1e-6))
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=NAMES)
+@settings(max_examples=15)
+@given(values=tensors, data=st.data())
+def test_the_order_and_split_of_the_data_do_not_change_the_range(
+    recipe: ActivationRecipe, values: Floats, data: st.DataObject
+) -> None:
+    cut = data.draw(st.integers(0, values.size))
+    parts = merge(histogram_of(values[cut:]), histogram_of(values[:cut]))
+
+    assert found(histogram_of(values), recipe) == found(parts, recipe)
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=NAMES)
+@settings(max_examples=15)
+@given(values=tensors)
+def test_every_range_contains_zero_and_stays_within_what_was_seen(recipe: ActivationRecipe, values: Floats) -> None:
+    histogram = histogram_of(values)
+
+    low, high = found(histogram, recipe)
+    scale, zero_point = int8_parameters(low, high, symmetric=recipe.symmetric)
+
+    lowest, highest = minmax_range(histogram)
+    reach = 1.3 if recipe.algorithm == "ifmr" else 1.0  # its search goes beyond the largest value
+    if recipe.algorithm == "ifmr" and recipe.symmetric:
+        lowest, highest = -max(-lowest, highest), max(-lowest, highest)
+    assert lowest * reach * (1 + 1e-6) <= low <= 0 <= high <= highest * reach * (1 + 1e-6)
+    assert math.isfinite(scale)
+    assert scale > 0
+    assert -128 <= zero_point <= 127
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=NAMES)
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param([2.5] * 9, id="constant"),
+        pytest.param([-2.5] * 9, id="negative constant"),
+        pytest.param([0.0] * 9, id="all zero"),
+        pytest.param([1e-3], id="single value"),
+        pytest.param([1e-45, -2e-42], id="denormal"),
+    ],
+)
+def test_tensors_of_one_kind_of_value_keep_it(recipe: ActivationRecipe, values: list[float]) -> None:
+    array = np.array(values, np.float32)
+    histogram = histogram_of(array)
+
+    low, high = found(histogram, recipe)
+    scale, zero_point = int8_parameters(low, high, symmetric=recipe.symmetric)
+
+    largest = float(np.abs(array).max())
+    assert np.abs(dequantized(array, scale, zero_point) - array).max() <= max(largest / 100, 1e-6)
+
+
+@given(values=tensors)
+def test_percentile_100_is_minmax(values: Floats) -> None:
+    histogram = histogram_of(values)
+
+    assert minmax_range(histogram) == percentile_range(histogram, 100)
+
+
+@pytest.mark.parametrize("percent", [90, 99, 99.9, 99.99])
+def test_a_percentile_is_found_to_within_a_bin(percent: float) -> None:
+    values = heavy_tailed()
+    histogram = histogram_of(values)
+
+    low, high = percentile_range(histogram, percent)
+
+    kept = math.ceil(values.size * percent / 100)
+    assert max(-low, high) == pytest.approx(np.sort(np.abs(values))[kept - 1], abs=histogram.width)
+
+
+def test_a_percentile_leaves_the_shorter_side_alone() -> None:
+    values = np.abs(heavy_tailed())
+    values[0] = -0.01
+
+    low, high = percentile_range(histogram_of(values), 99)
+
+    assert (np.float32(-0.01), True) == (low, high < values.max() / 2)
+
+
+def test_zeros_do_not_decide_a_percentile() -> None:
+    values = np.concatenate([np.zeros(100_000, np.float32), heavy_tailed()])
+
+    assert percentile_range(histogram_of(heavy_tailed()), 99) == percentile_range(histogram_of(values), 99)
+
+
+def test_percentiles_outside_0_to_100_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"percentile 101 is outside"):
+        percentile_range(EMPTY, 101)
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_kl_finds_the_threshold_that_plain_loops_find(symmetric: bool) -> None:
+    values = heavy_tailed(3000)
+    histogram = histogram_of(values)
+    width = 2 * histogram.width
+    counts = np.bincount((np.abs(values) / width).astype(int), minlength=2048).astype(float)
+    threshold = kl_range(histogram, symmetric=symmetric)[1]
+    losses = {}
+    last = int(np.flatnonzero(counts)[-1]) + 2
+    for bins in sorted({*range(128, last, 9), round(threshold / width)}):
+        p = counts[:bins].copy()
+        p[-1] += counts[bins:].sum()
+        q = np.zeros(bins)
+        for level in range(128):
+            first, last = level * bins // 128, (level + 1) * bins // 128
+            inside = np.arange(first, last)
+            filled = inside[(counts[inside] > 0) | ((inside == bins - 1) & (p[inside] > 0))]
+            if filled.size:
+                q[filled] = counts[first:last].sum() / filled.size
+        p, q = p / p.sum(), q / q.sum()
+        with np.errstate(divide="ignore"):
+            losses[bins] = float((p[p > 0] * np.log(p[p > 0] / q[p > 0])).sum())
+    best = min(losses, key=losses.__getitem__)
+
+    assert (-best * width, best * width) == kl_range(histogram, symmetric=symmetric)
+    assert len(losses) > 100
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param(heavy_tailed(), id="heavy tails"),
+        pytest.param(np.maximum(heavy_tailed(), 0), id="ReLU"),
+        pytest.param(np.append(heavy_tailed(), np.float32(400)), id="outlier"),
+        pytest.param(np.random.default_rng(1).uniform(-3, 5, 20_000).astype(np.float32), id="uniform"),
+    ],
+)
+def test_mse_is_within_one_percent_of_the_best_range_on_the_values_themselves(values: Floats, symmetric: bool) -> None:
+    def cost(low: float, high: float) -> float:
+        scale, zero_point = int8_parameters(low, high, symmetric=symmetric)
+        return float(np.square(dequantized(values, scale, zero_point) - values).mean())
+
+    low, high = minmax_range(histogram_of(values))
+    factors = np.geomspace(1, 0.01, 60)
+    grid = [(low * a, high * b) for a in factors for b in (factors if not symmetric and low else [a])]
+    best = min(cost(*pair) for pair in grid)
+
+    assert cost(*mse_range(histogram_of(values), symmetric=symmetric)) <= best * 1.01
+
+
+@pytest.mark.parametrize("recipe", [r for r in RECIPES if r.algorithm != "mse"])
+def test_no_algorithm_has_a_smaller_expected_error_than_mse(recipe: ActivationRecipe) -> None:
+    symmetric = recipe.symmetric
+    histogram = histogram_of(np.append(heavy_tailed(), np.float32(60)))
+
+    def error(low: float, high: float) -> float:
+        return expected_error(histogram, *int8_parameters(low, high, symmetric=symmetric))
+
+    assert error(*mse_range(histogram, symmetric=symmetric)) <= error(*found(histogram, recipe)) * 1.001
+
+
+def test_a_huge_outlier_is_clipped_by_all_that_clip() -> None:
+    normal = np.random.default_rng(0).normal(size=2_000_000).astype(np.float32)
+    histogram = histogram_of(np.append(normal, np.float32(50)))
+
+    assert minmax_range(histogram)[1] == 50
+    plain = ("minmax", "moving_average")  # one sample
+    assert all(found(histogram, r)[1] < 25 for r in RECIPES if r.algorithm not in plain)
+
+
+def test_a_tensor_that_was_never_seen_gets_a_neutral_scale() -> None:
+    assert all(found(EMPTY, recipe) == (0.0, 0.0) for recipe in RECIPES)
+    assert expected_error(EMPTY, 1.0, 0) == 0.0
+
+
+def test_a_range_is_found_in_milliseconds() -> None:
+    histogram = histogram_of(heavy_tailed())
+
+    for recipe in RECIPES:
+        began = time.perf_counter()
+        found(histogram, recipe)
+        assert time.perf_counter() - began < 0.25  # some 5 ms; the bound is for busy machines
+
+
+def test_a_moving_average_is_the_mean_of_the_samples_extremes() -> None:
+    tensor = TensorStatistics(
+        histogram=histogram_of(np.array([-1, 2, 8, -5], np.float32)),
+        samples=2,
+        minimum_sum=(-6.0, 0.0),
+        maximum_sum=(10.0, 0.0),
+    )
+    all_positive = TensorStatistics(
+        histogram=histogram_of(np.array([1, 2], np.float32)), samples=1, minimum_sum=(1.0, 0.0), maximum_sum=(2.0, 0.0)
+    )
+
+    assert moving_average_range(tensor) == (-3, 5)
+    assert moving_average_range(all_positive) == (0, 2)
+
+
+@given(values=tensors, symmetric=st.booleans())
+def test_the_extremes_of_the_knobs_are_the_plain_presets(values: Floats, symmetric: bool) -> None:
+    """Percentile 100, an IFMR that tries nothing but the extremes, and a moving average of one sample: all min-max."""
+    histogram = histogram_of(values)
+    widest = int8_parameters(*minmax_range(histogram), symmetric=symmetric)
+    ifmr = ActivationRecipe(
+        algorithm="ifmr",
+        symmetric=symmetric,
+        max_percentile=1.0,
+        min_percentile=1.0,
+        search_start=1.0,
+        search_end=1.5,
+        search_step=0.5,
+    )
+
+    assert int8_parameters(*percentile_range(histogram, 100), symmetric=symmetric) == widest
+    assert int8_parameters(*moving_average_range(one_sample(histogram)), symmetric=symmetric) == widest
+    scale, zero_point = int8_parameters(*found(histogram, ifmr), symmetric=symmetric)
+    assert scale == pytest.approx(widest[0], rel=1e-6)
+    assert abs(zero_point - widest[1]) <= 1  # IFMR rounds low / scale, min-max -128 - low / scale

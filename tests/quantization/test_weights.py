@@ -1,0 +1,171 @@
+"""Weight scales: the three rules, layouts of every operator, and degenerate channels."""
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from workbench.graph import Layer
+from workbench.quantization.recipe import WeightRecipe
+from workbench.quantization.statistics import WeightStatistics
+from workbench.quantization.weights import fake_quantized, scale_from_extremes, scales_over, weight_rows, weight_scale
+
+Floats = npt.NDArray[np.float32]
+matrices = hnp.arrays(
+    np.float32, st.tuples(st.integers(1, 20), st.integers(1, 5)), elements=st.floats(-100, 100, width=32)
+)
+
+
+def layer_of(shape: tuple[int, ...], op_type: str = "MatMul", groups: int = 1, transposed: bool = False) -> Layer:
+    axis = {"Conv": 0, "ConvTranspose": 1}.get(op_type, 0 if transposed else 1)
+    return Layer(
+        name="fc",
+        op_type=op_type,
+        activation="x",
+        output="y",
+        weight="w",
+        weight_shape=shape,
+        output_axis=axis,
+        groups=groups,
+        transposed=transposed,
+    )
+
+
+def recipe(algorithm: str, *, per_channel: bool = False) -> WeightRecipe:
+    return WeightRecipe(algorithm=algorithm, per_channel=per_channel)  # type: ignore[arg-type]  # a parameter's value
+
+
+def error(values: Floats, algorithm: str, *, per_channel: bool) -> npt.NDArray[np.float64]:
+    """Squared error per output channel."""
+    layer = layer_of(values.shape)
+    scale = weight_scale(values, recipe(algorithm, per_channel=per_channel), layer)
+    return np.square(fake_quantized(values, scale, layer).astype(np.float64) - values).sum(axis=0)
+
+
+def test_minmax_uses_127_and_arq_the_side_that_dominates() -> None:
+    values = np.array([[-2.0, 1.0], [0.5, -0.5]], np.float32)
+    layer = layer_of(values.shape)
+
+    assert weight_scale(values, recipe("minmax"), layer).scales == (float(np.float32(2 / 127)),)
+    assert weight_scale(values, recipe("arq"), layer).scales == (2 / 128,)
+    assert weight_scale(values, recipe("arq", per_channel=True), layer).scales == (2 / 128, float(np.float32(1 / 127)))
+
+
+def test_arq_gives_minus_128_to_the_most_negative_weight() -> None:
+    values = np.array([[-2.0], [1.5]], np.float32)
+    layer = layer_of(values.shape)
+    scale = weight_scale(values, recipe("arq"), layer)
+
+    assert np.rint(fake_quantized(values, scale, layer) / scale.scales[0]).tolist() == [[-128], [96]]
+
+
+@pytest.mark.parametrize("algorithm", ["minmax", "arq", "mse"])
+@given(values=matrices)
+def test_per_channel_of_one_channel_is_per_tensor(algorithm: str, values: Floats) -> None:
+    column = values[:, :1]
+    layer = layer_of(column.shape)
+
+    per_channel = weight_scale(column, recipe(algorithm, per_channel=True), layer)
+
+    assert per_channel.scales == weight_scale(column, recipe(algorithm), layer).scales
+
+
+@given(values=matrices, per_channel=st.booleans())
+def test_mse_is_never_worse_than_the_other_rules(values: Floats, per_channel: bool) -> None:
+    least = error(values, "mse", per_channel=per_channel)
+    for other in ("minmax", "arq"):
+        compared = error(values, other, per_channel=per_channel)
+        if not per_channel:
+            assert least.sum() <= compared.sum() * (1 + 1e-4) + 1e-12
+        else:
+            assert np.all(least <= compared * (1 + 1e-4) + 1e-12)
+
+
+def test_mse_is_within_five_percent_of_a_fine_search() -> None:
+    values = np.random.default_rng(0).standard_t(4, (400, 3)).astype(np.float32)
+
+    for channel in range(3):
+        column = values[:, channel : channel + 1]
+        widest = float(np.abs(column).max()) / 127
+        best = min(
+            float(np.square(np.clip(np.rint(column / s), -128, 127) * s - column).sum())
+            for s in np.geomspace(widest, widest / 6, 2000)
+        )
+        assert error(values, "mse", per_channel=True)[channel] <= best * 1.05
+
+
+@pytest.mark.parametrize("algorithm", ["minmax", "arq", "mse"])
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize(
+    "column",
+    [
+        pytest.param([0.0, 0.0], id="all zero"),
+        pytest.param([1e-45, -1e-42], id="denormal"),
+        pytest.param([3.0, 3.0], id="constant"),
+        pytest.param([-3.0, 0.0], id="one-sided"),
+        pytest.param([3e38, -3e38], id="huge"),
+    ],
+)
+def test_degenerate_channels_have_a_usable_scale(algorithm: str, per_channel: bool, column: list[float]) -> None:
+    values = np.array([column, column], np.float32).T
+    layer = layer_of(values.shape)
+
+    scale = weight_scale(values, recipe(algorithm, per_channel=per_channel), layer)
+
+    assert all(0 < s < np.inf for s in scale.scales)
+    assert np.abs(fake_quantized(values, scale, layer) - values).max() <= max(float(np.abs(values).max()) / 200, 1e-6)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("algorithm", ["minmax", "mse"])
+def test_values_that_are_not_finite_are_refused(algorithm: str, bad: float) -> None:
+    values = np.array([[1.0, bad]], np.float32)
+
+    with pytest.raises(ValueError, match="weight 'w' of layer 'fc' holds NaN or infinity"):
+        weight_scale(values, recipe(algorithm), layer_of(values.shape))
+
+
+@pytest.mark.parametrize(
+    ("layer", "channels"),
+    [
+        pytest.param(layer_of((6, 4)), 4, id="MatMul"),
+        pytest.param(layer_of((6, 4), "Gemm", transposed=True), 6, id="Gemm, transposed"),
+        pytest.param(layer_of((6, 4, 3, 3), "Conv"), 6, id="Conv"),
+        pytest.param(layer_of((6, 2, 3, 3), "Conv", groups=3), 6, id="grouped Conv"),
+        pytest.param(layer_of((6, 4, 3, 3), "ConvTranspose"), 4, id="ConvTranspose"),
+        pytest.param(layer_of((6, 4, 3, 3), "ConvTranspose", groups=2), 8, id="grouped ConvTranspose"),
+    ],
+)
+def test_every_layout_has_one_scale_per_output_channel(layer: Layer, channels: int) -> None:
+    values = np.random.default_rng(0).normal(size=layer.weight_shape).astype(np.float32)
+
+    scale = weight_scale(values, recipe("arq", per_channel=True), layer)
+
+    rows = weight_rows(values, layer, per_channel=True)
+    assert len(scale.scales) == channels == len(rows)
+    # the same scales, laid over the weight as it is stored, put each weight under its own channel's
+    steps = np.broadcast_to(scales_over(scale, values.shape, layer), values.shape)
+    per_row = weight_rows(np.ascontiguousarray(steps), layer, per_channel=True)
+    assert np.array_equal(per_row, np.broadcast_to(np.float32(scale.scales)[:, None], rows.shape))
+    assert np.abs(fake_quantized(values, scale, layer) - values).max() <= max(scale.scales) / 2 * (1 + 1e-5)
+
+
+def test_groups_of_a_transposed_convolution_are_kept_apart() -> None:
+    values = np.ones((4, 1, 1, 1), np.float32)  # two groups of two inputs and one output each
+    values[2:] = 10
+    layer = layer_of(values.shape, "ConvTranspose", groups=2)
+
+    scale = weight_scale(values, recipe("minmax", per_channel=True), layer)
+
+    assert scale.scales == pytest.approx((1 / 127, 10 / 127))
+    assert scales_over(scale, values.shape, layer).ravel() == pytest.approx([1 / 127, 1 / 127, 10 / 127, 10 / 127])
+
+
+@given(values=matrices, per_channel=st.booleans(), algorithm=st.sampled_from(["minmax", "arq"]))
+def test_extremes_are_enough_for_two_of_the_rules(values: Floats, per_channel: bool, algorithm: str) -> None:
+    seen = WeightStatistics(minima=values.min(axis=0), maxima=values.max(axis=0))
+    layer, settings = layer_of(values.shape), recipe(algorithm, per_channel=per_channel)
+
+    assert scale_from_extremes(seen, settings, layer) == weight_scale(values, settings, layer)
