@@ -1,11 +1,14 @@
-"""One observing pass and four algorithms against ONNX Runtime's calibrators: time and memory. Run by hand.
+"""One observing pass, and every record derived from it, against ONNX Runtime's calibrators. Run by hand.
 
-    python -m tests.benchmarks.calibration [--bench DIR] [--samples 512] [--threads 2]
+    python -m tests.benchmarks.calibration [--bench DIR] [--samples 1024] [--peer-samples 64] [--threads 2] [--rounds 3]
 
-Every row is a fresh process over the same sentences, padded to 64 tokens (ONNX Runtime's calibrators need rectangular
-data) in batches of 8. Seconds count from reading the model to the last range; memory is the peak resident set of the
-process, interpreter and tokenizer included. `--bench` holds a model with `input_ids` and `attention_mask`, its
-`tokenizer.json` and `calibration.csv` (column `text`).
+Sentences are in batches of 8, padded to 64 tokens (`fixed`, which ONNX Runtime's calibrators need) or to the smallest
+bin of 16, 32 and 64 that holds the batch's longest sentence (`bins`, as a data set batches them). Every measurement
+is a fresh process; those of one table take turns, `--rounds` times. Seconds are medians and count from reading the
+model to the last range, without tokenizing. Ratios are medians over the rounds, against the bare forward pass of the
+same round over the same sentences. Memory is the peak resident set of the process, interpreter and tokenizer
+included. `--bench` holds a model with `input_ids` and `attention_mask`, its `tokenizer.json` and `calibration.csv`
+(column `text`).
 """
 
 from __future__ import annotations
@@ -14,11 +17,11 @@ import argparse
 import csv
 import json
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,35 +30,18 @@ import onnxruntime
 from onnxruntime.quantization.calibrate import CalibrationDataReader, CalibrationMethod, create_calibrator
 from tokenizers import Tokenizer
 
-from workbench.candidate import Quantization
-from workbench.graph import read_model
+from workbench.candidate import EVERYTHING_INT8
+from workbench.graph import load_graph, quantizable_layers, read_model
 from workbench.quantization.algorithms import choose
+from workbench.quantization.normalize import normalized
 from workbench.quantization.observe import Feeds, observe
+from workbench.quantization.recipe import recipe_of
 
 REPOSITORY = Path(__file__).parent.parent.parent
-LENGTH, BATCH = 64, 8
-MINMAX = Quantization(
-    scheme="static",
-    algorithm="minmax",
-    activation_symmetric=False,
-    weight_granularity="channel",
-    attention_matmul=True,
-    keep_float=0,
-)
-RECIPES = (
-    MINMAX,
-    replace(MINMAX, algorithm="percentile", percentile=99.99),
-    replace(MINMAX, algorithm="kl"),
-    replace(MINMAX, algorithm="mse"),
-)
-LABELS = {
-    "bare": "forward pass alone",
-    "observe": "workbench, observing pass",
-    "workbench": "workbench, all four",
-    "MinMax": "onnxruntime MinMax",
-    "Percentile": "onnxruntime Percentile",
-    "Entropy": "onnxruntime Entropy",
-}
+BATCH = 8
+BINS = {"fixed": (64,), "bins": (16, 32, 64)}
+PEERS = ("MinMax", "Percentile", "Entropy")
+ALGORITHMS = ("minmax", "moving_average", "percentile", "kl", "mse", "ifmr", "hfmg")
 
 
 def model_in(bench: Path) -> Path:
@@ -63,45 +49,44 @@ def model_in(bench: Path) -> Path:
     return model
 
 
-def batches(bench: Path, samples: int) -> Iterator[Feeds]:
+def batches(bench: Path, samples: int, padding: str) -> list[Feeds]:
+    bins = BINS[padding]
     tokenizer = Tokenizer.from_file(str(bench / "tokenizer.json"))
-    tokenizer.enable_truncation(LENGTH)
-    tokenizer.enable_padding(length=LENGTH)
+    tokenizer.enable_truncation(bins[-1])
+    tokenizer.no_padding()
     with (bench / "calibration.csv").open(encoding="utf-8", newline="") as stream:
         texts = [row["text"] for row in csv.DictReader(stream)][:samples]
     if len(texts) < samples:
         raise SystemExit(f"{bench / 'calibration.csv'} has {len(texts)} sentences, {samples} are asked for.")
+    found: list[Feeds] = []
     for start in range(0, samples, BATCH):
-        encoded = tokenizer.encode_batch(texts[start : start + BATCH])
-        yield {
-            "input_ids": np.array([e.ids for e in encoded], np.int64),
-            "attention_mask": np.array([e.attention_mask for e in encoded], np.int64),
-        }
+        encoded = [e.ids for e in tokenizer.encode_batch(texts[start : start + BATCH])]
+        longest = max(len(ids) for ids in encoded)
+        length = next(size for size in bins if longest <= size)
+        ids, mask = np.zeros((len(encoded), length), np.int64), np.zeros((len(encoded), length), np.int64)
+        for row, one in enumerate(encoded):
+            ids[row, : len(one)], mask[row, : len(one)] = one, 1
+        found.append({"input_ids": ids, "attention_mask": mask})
+    return found
 
 
-class Reader(CalibrationDataReader):
-    def __init__(self, feeds: Iterator[Feeds]) -> None:
-        self.feeds = feeds
+class Reader(CalibrationDataReader):  # type: ignore[misc]  # the package ships no types
+    def __init__(self, feeds: list[Feeds]) -> None:
+        self.feeds = iter(feeds)
 
     def get_next(self) -> Feeds | None:
         return next(self.feeds, None)
 
 
-def bare(bench: Path, samples: int, threads: int) -> None:
+def bare(bench: Path, feeds: list[Feeds], threads: int) -> None:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     session = onnxruntime.InferenceSession(str(model_in(bench)), options, providers=["CPUExecutionProvider"])
-    for feeds in batches(bench, samples):
-        session.run(None, feeds)
+    for batch in feeds:
+        session.run(None, batch)
 
 
-def ours(bench: Path, samples: int, threads: int, recipes: tuple[Quantization, ...]) -> None:
-    statistics = observe(read_model(model_in(bench)), batches(bench, samples), threads=threads)
-    for recipe in recipes:
-        choose(statistics, recipe)
-
-
-def theirs(bench: Path, samples: int, method: str) -> None:
+def peer(bench: Path, feeds: list[Feeds], method: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         calibrator = create_calibrator(
             model_in(bench),
@@ -109,28 +94,52 @@ def theirs(bench: Path, samples: int, method: str) -> None:
             augmented_model_path=str(Path(folder) / "augmented.onnx"),
             calibrate_method=CalibrationMethod[method],
         )
-        calibrator.collect_data(Reader(batches(bench, samples)))
+        calibrator.collect_data(Reader(feeds))
         calibrator.compute_data()
 
 
-def measure(method: str, bench: Path, samples: int, threads: int) -> dict[str, float]:
+def derivations(bench: Path, feeds: list[Feeds], threads: int) -> dict[str, float]:
+    """Algorithm → seconds from statistics to record; all but the named setting as `EVERYTHING_INT8`."""
+    model = read_model(model_in(bench))
+    seen = observe(model, feeds, threads=threads)
+    proto = normalized(load_graph(model))
+    layers = quantizable_layers(proto)
+    recipes = {
+        name: recipe_of(
+            replace(EVERYTHING_INT8, algorithm=name, percentile=99.99 if name == "percentile" else None), layers
+        )
+        for name in ALGORITHMS
+    }
+    recipes["mse, weights too"] = recipe_of(replace(EVERYTHING_INT8, algorithm="mse", weight_algorithm="mse"), layers)
+    seconds = {}
+    for name, recipe in recipes.items():
+        began = time.perf_counter()
+        choose(seen, recipe, proto=proto)
+        seconds[name] = time.perf_counter() - began
+    return seconds
+
+
+def measure(method: str, bench: Path, samples: int, padding: str, threads: int) -> dict[str, float]:
     """Runs in the child process."""
+    feeds = batches(bench, samples, padding)
+    if method == "derive":
+        return derivations(bench, feeds, threads)
     began = time.perf_counter()
     if method == "bare":
-        bare(bench, samples, threads)
-    elif method in ("observe", "workbench"):
-        ours(bench, samples, threads, RECIPES if method == "workbench" else ())
+        bare(bench, feeds, threads)
+    elif method == "observe":
+        observe(read_model(model_in(bench)), feeds, threads=threads)
     else:
-        theirs(bench, samples, method)
+        peer(bench, feeds, method)
     seconds = time.perf_counter() - began
     peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KiB on Linux
     return {"seconds": seconds, "peak_mb": peak_kib * 1024 / 1e6}
 
 
-def in_fresh_process(method: str, bench: Path, samples: int, threads: int) -> dict[str, float]:
-    arguments = ["--bench", str(bench), "--samples", str(samples), "--threads", str(threads), "--child", method]
+def in_fresh_process(method: str, bench: Path, samples: int, padding: str, threads: int) -> dict[str, float]:
+    arguments = ["--bench", str(bench), "--samples", str(samples), "--threads", str(threads)]
     done = subprocess.run(
-        [sys.executable, "-m", "tests.benchmarks.calibration", *arguments],
+        [sys.executable, "-m", "tests.benchmarks.calibration", *arguments, "--child", method, "--padding", padding],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
@@ -143,26 +152,45 @@ def in_fresh_process(method: str, bench: Path, samples: int, threads: int) -> di
     return measured
 
 
+def table(methods: dict[str, str], bench: Path, samples: int, padding: str, threads: int, rounds: int) -> None:
+    """One row per method (name → label); the first one is what the others are compared with."""
+    runs: dict[str, list[dict[str, float]]] = {method: [] for method in methods}
+    for _ in range(rounds):
+        for method in methods:
+            runs[method].append(in_fresh_process(method, bench, samples, padding, threads))
+    first = runs[next(iter(methods))]
+    print(f"\n{samples} sentences, {padding}, batches of {BATCH}, {threads} threads")
+    print(f"{'':28}{'seconds':>9}{'ratio':>8}{'peak MB':>9}")
+    for method, label in methods.items():
+        seconds = statistics.median(run["seconds"] for run in runs[method])
+        ratio = statistics.median(a["seconds"] / b["seconds"] for a, b in zip(runs[method], first, strict=True))
+        peak = max(run["peak_mb"] for run in runs[method])
+        print(f"{label:28}{seconds:9.1f}{ratio:8.2f}{peak:9.0f}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bench", type=Path, default=REPOSITORY.parent / "shared" / "bench" / "banking77")
-    parser.add_argument("--samples", type=int, default=512)
+    parser.add_argument("--samples", type=int, default=1024)
+    parser.add_argument("--peer-samples", type=int, default=64, help="sentences of the table with the peers")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--child", choices=LABELS, help=argparse.SUPPRESS)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--child", choices=("bare", "observe", "derive", *PEERS), help=argparse.SUPPRESS)
+    parser.add_argument("--padding", choices=BINS, default="fixed", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    bench, threads = arguments.bench.resolve(), arguments.threads
+    bench, threads, rounds = arguments.bench.resolve(), arguments.threads, arguments.rounds
     if arguments.child:
-        print(json.dumps(measure(arguments.child, bench, arguments.samples, threads)))
+        print(json.dumps(measure(arguments.child, bench, arguments.samples, arguments.padding, threads)))
         return
-    print(f"{arguments.samples} sentences of {LENGTH} tokens, batches of {BATCH}, {threads} threads")
-    print(f"{'':28}{'seconds':>9}{'peak MB':>9}")
-    for method, label in LABELS.items():
-        row = in_fresh_process(method, bench, arguments.samples, threads)
-        print(f"{label:28}{row['seconds']:9.1f}{row['peak_mb']:9.0f}", flush=True)
-    print("\nworkbench, all four: memory by number of sentences")
-    for samples in (128, 512, 1024):
-        row = in_fresh_process("workbench", bench, samples, threads)
-        print(f"{samples:>27} {row['seconds']:9.1f}{row['peak_mb']:9.0f}", flush=True)
+    ours = {"bare": "bare forward pass", "observe": "workbench, observing pass"}
+    for padding in BINS:
+        table(ours, bench, arguments.samples, padding, threads, rounds)
+    table(ours, bench, arguments.samples // 4, "fixed", threads, 1)
+    peers = {**ours, **{method: f"onnxruntime {method}" for method in PEERS}}
+    table(peers, bench, arguments.peer_samples, "fixed", threads, 1)
+    print("\nfrom statistics to a record, seconds")
+    for name, seconds in in_fresh_process("derive", bench, arguments.peer_samples, "fixed", threads).items():
+        print(f"{name:28}{seconds:9.3f}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,177 @@
+"""Statistics: merging, stability, and how they are kept on disk."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.targets.encoder import ids, tiny_encoder
+from workbench.errors import CalibrationError
+from workbench.graph import read_model
+from workbench.model import Model
+from workbench.quantization.histogram import histogram_of
+from workbench.quantization.observe import observe
+from workbench.quantization.statistics import (
+    NOTHING,
+    Range,
+    Statistics,
+    load_statistics,
+    merge_statistics,
+    observed_range,
+    save_statistics,
+    stability,
+)
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    path = tmp_path_factory.mktemp("encoder") / "model.onnx"
+    onnx.save(tiny_encoder(), path)
+    return read_model(path)
+
+
+def test_statistics_of_different_models_do_not_merge(encoder: Model) -> None:
+    statistics = observe(encoder, [ids(1, 8)])
+
+    with pytest.raises(ValueError, match="cannot be merged"):
+        merge_statistics(statistics, replace(statistics, model_sha256="0" * 64))
+
+
+def test_stored_statistics_come_back_whole(encoder: Model, tmp_path: Path) -> None:
+    statistics = observe(encoder, [ids(3, 8)])
+
+    save_statistics(statistics, tmp_path / "statistics.npz")
+    restored = load_statistics(tmp_path / "statistics.npz")
+
+    assert statistics.digest == restored.digest
+    assert statistics.layers == restored.layers
+    seen, again = statistics.tensors["embed_y"], restored.tensors["embed_y"]
+    assert seen.histogram == again.histogram
+    assert (seen.sample_minimum_mean, seen.sample_maximum_mean) == (
+        again.sample_minimum_mean,
+        again.sample_maximum_mean,
+    )
+    assert seen.halves == again.halves
+    assert seen.channels is not None
+    assert again.channels is not None
+    for name in ("minima", "maxima", "sums", "squares", "sums_error", "squares_error"):
+        np.testing.assert_array_equal(getattr(seen.channels, name), getattr(again.channels, name))
+    assert seen.channels.rows == again.channels.rows == 3 * 8
+    assert (restored.tensors["query_t_y"].channels, restored.variant) == (None, "")
+    assert merge_statistics(restored, statistics).digest == merge_statistics(statistics, statistics).digest
+    assert [p.name for p in tmp_path.iterdir()] == ["statistics.npz"]
+
+
+def test_equal_statistics_are_equal_files(encoder: Model, tmp_path: Path) -> None:
+    for name in ("a.npz", "b.npz"):
+        save_statistics(observe(encoder, [ids(3, 8)]), tmp_path / name)
+
+    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+
+
+@pytest.mark.parametrize("position", [0.02, 0.3, 0.6, 0.999])
+def test_damaged_statistics_are_refused(encoder: Model, tmp_path: Path, position: float) -> None:
+    path = tmp_path / "statistics.npz"
+    save_statistics(observe(encoder, [ids(2, 8)]), path)
+    content = bytearray(path.read_bytes())
+
+    path.write_bytes(content[: int(len(content) * position)])
+
+    with pytest.raises(CalibrationError, match=r"statistics\.npz does not hold statistics"):
+        load_statistics(path)
+
+
+def test_a_flipped_byte_is_refused_or_changes_nothing(encoder: Model, tmp_path: Path) -> None:
+    path = tmp_path / "statistics.npz"
+    statistics = observe(encoder, [ids(2, 8)])
+    save_statistics(statistics, path)
+    content = path.read_bytes()
+    random = np.random.default_rng(0)
+
+    for position in random.integers(0, len(content), 60).tolist():
+        damaged = bytearray(content)
+        damaged[position] ^= 0xFF
+        path.write_bytes(damaged)
+        try:
+            restored = load_statistics(path)
+        except CalibrationError:
+            continue
+        assert statistics.digest == restored.digest  # it hit what nothing reads, such as a time stamp
+
+
+def test_statistics_of_another_version_are_refused(tmp_path: Path) -> None:
+    header = np.frombuffer(b'{"version":1}', np.uint8)
+    np.savez(tmp_path / "statistics.npz", header=header)
+
+    with pytest.raises(CalibrationError, match="version 2"):
+        load_statistics(tmp_path / "statistics.npz")
+
+
+def ranged(statistics: Statistics, tensor: str, low: float, high: float) -> Statistics:
+    histogram = histogram_of(np.array([low, high], np.float32))
+    changed = replace(statistics.tensors[tensor], histogram=histogram)
+    return replace(statistics, tensors={**statistics.tensors, tensor: changed})
+
+
+def test_stability_is_the_share_of_the_wider_range_that_a_half_misses(encoder: Model) -> None:
+    statistics = observe(encoder, [ids(2, 8)])
+    a, b = ranged(statistics, "embed_y", -1, 3), ranged(statistics, "embed_y", 0.5, 2)
+
+    differences = stability(a, b)
+
+    assert observed_range(b, "embed_y") == (0.0, 2.0)
+    assert next(iter(differences.items())) == ("embed_y", 0.25)
+    assert {0.0} == {value for name, value in differences.items() if name != "embed_y"}
+
+
+def halved(statistics: Statistics, tensor: str, first: Range, second: Range) -> Statistics:
+    changed = replace(statistics.tensors[tensor], halves=(first, second))
+    return replace(statistics, tensors={**statistics.tensors, tensor: changed})
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "figure"),
+    [
+        pytest.param((-1.0, 3.0), (0.5, 2.0), 0.25, id="both ends differ"),
+        pytest.param((1.0, 4.0), (2.0, 4.0), 0.0, id="ranges contain zero"),
+        pytest.param((0.0, 0.0), (0.0, 0.0), 0.0, id="constant zero"),
+        pytest.param((0.0, 8.0), (0.0, 0.0), 1.0, id="one half sees nothing but zero"),
+        pytest.param((0.0, 8.0), NOTHING, 1.0, id="one half has no samples"),
+    ],
+)
+def test_a_tensor_is_as_stable_as_the_ranges_of_its_halves(
+    encoder: Model, first: Range, second: Range, figure: float
+) -> None:
+    statistics = halved(observe(encoder, [ids(2, 8)]), "embed_y", first, second)
+
+    assert statistics.stability()["embed_y"] == figure
+
+
+def test_stability_is_sorted_and_unstable_tensors_are_those_above_the_threshold(encoder: Model) -> None:
+    statistics = observe(encoder, [ids(16, 8)])
+    figures = statistics.stability()
+    middle = sorted(figures.values())[len(figures) // 2]
+
+    unstable = statistics.unstable(middle)
+
+    assert list(figures.values()) == sorted(figures.values(), reverse=True)
+    assert all(0 <= figure <= 1 for figure in figures.values())
+    assert unstable == tuple(name for name, figure in figures.items() if figure > middle)
+    assert 0 < len(unstable) < len(figures)
+
+
+def test_more_samples_of_the_same_kind_are_more_stable(encoder: Model) -> None:
+    few, many = observe(encoder, [ids(4, 8)]), observe(encoder, [ids(200, 8)])
+
+    assert np.mean(list(many.stability().values())) < np.mean(list(few.stability().values()))
+
+
+def test_statistics_of_variants_do_not_merge_and_have_their_own_digest(encoder: Model) -> None:
+    statistics = observe(encoder, [ids(1, 8)])
+    other = replace(statistics, variant="balanced")
+
+    assert statistics.digest != other.digest
+    with pytest.raises(ValueError, match="'balanced' cannot be merged"):
+        merge_statistics(statistics, other)
