@@ -2,12 +2,14 @@
 
 import dataclasses
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.model_zoo import BERTS, ZOO
 from tests.quantization.amct_files import golden
 from tests.quantization.deploy_models import (
     formula_cnn,
@@ -21,7 +23,7 @@ from tests.quantization.deploy_models import (
 from tests.quantization.networks import convolutions, images, perceptron, rows
 from tests.targets.encoder import ids, model_of, tiny_encoder
 from workbench.errors import LoweringError
-from workbench.graph import constants, quantizable_layers
+from workbench.graph import constants, load_graph, quantizable_layers, read_model
 from workbench.quantization.amct_record import parse_record
 from workbench.quantization.deploy import dequant_words, lower_deploy
 from workbench.quantization.interpreter import Interpreter
@@ -380,3 +382,58 @@ def test_an_opset_that_atc_does_not_know_is_refused(encoder: tuple) -> None:
 
     with pytest.raises(LoweringError, match=r"opset 23.*8 to 22"):
         lower_deploy(proto, record)
+
+
+@pytest.mark.parametrize("name", [name for name in ZOO if name not in BERTS])
+@pytest.mark.parametrize("merge_bias", [False, True])
+def test_models_of_the_zoo_keep_their_answers_in_deploy_form(name: str, merge_bias: bool, tmp_path: Path) -> None:
+    zoo = ZOO[name]
+    zoo.write(tmp_path / "model.onnx")
+    proto = load_graph(read_model(tmp_path / "model.onnx"))
+    record = min_max_record(proto, zoo.feeds(8, 3), per_channel=True)
+
+    model = lower_deploy(proto, record, merge_bias=merge_bias)
+
+    assert len(record.layers) == zoo.layers
+    assert Counter(node.op_type for node in model.graph.node)["AscendDequant"] == zoo.layers
+    feeds = zoo.feeds(4, 5)
+    found = Interpreter(model).run(feeds)
+    for output, expected in plain_run(proto, feeds).items():
+        cosine = np.vdot(found[output], expected) / np.linalg.norm(found[output]) / np.linalg.norm(expected)
+        assert cosine > 0.999, output
+
+
+def test_a_correction_joins_the_bias_before_it_is_rounded() -> None:
+    proto = perceptron()
+    record = min_max_record(proto, rows(16))
+    layer = record.layers[0]
+    assert layer.weight is not None
+    correction = tuple(0.01 * index for index in range(6))
+
+    model = lower_deploy(proto, replaced(record, "fc1", bias_correction=correction))
+
+    factor = np.float32(layer.activation.scale) * np.float32(layer.weight.scales[0])
+    expected = np.rint((constants_of(proto)["fc1_b"] + np.float32(correction)) / factor)
+    np.testing.assert_array_equal(integer_constants(model, "fc1")["bias"], expected)
+
+
+def test_a_balanced_layer_has_its_mul_before_the_quantization() -> None:
+    proto, feeds = perceptron(), rows(16)
+    factors = tuple(0.5 + 0.25 * index for index in range(8))
+    plain = min_max_record(proto, feeds)
+    balanced = dataclasses.replace(replaced(plain, "fc1", balance=factors), fold_balance=False)
+    record = replaced(
+        balanced,
+        "fc1",
+        activation=dataclasses.replace(plain.layers[0].activation, tensor="fc1.mul.output0", scale=0.05),
+        weight=WeightScale(scales=(0.05,), axis=None),
+    )
+
+    model = lower_deploy(proto, record)
+
+    nodes = nodes_of(model)
+    assert nodes["fc1.mul"].input[0] == "x"
+    assert nodes["fc1.quant"].input[0] == "fc1.mul.output0"
+    inverse = numpy_helper.to_array(constants(model)[nodes["fc1.mul"].input[1]])
+    np.testing.assert_array_equal(inverse.reshape(-1), np.float32(1) / np.float32(factors))
+    np.testing.assert_allclose(Interpreter(model).run(feeds)["y"], plain_run(proto, feeds)["y"], atol=0.5)
