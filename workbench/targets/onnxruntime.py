@@ -80,7 +80,7 @@ class OnnxRuntimeTarget:
 
     def lower(self, model: Model, candidate: Candidate, record: QuantizationRecord | None, to: Path) -> Path:
         scheme = candidate.quantization.scheme
-        if (record is not None) != (scheme == "static"):
+        if (record is not None) != candidate.quantization.calibrated:
             raise TypeError(f"scheme {scheme!r} {'needs' if record is None else 'takes no'} record")
         file = to / LOWERED
         temporary = file.with_suffix(".tmp")
