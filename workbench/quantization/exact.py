@@ -260,7 +260,8 @@ def _check(tensor: str, values: npt.NDArray[np.generic], first_sample: int, rows
         raise CalibrationError(f"tensor {tensor!r} is {values.dtype}; only float32 activations can be calibrated.")
     if values.size and not np.isfinite([values.min(), values.max()]).all():
         position = np.argwhere(~np.isfinite(values))[0]
-        sample = first_sample + (int(position[0]) * rows // values.shape[0] if values.shape[0] % rows == 0 else 0)
+        by_row = values.ndim > 0 and values.shape[0] % rows == 0  # [batch, ...], or batch and positions in one
+        sample = first_sample + (int(position[0]) * rows // values.shape[0] if by_row else 0)
         raise CalibrationError(
             f"activation {tensor!r} holds {values[tuple(position)]} at sample {sample}. Look at that sample, or at "
             "the float model with it."

@@ -145,7 +145,11 @@ def ifmr_range(histogram: Histogram, recipe: ActivationRecipe) -> Range:
     The order statistics and the errors are those of values spread evenly inside each bin. An order statistic is off
     by at most a bin, 1/2048 of the largest |x|; the error of a candidate by as much as `expected_error` is. Where
     neighbouring factors are about as good as each other, a neighbour of the exact choice may win: the scale then
-    differs by a step of the search, 1 % by default. Exact for the extremes (percentiles 1).
+    differs by a step of the search, 1 % by default. Exact for the extremes (percentiles 1). On the 37 weighted layers
+    of a 6-layer encoder (32 sentences) every factor was the exact one, and the scales agreed to 2e-4.
+
+    That is for equal activations. AMCT's are downstream of quantized weights, those of `observe` of float ones, which
+    changed the same scales by 1 % in the median and 8 % at most; `exact.py` has AMCT's.
     """
     if histogram.count == 0:
         return 0.0, 0.0

@@ -53,7 +53,7 @@ def scale_from_extremes(seen: WeightStatistics, recipe: WeightRecipe, layer: Lay
     Raises:
         ValueError: the algorithm needs the values.
     """
-    if needs_values(recipe):
+    if needs_values(recipe, layer):
         raise ValueError(
             f"layer {layer.name!r}: a weight scale by {recipe.algorithm!r} needs the weight's values, "
             "and only its extremes are known; give `choose` the observed graph (`proto`)"
@@ -65,9 +65,10 @@ def scale_from_extremes(seen: WeightStatistics, recipe: WeightRecipe, layer: Lay
     return WeightScale(scales=tuple(scales.tolist()), axis=layer.output_axis if recipe.per_channel else None)
 
 
-def needs_values(recipe: WeightRecipe) -> bool:
-    """Whether the extremes of a weight are not enough for its scale."""
-    return recipe.algorithm in ("mse", "adaround")
+def needs_values(recipe: WeightRecipe, layer: Layer) -> bool:
+    """Whether the extremes of a weight along its stored axis are not enough for its scale."""
+    split = recipe.per_channel and layer.op_type == "ConvTranspose" and layer.groups > 1  # axis 1 mixes the groups
+    return split or recipe.algorithm in ("mse", "adaround")
 
 
 def weights_of(proto: ModelProto, layers: Sequence[Layer]) -> dict[str, Floats]:
