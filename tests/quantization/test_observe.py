@@ -234,3 +234,16 @@ def test_the_halves_do_not_depend_on_the_order_of_the_samples(tmp_path: Path) ->
     even, odd = forward.tensors["x"].halves
     assert (min(even[0], odd[0]), max(even[1], odd[1])) == (float(x.min()), float(x.max()))
     assert even != odd
+
+
+def test_a_grouped_transposed_convolution_has_one_weight_range_per_output_channel(tmp_path: Path) -> None:
+    weight = np.random.default_rng(0).normal(size=(4, 3, 2, 2)).astype(np.float32)
+    nodes = [helper.make_node("ConvTranspose", ["x", "w"], ["y"], name="layer", group=2)]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4, 5, 5])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 6, 6, 6])
+    image = np.ones((1, 4, 5, 5), np.float32)
+
+    statistics = observe(model_from(model_of(nodes, {"w": weight}, [x], [y]), tmp_path), [{"x": image}])
+
+    expected = [weight[group * 2 : group * 2 + 2, channel].min() for group in range(2) for channel in range(3)]
+    assert expected == statistics.weights["layer"].minima.tolist()

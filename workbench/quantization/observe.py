@@ -1,10 +1,10 @@
 """Observe once, derive everything: one streaming pass of the float model over the calibration data.
 
     statistics = observe(model, batches)          # forward passes; memory does not grow with the data
-    record = choose(statistics, recipe)           # algorithms.py; milliseconds, for every recipe
+    record = choose(statistics, recipe)           # algorithms.py; no more passes, for every recipe
 
-Histograms merge exactly (histogram.py), so equal samples give equal statistics however they were batched, threaded or
-merged, as far as the runtime computes equal activations for them.
+What is counted and added up does not depend on order (histogram.py, moments.py), so equal samples give equal
+statistics however they were batched, threaded or merged, as far as the runtime computes equal activations for them.
 """
 
 from __future__ import annotations
@@ -31,11 +31,9 @@ from workbench.graph import Layer, constants, load_graph, quantizable_layers
 from workbench.model import Model
 from workbench.quantization.accumulate import Accumulator, NotFiniteError
 from workbench.quantization.normalize import normalized
-from workbench.quantization.statistics import Statistics as Statistics  # "as": importers may take them from here
-from workbench.quantization.statistics import WeightStatistics as WeightStatistics
-from workbench.quantization.statistics import load_statistics as load_statistics
-from workbench.quantization.statistics import merge_tensors
-from workbench.quantization.statistics import save_statistics as save_statistics
+from workbench.quantization.statistics import Statistics, WeightStatistics, merge_tensors
+from workbench.quantization.surgery import MAX_PROTO_BYTES
+from workbench.quantization.weights import weight_rows
 
 Array = npt.NDArray[Any]
 Feeds = Mapping[str, Array]
@@ -79,9 +77,9 @@ def observe(
         CalibrationError: no batches, nothing to quantize, feeds the model refuses, or NaN or infinity in an
             activation or a weight (names the tensor and the sample, counted from 0 in the order of the batches).
     """
-    original = load_graph(model) if proto is None else proto
-    graph = normalized(original) if proto is None else proto
-    as_on_disk = proto is None and graph is original
+    given = load_graph(model) if proto is None else proto
+    graph = normalized(given) if proto is None else proto
+    as_on_disk = proto is None and graph is given
     layers = quantizable_layers(graph)
     if not layers:
         raise CalibrationError(f"{model.path.name} has no layer that INT8 can serve. See `workbench inspect`.")
@@ -89,8 +87,10 @@ def observe(
     axes = _observed(layers)
     fed = {spec.name for spec in model.inputs}
     extra = [name for name in axes if name not in fed]
-    session = open_session(model, extra, None if as_on_disk else graph)
-    del graph, original  # the runtime has its own copy of the weights; two are enough
+    payload = _with_outputs(model, extra, None if as_on_disk else graph)
+    del graph, given  # a model's weights are large: no more copies of them than needed
+    session = session_of(payload, model)
+    del payload
 
     idle: queue.SimpleQueue[Accumulator] = queue.SimpleQueue()
     for _ in range(threads):
@@ -146,13 +146,7 @@ def open_session(
     Raises:
         CalibrationError: the runtime refuses the model.
     """
-    more = onnx.ModelProto()
-    known = {spec.name for spec in model.outputs}
-    names = [name for name in extra_outputs if name not in known]
-    more.graph.output.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names)
-    payload = _self_sufficient(model) if proto is None else proto.SerializeToString()
-    # Serialized protobuf messages merge when they are joined: the outputs are added without a second copy in memory.
-    return session_of(payload + more.SerializeToString(), model)
+    return session_of(_with_outputs(model, extra_outputs, proto), model)
 
 
 def session_of(payload: bytes, model: Model) -> onnxruntime.InferenceSession:
@@ -171,6 +165,22 @@ def session_of(payload: bytes, model: Model) -> onnxruntime.InferenceSession:
         return onnxruntime.InferenceSession(payload, options, providers=["CPUExecutionProvider"])
     except RUNTIME_ERRORS as error:
         raise CalibrationError(f"ONNX Runtime refuses {model.path.name}: {error}") from error
+
+
+def _with_outputs(model: Model, extra_outputs: Iterable[str], proto: onnx.ModelProto | None) -> bytes:
+    """The model's file, or `proto` in its place, with more of its float32 tensors as outputs."""
+    if proto is not None and proto.ByteSize() > MAX_PROTO_BYTES:
+        raise CalibrationError(
+            f"{model.path.name} has {proto.ByteSize()} bytes once its graph is normalized; "
+            f"{MAX_PROTO_BYTES} can be observed. Export it in the form that needs no normalization."
+        )
+    more = onnx.ModelProto()
+    known = {spec.name for spec in model.outputs}
+    names = [name for name in extra_outputs if name not in known]
+    more.graph.output.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names)
+    payload = _self_sufficient(model) if proto is None else bytes(proto.SerializeToString())
+    # Serialized protobuf messages merge when they are joined; extending the graph itself would change the caller's.
+    return payload + more.SerializeToString()
 
 
 def _self_sufficient(model: Model) -> bytes:
@@ -212,9 +222,8 @@ def _weight_statistics(proto: onnx.ModelProto, layers: tuple[Layer, ...]) -> dic
     for layer in layers:
         if layer.weight is None or layer.output_axis is None:
             continue
-        values = numpy_helper.to_array(known[layer.weight])
-        others = tuple(axis for axis in range(values.ndim) if axis != layer.output_axis)
-        minima, maxima = values.min(axis=others), values.max(axis=others)
+        rows = weight_rows(numpy_helper.to_array(known[layer.weight]), layer, per_channel=True)
+        minima, maxima = rows.min(axis=1), rows.max(axis=1)
         if not (np.isfinite(minima).all() and np.isfinite(maxima).all()):
             raise CalibrationError(f"weight {layer.weight!r} of layer {layer.name!r} holds NaN or infinity.")
         found[layer.name] = WeightStatistics(minima=minima, maxima=maxima)
@@ -231,8 +240,10 @@ def parts(model: Model, feeds: Feeds) -> Iterator[Feeds]:
     rows = _rows(feeds)
     sizes = {array.shape[0] if array.ndim else None for array in feeds.values()}
     fixed = any(not spec.shape or isinstance(spec.shape[0], int) for spec in model.inputs)
-    if fixed or sizes != {rows} or rows == 0:
+    if fixed or sizes != {rows}:
         yield feeds
+        return
+    if rows == 0:
         return
     values = max(array.size // rows for array in feeds.values())
     step = max(ROWS_PER_RUN, VALUES_PER_RUN // max(values, 1))
