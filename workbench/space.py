@@ -36,6 +36,7 @@ from workbench.candidate import (
 )
 from workbench.canonical import digest
 from workbench.errors import ConfigError, nearest
+from workbench.quantization.amct_config import parse_config
 from workbench.yaml_reader import Section, read_yaml
 
 Assignment = Mapping[str, Scalar]
@@ -411,7 +412,9 @@ def _configuration(section: Section, choice: str) -> str:
     path = (section.file.parent / choice).resolve()
     if not path.is_file():
         raise section.error("choices", f"{path} does not exist.", "Paths are relative to this file.")
-    return path.read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8")
+    parse_config(text, file=str(path))
+    return text
 
 
 def _read_parameter(name: str, section: Section, earlier: Sequence[Parameter]) -> Parameter:

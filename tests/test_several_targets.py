@@ -1,0 +1,184 @@
+"""One sweep, several targets, and INT8 by an AMCT configuration: one space, one Pareto set."""
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.tiny import write_workspace
+from workbench.artifacts import Bench, artifact_of, lowered_file, open_bench
+from workbench.candidate import Candidate
+from workbench.errors import ConfigError
+from workbench.evaluate import evaluate
+from workbench.experiment import Experiment, read_experiment
+from workbench.journal import open_journal
+from workbench.space import SearchSpace, build, complete, read_space, size
+from workbench.store import Store
+from workbench.sweep import confirm, front_of, run_sweep
+
+SHIPPED = Path(__file__).parent.parent / "search_spaces" / "cpu.yaml"
+BOTH = """
+version: 1
+target: [onnxruntime, openvino]
+parameters:
+  quantization.scheme: {choices: [none, static]}
+  quantization.algorithm: {choices: [minmax], when: {quantization.scheme: [static]}}
+  quantization.activation_symmetric: {choices: [false], when: {quantization.scheme: [static]}}
+  quantization.weight_granularity: {choices: [channel], when: {quantization.scheme: [static]}}
+  quantization.attention_matmul: {choices: [false], when: {quantization.scheme: [static]}}
+  quantization.keep_float: {choices: [0], when: {quantization.scheme: [static]}}
+  compile.graph_optimization: {choices: [all, extended], when: {target: [onnxruntime]}}
+  compile.performance_hint: {choices: [latency], when: {target: [openvino]}}
+  serving.intra_op_threads: {choices: [1]}
+presets:
+  - {name: openvino, target: openvino}
+  - {name: openvino-int8, target: openvino, quantization.scheme: static}
+"""
+WITH_CFG = """
+version: 1
+target: onnxruntime
+parameters:
+  quantization.scheme: {choices: [none, cfg]}
+  quantization.cfg: {choices: [ifmr.cfg, skip.cfg], when: {quantization.scheme: [cfg]}}
+  serving.intra_op_threads: {choices: [1]}
+"""
+
+
+def space_of(folder: Path, text: str) -> SearchSpace:
+    path = folder / "space.yaml"
+    path.write_text(text, encoding="utf-8")
+    return read_space(path)
+
+
+def bench_for(file: Path) -> Iterator[tuple[Experiment, Bench]]:
+    question = read_experiment(file)
+    journal = open_journal(question.workspace, question.name, question.identity)
+    store = Store(question.workspace / ".workbench" / "store")
+    yield question, open_bench(question, journal, store, lambda candidate, stage: None)
+    store.close()
+
+
+def test_settings_of_one_target_reach_no_other(tmp_path: Path) -> None:
+    space = space_of(tmp_path, BOTH)
+
+    on_openvino = complete(space, {"target": "openvino", "quantization.scheme": "static"})
+    on_onnxruntime = complete(space, {"quantization.scheme": "static"})
+
+    assert "compile.graph_optimization" not in on_openvino
+    assert "compile.performance_hint" not in on_onnxruntime
+    assert build(space, on_openvino).target == "openvino"
+    assert build(space, on_onnxruntime).target == "onnxruntime"
+    assert size(space).candidates == 2 * 2 + 2  # two schemes, and two levels on one of the targets
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (", when: {target: [onnxruntime]}", "", "target 'openvino' has no such setting; it belongs to onnxruntime"),
+        ("[onnxruntime, openvino]", "openvino", "target.* is not|not a parameter defined above"),
+        ("[onnxruntime, openvino]", "[openvino, openvino]", "a list of different ones"),
+        ("[onnxruntime, openvino]", "[onnxruntime, tensorrt]", "'tensorrt' is not a target that can be swept"),
+    ],
+)
+def test_a_space_that_mixes_targets_up_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        space_of(tmp_path, BOTH.replace(old, new))
+
+
+def test_the_shipped_space_for_two_engines_is_read_and_its_presets_exist() -> None:
+    space = read_space(SHIPPED)
+
+    assert space.targets == ("onnxruntime", "openvino")
+    assert {build(space, preset.assignment).target for preset in space.presets} == {"onnxruntime", "openvino"}
+
+
+@pytest.mark.skipif(find_spec("openvino") is None, reason="the extra [openvino] is not installed")
+def test_one_sweep_measures_both_engines_against_one_baseline(tmp_path: Path) -> None:
+    for question, bench in bench_for(write_workspace(tmp_path, space=BOTH)):
+        end = run_sweep(question, bench)
+
+        found = bench.journal.evaluations()
+        assert end.reason in ("budget", "exhausted")
+        assert {e.candidate.target for e in found.values()} == {"onnxruntime", "openvino"}
+        assert all(e.status != "failed" for e in found.values()), [e.failure for e in found.values()]
+        for evaluation in found.values():
+            assert evaluation.toolchain.target == evaluation.candidate.target
+        assert question.baseline.target == "onnxruntime"
+        float_openvino = next(
+            e for e in found.values() if e.candidate.target == "openvino" and e.candidate.quantization.scheme == "none"
+        )
+        accuracy = float_openvino.measurement.accuracy
+        assert accuracy is not None
+        assert accuracy.comparison is not None
+        assert accuracy.comparison.drop_pp.value == pytest.approx(0.0, abs=0.5)  # the same float model
+        front = front_of(question, found)
+        confirmed = confirm(question, bench, front)
+        assert {e.status for e in confirmed.values()} == {"complete"}
+
+
+def test_an_amct_configuration_drives_the_engine_unchanged(tmp_path: Path) -> None:
+    folder = tmp_path / "search_spaces"
+    folder.mkdir()
+    (folder / "ifmr.cfg").write_text("batch_num: 2\ncommon_config { ifmr_quantize { asymmetric: true } }\n")
+    (folder / "skip.cfg").write_text('batch_num: 2\nskip_layers: "dense1"\n')
+
+    for question, bench in bench_for(write_workspace(tmp_path, space=WITH_CFG)):
+        everything, skipping = (
+            build(question.space, complete(question.space, {"quantization.scheme": "cfg", "quantization.cfg": name}))
+            for name in ("ifmr.cfg", "skip.cfg")
+        )
+        first, _ = artifact_of(question, everything, bench)
+        second, _ = artifact_of(question, skipping, bench)
+
+        assert (first.int8_ops, first.float_matmuls) == (3, 0)
+        assert (second.int8_ops, second.float_matmuls) == (2, 1)
+        assert everything.id != skipping.id
+        assert lowered_file(question, everything, bench).is_file()
+
+
+def test_a_candidate_holds_the_configuration_itself_not_its_place(tmp_path: Path) -> None:
+    (tmp_path / "ifmr.cfg").write_text("batch_num: 2\n")
+    (tmp_path / "skip.cfg").write_text("batch_num: 2\n")
+    space = space_of(tmp_path, WITH_CFG)
+
+    candidates: set[Candidate] = {
+        build(space, {"quantization.scheme": "cfg", "quantization.cfg": name}) for name in ("ifmr.cfg", "skip.cfg")
+    }
+
+    assert len(candidates) == 1  # two files, one content, one candidate
+    (candidate,) = candidates
+    assert candidate.parameters()["quantization.cfg"] != "batch_num: 2\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("batch_nums: 2\n", r"ifmr\.cfg:1: .*batch_nums.* Did you mean"),
+        (None, "ifmr.cfg does not exist"),
+    ],
+)
+def test_a_configuration_that_cannot_be_read_stops_before_any_work(
+    tmp_path: Path, content: str | None, message: str
+) -> None:
+    if content is not None:
+        (tmp_path / "ifmr.cfg").write_text(content)
+    (tmp_path / "skip.cfg").write_text("batch_num: 2\n")
+
+    with pytest.raises(ConfigError, match=message):
+        space_of(tmp_path, WITH_CFG)
+
+
+def test_more_batches_than_the_experiment_calibrates_with_fail_the_candidate_clearly(tmp_path: Path) -> None:
+    folder = tmp_path / "search_spaces"
+    folder.mkdir()
+    for name in ("ifmr.cfg", "skip.cfg"):
+        (folder / name).write_text("batch_num: 100\n")
+
+    for question, bench in bench_for(write_workspace(tmp_path, space=WITH_CFG)):
+        candidate = build(question.space, {"quantization.scheme": "cfg", "quantization.cfg": "ifmr.cfg"})
+        evaluation = evaluate(question, candidate, bench)
+
+        assert evaluation.status == "failed"
+        assert evaluation.failure is not None
+        assert "asks for 100 batches" in evaluation.failure.message
