@@ -171,11 +171,14 @@ def test_extremes_are_enough_for_two_of_the_rules(values: Floats, per_channel: b
     assert scale_from_extremes(seen, settings, layer) == weight_scale(values, settings, layer)
 
 
-def test_extremes_of_a_grouped_transposed_convolution_are_not_enough() -> None:
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_extremes_of_a_grouped_transposed_convolution_are_those_of_its_output_channels(per_channel: bool) -> None:
     values = np.random.default_rng(0).normal(size=(4, 3, 2, 2)).astype(np.float32)
     layer = layer_of(values.shape, "ConvTranspose", groups=2)
-    seen = WeightStatistics(minima=values.min(axis=(0, 2, 3)), maxima=values.max(axis=(0, 2, 3)))
+    rows = weight_rows(values, layer, per_channel=True)
+    seen, settings = (
+        WeightStatistics(minima=rows.min(axis=1), maxima=rows.max(axis=1)),
+        recipe("arq", per_channel=per_channel),
+    )
 
-    assert scale_from_extremes(seen, recipe("arq"), layer) == weight_scale(values, recipe("arq"), layer)
-    with pytest.raises(ValueError, match="needs the weight's values"):
-        scale_from_extremes(seen, recipe("arq", per_channel=True), layer)
+    assert scale_from_extremes(seen, settings, layer) == weight_scale(values, settings, layer)

@@ -41,8 +41,8 @@ def choose(
         recipe: a static `Quantization` is completed by `recipe_of`.
         ranking: with a `Quantization` only: layer names, most sensitive first; the first `keep_float` of those that
             would be quantized stay in float. Names of layers that stay in float anyway are passed over.
-        proto: the observed graph; the weight algorithms 'mse' and 'adaround' need its values, and so does a grouped
-            ConvTranspose per channel. 'adaround' leaves the rounding to `rounding.learn_rounding`.
+        proto: the observed graph; the weight algorithms 'mse' and 'adaround' need its values. 'adaround' leaves the
+            rounding to `rounding.learn_rounding`.
         balance: layer name → factors that the observed graph was balanced with; they go into the record.
 
     Raises:

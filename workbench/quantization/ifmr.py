@@ -149,7 +149,7 @@ def ifmr_range(histogram: Histogram, recipe: ActivationRecipe) -> Range:
     of a 6-layer encoder (32 sentences) every factor was the exact one, and the scales agreed to 2e-4.
 
     That is for equal activations. AMCT's are downstream of quantized weights, those of `observe` of float ones, which
-    changed the same scales by 1 % in the median and 8 % at most; `exact.py` has AMCT's.
+    changed the same scales by 0.4 % in the median and 8 % at most; `exact.py` has AMCT's.
     """
     if histogram.count == 0:
         return 0.0, 0.0

@@ -9,7 +9,6 @@ import numpy.typing as npt
 from onnx import ModelProto, numpy_helper
 
 from workbench.graph import Layer, constants
-from workbench.quantization.balance import grouped_weight
 from workbench.quantization.recipe import WeightRecipe
 from workbench.quantization.record import WeightScale
 from workbench.quantization.scales import SMALLEST_SCALE, int8_parameters
@@ -53,7 +52,7 @@ def scale_from_extremes(seen: WeightStatistics, recipe: WeightRecipe, layer: Lay
     Raises:
         ValueError: the algorithm needs the values.
     """
-    if needs_values(recipe, layer):
+    if needs_values(recipe):
         raise ValueError(
             f"layer {layer.name!r}: a weight scale by {recipe.algorithm!r} needs the weight's values, "
             "and only its extremes are known; give `choose` the observed graph (`proto`)"
@@ -65,10 +64,9 @@ def scale_from_extremes(seen: WeightStatistics, recipe: WeightRecipe, layer: Lay
     return WeightScale(scales=tuple(scales.tolist()), axis=layer.output_axis if recipe.per_channel else None)
 
 
-def needs_values(recipe: WeightRecipe, layer: Layer) -> bool:
-    """Whether the extremes of a weight along its stored axis are not enough for its scale."""
-    split = recipe.per_channel and layer.op_type == "ConvTranspose" and layer.groups > 1  # axis 1 mixes the groups
-    return split or recipe.algorithm in ("mse", "adaround")
+def needs_values(recipe: WeightRecipe) -> bool:
+    """Whether the extremes of a weight are not enough for its scale."""
+    return recipe.algorithm in ("mse", "adaround")
 
 
 def weights_of(proto: ModelProto, layers: Sequence[Layer]) -> dict[str, Floats]:
@@ -84,8 +82,12 @@ def weight_rows(values: Floats, layer: Layer, *, per_channel: bool) -> Floats:
     """
     if not per_channel:
         return values.reshape(1, -1)
-    parts = grouped_weight(values, layer)
-    return parts.reshape(parts.shape[0] * parts.shape[1], -1)
+    if layer.op_type == "ConvTranspose":  # stored [Cin, Cout / groups, kernel...]
+        groups = values.reshape(layer.groups, values.shape[0] // layer.groups, values.shape[1], -1)
+        return groups.swapaxes(1, 2).reshape(layer.groups * values.shape[1], -1)
+    if layer.op_type == "Conv" or layer.transposed:
+        return values.reshape(values.shape[0], -1)
+    return values.T
 
 
 def fake_quantized(values: Floats, scale: WeightScale, layer: Layer) -> Floats:
