@@ -1,19 +1,45 @@
+import json
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
 
-from tests.targets.conformance import TargetConformance
-from tests.targets.encoder import save, tiny_encoder
-from workbench.candidate import Candidate, OpenVinoCompile
+from tests.targets.conformance import STATIC, TargetConformance, compiled
+from tests.targets.encoder import PRODUCTS, WEIGHT_LAYERS, Array, ids, model_of, record_for, run, save, tiny_encoder
+from workbench.candidate import Candidate, OpenVinoCompile, Precision, Quantization, Serving
+from workbench.errors import CompileError, LoweringError, MeasureError
+from workbench.graph import read_model
+from workbench.quantization.dynamic import lower_dynamic
+from workbench.quantization.qdq import lower_static
+from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord
+from workbench.results import Artifact
+from workbench.targets import openvino_compiler
 from workbench.targets.openvino import OpenVinoTarget
+from workbench.targets.openvino_lowering import at_the_source, openvino_form, without_zero_points
 
 TARGET = OpenVinoTarget()
 FLOAT = Candidate(target="openvino", compile=OpenVinoCompile())
+INT8 = replace(FLOAT, quantization=STATIC)
+
+
+def value(name: str, shape: list[int | str]) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
 
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save(tiny_encoder(), tmp_path_factory.mktemp("encoder") / "model.onnx")
+
+
+def static_artifact(path: Path, feeds: dict[str, Array], to: Path, **options: bool) -> tuple[Artifact, Path]:
+    return compiled(TARGET, read_model(path), INT8, record_for(path, feeds, **options), to)
 
 
 class TestOpenVino(TargetConformance):
@@ -31,3 +57,354 @@ class TestOpenVino(TargetConformance):
     @classmethod
     def float_candidate(cls) -> Candidate:
         return FLOAT
+
+
+# --- INT8 runs in integers -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("symmetric", [False, True], ids=["asymmetric", "symmetric"])
+def test_every_product_runs_in_integers_with_attention(encoder: Path, tmp_path: Path, symmetric: bool) -> None:
+    artifact, _ = static_artifact(encoder, ids(4, 7), tmp_path, per_channel=True, symmetric=symmetric, products=True)
+
+    assert (artifact.int8_ops, artifact.float_matmuls) == (len(WEIGHT_LAYERS) + len(PRODUCTS), 0), artifact.kernels
+
+
+def test_products_with_zero_points_run_in_float(encoder: Path, tmp_path: Path) -> None:
+    """Why `without_zero_points` exists; when this fails, it need not any more."""
+    record = record_for(encoder, ids(4, 7), products=True)
+    onnx.save(lower_static(onnx.load(encoder), record), tmp_path / "lowered.onnx")
+    (tmp_path / "compiled").mkdir()
+
+    artifact = TARGET.compile(tmp_path / "lowered.onnx", INT8, tmp_path / "compiled")
+
+    assert artifact.float_matmuls > 0
+
+
+def test_dynamic_int8_runs_in_float(encoder: Path, tmp_path: Path) -> None:
+    """Why the check refuses the scheme 'dynamic'."""
+    onnx.save(lower_dynamic(onnx.load(encoder), "tensor"), tmp_path / "lowered.onnx")
+    (tmp_path / "compiled").mkdir()
+
+    artifact = TARGET.compile(tmp_path / "lowered.onnx", FLOAT, tmp_path / "compiled")
+
+    assert artifact.int8_ops == 0
+
+
+def test_the_compiled_model_computes_what_the_integers_say(tmp_path: Path) -> None:
+    random = np.random.default_rng(5)
+    x, w = random.normal(size=(8, 32)).astype(np.float32), random.normal(size=(32, 24)).astype(np.float32)
+    b = random.normal(size=24).astype(np.float32)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"], name="layer"),
+        helper.make_node("Add", ["h", "b"], ["y"], name="bias"),
+    ]
+    proto = model_of(nodes, {"w": w, "b": b}, [value("x", ["n", 32])], [value("y", ["n", 24])])
+    path = save(proto, tmp_path / "model.onnx")
+    (layer,) = record_for(path, {"x": x}, per_channel=True).layers
+
+    artifact, directory = static_artifact(path, {"x": x}, tmp_path, per_channel=True)
+    got = TARGET.open(artifact, directory, INT8).run({"x": x})["y"]
+
+    assert layer.weight is not None
+    x_scale, w_scale = np.float32(layer.activation.scale), np.asarray(layer.weight.scales, np.float32)
+    zero_point = layer.activation.zero_point
+    x_integers = np.clip(np.rint(x / x_scale) + zero_point, -128, 127).astype(np.int64)
+    w_integers = np.clip(np.rint(w / w_scale), -128, 127).astype(np.int64)
+    expected = ((x_integers - zero_point) @ w_integers) * (x_scale * w_scale) + b
+    assert (artifact.int8_ops, artifact.float_matmuls) == (1, 0)
+    assert np.allclose(expected, got, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("with_output_scale", [False, True])
+@pytest.mark.parametrize("groups", [1, 4], ids=["full", "depthwise"])
+def test_a_convolution_runs_in_integers(tmp_path: Path, groups: int, with_output_scale: bool) -> None:
+    random = np.random.default_rng(2)
+    weights: dict[str, Array] = {
+        "w": random.normal(size=(4, 4 // groups, 3, 3)).astype(np.float32),
+        "b": random.normal(size=4).astype(np.float32),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], name="conv", pads=[1, 1, 1, 1], group=groups),
+        helper.make_node("Sigmoid", ["c"], ["y"], name="sigmoid"),
+    ]
+    proto = model_of(nodes, weights, [value("x", ["n", 4, 8, 8])], [value("y", ["n", 4, 8, 8])])
+    path = save(proto, tmp_path / "model.onnx")
+    feeds: dict[str, Array] = {"x": random.normal(size=(2, 4, 8, 8)).astype(np.float32)}
+
+    artifact, directory = static_artifact(path, feeds, tmp_path, per_channel=True, conv_outputs=with_output_scale)
+    got = TARGET.open(artifact, directory, INT8).run(feeds)["y"]
+
+    assert (artifact.int8_ops, artifact.float_matmuls) == (1, 0), artifact.kernels
+    record = record_for(path, feeds, per_channel=True, conv_outputs=with_output_scale)
+    simulated = run(openvino_form(proto, record), feeds)[0]
+    assert np.allclose(simulated, got, atol=1e-5)
+
+
+# --- lowering ------------------------------------------------------------------------------------------------------
+
+
+def activation(tensor: str, low: float, high: float) -> ActivationScale:
+    scale = (high - low) / 255
+    zero_point = min(max(round(-128 - low / scale), -128), 127)
+    return ActivationScale(tensor=tensor, scale=scale, zero_point=zero_point, low=low, high=high)
+
+
+def product_record(first: ActivationScale, second: ActivationScale) -> QuantizationRecord:
+    return QuantizationRecord(
+        model_sha256="0" * 64,
+        layers=(LayerRecord(layer="product", op_type="MatMul", activation=first, second=second),),
+        float_layers=(),
+        provenance=Provenance(engine="native", recipe={}, statistics=None, code_revision="test"),
+    )
+
+
+finite = st.floats(0.015625, 1024, width=32)
+
+
+@given(low=finite, high=finite, peak=finite)
+def test_factors_of_products_cover_their_range_without_a_zero_point(low: float, high: float, peak: float) -> None:
+    record = product_record(activation("a", 0.0, peak), activation("b", -low, high))
+
+    (layer,) = without_zero_points(record).layers
+
+    assert layer.activation == record.layers[0].activation  # never negative: uint8 from 0
+    assert layer.second is not None
+    assert layer.second.zero_point == 0
+    assert layer.second.scale * 127 >= max(low, high) * (1 - 1 / 128)  # where low = high, the zero point was 0 already
+    assert without_zero_points(without_zero_points(record)) == without_zero_points(record)
+
+
+def test_a_tensor_that_a_layer_and_a_product_share_keeps_one_scale() -> None:
+    shared, other = activation("shared", -1.0, 3.0), activation("other", -2.0, 2.5)
+    record = product_record(shared, other)
+    layer = LayerRecord(layer="second", op_type="MatMul", activation=shared, second=shared)
+    record = replace(record, layers=(*record.layers, layer))
+
+    first, second = without_zero_points(record).layers
+
+    assert first.activation == second.activation == second.second
+    assert first.activation.zero_point == 0
+
+
+def test_layers_with_weights_keep_their_scales(encoder: Path) -> None:
+    record = record_for(encoder, ids(4, 7))
+
+    assert without_zero_points(record) == record
+
+
+@settings(max_examples=20, deadline=None)
+@given(divisor=st.floats(0.25, 8, width=32), seed=st.integers(0, 2**16))
+def test_moving_pairs_to_the_source_changes_no_integer_but_at_ties(divisor: float, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    x = random.normal(size=(2, 3, 8)).astype(np.float32)
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"], name="source"),
+        helper.make_node("Reshape", ["r", "shape"], ["heads"], name="reshape"),
+        helper.make_node("Transpose", ["heads"], ["turned"], name="transpose", perm=[0, 2, 1, 3]),
+        helper.make_node("Div", ["turned", "root"], ["a"], name="divide"),
+        helper.make_node("Transpose", ["heads2"], ["b"], name="transpose2", perm=[0, 2, 3, 1]),
+        helper.make_node("Reshape", ["x", "shape"], ["heads2"], name="reshape2"),
+        helper.make_node("MatMul", ["a", "b"], ["y"], name="product"),
+    ]
+    nodes[4], nodes[5] = nodes[5], nodes[4]
+    constants: dict[str, Array] = {"shape": np.array([0, 0, 2, 4]), "root": np.array(divisor, np.float32)}
+    proto = model_of(nodes, constants, [value("x", ["n", 3, 8])], [value("y", ["n", 2, 3, 3])])
+    record = without_zero_points(product_record(activation("a", 0.0, 3.0 / divisor), activation("b", -3.0, 2.5)))
+    before = lower_static(proto, record)
+
+    after = at_the_source(before, ["product"])
+
+    onnx.checker.check_model(after, full_check=True)
+    made_by = {node.output[0]: node.op_type for node in after.graph.node}
+    quantized = {node.input[0] for node in after.graph.node if node.op_type == "QuantizeLinear"}
+    assert quantized == {"r", "heads2"} or quantized == {"r", "x"}
+    assert made_by["a"] == "Div"
+    (expected,), (got,) = run(before, {"x": x}), run(after, {"x": x})
+    one_step = 3.0 / divisor / 255 * 3.0 + 3.0 / 127 * 3.0 / divisor  # of one factor, where rounding met a tie
+    assert np.abs(expected - got).max() <= one_step
+    assert np.isclose(expected, got, atol=1e-5).mean() > 0.9
+
+
+def test_pairs_stay_below_a_tensor_that_others_read() -> None:
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["a"], name="transpose", perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["a", "z"], ["p"], name="product"),
+        helper.make_node("Concat", ["p", "a"], ["y"], name="join", axis=2),
+    ]
+    proto = model_of(nodes, {}, [value("x", ["n", 4, 4]), value("z", ["n", 4, 4])], [value("y", ["n", 4, 8])])
+    record = without_zero_points(product_record(activation("a", -3.0, 3.0), activation("z", -3.0, 2.5)))
+
+    after = at_the_source(lower_static(proto, record), ["product"])
+
+    quantized = {node.input[0] for node in after.graph.node if node.op_type == "QuantizeLinear"}
+    assert quantized == {"a", "z"}
+    (join,) = (node for node in after.graph.node if node.name == "join")
+    assert list(join.input) == ["p", "a"]  # the float tensor, not the rounded one
+
+
+def test_equal_records_lower_to_equal_models(encoder: Path) -> None:
+    record = record_for(encoder, ids(4, 7), products=True)
+    proto = onnx.load(encoder)
+
+    assert openvino_form(proto, record) == openvino_form(proto, record)
+
+
+def test_a_conv_that_is_not_in_the_model_is_refused(encoder: Path) -> None:
+    record = record_for(encoder, ids(4, 7))
+    stranger = replace(record.layers[0], layer="stranger", op_type="Conv")
+
+    with pytest.raises(LoweringError, match="'stranger' of the record is not in the model"):
+        openvino_form(onnx.load(encoder), replace(record, layers=(stranger,)))
+
+
+# --- compile -------------------------------------------------------------------------------------------------------
+
+
+def test_the_runtime_refusing_a_model_is_reported_with_its_reason(tmp_path: Path) -> None:
+    node = helper.make_node("MatMul", ["x", "w"], ["y"], name="layer")
+    proto = model_of([node], {"w": np.ones((5, 3), np.float32)}, [value("x", [2, 4])], [value("y", [2, 3])])
+    onnx.save(proto, tmp_path / "lowered.onnx")
+    (tmp_path / "compiled").mkdir()
+
+    with pytest.raises(CompileError, match=r"OpenVINO refused the model: .*Incompatible MatMul") as caught:
+        TARGET.compile(tmp_path / "lowered.onnx", FLOAT, tmp_path / "compiled")
+
+    assert caught.value.log_path is not None
+    assert [file.name for file in (tmp_path / "compiled").iterdir()] == [openvino_compiler.LOG]
+
+
+def test_a_compile_that_takes_too_long_may_be_tried_again(
+    encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openvino_compiler, "_TIMEOUT_S", 0.001)
+
+    with pytest.raises(CompileError, match="did not finish") as caught:
+        TARGET.compile(encoder, FLOAT, tmp_path)
+
+    assert caught.value.transient
+
+
+def test_outputs_have_the_names_of_the_onnx_file(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"], name="relu"),
+        helper.make_node("Identity", ["a"], ["b"], name="same"),
+    ]
+    proto = model_of(nodes, {}, [value("x", ["n", 4])], [value("a", ["n", 4]), value("b", ["n", 4])])
+    path = save(proto, tmp_path / "model.onnx")
+
+    artifact, directory = compiled(TARGET, read_model(path), FLOAT, None, tmp_path)
+    got = TARGET.open(artifact, directory, FLOAT).run({"x": np.full((2, 4), -1.0, np.float32)})
+
+    assert sorted(got) == ["a", "b"]
+    assert np.array_equal(got["a"], got["b"])
+
+
+# --- open, run and probe -------------------------------------------------------------------------------------------
+
+
+def test_streams_share_a_batch_and_give_the_same_rows(encoder: Path, tmp_path: Path) -> None:
+    artifact, directory = static_artifact(encoder, ids(4, 7), tmp_path, products=True)
+    streams = replace(INT8, serving=Serving(batch=5, intra_op_threads=2, streams=2))
+
+    one, two = (TARGET.open(artifact, directory, candidate) for candidate in (INT8, streams))
+
+    for rows in (1, 2, 5):
+        assert np.array_equal(one.run(ids(rows, 7))["logits"], two.run(ids(rows, 7))["logits"])
+
+
+def test_a_weights_file_of_another_size_does_not_open(encoder: Path, tmp_path: Path) -> None:
+    artifact, directory = compiled(TARGET, read_model(encoder), FLOAT, None, tmp_path)
+    weights = directory / openvino_compiler.WEIGHTS
+    weights.write_bytes(weights.read_bytes()[:-4])
+
+    with pytest.raises(MeasureError, match="not complete"):
+        TARGET.open(artifact, directory, FLOAT)
+
+
+def test_a_probe_gives_intermediate_float_tensors_by_name(encoder: Path) -> None:
+    feeds = ids(3, 6)
+    session = TARGET.probe(encoder, ["norm_y", "query_t_y", "logits", "ids", "absent"])
+
+    got = session.run(feeds)
+
+    expected = dict(zip(["norm_y", "query_t_y", "logits"], run_with(encoder, feeds), strict=True))
+    assert got.keys() == expected.keys()
+    for name, array in expected.items():
+        assert np.allclose(array, got[name], atol=1e-4), name
+
+
+def run_with(path: Path, feeds: dict[str, Array]) -> list[Array]:
+    proto = onnx.load(path)
+    proto.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in ("norm_y", "query_t_y"))
+    for output in proto.graph.output[1:]:
+        output.type.tensor_type.elem_type = TensorProto.FLOAT
+    return run(proto, feeds, ["norm_y", "query_t_y", "logits"])
+
+
+# --- check ---------------------------------------------------------------------------------------------------------
+
+
+def problems(path: Path, candidate: Candidate) -> list[tuple[str, str]]:
+    return [(issue.severity, issue.problem) for issue in TARGET.check(read_model(path), candidate)]
+
+
+def test_dynamic_int8_is_an_error(encoder: Path) -> None:
+    dynamic = replace(FLOAT, quantization=Quantization(scheme="dynamic", weight_granularity="channel"))
+
+    assert problems(encoder, dynamic) == [("error", "dynamically quantized products run in float on OpenVINO")]
+
+
+def test_a_precision_mode_of_another_target_is_an_error(encoder: Path) -> None:
+    ((severity, problem),) = problems(encoder, replace(FLOAT, precision=Precision(mode="force_fp16")))
+
+    assert severity == "error"
+    assert "'force_fp16' does not exist" in problem
+
+
+def test_an_operator_of_a_foreign_domain_is_an_error(tmp_path: Path) -> None:
+    proto = tiny_encoder()
+    proto.opset_import.append(helper.make_opsetid("vendor.ops", 1))
+    proto.graph.node[1].domain = "vendor.ops"
+    onnx.save(proto, tmp_path / "model.onnx")
+
+    ((severity, problem),) = problems(tmp_path / "model.onnx", FLOAT)
+
+    assert severity == "error"
+    assert "vendor.ops" in problem
+
+
+def test_a_model_without_int8_layers_is_an_error_only_when_it_is_quantized(tmp_path: Path) -> None:
+    node = helper.make_node("Relu", ["x"], ["y"], name="relu")
+    path = save(model_of([node], {}, [value("x", [2, 4])], [value("y", [2, 4])]), tmp_path / "model.onnx")
+
+    assert problems(path, FLOAT) == []
+    assert problems(path, INT8)[0] == ("error", "no float32 layer can be INT8")
+
+
+# --- no network ----------------------------------------------------------------------------------------------------
+
+
+def test_importing_openvino_and_converting_make_no_connection(encoder: Path, tmp_path: Path) -> None:
+    """OpenVINO's own import looks up the host of its usage statistics; here any look-up ends the process."""
+    program = f"""
+import json, os, socket, sys
+def refuse(*arguments, **options):
+    os._exit(7)
+socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse
+from workbench.targets.openvino_library import library
+openvino = library()
+openvino.convert_model({str(encoder)!r})
+print(json.dumps([name for name in sys.modules if name.startswith("openvino_telemetry")]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={"HOME": str(tmp_path), "PATH": ""},
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == []
+    assert list(tmp_path.iterdir()) == []  # and no client id is written

@@ -25,8 +25,6 @@ from workbench.canonical import file_digest
 from workbench.errors import ConfigError, LoweringError, MeasureError
 from workbench.graph import load_graph
 from workbench.model import Model
-from workbench.quantization.prepare import prepare
-from workbench.quantization.qdq import lower_static
 from workbench.quantization.record import QuantizationRecord
 from workbench.quantization.surgery import serialize
 from workbench.results import Artifact, CompiledFile, Toolchain
@@ -36,7 +34,7 @@ from workbench.targets.onnxruntime import Cpu, parse_cpu
 from workbench.targets.openvino_check import model_issues, setting_issues
 from workbench.targets.openvino_compiler import WEIGHTS, XML, convert, reason
 from workbench.targets.openvino_library import capabilities, library, load
-from workbench.targets.openvino_lowering import at_the_source, without_zero_points
+from workbench.targets.openvino_lowering import openvino_form
 
 LOWERED = "lowered.onnx"
 
@@ -202,9 +200,7 @@ def _lowered(model: Model, record: QuantizationRecord | None) -> onnx.ModelProto
         raise LoweringError(
             f"The record belongs to model {record.model_sha256[:12]}, this is {model.sha256[:12]}. Calibrate again."
         )
-    symmetric = without_zero_points(record)
-    products = [layer.layer for layer in record.layers if layer.second is not None]
-    return at_the_source(lower_static(prepare(proto, symmetric), symmetric), products)
+    return openvino_form(proto, record)
 
 
 @functools.cache

@@ -28,6 +28,15 @@ INTEGER = frozenset({"i8", "u8"})
 
 _TIMEOUT_S = 900.0
 
+_PLACES = (
+    "Exception from src/",
+    "' failed at src/",
+    "FrontEnd API failed",
+    "Model wasn't fully converted",
+    "While validati",
+)
+"""Words of the lines that say where something happened and not what."""
+
 
 def convert(lowered: Path, candidate: Candidate, to: Path) -> tuple[int, int, Mapping[str, int]]:
     """Write `XML`, `WEIGHTS` and `LOG` below `to`; returns (integer products, float products, layer type → count).
@@ -86,7 +95,15 @@ def _run(lowered: Path, xml: Path, precision: str, log_path: Path) -> str:
 
 
 def reason(text: str) -> str:
-    """The line of an OpenVINO message that says what is wrong: the last one that is no place in its source."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    told = [line for line in lines if "Exception from src/" not in line]
-    return (told or lines or ["no message"])[-1]
+    """The line of an OpenVINO message that says what is wrong.
+
+    A message leads from the outermost place in OpenVINO's source to the innermost, the fault in the last line. Failed
+    conversions append a summary, which names the fault where nothing before does.
+    """
+    message, _, summary = text.partition("\nSummary:")
+    for part in (message, summary, text):
+        lines = [line.strip().removeprefix("-- ") for line in part.splitlines() if line.strip()]
+        told = [line for line in lines if not any(words in line for words in _PLACES)]
+        if told:
+            return told[-1]
+    return text.strip() or "no message"

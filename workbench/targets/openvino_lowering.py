@@ -2,25 +2,32 @@
 
 What shapes it (OpenVINO 2026.4.1, AVX512-VNNI, measured; `tests/targets/test_openvino.py` repeats the counts):
 
-- A product of two activations runs in integers only when neither factor has a zero point. One zero point leaves both
-  products of an attention block in float, behind conversions that cost more than INT8 gains.
-- The pair of a factor must stand at the projection that makes the tensor, before Reshape, Transpose and the division
-  by the root of the head size: then the projection's kernel writes int8, and half of the transposes move single bytes.
+- A product of two activations runs in integers only when neither factor has a zero point. One that stays in float for
+  this reason pays for conversions that cost more than INT8 gains elsewhere in the attention block.
+- The pair of a product's factor must stand at the projection that makes the tensor, before Reshape, Transpose and the
+  division by the root of the head size: then the projection's kernel writes int8. Other pairs stay where they are: to
+  transpose bytes takes OpenVINO twice as long as to transpose floats.
 - Products are fastest on int8 factors, layers with weights on uint8: int8 inputs cost those 16 % more at
   (batch, length) = (8, 64).
+- A Conv runs in integers as it stands between dequantized factors, whatever becomes of its output; ConvInteger does
+  not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from workbench.errors import LoweringError
 from workbench.graph import constants
+from workbench.quantization.prepare import prepare
+from workbench.quantization.qdq import lower_static
+from workbench.quantization.qdq_tensors import QuantizedTensors, check_tensor
 from workbench.quantization.record import ActivationScale, LayerRecord, QuantizationRecord
-from workbench.quantization.surgery import Names, names_read, prune_constants, replace_nodes
+from workbench.quantization.surgery import Names, editable_copy, names_read, prune_constants, replace_nodes
 
 _MOVES_VALUES = ("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 """Operators that commute with per-tensor quantization of their first input."""
@@ -53,12 +60,64 @@ def without_zero_points(record: QuantizationRecord) -> QuantizationRecord:
     return replace(record, layers=tuple(symmetric(layer) for layer in record.layers))
 
 
+def openvino_form(proto: ModelProto, record: QuantizationRecord) -> ModelProto:
+    """The model with every recorded layer between Q/DQ pairs, as OpenVINO executes them in integers.
+
+    Pure and deterministic: equal arguments give equal protos. Products of activations use the scales of
+    `without_zero_points`, all else those of the record. Biases stay float.
+
+    Raises:
+        LoweringError: as `lower_static`.
+    """
+    symmetric = without_zero_points(record)
+    prepared = prepare(proto, symmetric)
+    layers = [replace(layer, balance=None, bias_correction=None) for layer in symmetric.layers]  # prepared above
+    convolutions = {layer.layer: layer for layer in layers if layer.op_type == "Conv"}
+    others = tuple(layer for layer in layers if layer.op_type != "Conv")
+    model = lower_static(prepared, replace(symmetric, layers=others))
+    model = _with_quantized_factors(model, convolutions)
+    return at_the_source(model, [layer.layer for layer in layers if layer.second is not None])
+
+
+def _with_quantized_factors(model: ModelProto, convolutions: Mapping[str, LayerRecord]) -> ModelProto:
+    missing = convolutions.keys() - {node.name for node in model.graph.node if node.op_type == "Conv"}
+    for name in sorted(missing):
+        raise LoweringError(f"Conv {name!r} of the record is not in the model. Calibrate again.")
+    if not convolutions:
+        return model
+    result = editable_copy(model, opset=13)  # from here on DequantizeLinear knows `axis`
+    tensors = QuantizedTensors(result)
+    nodes: list[NodeProto] = []
+    for node in result.graph.node:
+        layer = convolutions.get(node.name)
+        if layer is not None:
+            if layer.weight is None:
+                raise LoweringError(f"{node.name}: the record has no weight scale for this Conv. Calibrate again.")
+            check_tensor(node, node.input[0], layer.activation)
+            node.input[0] = _appended(nodes, tensors.dequantized(layer.activation, "uint8"))
+            node.input[1] = _appended(nodes, tensors.weight(node.name, node.input[1], layer.weight))
+        nodes.append(node)
+    replace_nodes(result.graph, nodes)
+    prune_constants(result.graph)
+    return result
+
+
+def _appended(nodes: list[NodeProto], steps: Generator[NodeProto, None, str]) -> str:
+    """Append the nodes that a method of `QuantizedTensors` yields; returns the tensor it gives."""
+    while True:
+        try:
+            nodes.append(next(steps))
+        except StopIteration as done:
+            name: str = done.value
+            return name
+
+
 def at_the_source(model: ModelProto, products: Sequence[str]) -> ModelProto:
-    """A model from `lower_static` with each Q/DQ pair moved up to the operator that computes the values.
+    """A model from `lower_static` with the Q/DQ pairs of products moved up to the operator that computes the values.
 
     A pair moves above operators that only move values, and above a multiplication by a positive scalar, which its
-    scale takes over; not above a tensor that anything else reads. Pairs that `products` read become int8 where their
-    zero point is 0. Tensors keep their names: those between the new place and the old one hold dequantized values.
+    scale takes over; not above a tensor that anything else reads. It becomes int8 where its zero point is 0. Tensors
+    keep their names: those between the new place and the old one hold dequantized values.
 
     Pure and deterministic. Rounding differs from that of the given model where the scalar is no power of two, and
     there only for values within one float32 rounding of a tie.
@@ -109,6 +168,8 @@ def _moves(model: ModelProto, products: set[str]) -> Iterator[_Move]:
         in_subgraphs = any(dequantize.output[0] not in reader.input for reader in readers_after)
         if len(readers[quantize.output[0]]) != 1 or dequantize.output[0] in outputs or in_subgraphs:
             continue
+        if not any(reader.name in products for reader in readers_after):
+            continue
         chain: list[NodeProto] = []
         tensor, factor = quantize.input[0], 1.0
         while len(readers[tensor]) == 1 and tensor not in outputs:
@@ -118,11 +179,7 @@ def _moves(model: ModelProto, products: set[str]) -> Iterator[_Move]:
             chain.append(made_by[tensor])
             tensor, factor = step[0], factor * step[1]
         zero_point = known[quantize.input[2]]
-        signed = (
-            zero_point.data_type == TensorProto.UINT8
-            and int(numpy_helper.to_array(zero_point)) == 128
-            and any(reader.name in products for reader in readers_after)
-        )
+        signed = zero_point.data_type == TensorProto.UINT8 and int(numpy_helper.to_array(zero_point)) == 128
         yield _Move(
             quantize=quantize,
             dequantize=dequantize,
