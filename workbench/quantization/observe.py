@@ -180,7 +180,8 @@ def _with_outputs(model: Model, extra_outputs: Iterable[str], proto: onnx.ModelP
     more.graph.output.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names)
     payload = _self_sufficient(model) if proto is None else bytes(proto.SerializeToString())
     # Serialized protobuf messages merge when they are joined; extending the graph itself would change the caller's.
-    return payload + more.SerializeToString()
+    joined: bytes = payload + more.SerializeToString()
+    return joined
 
 
 def _self_sufficient(model: Model) -> bytes:

@@ -40,8 +40,9 @@ class ChannelStatistics:
 
     Attributes:
         minima, maxima: float32[channels].
-        sums, squares: float64[channels], Σx and Σx². Terms are added in float32 over at most 16 positions of one
-            sample, which keeps each within 1e-6 of the terms' magnitude, and in float64 pairs from there on.
+        sums, squares: float64[channels], Σx and Σx². Terms are added in float32 over at most 64 positions of one
+            sample (over all of them, pairwise, where channels are axis 1), then in float64: within 4e-6 of Σ|x|
+            and of Σx².
         rows: values per channel; sums / rows is the mean.
         sums_error, squares_error: float64[channels], what rounding to float64 has taken from the sums.
     """
