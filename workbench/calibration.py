@@ -41,7 +41,8 @@ from workbench.quantization.record import QuantizationRecord, write_record
 from workbench.quantization.surgery import serialize
 
 MANIFEST_BATCH = 16
-"""AMCT's manual asks for 16 or 32 samples in all and says that more bring no accuracy (amct.md §4.9)."""
+"""Samples in a batch of a manifest's calibration split. AMCT's manual asks for 16 or 32 samples in all and says that
+more bring no accuracy (amct.md §4.9): two such batches, where no configuration says how many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,12 +51,15 @@ class Agreement:
 
     Attributes:
         cosine: of the deploy model's outputs, run on integers, with the float model's.
-        deploy_against_qdq: largest |difference| of the deploy model and the QDQ model in ONNX Runtime, as a share of
-            the largest |output|.
+        qdq_cosine: of the deploy model's outputs with the QDQ model's in ONNX Runtime. Both quantize alike; values
+            next to a rounding border fall on either side of it, since the float operators between are summed in
+            another order, and deep models carry that on.
+        qdq_max_abs: the largest difference of those two, as a share of the largest |output|.
     """
 
     cosine: float
-    deploy_against_qdq: float
+    qdq_cosine: float
+    qdq_max_abs: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +68,7 @@ class Calibrated:
 
     Attributes:
         layers: every layer AMCT could quantize; those without a place in `record` stay float.
-        batches, ignored: forward passes that calibrated, and batches of the data beyond them.
+        batches, ignored: forward passes that calibrated, and batches of an NPZ file beyond them.
         agreement: None without data to run.
     """
 
@@ -89,8 +93,8 @@ def calibrate_model(
 
     Args:
         data: an NPZ file with one array per batch, or a dataset manifest; may be None with `record`.
-        cfg: a simplified configuration or a quantization JSON; None takes AMCT's defaults for as many batches as
-            the data has.
+        cfg: a simplified configuration or a quantization JSON; None takes AMCT's defaults for all batches of an NPZ
+            file, or for two batches of a manifest.
         record: a record file to lower as it is, without calibrating.
 
     Raises:
@@ -98,11 +102,11 @@ def calibrate_model(
         CandidateError: the model cannot be run, calibrated or lowered.
     """
     model = read_model(model_path)
-    proto = normalized(load_graph(model))
-    layers = quantizable_layers(proto)
+    proto = load_graph(model)
+    layers = quantizable_layers(normalized(proto))
     if not layers:
         raise ConfigError("no layer of this model can be INT8.", file=model_path, hint="See `workbench inspect`.")
-    batches = None if data is None else open_data(data, model, batch=MANIFEST_BATCH, samples=2 * MANIFEST_BATCH)
+    batches = None if data is None else open_data(data, model, batch=MANIFEST_BATCH)
     config = None if cfg is None else _expanded(_read(cfg), cfg, layers)
     used = ignored = 0
     if record is not None:
@@ -111,7 +115,7 @@ def calibrate_model(
     elif batches is None:
         raise ConfigError("calibration needs data.", key="--data", hint="Give an NPZ file or a dataset manifest.")
     else:
-        config = config or expand(None, layers, batch_num=batches.count)
+        config = config or expand(None, layers, batch_num=min(batches.count, batches.usual))
         used, ignored = _batches_used(config, batches, cfg)
         recipe = recipe_of_config(config, layers)
         report(f"calibrating {len(recipe.layers)} of {len(layers)} layers on {used} batches")
@@ -154,7 +158,7 @@ def _batches_used(config: ExpandedConfig, data: ModelData, cfg: Path | None) -> 
             key="batch_num",
             hint="Lower batch_num or add batches; AMCT needs exactly batch_num forward passes.",
         )
-    return wanted, data.count - wanted
+    return wanted, data.count - wanted if data.usual == data.count else 0
 
 
 # --- models --------------------------------------------------------------------------------------------------------
@@ -168,11 +172,16 @@ def _agreement(model: Model, deploy: onnx.ModelProto, qdq: onnx.ModelProto, feed
     session = session_of(serialize(qdq), model)
     qdq_values = _flat(dict(zip(names, session.run(names, dict(feeds)), strict=True)), names)
     largest = float(np.abs(qdq_values).max(initial=0.0)) or 1.0
-    norm = float(np.linalg.norm(integers) * np.linalg.norm(float_values))
     return Agreement(
-        cosine=float(integers @ float_values) / norm if norm else 1.0,
-        deploy_against_qdq=float(np.abs(integers - qdq_values).max(initial=0.0)) / largest,
+        cosine=_cosine(integers, float_values),
+        qdq_cosine=_cosine(integers, qdq_values),
+        qdq_max_abs=float(np.abs(integers - qdq_values).max(initial=0.0)) / largest,
     )
+
+
+def _cosine(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> float:
+    norm = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return float(a @ b) / norm if norm else float(np.array_equal(a, b))
 
 
 def _flat(outputs: Mapping[str, npt.NDArray[Any]], names: Iterable[str]) -> npt.NDArray[np.float64]:

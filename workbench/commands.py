@@ -51,10 +51,10 @@ def calibrate(
     if done.ignored:
         out.print(f"{done.ignored} batches beyond batch_num were not used, as AMCT ignores them", highlight=False)
     if done.agreement is not None:
+        seen = done.agreement
         out.print(
-            f"on the first batch: cosine with the float model {done.agreement.cosine:.6f}; deploy model (run on "
-            f"integers, not on an NPU) against QDQ in ONNX Runtime: {done.agreement.deploy_against_qdq:.1e} of the "
-            "largest output",
+            f"on the first batch the deploy model, run on integers (simulated, no NPU), has cosine {seen.cosine:.6f} "
+            f"with the float model and {seen.qdq_cosine:.6f} with the QDQ model in ONNX Runtime",
             highlight=False,
             soft_wrap=True,
         )
@@ -195,8 +195,13 @@ def _compare_candidates(experiment: Path, a: str, b: str, samples: int, batch: i
         return run(side(a), side(b), feeds, data=f"{question.name}, validation split", limits=limits)
 
 
+def _calibrated_title(done: Calibrated) -> str:
+    source = f"calibrated on {done.batches} batches" if done.batches else "taken from the record"
+    return f"{len(done.record.layers)} of {len(done.layers)} layers INT8, {source}"
+
+
 def _layers_table(done: Calibrated) -> Table:
-    table = Table("layer", "operator", "scale", "offset", "weight scales", title=f"{done.batches} batches")
+    table = Table("layer", "operator", "scale", "offset", "weight scales", title=_calibrated_title(done))
     quantized = {layer.layer: layer for layer in done.record.layers}
     for layer in done.layers:
         found = quantized.get(layer.name)

@@ -17,6 +17,7 @@ from workbench.graph import embedding_rows, load_graph
 from workbench.model import Model, TensorSpec
 from workbench.quantization.observe import Feeds
 
+_MANIFEST_BATCHES = 2
 _RANDOM_LENGTH = 32
 """Length of a symbolic axis other than the batch, where nobody gives data."""
 
@@ -28,10 +29,12 @@ class ModelData:
     Attributes:
         about: where they come from, for people.
         count: how many there are.
+        usual: how many to calibrate with where nobody says: all that were written for it, two of a manifest's.
     """
 
     about: str
     count: int
+    usual: int
     read: Callable[[], Iterator[Feeds]]
 
     def first(self, count: int) -> Callable[[], Iterable[Feeds]]:
@@ -42,8 +45,11 @@ class ModelData:
         return batches
 
 
-def open_data(path: Path, model: Model, *, batch: int, samples: int) -> ModelData:
-    """Read and check an NPZ file, or the calibration split of a manifest in batches of `batch`, `samples` at most.
+def open_data(path: Path, model: Model, *, batch: int, samples: int | None = None) -> ModelData:
+    """Read and check an NPZ file, or the calibration split of a manifest in batches of `batch`.
+
+    Args:
+        samples: at most so many rows of a manifest's split.
 
     An NPZ file holds one array per batch: `arr_0`, `arr_1` … for a model with one input, or `NAME_0`, `NAME_1` …
     for every input.
@@ -54,10 +60,12 @@ def open_data(path: Path, model: Model, *, batch: int, samples: int) -> ModelDat
     if path.suffix not in (".yaml", ".yml"):
         return _open_npz(path, model)
     dataset = read_manifest(path, model)
-    taken = min(dataset.size("calibration"), samples)
+    size = dataset.size("calibration")
+    taken = size if samples is None else min(size, samples)
     return ModelData(
         about=f"{path.name}, calibration split",
         count=-(-taken // batch),
+        usual=_MANIFEST_BATCHES,
         read=lambda: (b.feeds for b in dataset.batches("calibration", batch, stop=taken)),
     )
 
@@ -83,7 +91,7 @@ def random_data(model: Model, *, batch: int, count: int, seed: int = 0) -> Model
         for _ in range(count):
             yield {spec.name: values(spec, rng) for spec in model.inputs}
 
-    return ModelData(about=f"random values, seed {seed}", count=count, read=read)
+    return ModelData(about=f"random values, seed {seed}", count=count, usual=count, read=read)
 
 
 def _open_npz(path: Path, model: Model) -> ModelData:
@@ -126,7 +134,7 @@ def _open_npz(path: Path, model: Model) -> ModelData:
                 }
 
     next(read())  # a wrong type or shape is the user's to know before any work
-    return ModelData(about=path.name, count=count, read=read)
+    return ModelData(about=path.name, count=count, usual=count, read=read)
 
 
 def _fitting(array: npt.NDArray[Any], spec: TensorSpec, path: Path, name: str) -> npt.NDArray[Any]:

@@ -1,0 +1,211 @@
+"""`workbench calibrate`: AMCT's own files, as its users would make and check them."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from tests.quantization.deploy_models import (
+    formula_cnn,
+    formula_data,
+    formula_mlp,
+    golden_batches,
+    golden_cases,
+    golden_float_model,
+)
+from tests.tiny import write_workspace
+from workbench.calibration import calibrate_model
+from workbench.errors import ConfigError
+from workbench.quantization.record import read_record
+
+GOLDEN = Path(__file__).parents[1] / ".." / "shared" / "bench" / "amct_golden"
+HFMG = "batch_num: 3\ncommon_config { arq_quantize { } hfmg_quantize { num_of_bins: 1024 asymmetric: false } }\n"
+
+
+def scales_of(text: str) -> list[tuple[str, float]]:
+    return [
+        (key, float(value)) for key, value in re.findall(r"(scale_[dw]|offset_[dw]|tensor_balance_factor): (\S+)", text)
+    ]
+
+
+@pytest.fixture
+def mlp(tmp_path: Path) -> tuple[Path, Path]:
+    onnx.save(formula_mlp(), tmp_path / "mlp.onnx")
+    np.savez(tmp_path / "data.npz", *[formula_data((16, 8), batch) for batch in range(3)])
+    return tmp_path / "mlp.onnx", tmp_path / "data.npz"
+
+
+def test_the_defaults_give_the_published_numbers_of_the_formula_model(mlp: tuple[Path, Path], tmp_path: Path) -> None:
+    """amct.md §11, case G1."""
+    done = calibrate_model(mlp[0], tmp_path / "out", data=mlp[1])
+
+    numbers = scales_of((tmp_path / "out" / "record.txt").read_text())
+    expected = [0.024950497, -18, 0.0024114174, 0, 0.003287937, -128, 0.002537183, 0]
+    assert [value for _, value in numbers] == pytest.approx(expected, rel=2e-6)
+    assert {file.name for file in done.files} == {
+        "record.txt",
+        "config.json",
+        "mlp_deploy_model.onnx",
+        "mlp_qdq_model.onnx",
+        "record.json",
+    }
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["batch_num"] == 3
+    assert done.agreement is not None
+    assert done.agreement.cosine > 0.9995
+    assert done.agreement.qdq_cosine > 0.999999
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == sorted(file.name for file in done.files)
+
+
+def test_the_configuration_decides_on_the_algorithm(mlp: tuple[Path, Path], tmp_path: Path) -> None:
+    """Case G5: HFMG, symmetric, 1024 bins."""
+    (tmp_path / "hfmg.cfg").write_text(HFMG)
+
+    calibrate_model(mlp[0], tmp_path / "out", data=mlp[1], cfg=tmp_path / "hfmg.cfg")
+
+    numbers = dict(enumerate(scales_of((tmp_path / "out" / "record.txt").read_text())))
+    assert numbers[0][1] == pytest.approx(0.025151126, rel=2e-6)
+    assert numbers[4][1] == pytest.approx(0.00640322, rel=2e-6)
+
+
+def test_the_written_json_and_record_are_inputs_too(mlp: tuple[Path, Path], tmp_path: Path) -> None:
+    (tmp_path / "hfmg.cfg").write_text(HFMG)
+    first = calibrate_model(mlp[0], tmp_path / "a", data=mlp[1], cfg=tmp_path / "hfmg.cfg")
+
+    again = calibrate_model(mlp[0], tmp_path / "b", data=mlp[1], cfg=tmp_path / "a" / "config.json")
+    lowered = calibrate_model(mlp[0], tmp_path / "c", data=None, record=tmp_path / "a" / "record.txt")
+
+    assert again.record.layers == first.record.layers
+    assert lowered.agreement is None
+    for name in ("record.txt", "mlp_deploy_model.onnx", "mlp_qdq_model.onnx"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "c" / name).read_bytes()
+    assert (tmp_path / "a" / "config.json").read_bytes() == (tmp_path / "b" / "config.json").read_bytes()
+
+
+def test_the_record_says_what_made_it(mlp: tuple[Path, Path], tmp_path: Path) -> None:
+    calibrate_model(mlp[0], tmp_path / "out", data=mlp[1])
+
+    provenance = read_record(tmp_path / "out" / "record.json").provenance
+
+    assert provenance.engine == "native"
+    assert provenance.recipe["procedure"] == "amct"
+    assert provenance.recipe["batch_num"] == 3
+    assert re.fullmatch("[0-9a-f]{64}", provenance.code_revision)
+
+
+@pytest.mark.skipif(not GOLDEN.is_dir(), reason="the golden AMCT files are not beside this checkout")
+@pytest.mark.parametrize("case", golden_cases())
+def test_golden_files_of_the_real_amct_are_reproduced(case: str, tmp_path: Path) -> None:
+    folder = GOLDEN / case
+    onnx.save(golden_float_model(folder), tmp_path / "q.onnx")
+    np.savez(tmp_path / "calib.npz", *golden_batches(folder))
+    cfg = folder / "quant.cfg"
+
+    calibrate_model(
+        tmp_path / "q.onnx", tmp_path / "out", data=tmp_path / "calib.npz", cfg=cfg if cfg.exists() else None
+    )
+
+    ours, theirs = ((where / "record.txt").read_text() for where in (tmp_path / "out", folder))
+    found, expected = scales_of(ours), scales_of(theirs)
+    assert [key for key, _ in found] == [key for key, _ in expected]
+    assert [value for _, value in found] == pytest.approx([value for _, value in expected], rel=2e-6)
+    offsets = [[value for key, value in numbers if key == "offset_d"] for numbers in (found, expected)]
+    assert offsets[0] == offsets[1]
+    deploy = [onnx.load(path) for path in (tmp_path / "out" / "q_deploy_model.onnx", folder / "q_deploy_model.onnx")]
+    integers = [
+        {
+            tuple(t.dims): t
+            for t in model.graph.initializer
+            if t.data_type in (onnx.TensorProto.INT8, onnx.TensorProto.INT32)
+        }
+        for model in deploy
+    ]
+    assert integers[0] == integers[1]
+
+
+def test_fewer_batches_than_asked_for_is_an_error_and_leaves_nothing(mlp: tuple[Path, Path], tmp_path: Path) -> None:
+    (tmp_path / "many.cfg").write_text("batch_num: 4\n")
+
+    with pytest.raises(ConfigError, match=r"many\.cfg: batch_num: batch_num is 4, data\.npz has 3 batches"):
+        calibrate_model(mlp[0], tmp_path / "out", data=mlp[1], cfg=tmp_path / "many.cfg")
+
+    assert not (tmp_path / "out").exists()
+
+
+def test_more_batches_are_ignored_and_counted(mlp: tuple[Path, Path], tmp_path: Path) -> None:
+    (tmp_path / "one.cfg").write_text("batch_num: 1\n")
+
+    done = calibrate_model(mlp[0], tmp_path / "out", data=mlp[1], cfg=tmp_path / "one.cfg")
+
+    assert (done.batches, done.ignored) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("batch_num: 3\ncommon_config { arq_quantise { } }\n", r"x\.cfg:2: .*arq_quantise.*'arq_quantize'"),
+        ('skip_layers: "fc9"\nbatch_num: 3\n', "fc9"),
+        ("batch_num: three\n", r"x\.cfg:1"),
+    ],
+)
+def test_a_bad_configuration_is_named_with_its_line(
+    mlp: tuple[Path, Path], tmp_path: Path, content: str, message: str
+) -> None:
+    (tmp_path / "x.cfg").write_text(content)
+
+    with pytest.raises(ConfigError, match=message):
+        calibrate_model(mlp[0], tmp_path / "out", data=mlp[1], cfg=tmp_path / "x.cfg")
+
+
+def test_without_data_and_without_a_record_nothing_can_be_done(mlp: tuple[Path, Path], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="calibration needs data"):
+        calibrate_model(mlp[0], tmp_path / "out", data=None)
+
+
+def test_a_failure_while_writing_leaves_the_old_files_whole(
+    mlp: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calibrate_model(mlp[0], tmp_path / "out", data=mlp[1])
+    before = {p.name: p.read_bytes() for p in (tmp_path / "out").iterdir()}
+    (tmp_path / "hfmg.cfg").write_text(HFMG)
+
+    def full(self: Path, data: bytes) -> int:
+        if self.name.endswith("qdq_model.onnx"):
+            raise OSError(28, os.strerror(28))
+        with self.open("wb") as stream:
+            return stream.write(data)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space left"):
+        calibrate_model(mlp[0], tmp_path / "out", data=mlp[1], cfg=tmp_path / "hfmg.cfg")
+
+    assert {p.name: p.read_bytes() for p in (tmp_path / "out").iterdir()} == before
+
+
+def test_a_manifest_calibrates_with_two_batches_of_sixteen(tmp_path: Path) -> None:
+    write_workspace(tmp_path)
+
+    done = calibrate_model(tmp_path / "data" / "model.onnx", tmp_path / "out", data=tmp_path / "data" / "manifest.yaml")
+
+    assert (done.batches, done.ignored) == (2, 0)
+    assert len(done.record.layers) == 3
+
+
+def test_a_grouped_convolution_has_a_scale_per_channel(tmp_path: Path) -> None:
+    """Case G7."""
+    onnx.save(formula_cnn(), tmp_path / "cnn.onnx")
+    np.savez(tmp_path / "data.npz", *[formula_data((2, 3, 6, 6), batch) for batch in range(3)])
+
+    done = calibrate_model(tmp_path / "cnn.onnx", tmp_path / "out", data=tmp_path / "data.npz")
+
+    first, second = done.record.layers
+    assert first.weight is not None
+    assert second.weight is not None
+    assert first.weight.scales == pytest.approx((0.0016145833, 0.0016272966, 0.0016535432, 0.001640625), rel=2e-6)
+    assert second.weight.scales == pytest.approx((0.0014257813, 0.0014370079, 0.0013779528, 0.00140625), rel=2e-6)
+    assert (first.activation.zero_point, second.activation.zero_point) == (-17, -128)
