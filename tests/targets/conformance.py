@@ -8,13 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
-from tests.targets.encoder import Array, ids, record_for
+from tests.targets.encoder import Array, ids, record_for, run
 from workbench.candidate import Candidate, Quantization, Serving
 from workbench.canonical import file_digest
 from workbench.errors import CompileError, LoweringError, MeasureError
-from workbench.graph import read_model
+from workbench.graph import load_graph, read_model
 from workbench.model import Model
 from workbench.quantization.record import QuantizationRecord
 from workbench.results import Artifact
@@ -321,3 +322,50 @@ class TargetConformance:
 
         with pytest.raises(MeasureError, match="cannot load"):
             target.open(artifact, tmp_path, float_candidate)
+
+    # --- probe -----------------------------------------------------------------------------------------------------
+
+    def test_a_probe_also_gives_intermediate_float_tensors(
+        self, target: Target, model: Model, float_candidate: Candidate, tmp_path: Path
+    ) -> None:
+        feeds = ids(BATCH, LENGTH)
+        file = lowered(target, model, float_candidate, None, tmp_path / "lowered")
+
+        session = target.probe(file, ["norm_y", "query_t_y", "logits", "ids", "absent", "norm_y"])
+        got = session.run(feeds)
+        session.close()
+
+        expected = dict(zip(["norm_y", "query_t_y"], run_outputs(model, ["norm_y", "query_t_y"]), strict=True))
+        expected |= dict(zip(["logits"], run(load_graph(model), feeds, ["logits"]), strict=True))
+        assert got.keys() == expected.keys()
+        for name, array in expected.items():
+            assert got[name].dtype == np.float32
+            assert np.allclose(array, got[name], atol=1e-4), name
+
+    def test_a_probe_of_a_quantized_model_gives_what_its_layers_compute(
+        self,
+        target: Target,
+        model: Model,
+        static_candidate: Candidate,
+        record: QuantizationRecord,
+        tmp_path: Path,
+    ) -> None:
+        file = lowered(target, model, static_candidate, record, tmp_path / "lowered")
+
+        got = target.probe(file, ["norm_y", "query_y"]).run(ids(BATCH, LENGTH))
+
+        (plain,) = run_outputs(model, ["norm_y"])
+        assert 0 < np.abs(plain - got["norm_y"]).mean() < 0.1 * np.abs(plain).mean()
+
+    def test_a_file_that_is_no_model_cannot_be_probed(self, target: Target, tmp_path: Path) -> None:
+        (tmp_path / "lowered.onnx").write_bytes(b"not a model at all")
+
+        with pytest.raises(MeasureError, match="cannot load"):
+            target.probe(tmp_path / "lowered.onnx", ["norm_y"])
+
+
+def run_outputs(model: Model, names: list[str]) -> list[Array]:
+    """Tensors of the float model, computed by ONNX Runtime."""
+    proto = load_graph(model)
+    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    return run(proto, ids(BATCH, LENGTH), names)

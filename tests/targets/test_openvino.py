@@ -299,7 +299,7 @@ def test_outputs_have_the_names_of_the_onnx_file(tmp_path: Path) -> None:
     assert np.array_equal(got["a"], got["b"])
 
 
-# --- open, run and probe -------------------------------------------------------------------------------------------
+# --- open and run --------------------------------------------------------------------------------------------------
 
 
 def test_streams_share_a_batch_and_give_the_same_rows(encoder: Path, tmp_path: Path) -> None:
@@ -319,26 +319,6 @@ def test_a_weights_file_of_another_size_does_not_open(encoder: Path, tmp_path: P
 
     with pytest.raises(MeasureError, match="not complete"):
         TARGET.open(artifact, directory, FLOAT)
-
-
-def test_a_probe_gives_intermediate_float_tensors_by_name(encoder: Path) -> None:
-    feeds = ids(3, 6)
-    session = TARGET.probe(encoder, ["norm_y", "query_t_y", "logits", "ids", "absent"])
-
-    got = session.run(feeds)
-
-    expected = dict(zip(["norm_y", "query_t_y", "logits"], run_with(encoder, feeds), strict=True))
-    assert got.keys() == expected.keys()
-    for name, array in expected.items():
-        assert np.allclose(array, got[name], atol=1e-4), name
-
-
-def run_with(path: Path, feeds: dict[str, Array]) -> list[Array]:
-    proto = onnx.load(path)
-    proto.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in ("norm_y", "query_t_y"))
-    for output in proto.graph.output[1:]:
-        output.type.tensor_type.elem_type = TensorProto.FLOAT
-    return run(proto, feeds, ["norm_y", "query_t_y", "logits"])
 
 
 # --- check ---------------------------------------------------------------------------------------------------------

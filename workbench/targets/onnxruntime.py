@@ -19,7 +19,7 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -40,6 +40,7 @@ from workbench.quantization.surgery import serialize
 from workbench.results import Artifact, CompiledFile, Toolchain
 from workbench.targets.base import Array, Feeds, OperatorIssue, Session
 from workbench.targets.onnxruntime_compiler import COMPILED, count_kernels, optimize
+from workbench.targets.onnxruntime_probe import with_outputs
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
@@ -129,14 +130,29 @@ class OnnxRuntimeTarget:
             raise MeasureError(f"{file}: ONNX Runtime cannot load it: {_first_line(error)}") from error
         return OnnxRuntimeSession(session)
 
+    def probe(self, lowered: Path, tensors: Sequence[str]) -> Session:
+        model, added = with_outputs(lowered, tensors)
+        runtime = _runtime()
+        options = runtime.SessionOptions()
+        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = 4  # what it would print as an error, it raises as well
+        try:
+            session = runtime.InferenceSession(serialize(model), options, providers=["CPUExecutionProvider"])
+        except _runtime_errors() as error:
+            raise MeasureError(f"{lowered}: ONNX Runtime cannot load it: {_first_line(error)}") from error
+        own = len(session.get_outputs()) - added
+        floats = [o.name for i, o in enumerate(session.get_outputs()) if i < own or o.type == "tensor(float)"]
+        return OnnxRuntimeSession(session, floats)
+
 
 class OnnxRuntimeSession:
     """A loaded model; see `workbench.targets.base.Session`. Equal feeds give bit-equal outputs."""
 
-    def __init__(self, session: InferenceSession) -> None:
+    def __init__(self, session: InferenceSession, outputs: Sequence[str] | None = None) -> None:
         self._session: InferenceSession | None = session
         self._inputs = {i.name: (_NUMPY_TYPES.get(i.type), i.shape) for i in session.get_inputs()}
-        self._outputs = [output.name for output in session.get_outputs()]
+        self._outputs = list(outputs) if outputs is not None else [output.name for output in session.get_outputs()]
 
     def run(self, feeds: Feeds) -> dict[str, Array]:
         if self._session is None:
