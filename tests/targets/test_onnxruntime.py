@@ -94,7 +94,7 @@ def test_every_layer_of_a_dynamic_model_becomes_one_integer_kernel(tmp_path: Pat
 
     artifact, _ = compiled(TARGET, read_model(path), DYNAMIC, None, tmp_path)
 
-    fused = artifact.kernels["DynamicQuantizeMatMul"] + artifact.kernels["MatMulIntegerToFloat"]
+    fused = artifact.kernels["DynamicQuantizeMatMul"] + 3 * artifact.kernels["QAttention"]
     assert artifact.int8_ops == fused == len(WEIGHT_LAYERS)
     assert artifact.float_matmuls == len(PRODUCTS)
 
@@ -233,6 +233,96 @@ def test_products_of_activations_stay_uint8_by_int8(encoder: Path, tmp_path: Pat
                 maker = made[maker.input[0]]
             seconds.append(types[maker.input[2]])
     assert seconds == [TensorProto.INT8] * len(PRODUCTS)
+
+
+def masked_encoder(added: str = "plain") -> onnx.ModelProto:
+    """The tiny encoder with `mask` [batch, length], 1 where a token counts; `added` is how it reaches the scores."""
+    proto = tiny_encoder()
+    graph = proto.graph
+    nodes = [
+        helper.make_node("Unsqueeze", ["mask", "axes"], ["mask_4d"], name="unsqueeze"),
+        helper.make_node("Cast", ["mask_4d"], ["mask_float"], name="cast", to=TensorProto.FLOAT),
+        helper.make_node("Sub", ["one", "mask_float"], ["hidden"], name="hidden"),
+        helper.make_node("Mul", ["hidden", "lowest"], ["bias"], name="bias"),
+        helper.make_node("Add", ["scale_y", "bias"], ["biased"], name="biased"),
+    ]
+    if added == "distant":  # what is further to the right than any short text is hidden too
+        nodes[3:4] = [
+            helper.make_node("CumSum", ["mask_float", "last"], ["position"], name="position"),
+            helper.make_node("Greater", ["position", "far"], ["is_far"], name="is_far"),
+            helper.make_node("Not", ["is_far"], ["is_near"], name="is_near"),
+            helper.make_node("Mul", ["hidden", "lowest"], ["near_bias"], name="near_bias"),
+            helper.make_node("Where", ["is_near", "near_bias", "lowest"], ["bias"], name="bias"),
+        ]
+    lowest = -100.0 if added == "weak" else float(np.finfo(np.float32).min)
+    graph.initializer.extend(
+        onnx.numpy_helper.from_array(values, name)
+        for name, values in {
+            "axes": np.array([1, 2]),
+            "last": np.array(3),
+            "far": np.array(500, np.float32),
+            "lowest": np.array(lowest, np.float32),
+        }.items()
+    )
+    graph.input.append(helper.make_tensor_value_info("mask", TensorProto.INT64, ["batch", "length"]))
+    rest = list(graph.node)
+    (softmax,) = [node for node in rest if node.op_type == "Softmax"]
+    softmax.input[0] = "biased"
+    at = rest.index(softmax)
+    ordered = [*rest[:at], *nodes, *rest[at:]]
+    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in ordered]
+    del graph.node[:]
+    graph.node.extend(copies)
+    return proto
+
+
+def masked_feeds(batch: int, length: int) -> dict[str, Array]:
+    mask = np.ones((batch, length), np.int64)
+    mask[1, 2:] = 0
+    return {**ids(batch, length), "mask": mask}
+
+
+@pytest.mark.parametrize("scheme", ["static", "dynamic"])
+@pytest.mark.parametrize("added", ["none", "plain"])
+def test_attention_in_one_kernel_computes_what_the_nodes_did(
+    scheme: str, added: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save(tiny_encoder() if added == "none" else masked_encoder(), tmp_path / "model.onnx")
+    feeds = ids(3, 9) if added == "none" else masked_feeds(3, 9)
+    quantized = record_for(path, feeds, per_channel=True) if scheme == "static" else None
+    candidate = Candidate(quantization=STATIC) if scheme == "static" else DYNAMIC
+
+    one, directory = compiled(TARGET, read_model(path), candidate, quantized, tmp_path / "one")
+    monkeypatch.setattr(compiler, "fuse_attention", lambda model: (model, "off"))
+    many, other = compiled(TARGET, read_model(path), candidate, quantized, tmp_path / "many")
+
+    got = TARGET.open(one, directory, candidate).run(feeds)["logits"]
+    expected = TARGET.open(many, other, candidate).run(feeds)["logits"]
+    assert (one.kernels.get("QAttention", 0), many.kernels.get("QAttention", 0)) == (1, 0)
+    assert (one.int8_ops, one.float_matmuls) == (many.int8_ops, many.float_matmuls) == (7, 2)
+    assert sum(one.kernels.values()) <= sum(many.kernels.values()) - 12
+    assert "1 of 1 self-attentions are QAttention" in (directory / compiler.LOG).read_text(encoding="utf-8")
+    assert np.allclose(expected, got, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("added", ["distant", "weak"])
+def test_a_mask_that_is_more_than_a_mask_stays_as_it_is(added: str, tmp_path: Path) -> None:
+    path = save(masked_encoder(added), tmp_path / "model.onnx")
+    quantized = record_for(path, masked_feeds(3, 9), per_channel=True)
+
+    artifact, directory = compiled(
+        TARGET, read_model(path), Candidate(quantization=STATIC), quantized, tmp_path / "compiled"
+    )
+
+    assert "QAttention" not in artifact.kernels
+    assert "1 self-attentions left as they are" in (directory / compiler.LOG).read_text(encoding="utf-8")
+
+
+def test_products_of_activations_in_int8_keep_their_nodes(encoder: Path, tmp_path: Path) -> None:
+    artifact, _ = static_artifact(encoder, ids(4, 7), tmp_path, products=True)
+
+    assert "QAttention" not in artifact.kernels
+    assert (artifact.int8_ops, artifact.float_matmuls) == (len(WEIGHT_LAYERS) + len(PRODUCTS), 0)
 
 
 def test_a_factor_that_is_no_positive_constant_stays(tmp_path: Path) -> None:
