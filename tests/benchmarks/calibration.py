@@ -30,18 +30,18 @@ import onnxruntime
 from onnxruntime.quantization.calibrate import CalibrationDataReader, CalibrationMethod, create_calibrator
 from tokenizers import Tokenizer
 
-from workbench.candidate import EVERYTHING_INT8
+from workbench.candidate import EVERYTHING_INT8, Algorithm
 from workbench.graph import load_graph, quantizable_layers, read_model
 from workbench.quantization.algorithms import choose
 from workbench.quantization.normalize import normalized
 from workbench.quantization.observe import Feeds, observe
-from workbench.quantization.recipe import recipe_of
+from workbench.quantization.recipe import ModelRecipe, recipe_of
 
 REPOSITORY = Path(__file__).parent.parent.parent
 BATCH = 8
 BINS = {"fixed": (64,), "bins": (16, 32, 64)}
 PEERS = ("MinMax", "Percentile", "Entropy")
-ALGORITHMS = ("minmax", "moving_average", "percentile", "kl", "mse", "ifmr", "hfmg")
+ALGORITHMS: tuple[Algorithm, ...] = ("minmax", "moving_average", "percentile", "kl", "mse", "ifmr", "hfmg")
 
 
 def model_in(bench: Path) -> Path:
@@ -104,7 +104,7 @@ def derivations(bench: Path, feeds: list[Feeds], threads: int) -> dict[str, floa
     seen = observe(model, feeds, threads=threads)
     proto = normalized(load_graph(model))
     layers = quantizable_layers(proto)
-    recipes = {
+    recipes: dict[str, ModelRecipe] = {
         name: recipe_of(
             replace(EVERYTHING_INT8, algorithm=name, percentile=99.99 if name == "percentile" else None), layers
         )
