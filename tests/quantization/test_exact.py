@@ -49,6 +49,8 @@ def test_the_procedure_gives_amcts_numbers(golden: Golden, tmp_path: Path) -> No
         assert layer.weight is not None
         assert layer.weight.scales == pytest.approx(expected.scale_w, rel=2e-6)
         assert layer.balance == (None if expected.balance is None else pytest.approx(expected.balance, rel=2e-6))
+    # no runtime between the data and the first layer: every digit that AMCT printed
+    assert np.float32(record.layers[0].activation.scale) == np.float32(golden.layers[0].scale_d)
 
 
 RECORDED: dict[str, tuple[dict[str, Any], float | None]] = {

@@ -87,7 +87,7 @@ def calibrate_exactly(
         for layer in layers
         if (settings := recipe.layers[layer.name].weight) is not None and layer.name in weights
     }
-    graph = _with_quantized_weights(proto, layers, weights, weight_scales)
+    graph = _with_quantized_weights(_dividing(proto, factors), layers, weights, weight_scales)
     scales = _activation_scales(model, graph, batches, requests(layers, recipe, conv_outputs=False), threads, report)
     if recipe.force_fp16:
         scales = {name: replace(scale, scale=as_half(scale.scale)) for name, scale in scales.items()}
@@ -152,6 +152,26 @@ def _balance_factors(
             found = dmq_factors(maxima[layer.activation], input_channel_maxima(weights[layer.name], layer), strength)
             factors[layer.name] = tuple(found.tolist())
     return factors
+
+
+def _dividing(proto: ModelProto, factors: Mapping[str, Sequence[float]]) -> ModelProto:
+    """The balanced model with x / s in place of the Mul by 1/s.
+
+    AMCT calibrates on the quotient, and multiplies only in the deploy model: its record shows the last digit of it.
+    """
+    if not factors:
+        return proto
+    model = ModelProto()
+    model.CopyFrom(proto)
+    made_by = {output: node for node in model.graph.node for output in node.output}
+    for node in model.graph.node:
+        if node.name in factors:
+            product = made_by[node.input[0]]
+            constant = made_by[product.input[1]].attribute[0].t
+            values = np.asarray(factors[node.name], np.float32).reshape(tuple(constant.dims))
+            constant.CopyFrom(numpy_helper.from_array(values, constant.name))
+            product.op_type = "Div"
+    return model
 
 
 def _strength(recipe: ModelRecipe, layer: Layer) -> float | None:
