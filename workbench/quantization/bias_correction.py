@@ -15,7 +15,7 @@ from onnx import NodeProto
 from workbench.errors import CalibrationError
 from workbench.graph import Layer, constants, load_graph, quantizable_layers
 from workbench.model import Model
-from workbench.quantization.activations import activations
+from workbench.quantization.activations import activations, ordinary_rows
 from workbench.quantization.balance import grouped_weight
 from workbench.quantization.normalize import normalized
 from workbench.quantization.observe import Feeds
@@ -36,7 +36,8 @@ def bias_corrections(
 
     One pass over the data in the record's balanced model. The mean over samples and positions is linear, so only the
     channel means of x and of Q(x) are kept: memory does not grow with the data. A convolution needs them per kernel
-    element, since padding hides positions from some. Samples count by their positions. Corrections that the
+    element, since padding hides positions from some. Samples count by their positions, tokens of
+    massive activations not at all (`ordinary_rows`). Corrections that the
     record has already are not applied first: the result replaces them.
 
     Returns:
@@ -97,12 +98,13 @@ class _Sums:
         self._count = 0
 
     def add(self, values: _Floats, scale: ActivationScale, node: NodeProto | None, layer: Layer) -> None:
-        rounded = quantize_dequantize(values, scale)
         if node is None:
-            self._count += values.size // values.shape[-1]
-            self._x += _channel_sums(values, -1)[:, None]
-            self._rounded += _channel_sums(rounded, -1)[:, None]
+            rows = ordinary_rows(values)
+            self._count += len(rows)
+            self._x += _channel_sums(rows, -1)[:, None]
+            self._rounded += _channel_sums(quantize_dequantize(rows, scale), -1)[:, None]
             return
+        rounded = quantize_dequantize(values, scale)
         positions, elements = windows(node, values.shape[2:], layer.weight_shape[2:])
         self._count += values.shape[0] * positions
         selections = [(slice(None), slice(None), *element) for element in elements]
