@@ -40,6 +40,8 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "inspection",
         "model_data",
         "calibration",
+        "tensor_flow",
+        "differences",
         "comparison",
         "layer_study",
     ),

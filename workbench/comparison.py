@@ -1,14 +1,15 @@
 """Compare two models layer by layer: where along the graph do their numbers part, and by how much.
 
 Float against INT8, ONNX Runtime against OpenVINO or against the deploy model on integers: the two only have to share
-names of tensors, which every lowering of the workbench keeps. Both run batch by batch; of a tensor only sums are
-kept, so memory does not grow with the data.
+names of tensors, which every lowering of the workbench keeps. Both run batch by batch, side by side; of a tensor only
+sums are kept, so memory does not grow with the data.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import TensorProto
 
 from workbench.canonical import encode
+from workbench.differences import Differences
 from workbench.errors import ConfigError, nearest
-from workbench.graph import constants, load_graph, read_model
+from workbench.graph import load_graph, read_model
 from workbench.quantization.interpreter import Interpreter
 from workbench.quantization.observe import Feeds
 from workbench.targets import TARGETS, open_target
+from workbench.tensor_flow import Flow
 
 Array = npt.NDArray[Any]
 Run = Callable[[Feeds], Mapping[str, Array]]
@@ -35,26 +37,11 @@ DEPLOY = "deploy"
 JUMP_SHARE = 0.5
 """A step counts as a jump when it adds at least this share of the largest step along the graph."""
 
-_VALUE_KEEPING = {
-    "Cast",
-    "Concat",
-    "DequantizeLinear",
-    "Dropout",
-    "Expand",
-    "Flatten",
-    "Gather",
-    "Identity",
-    "QuantizeLinear",
-    "Reshape",
-    "Shape",
-    "Slice",
-    "Split",
-    "Squeeze",
-    "Tile",
-    "Transpose",
-    "Unsqueeze",
-}
-"""Operators that compute no new numbers: their output tells nothing that their input did not."""
+FLOAT_NOISE = 1e-4
+"""Relative error (80 dB) that different kernels for the same float32 operators may make; below is no jump."""
+
+_UNDONE = 0.25
+_THREADS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,10 +62,14 @@ class TensorComparison:
 
     Attributes:
         node, op_type: what makes the tensor in A.
-        sqnr_db: 10 log10(Σa² / Σ(a - b)²), +inf for equal tensors.
-        relative_error: the same as a ratio of norms: |a - b| / |a|.
+        not_finite: elements that are NaN or infinite in one of the two, or NaN in both; the other numbers leave
+            them out, and such a tensor is never within limits.
+        sqnr_db: 10 log10(Σa² / Σ(a - b)²), -100 at least; None for equal tensors.
+        relative_error: the same as a ratio of norms: |a - b| / |a|, `differences.WORST` at most.
         added_error: relative error beyond the largest of the compared tensors it is computed from; 0 at least.
-        jump: `added_error` is at least `JUMP_SHARE` of the largest along the graph.
+        jump: `added_error` is at least `JUMP_SHARE` of the largest along the graph, and more than `FLOAT_NOISE`.
+        rescaled: it differs, and the layers that read it undo the difference with their weights: its scale was moved
+            into them (channel balancing), which is no error.
     """
 
     tensor: str
@@ -86,13 +77,15 @@ class TensorComparison:
     op_type: str
     is_output: bool
     elements: int
+    not_finite: int
     cosine: float
     max_abs: float
     mae: float
-    sqnr_db: float
+    sqnr_db: float | None
     relative_error: float
     added_error: float
     jump: bool
+    rescaled: bool
     within_limits: bool
 
 
@@ -121,15 +114,22 @@ class Comparison:
 
     @property
     def first_beyond_limits(self) -> TensorComparison | None:
-        return next((row for row in self.rows if not row.within_limits), None)
+        return next((row for row in self.rows if not row.within_limits and not row.rescaled), None)
 
     @property
     def passed(self) -> bool:
         """Whether every model output is within the limits."""
         return all(row.within_limits for row in self.rows if row.is_output)
 
+    @property
+    def equal(self) -> bool:
+        """Whether no compared element differs at all."""
+        return all(row.sqnr_db is None and not row.not_finite for row in self.rows)
+
     def to_json(self) -> dict[str, Any]:
-        return {"version": 1, "passed": self.passed, **encode(self)}
+        first = {"first_jump": self.first_jump, "first_beyond_limits": self.first_beyond_limits}
+        names = {key: None if row is None else row.tensor for key, row in first.items()}
+        return {"version": 1, "passed": self.passed, "equal": self.equal, **names, **encode(self)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,33 +169,52 @@ def side_of(text: str) -> Side:
     return Side(about=f"{path.name} in {engine}", engine=engine, path=path)
 
 
-def compare(a: Side, b: Side, batches: Iterable[Feeds], *, data: str, limits: Limits | None = None) -> Comparison:
-    """Run both sides over the batches and compare every tensor that both have.
+def compare(
+    a: Side,
+    b: Side,
+    batches: Iterable[Feeds],
+    *,
+    data: str,
+    limits: Limits | None = None,
+    every: bool = False,
+) -> Comparison:
+    """Run both sides over the batches, side by side on two threads, and compare the tensors that both have.
+
+    Args:
+        every: compare what every operator computes, not only what layers give and read, and the outputs; takes
+            longer and more memory.
 
     Raises:
-        ConfigError: they share no tensor, or there is no batch.
+        ConfigError: they share no tensor or output, a tensor has two shapes, or there is no batch.
         MeasureError: an engine cannot load or run its model.
     """
     limits = limits or Limits()
     graph = load_graph(read_model(a.path))
-    wanted = _comparable(graph)
+    flow = Flow(graph)
+    wanted = flow.computed() if every else flow.milestones()
     theirs = _tensors(b)
     shared = [name for name in wanted if name in theirs]
-    if not shared:
+    if not any(name in flow.outputs for name in shared):
         raise ConfigError(
-            f"{a.about} and {b.about} share no tensor name.", hint="Compare two files made from the same float model."
+            f"{a.about} and {b.about} share no output ({', '.join(flow.outputs)} in the first).",
+            hint="Compare two files made from the same float model.",
         )
     run_a, run_b = _runner(a, shared), _runner(b, shared)
-    sums = {name: _Sums() for name in shared}
+    sums = {name: Differences(masked=name in flow.into_softmax) for name in shared}
     count = 0
-    for feeds in batches:
-        ours, others = run_a(feeds), run_b(feeds)
-        for name in [name for name in sums if name not in ours or name not in others]:
-            del sums[name]  # an engine may be unable to show a tensor; what it cannot show is not compared
-        for name, total in sums.items():
-            total.add(ours[name], others[name], name)
-        count += 1
-    if count == 0 or not sums:
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for feeds in batches:
+            both = pool.submit(run_a, feeds), pool.submit(run_b, feeds)
+            ours, others = both[0].result(), both[1].result()
+            for name in [name for name in sums if name not in ours or name not in others]:
+                del sums[name]  # an engine may be unable to show a tensor; what it cannot show is not compared
+            _check_shapes(sums, ours, others)
+            largest_first = sorted(sums, key=lambda name: -ours[name].size)
+            work = [pool.submit(_add_all, sums, largest_first[k::_THREADS], ours, others) for k in range(_THREADS)]
+            for part in work:
+                part.result()
+            count += 1
+    if count == 0:
         raise ConfigError("there is nothing to compare.", hint="Give at least one batch of data.")
     return Comparison(
         a=a.about,
@@ -203,69 +222,25 @@ def compare(a: Side, b: Side, batches: Iterable[Feeds], *, data: str, limits: Li
         data=data,
         batches=count,
         limits=limits,
-        rows=_rows(graph, sums, limits),
+        rows=_rows(graph, flow, sums, limits),
         only_in_a=len(wanted) - len(sums),
     )
 
 
-class _Sums:
-    """Running sums of one pair of tensors: float64 over the batches, one BLAS call each within a batch."""
-
-    def __init__(self) -> None:
-        self.elements = 0
-        self.aa = self.bb = self.dd = self.absolute = self.largest = 0.0
-
-    def add(self, a: Array, b: Array, name: str) -> None:
-        if a.shape != b.shape:
-            raise ConfigError(f"tensor {name!r} has shape {a.shape} in one model and {b.shape} in the other.")
-        x = np.ascontiguousarray(a, np.float32).reshape(-1)
-        y = np.ascontiguousarray(b, np.float32).reshape(-1)
-        if not x.size:
-            return
-        difference = x - y
-        self.elements += x.size
-        self.aa += float(np.dot(x, x))
-        self.bb += float(np.dot(y, y))
-        self.dd += float(np.dot(difference, difference))
-        np.abs(difference, out=difference)
-        self.absolute += float(difference.sum(dtype=np.float64))
-        self.largest = max(self.largest, float(difference.max()))
-
-    def cosine(self) -> float:
-        """From the difference: 1 - cos = (|d|² - (|a| - |b|)²) / (2 |a| |b|), exact where a·b would cancel."""
-        norms = math.sqrt(self.aa), math.sqrt(self.bb)
-        if not all(map(math.isfinite, (*norms, self.dd))):
-            return math.nan
-        if 0.0 in norms:
-            return 1.0 if norms == (0.0, 0.0) else 0.0
-        apart = (self.dd - (norms[0] - norms[1]) ** 2) / (2 * norms[0] * norms[1])
-        return min(max(1.0 - apart, -1.0), 1.0)
-
-    def relative_error(self) -> float:
-        if self.aa > 0:
-            return math.sqrt(self.dd / self.aa)
-        return math.inf if self.dd > 0 else 0.0
+def _check_shapes(names: Iterable[str], ours: Mapping[str, Array], others: Mapping[str, Array]) -> None:
+    for name in names:
+        if ours[name].shape != others[name].shape:
+            raise ConfigError(
+                f"tensor {name!r} has shape {ours[name].shape} in A and {others[name].shape} in B.",
+                hint="Compare two forms of one model, with the same fixed dimensions.",
+            )
 
 
-def _comparable(graph: onnx.ModelProto) -> list[str]:
-    """Float tensors that hold newly computed numbers, in graph order."""
-    fixed = set(constants(graph))
-    values = (*graph.graph.value_info, *graph.graph.output)
-    types = {value.name: value.type.tensor_type for value in values}
-    outputs = {value.name for value in graph.graph.output}
-    found = []
-    for node in graph.graph.node:
-        for name in node.output:
-            if not name or name in fixed:
-                continue
-            known = types.get(name)
-            if known is not None and known.elem_type not in (TensorProto.FLOAT, TensorProto.UNDEFINED):
-                continue
-            if known is not None and known.HasField("shape") and not known.shape.dim and name not in outputs:
-                continue
-            if name in outputs or node.op_type not in _VALUE_KEEPING:
-                found.append(name)
-    return found
+def _add_all(
+    sums: Mapping[str, Differences], names: Iterable[str], ours: Mapping[str, Array], others: Mapping[str, Array]
+) -> None:
+    for name in names:
+        sums[name].add(ours[name], others[name])
 
 
 def _tensors(side: Side) -> set[str]:
@@ -274,6 +249,7 @@ def _tensors(side: Side) -> set[str]:
 
 
 def _runner(side: Side, tensors: Sequence[str]) -> Run:
+    """Float tensors by name; on the deploy form what AscendDequant makes of the integers of that name."""
     if side.engine == DEPLOY:
         proto = onnx.load(side.path)
         dequantized = {node.input[0]: node.output[0] for node in proto.graph.node if node.op_type == "AscendDequant"}
@@ -282,46 +258,71 @@ def _runner(side: Side, tensors: Sequence[str]) -> Run:
 
         def run(feeds: Feeds) -> Mapping[str, Array]:
             values = interpreter.run(feeds, tensors=sorted(set(places.values())))
-            return {name: values[place] for name, place in places.items() if place in values}
+            floats = {name: values[place] for name, place in places.items()}
+            return {name: array for name, array in floats.items() if array.dtype.kind == "f"}
 
         return run
     session = open_target(side.engine).probe(side.path, tensors)
-    return session.run
+
+    def run_session(feeds: Feeds) -> Mapping[str, Array]:
+        return {name: array for name, array in session.run(feeds).items() if np.asarray(array).dtype.kind == "f"}
+
+    return run_session
 
 
-def _rows(graph: onnx.ModelProto, sums: Mapping[str, _Sums], limits: Limits) -> tuple[TensorComparison, ...]:
-    outputs = {value.name for value in graph.graph.output}
-    error_at: dict[str, float] = {}  # every tensor → the relative error it carries, through tensors not compared
+# --- what the numbers say along the graph --------------------------------------------------------------------------
+
+
+def _rows(
+    graph: onnx.ModelProto, flow: Flow, sums: Mapping[str, Differences], limits: Limits
+) -> tuple[TensorComparison, ...]:
+    own = {name: total.relative_error() for name, total in sums.items()}
+    rescaled = _rescaled(flow, own)
+    carried: dict[str, float] = {}  # every tensor → the relative error it carries, through tensors not compared
     drafts: list[tuple[str, onnx.NodeProto, float]] = []
     for node in graph.graph.node:
-        before = max((error_at.get(name, 0.0) for name in node.input), default=0.0)
+        before = max((carried.get(name, 0.0) for name in node.input), default=0.0)
         for name in node.output:
-            if name in sums:
-                own = sums[name].relative_error()
-                drafts.append((name, node, max(own - before, 0.0)))
-                error_at[name] = own
-            else:
-                error_at[name] = before
-    largest = max((added for _, _, added in drafts if math.isfinite(added)), default=0.0)
+            carried[name] = before if name not in own or name in rescaled else own[name]
+            if name in own:
+                drafts.append((name, node, 0.0 if name in rescaled else max(own[name] - before, 0.0)))
+    largest = max((added for _, _, added in drafts), default=0.0)
     rows = []
     for name, node, added in drafts:
         total = sums[name]
-        cosine, mae = total.cosine(), total.absolute / max(total.elements, 1)
+        cosine, mae = total.cosine(), total.mean_absolute()
         rows.append(
             TensorComparison(
                 tensor=name,
                 node=node.name,
                 op_type=node.op_type,
-                is_output=name in outputs,
+                is_output=name in flow.outputs,
                 elements=total.elements,
+                not_finite=total.not_finite,
                 cosine=cosine,
                 max_abs=total.largest,
                 mae=mae,
-                sqnr_db=math.inf if total.dd == 0 else 10 * math.log10(total.aa / total.dd) if total.aa else -math.inf,
-                relative_error=total.relative_error(),
+                sqnr_db=None if own[name] == 0.0 else -20 * math.log10(own[name]),
+                relative_error=own[name],
                 added_error=added,
-                jump=added > 0 and added >= JUMP_SHARE * largest,
-                within_limits=limits.met(cosine, total.largest, mae),
+                jump=added > FLOAT_NOISE and added >= JUMP_SHARE * largest,
+                rescaled=name in rescaled,
+                within_limits=total.not_finite == 0 and limits.met(cosine, total.largest, mae),
             )
         )
     return tuple(rows)
+
+
+def _rescaled(flow: Flow, own: Mapping[str, float]) -> set[str]:
+    """Tensors whose difference every reader undoes: layers by their weights, or operators whose result is rescaled."""
+    found: set[str] = set()
+    for name in reversed(list(own)):  # readers stand behind what they read
+        readers = flow.readers(name)
+        if own[name] <= FLOAT_NOISE or name in flow.outputs or not readers:
+            continue
+        if all(
+            reader in found or (reader in own and reader in flow.weighted and own[reader] < _UNDONE * own[name])
+            for reader in readers
+        ):
+            found.add(name)
+    return found

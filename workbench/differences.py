@@ -1,0 +1,101 @@
+"""How far two tensors of equal name lie apart, summed up batch by batch in constant memory."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+WORST = 1e5
+"""The largest relative error that is told apart: beyond, there is no common signal left."""
+
+MASKED = -9000.0
+"""What a mask adds before a softmax is below: exporters write -1e4, -1e9, the lowest float or -inf."""
+
+_BLOCK = 1 << 15  # elements; three float32 blocks of this size stay in a core's cache
+
+
+class Differences:
+    """Running sums over one pair of tensors, A (the reference) and B: float64 over blocks of float32 sums.
+
+    Deterministic for equal calls in equal order.
+
+    Args:
+        masked: the tensor goes into a softmax: elements that both sides mask out are left out of every sum, since
+            they are large and mean nothing.
+
+    Attributes:
+        elements: compared so far.
+        not_finite: elements that are NaN or infinite in one of the two, or NaN in both. They are in no other sum;
+            the same infinity in both counts as equal.
+        largest: of |a - b|.
+    """
+
+    def __init__(self, *, masked: bool = False) -> None:
+        self.elements = self.not_finite = 0
+        self.largest = 0.0
+        self._masked = masked
+        self._aa = self._bb = self._dd = self._absolute = 0.0
+
+    def add(self, a: Array, b: Array) -> None:
+        """Take in two arrays of one shape, of any float type."""
+        x = np.ascontiguousarray(a, np.float32).reshape(-1)
+        y = np.ascontiguousarray(b, np.float32).reshape(-1)
+        buffer = np.empty(min(x.size, _BLOCK), np.float32)
+        with np.errstate(over="ignore", invalid="ignore"):  # blocks that overflow are taken again, exactly
+            for start in range(0, x.size, _BLOCK):
+                self._add_block(x[start : start + _BLOCK], y[start : start + _BLOCK], buffer)
+
+    def cosine(self) -> float:
+        """1 - cos = (|d|² - (|a| - |b|)²) / (2 |a| |b|) with d = a - b: exact where a·b would cancel."""
+        a, b = math.sqrt(self._aa), math.sqrt(self._bb)
+        if a == 0.0 or b == 0.0:
+            return 1.0 if a == b and self.elements else 0.0
+        return min(max(1.0 - (self._dd - (a - b) ** 2) / (2 * a * b), -1.0), 1.0)
+
+    def mean_absolute(self) -> float:
+        return self._absolute / max(self.elements, 1)
+
+    def relative_error(self) -> float:
+        """|a - b| / |a|, at most `WORST`; `WORST` itself where a value is not finite."""
+        if self.not_finite:
+            return WORST
+        if self._dd == 0.0:
+            return 0.0
+        return min(math.sqrt(self._dd / self._aa), WORST) if self._aa > 0 else WORST
+
+    def _add_block(self, x: Array, y: Array, buffer: Array) -> None:
+        if self._masked and float(x.min()) < MASKED:
+            seen = (x >= MASKED) | (y >= MASKED) | np.isnan(x) | np.isnan(y)
+            x, y = x[seen], y[seen]
+            if not x.size:
+                return
+        difference = np.subtract(x, y, out=buffer[: x.size])
+        aa, bb, dd = float(np.dot(x, x)), float(np.dot(y, y)), float(np.dot(difference, difference))
+        if not (math.isfinite(aa) and math.isfinite(bb) and math.isfinite(dd)):
+            self._add_exactly(x, y)
+            return
+        np.abs(difference, out=difference)
+        self.elements += x.size
+        self._aa, self._bb, self._dd = self._aa + aa, self._bb + bb, self._dd + dd
+        self._absolute += float(difference.sum())
+        self.largest = max(self.largest, float(difference.max()))
+
+    def _add_exactly(self, x: Array, y: Array) -> None:
+        """The same for values that are not finite, or whose squares are beyond float32."""
+        finite = np.isfinite(x) & np.isfinite(y)
+        self.not_finite += int(np.count_nonzero(~finite & (x != y)))  # NaN differs from NaN
+        a, b = x[finite].astype(np.float64), y[finite].astype(np.float64)
+        if not a.size:
+            return
+        difference = np.abs(a - b)
+        self.elements += a.size
+        self._aa += float(np.dot(a, a))
+        self._bb += float(np.dot(b, b))
+        self._dd += float(np.dot(difference, difference))
+        self._absolute += float(difference.sum())
+        self.largest = max(self.largest, float(difference.max()))
