@@ -162,11 +162,14 @@ def test_every_layer_follows_its_own_settings(statistics: Statistics) -> None:
     assert [name for name in records if records[name] != others[name]] == ["up"]
 
 
-def test_layers_that_share_an_input_must_agree_on_its_scale(statistics: Statistics) -> None:
-    recipe = with_activation(recipe_of(MINMAX, statistics.layers), "key", algorithm="mse")
+def test_layers_that_share_an_input_share_its_scale_only_where_their_settings_agree(statistics: Statistics) -> None:
+    recipe = with_activation(recipe_of(MINMAX, statistics.layers), "key", algorithm="percentile", percentile=90.0)
 
-    with pytest.raises(ValueError, match=r"layers 'query' and 'key' both read 'embed_y'.*same activation settings"):
-        choose(statistics, recipe)
+    layers = {layer.layer: layer for layer in choose(statistics, recipe).layers}
+
+    assert layers["query"].activation == layers["value"].activation
+    assert layers["key"].activation.tensor == layers["query"].activation.tensor
+    assert layers["key"].activation.scale < layers["query"].activation.scale
 
 
 def test_a_recipe_for_a_layer_that_is_not_there_is_refused(statistics: Statistics) -> None:

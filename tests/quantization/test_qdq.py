@@ -489,14 +489,41 @@ def test_a_record_of_another_model_is_refused(layer: LayerRecord, fault: str) ->
         lower_static(one_matmul(np.eye(4, dtype=np.float32)), record_of(layer))
 
 
-def test_two_scales_for_one_tensor_are_refused() -> None:
-    nodes = [helper.make_node("MatMul", ["x", "w"], [y], name=y) for y in ("y", "z")]
-    outputs = [value("y", ["n", 4]), value("z", ["n", 4])]
+def test_a_layer_with_a_scale_of_its_own_gets_its_own_integers() -> None:
+    nodes = [helper.make_node("MatMul", ["x", "w"], [y], name=y) for y in ("y", "z", "u")]
+    outputs = [value(name, ["n", 4]) for name in ("y", "z", "u")]
     proto = model_of(nodes, {"w": np.eye(4, dtype=np.float32)}, [value("x", ["n", 4])], outputs)
     other = replace(layer_of("z"), activation=scale_of("x", scale=0.07))
 
-    with pytest.raises(LoweringError, match=r"x: the record gives two scales, 0.05 and 0.07"):
-        lower_static(proto, record_of(layer_of("y"), other))
+    lowered = lower_static(proto, record_of(layer_of("y"), other, layer_of("u")))
+
+    assert sum(node.op_type == "QuantizeLinear" for node in lowered.graph.node) == 2
+    x = np.full((1, 4), 0.3, np.float32)
+    y, z, u = run(lowered, {"x": x}, ["y", "z", "u"])
+    assert np.array_equal(y, u)
+    assert not np.array_equal(y, z)
+
+
+def test_biases_of_an_amct_record_lie_on_the_grid_of_the_integer_sums() -> None:
+    weight = np.eye(4, dtype=np.float32)
+    bias = np.array([0.1234567, -0.2345678, 0.3456789, 0.0043210], np.float32)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["p"], name="layer"),
+        helper.make_node("Add", ["p", "b"], ["y"], name="bias"),
+    ]
+    proto = model_of(nodes, {"w": weight, "b": bias}, [value("x", ["n", 4])], [value("y", ["n", 4])])
+    record = record_of(layer_of("layer"))
+    amct = replace(record, provenance=replace(record.provenance, engine="amct-file"))
+    (layer,) = record.layers
+    assert layer.weight is not None
+    step = np.float32(layer.activation.scale) * np.float32(layer.weight.scales[0])
+    zero = {"x": np.zeros((1, 4), np.float32)}
+
+    (native,), (rounded,) = run(lower_static(proto, record), zero, ["y"]), run(lower_static(proto, amct), zero, ["y"])
+
+    assert np.array_equal(native[0], bias)
+    assert np.array_equal(rounded[0], np.rint(bias / step) * step)
+    assert not np.array_equal(rounded[0], bias)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf], ids=str)

@@ -46,17 +46,19 @@ def choose(
         balance: layer name → factors that the observed graph was balanced with; they go into the record.
 
     Raises:
-        ValueError: the recipe is not static, the ranking is too short or names an unknown layer, two layers that
-            share an input ask for different scales of it, or `proto` is needed and not given.
+        ValueError: the recipe is not static, the ranking is too short or names an unknown layer, or `proto` is
+            needed and not given.
     """
     if isinstance(recipe, Quantization):
         if recipe.scheme != "static":
             raise ValueError(f"a {recipe.scheme!r} recipe needs no record")
         recipe = recipe_of(recipe, statistics.layers, _kept_in_float(statistics.layers, recipe, ranking))
     layers = quantized_layers(statistics.layers, recipe)
+    wanted = requests(layers, recipe)
+    outputs = {layer.name: output_request(layer, recipe, wanted) for layer in layers if layer.op_type == "Conv"}
     scales = {
-        tensor: activation_scale(tensor, statistics.tensors[tensor], settings, half=recipe.force_fp16)
-        for tensor, settings in requests(layers, recipe, conv_outputs=True).items()
+        (tensor, settings): activation_scale(tensor, statistics.tensors[tensor], settings, half=recipe.force_fp16)
+        for tensor, settings in (*wanted, *outputs.values())
     }
     weights = weights_of(proto, layers) if proto is not None else {}
     return QuantizationRecord(
@@ -65,10 +67,12 @@ def choose(
             LayerRecord(
                 layer=layer.name,
                 op_type=layer.op_type,
-                activation=scales[layer.activation],
+                activation=scales[layer.activation, recipe.layers[layer.name].activation],
                 weight=_weight(layer, recipe.layers[layer.name], statistics, weights),
-                second=scales[layer.second] if layer.second is not None else None,
-                output=scales[layer.output] if layer.op_type == "Conv" else None,
+                second=(
+                    scales[layer.second, recipe.layers[layer.name].activation] if layer.second is not None else None
+                ),
+                output=scales[outputs[layer.name]] if layer.name in outputs else None,
                 balance=(balance or {}).get(layer.name),
             )
             for layer in layers
@@ -95,32 +99,29 @@ def quantized_layers(layers: Sequence[Layer], recipe: ModelRecipe) -> list[Layer
     return [layer for layer in layers if layer.name in recipe.layers]
 
 
-def requests(layers: Sequence[Layer], recipe: ModelRecipe, *, conv_outputs: bool) -> dict[str, ActivationRecipe]:
-    """How the scale of every tensor is to be found, in graph order.
+Request = tuple[str, ActivationRecipe]
+"""A tensor, and how its scale is to be found."""
 
-    One tensor has one scale, whatever number of layers read it. The output of a Conv is quantized as the layer that
-    reads it asks for, or else as the Conv's own input is.
 
-    Raises:
-        ValueError: two layers ask for different things of one tensor.
+def requests(layers: Sequence[Layer], recipe: ModelRecipe) -> list[Request]:
+    """Every scale that the layers' inputs need, once, in graph order.
+
+    Layers that read one tensor share its scale where their settings are equal. Where they are not, each has a scale
+    of its own and the tensor is quantized twice, as AMCT does for an override of one of several readers.
     """
-    found: dict[str, tuple[ActivationRecipe, Layer]] = {}
+    found: dict[Request, None] = {}
     for layer in layers:
         settings = recipe.layers[layer.name].activation
         for tensor in (layer.activation, layer.second):
-            if tensor is None:
-                continue
-            known, other = found.setdefault(tensor, (settings, layer))
-            if known != settings:
-                raise ValueError(
-                    f"layers {other.name!r} and {layer.name!r} both read {tensor!r}, which has one scale, and their "
-                    "recipes differ; give both the same activation settings"
-                )
-    if conv_outputs:
-        for layer in layers:
-            if layer.op_type == "Conv":
-                found.setdefault(layer.output, (recipe.layers[layer.name].activation, layer))
-    return {tensor: settings for tensor, (settings, _) in found.items()}
+            if tensor is not None:
+                found[tensor, settings] = None
+    return list(found)
+
+
+def output_request(layer: Layer, recipe: ModelRecipe, wanted: Sequence[Request]) -> Request:
+    """How the output of a Conv is quantized: as the first layer that reads it asks for, or else as its own input."""
+    own = (layer.output, recipe.layers[layer.name].activation)
+    return next((request for request in wanted if request[0] == layer.output), own)
 
 
 def activation_scale(

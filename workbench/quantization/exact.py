@@ -28,12 +28,12 @@ from workbench.errors import CalibrationError
 from workbench.graph import Layer, load_graph, quantizable_layers
 from workbench.model import Model
 from workbench.quantization.activations import activations
-from workbench.quantization.algorithms import quantized_layers, requests
+from workbench.quantization.algorithms import Request, quantized_layers, requests
 from workbench.quantization.balance import dmq_factors, input_channel_maxima
 from workbench.quantization.normalize import normalized
 from workbench.quantization.observe import RUNTIME_ERRORS, Feeds, open_session, parts
 from workbench.quantization.prepare import balanced
-from workbench.quantization.recipe import ActivationRecipe, LayerRecipe, ModelRecipe
+from workbench.quantization.recipe import LayerRecipe, ModelRecipe
 from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord, WeightScale
 from workbench.quantization.scales import as_half
 from workbench.quantization.searches import search_for
@@ -71,8 +71,7 @@ def calibrate_exactly(
     Raises:
         CalibrationError: no batches, a batch the model refuses, other batches in a later pass, or NaN or infinity
             (names the tensor and the sample).
-        ValueError: the recipe does not fit the model, asks for two scales of one tensor, or a weight holds NaN or
-            infinity.
+        ValueError: the recipe does not fit the model, or a weight holds NaN or infinity.
     """
     proto = normalized(load_graph(model))
     recipe = _forced_symmetric(recipe, quantized_layers(quantizable_layers(proto), recipe))
@@ -88,18 +87,20 @@ def calibrate_exactly(
         if (settings := recipe.layers[layer.name].weight) is not None and layer.name in weights
     }
     graph = _with_quantized_weights(_dividing(proto, factors), layers, weights, weight_scales)
-    scales = _activation_scales(model, graph, batches, requests(layers, recipe, conv_outputs=False), threads, report)
+    scales = _activation_scales(model, graph, batches, requests(layers, recipe), threads, report)
     if recipe.force_fp16:
-        scales = {name: replace(scale, scale=as_half(scale.scale)) for name, scale in scales.items()}
+        scales = {request: replace(scale, scale=as_half(scale.scale)) for request, scale in scales.items()}
     return QuantizationRecord(
         model_sha256=model.sha256,
         layers=tuple(
             LayerRecord(
                 layer=layer.name,
                 op_type=layer.op_type,
-                activation=scales[layer.activation],
+                activation=scales[layer.activation, recipe.layers[layer.name].activation],
                 weight=weight_scales.get(layer.name),
-                second=scales[layer.second] if layer.second is not None else None,
+                second=(
+                    scales[layer.second, recipe.layers[layer.name].activation] if layer.second is not None else None
+                ),
                 balance=factors.get(layer.name),
             )
             for layer in layers
@@ -215,27 +216,30 @@ def _activation_scales(
     model: Model,
     graph: ModelProto,
     batches: Batches,
-    wanted: Mapping[str, ActivationRecipe],
+    wanted: Sequence[Request],
     threads: int,
     report: Callable[[int], None] | None,
-) -> dict[str, ActivationScale]:
-    searches = {tensor: search_for(recipe) for tensor, recipe in wanted.items()}
-    whole = any(recipe.algorithm == "hfmg" for recipe in wanted.values())
+) -> dict[Request, ActivationScale]:
+    searches = {request: search_for(request[1]) for request in wanted}
+    whole = any(recipe.algorithm == "hfmg" for _, recipe in wanted)
     done = 0
     with ThreadPoolExecutor(max_workers=threads) as pool:
-        while searching := {tensor: search for tensor, search in searches.items() if search.begin()}:
+        while going := {request: search for request, search in searches.items() if search.begin()}:
             samples = 0
-            for rows, run in _runs(model, graph, list(searching), batches(), pool, threads, whole=whole):
+            tensors = list(dict.fromkeys(tensor for tensor, _ in going))
+            for rows, run in _runs(model, graph, tensors, batches(), pool, threads, whole=whole):
                 for tensor, values in run.items():
                     _check(tensor, values, samples, rows)
-                    searching[tensor].add(values, rows)
+                    for (searched, _), search in going.items():
+                        if searched == tensor:
+                            search.add(values, rows)
                 samples, done = samples + rows, done + rows
                 if report is not None:
                     report(done)
             if samples == 0:
                 raise CalibrationError("there are no calibration samples. Check the dataset's `calibration` file.")
             whole = False  # HFMG is done
-    return {tensor: search.scale(tensor) for tensor, search in searches.items()}
+    return {request: search.scale(request[0]) for request, search in searches.items()}
 
 
 def _runs(

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping
 from onnx import ModelProto, NodeProto, helper
 
 from workbench.errors import LoweringError, nearest
+from workbench.quantization.integer_bias import round_biases
 from workbench.quantization.prepare import prepare
 from workbench.quantization.qdq_convolution import lowered_convolution
 from workbench.quantization.qdq_tensors import ActivationType, QuantizedTensors, check_tensor
@@ -36,8 +37,8 @@ def lower_static(proto: ModelProto, record: QuantizationRecord, *, integer_kind:
 
     Pure and deterministic: `proto` is not changed, equal arguments give equal protos. Node names must be unique.
     Dynamic axes, inputs, outputs and the set of operator domains stay as they are; constants that only the float
-    form used are gone. Weights are the integers of the deploy form. `record.force_fp16` changes nothing here: it
-    belongs to the device.
+    form used are gone. Weights are the integers of the deploy form, as are the biases of a record that follows AMCT.
+    `record.force_fp16` changes nothing here: it belongs to the device.
 
     Args:
         integer_kind: type of the activations that ConvInteger reads: 'int8', or 'uint8' for CPUs whose 8-bit kernels
@@ -49,6 +50,8 @@ def lower_static(proto: ModelProto, record: QuantizationRecord, *, integer_kind:
     """
     per_channel = any(layer.weight is not None and layer.weight.axis is not None for layer in record.layers)
     model = editable_copy(prepare(proto, record), opset=_PER_CHANNEL_OPSET if per_channel else _PER_TENSOR_OPSET)
+    if record.follows_amct:
+        round_biases(model, record, proto)
     layers = {layer.layer: layer for layer in record.layers}
     _check_layers(model, layers)
     tensors = QuantizedTensors(model)

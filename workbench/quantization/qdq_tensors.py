@@ -18,9 +18,12 @@ from workbench.quantization.surgery import Names, float_constant
 ActivationType = Literal["uint8", "int8"]
 Floats = npt.NDArray[np.float32]
 
+_Key = tuple[str, ActivationType, float, int]
+"""Tensor, type, scale and zero point: what makes two quantized forms of a tensor the same."""
+
 
 class QuantizedTensors:
-    """Gives every tensor one QuantizeLinear, one DequantizeLinear and every weight one constant, however many read it.
+    """A tensor gets one Q/DQ pair per scale, a weight one constant, however many layers read it.
 
     Methods that may need new nodes are generators: they yield the nodes and return the tensor's name.
     """
@@ -29,39 +32,24 @@ class QuantizedTensors:
         self.graph = model.graph
         self.names = Names(model.graph)
         self.known = constants(model)
-        self._quantized: dict[tuple[str, ActivationType], tuple[ActivationScale, str]] = {}
-        self._dequantized: dict[tuple[str, ActivationType], str] = {}
+        self._quantized: dict[_Key, str] = {}
+        self._dequantized: dict[_Key, str] = {}
         self._weights: dict[tuple[str, WeightScale, bool, float], str] = {}
         self._stored: dict[tuple[str, bytes], str] = {}
 
     def quantized(self, parameters: ActivationScale, kind: ActivationType) -> Generator[NodeProto, None, str]:
-        """An activation's integers.
-
-        Raises:
-            LoweringError: another layer gave the same tensor another scale.
-        """
-        tensor = parameters.tensor
-        if (tensor, kind) in self._quantized:
-            earlier, name = self._quantized[tensor, kind]
-            if (earlier.scale, earlier.zero_point) != (parameters.scale, parameters.zero_point):
-                raise LoweringError(
-                    f"{tensor}: the record gives two scales, {earlier.scale:g} and {parameters.scale:g}, to one "
-                    "tensor. Layers that share an input must share its scale."
-                )
-            return name
-        name = self.names.fresh(f"{tensor}_quantized")
-        yield self.node("QuantizeLinear", [tensor, *self.parameters(parameters, kind)], name)
-        self._quantized[tensor, kind] = (parameters, name)
-        return name
+        """An activation's integers. Readers with equal scales share them; one with a scale of its own gets its own."""
+        key = _key(parameters, kind)
+        if key not in self._quantized:
+            name = self.names.fresh(f"{parameters.tensor}_quantized")
+            yield self.node("QuantizeLinear", [parameters.tensor, *self.parameters(parameters, kind)], name)
+            self._quantized[key] = name
+        return self._quantized[key]
 
     def dequantized(self, parameters: ActivationScale, kind: ActivationType) -> Generator[NodeProto, None, str]:
-        """An activation after a Q/DQ pair.
-
-        Raises:
-            LoweringError: as `quantized`.
-        """
+        """An activation after a Q/DQ pair."""
+        key = _key(parameters, kind)
         quantized = yield from self.quantized(parameters, kind)
-        key = (parameters.tensor, kind)
         if key not in self._dequantized:
             name = self.names.fresh(f"{parameters.tensor}_dequantized")
             yield self.node("DequantizeLinear", [quantized, *self.parameters(parameters, kind)], name)
@@ -75,8 +63,8 @@ class QuantizedTensors:
         scale = self.parameters(parameters, "uint8")
         yield self.node("QuantizeLinear", [floats, *scale], name)
         yield self.node("DequantizeLinear", [name, *scale], tensor)
-        self._quantized[tensor, "uint8"] = (parameters, name)
-        self._dequantized[tensor, "uint8"] = tensor
+        self._quantized[_key(parameters, "uint8")] = name
+        self._dequantized[_key(parameters, "uint8")] = tensor
 
     def weight(
         self, layer: str, name: str, weight: WeightScale, *, transposed: bool = False, factor: float = 1.0
@@ -159,3 +147,7 @@ def check_tensor(node: NodeProto, tensor: str, recorded: ActivationScale) -> Non
             f"{node.name}: the record has a scale for {recorded.tensor!r}, the model gives it {tensor!r}. "
             "The record belongs to another model; calibrate again."
         )
+
+
+def _key(parameters: ActivationScale, kind: ActivationType) -> _Key:
+    return parameters.tensor, kind, parameters.scale, parameters.zero_point

@@ -140,6 +140,11 @@ class QuantizationRecord:
             raise ValueError("a layer is recorded twice")
 
     @property
+    def follows_amct(self) -> bool:
+        """Whether it was made by AMCT, read from its file, or made by its procedure: lowered to AMCT's arithmetic."""
+        return self.provenance.engine != "native" or self.provenance.recipe.get("procedure") == "amct"
+
+    @property
     def digest(self) -> str:
         """64 hex digits over the whole record, provenance included."""
         return digest(self.to_json())

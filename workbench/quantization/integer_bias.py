@@ -1,0 +1,65 @@
+"""Biases on the grid of their layer's int32 sums, as AMCT's deploy form holds them, for lowerings that add in float."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from onnx import ModelProto, NodeProto, numpy_helper
+
+from workbench.graph import constants
+from workbench.quantization.record import LayerRecord, QuantizationRecord
+from workbench.quantization.surgery import Names, float_constant, prune_constants
+
+
+def round_biases(model: ModelProto, record: QuantizationRecord, original: ModelProto) -> None:
+    """Replace, in place, the bias b of every recorded Gemm and MatMul by round(b / f) · f, f = scale_d · scale_w.
+
+    float32, half to even (amct.md §4.8). A bias that AMCT leaves in float stays as it is: one that `original` adds
+    from the left (amct.md §6.4), and one that is computed. Convolutions have int32 biases in every lowering.
+
+    Args:
+        model: what `prepare` gives.
+        original: the model before any preparation, which alone tells on which side a bias stood.
+    """
+    layers = {layer.layer: layer for layer in record.layers if layer.op_type in ("Gemm", "MatMul") and layer.weight}
+    on_the_left = {n.name for n in original.graph.node if n.op_type == "Add" and n.input[0] in constants(original)}
+    known = constants(model)
+    names = Names(model.graph)
+    readers: dict[str, list[NodeProto]] = {}
+    for node in model.graph.node:
+        for name in node.input:
+            readers.setdefault(name, []).append(node)
+    for node in list(model.graph.node):
+        if node.name not in layers:
+            continue
+        if node.op_type == "Gemm":
+            place = (node, 2) if len(node.input) > 2 and node.input[2] else None
+        else:
+            place = _bias_of_matmul(node, readers, on_the_left)
+        if place is None or place[0].input[place[1]] not in known:
+            continue
+        holder, index = place
+        bias = holder.input[index]
+        values = float_constant(bias, known[bias], node.name)
+        factors = _factors(layers[node.name])
+        if factors.size not in (1, values.size):
+            continue
+        rounded = np.rint(values / factors) * factors
+        holder.input[index] = names.fresh(f"{node.name}.bias")
+        model.graph.initializer.append(numpy_helper.from_array(rounded.astype(np.float32), holder.input[index]))
+    prune_constants(model.graph)
+
+
+def _bias_of_matmul(
+    node: NodeProto, readers: Mapping[str, list[NodeProto]], on_the_left: set[str]
+) -> tuple[NodeProto, int] | None:
+    found = readers.get(node.output[0], [])
+    if len(found) != 1 or found[0].op_type != "Add" or found[0].input[0] != node.output[0]:
+        return None
+    return None if found[0].name in on_the_left else (found[0], 1)
+
+
+def _factors(layer: LayerRecord) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    assert layer.weight is not None
+    return np.float32(layer.activation.scale) * np.asarray(layer.weight.scales, np.float32)
