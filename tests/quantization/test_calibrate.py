@@ -1,0 +1,262 @@
+"""From recipe to record: which steps run, how often the data is read, and that the pieces belong to one model."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import pytest
+
+from tests.quantization.networks import perceptron, rows
+from tests.targets.encoder import WEIGHT_LAYERS, ids, run, save, tiny_encoder
+from workbench.candidate import Quantization
+from workbench.graph import constants, quantizable_layers, read_model
+from workbench.model import Model
+from workbench.quantization.algorithms import choose
+from workbench.quantization.balance import balance_factors, best_strengths
+from workbench.quantization.calibrate import derive_record
+from workbench.quantization.normalize import normalized
+from workbench.quantization.observe import Feeds, observe
+from workbench.quantization.prepare import prepare
+from workbench.quantization.qdq import lower_static
+from workbench.quantization.recipe import ModelRecipe, recipe_of
+from workbench.quantization.record import QuantizationRecord
+from workbench.quantization.statistics import Statistics
+from workbench.quantization.weights import weights_of
+
+PLAIN = Quantization(
+    scheme="static",
+    algorithm="minmax",
+    activation_symmetric=False,
+    weight_granularity="channel",
+    attention_matmul=True,
+    keep_float=0,
+)
+SHORT = 300
+"""Iterations of learned rounding: enough to improve these layers, in a second."""
+
+
+class Data:
+    """Calibration batches that count how often they are read."""
+
+    def __init__(self, batches: list[Feeds]) -> None:
+        self.batches, self.passes = batches, 0
+
+    def __call__(self) -> Iterator[Feeds]:
+        self.passes += 1
+        return iter(self.batches)
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return read_model(save(tiny_encoder(), tmp_path_factory.mktemp("encoder") / "model.onnx"))
+
+
+@pytest.fixture(scope="module")
+def layers(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    """Two Linear layers whose first input channel is thirty times as large as the others."""
+    return read_model(save(perceptron(), tmp_path_factory.mktemp("perceptron") / "model.onnx"))
+
+
+def sentences() -> Data:
+    return Data([ids(4, 7 + seed, seed) for seed in range(4)])
+
+
+def lopsided() -> Data:
+    batches = [rows(32, seed) for seed in range(4)]
+    return Data([{"x": (feeds["x"] * np.array([30, 1, 1, 1, 1, 1, 1, 1], np.float32)) + 0.3} for feeds in batches])
+
+
+def derived(model: Model, data: Data, recipe: Quantization | ModelRecipe) -> QuantizationRecord:
+    statistics = observe(model, data())
+    if isinstance(recipe, Quantization):
+        recipe = recipe_of(recipe, statistics.layers)
+    data.passes = 0
+    return derive_record(model, recipe, statistics, data)
+
+
+def shortened(recipe: Quantization, model: Model) -> ModelRecipe:
+    found = recipe_of(recipe, quantizable_layers(normalized(onnx.load(model.path))))
+    return replace(
+        found,
+        layers={
+            name: replace(layer, weight=replace(layer.weight, iterations=SHORT) if layer.weight is not None else None)
+            for name, layer in found.layers.items()
+        },
+    )
+
+
+def mean_error(model: Model, record: QuantizationRecord, data: Data) -> npt.NDArray[np.float64]:
+    """Mean over the data of what INT8 changes in the outputs, per output."""
+    proto = onnx.load(model.path)
+    lowered = lower_static(proto, record)
+    changes = [run(lowered, feeds)[0] - run(proto, feeds)[0] for feeds in data.batches]
+    return np.concatenate(changes).mean(axis=0, dtype=np.float64)
+
+
+def squared_error(model: Model, record: QuantizationRecord, data: Data) -> float:
+    proto = onnx.load(model.path)
+    lowered = lower_static(proto, record)
+    changes = [run(lowered, feeds)[0] - run(proto, feeds)[0] for feeds in data.batches]
+    return float(np.square(np.concatenate(changes), dtype=np.float64).mean())
+
+
+@pytest.mark.parametrize("weights", ["minmax", "mse", "arq"])
+def test_a_recipe_without_balance_rounding_or_correction_reads_no_data(encoder: Model, weights: str) -> None:
+    data = sentences()
+    recipe = replace(PLAIN, algorithm="mse", weight_algorithm=weights)
+
+    record = derived(encoder, data, recipe)
+
+    assert data.passes == 0
+    statistics = observe(encoder, data())
+    assert record == choose(statistics, recipe, proto=normalized(onnx.load(encoder.path)))
+    assert {layer.layer for layer in record.layers} == {*WEIGHT_LAYERS, "scores", "context"}
+
+
+def test_equal_data_gives_an_equal_record_whatever_is_asked_for(layers: Model) -> None:
+    recipe = shortened(replace(PLAIN, weight_algorithm="adaround", balance="auto", bias_correction=True), layers)
+
+    first, second = (derived(layers, lopsided(), recipe) for _ in range(2))
+
+    assert first.digest == second.digest
+
+
+def test_ranges_of_a_balanced_layer_are_those_of_the_balanced_model(encoder: Model) -> None:
+    data = sentences()
+
+    record = derived(encoder, data, replace(PLAIN, balance=0.5))
+
+    prepared = prepare(onnx.load(encoder.path), record)
+    wanted = {layer.activation.tensor for layer in record.layers}
+    prepared.graph.output.extend(onnx.ValueInfoProto(name=name) for name in sorted(wanted))
+    seen = [dict(zip(sorted(wanted), run(prepared, feeds, sorted(wanted)), strict=True)) for feeds in data.batches]
+    for layer in record.layers:
+        values = [batch[layer.activation.tensor] for batch in seen]
+        assert layer.activation.low == pytest.approx(min(0, *(v.min() for v in values)), rel=1e-5, abs=1e-6)
+        assert layer.activation.high == pytest.approx(max(0, *(v.max() for v in values)), rel=1e-5, abs=1e-6)
+    assert {layer.layer for layer in record.layers if layer.balance is not None} == set(WEIGHT_LAYERS)
+
+
+def test_balancing_reads_the_data_once_more(encoder: Model) -> None:
+    data = sentences()
+
+    derived(encoder, data, replace(PLAIN, algorithm="mse", balance=0.5))
+
+    assert data.passes == 1
+
+
+def test_a_callers_cache_is_asked_for_the_balanced_model_by_its_factors(encoder: Model) -> None:
+    data, asked = sentences(), []
+    statistics = observe(encoder, data())
+
+    def remembering(proto: onnx.ModelProto, variant: str) -> Statistics:
+        asked.append(variant)
+        return observe(encoder, data(), proto=proto, variant=variant)
+
+    for settings in (
+        replace(PLAIN, algorithm="mse", balance=0.5),
+        replace(PLAIN, algorithm="kl", balance=0.5),
+        replace(PLAIN, algorithm="kl", balance=0.75),
+    ):
+        recipe = recipe_of(settings, statistics.layers)
+        derive_record(encoder, recipe, statistics, data, observe_variant=remembering)
+
+    assert asked[0] == asked[1] != asked[2]
+
+
+def test_an_automatic_strength_is_the_estimated_best_of_every_input(encoder: Model) -> None:
+    data = sentences()
+
+    record = derived(encoder, data, replace(PLAIN, balance="auto"))
+
+    proto = normalized(onnx.load(encoder.path))
+    statistics = observe(encoder, data())
+    recipe = recipe_of(replace(PLAIN, balance="auto"), statistics.layers)
+    weights = weights_of(proto, statistics.layers)
+    strengths = best_strengths(statistics, statistics.layers, weights, recipe)
+    chosen = replace(
+        recipe,
+        layers={name: replace(layer, balance=strengths.get(name)) for name, layer in recipe.layers.items()},
+    )
+    factors = balance_factors(statistics, statistics.layers, weights, chosen)
+    assert {layer.layer: layer.balance for layer in record.layers if layer.balance is not None} == factors
+    assert factors, "nothing is balanced, so that nothing was tested"
+
+
+def test_balancing_helps_where_one_channel_dwarfs_the_others(layers: Model) -> None:
+    data = lopsided()
+    plain = squared_error(layers, derived(layers, data, PLAIN), data)
+
+    for balance in (0.5, "auto"):
+        record = derived(layers, data, replace(PLAIN, balance=balance))
+        assert squared_error(layers, record, data) < plain / 2
+
+
+def test_bias_correction_takes_the_mean_error_away_and_reads_the_data_once(layers: Model) -> None:
+    data = lopsided()
+    plain = derived(layers, data, PLAIN)
+
+    corrected = derived(layers, data, replace(PLAIN, bias_correction=True))
+
+    assert data.passes == 1
+    assert [replace(layer, bias_correction=None) for layer in corrected.layers] == list(plain.layers)
+    before, after = mean_error(layers, plain, data), mean_error(layers, corrected, data)
+    assert np.abs(after).sum() < np.abs(before).sum() / 2
+
+
+def test_learned_rounding_changes_integers_alone_and_lowers_the_error(layers: Model) -> None:
+    data = lopsided()
+    plain = derived(layers, data, replace(PLAIN, weight_algorithm="mse"))
+
+    learned = derived(layers, data, shortened(replace(PLAIN, weight_algorithm="adaround"), layers))
+
+    assert data.passes == 1
+    assert all(layer.weight is not None and layer.weight.rounding for layer in learned.layers)
+    unlearned = [replace(layer, weight=replace(layer.weight, rounding=None)) for layer in learned.layers]
+    assert unlearned == list(plain.layers)
+    assert squared_error(layers, learned, data) < squared_error(layers, plain, data)
+
+
+def test_every_step_together_reads_the_data_three_times_and_stays_close_to_float(encoder: Model) -> None:
+    data = sentences()
+    recipe = shortened(
+        replace(PLAIN, algorithm="mse", weight_algorithm="adaround", balance="auto", bias_correction=True), encoder
+    )
+
+    record = derived(encoder, data, recipe)
+
+    assert data.passes == 3
+    proto = onnx.load(encoder.path)
+    (logits,), (int8,) = (run(model, data.batches[0]) for model in (proto, lower_static(proto, record)))
+    assert np.abs(int8 - logits).max() < 0.05 * np.abs(logits).max()
+
+
+def test_layers_in_float_are_neither_balanced_nor_corrected(encoder: Model) -> None:
+    data = sentences()
+    statistics = observe(encoder, data())
+    recipe = recipe_of(
+        replace(PLAIN, balance=0.5, bias_correction=True, keep_float=2), statistics.layers, ["up", "key"]
+    )
+
+    record = derive_record(encoder, recipe, statistics, data)
+
+    assert record.float_layers == ("up", "key")
+    assert not {"up", "key"} & {layer.layer for layer in record.layers}
+    float_weights = {layer.weight for layer in statistics.layers if layer.name in ("up", "key")}
+    before, after = (
+        constants(model) for model in (normalized(onnx.load(encoder.path)), prepare(onnx.load(encoder.path), record))
+    )
+    for name in float_weights:
+        assert name is not None
+        assert before[name] == after[name]
+
+
+def test_a_recipe_for_another_model_is_refused(encoder: Model, layers: Model) -> None:
+    data = lopsided()
+    statistics = observe(layers, data())
+    recipe = recipe_of(PLAIN, quantizable_layers(normalized(onnx.load(encoder.path))))
+
+    with pytest.raises(ValueError, match="no quantizable layer of this model"):
+        derive_record(layers, recipe, statistics, data)
