@@ -225,15 +225,24 @@ def statistics_of(
     Args:
         proto, variant: a changed graph and its name (a balanced one); the model itself without.
     """
-    key = {**_data_key(experiment), "variant": variant}
 
     def build(to: Path) -> None:
         statistics = observe(experiment.model, _batches(experiment)(), proto=proto, variant=variant)
         save_statistics(statistics, to / "statistics.npz")
 
-    entry = bench.store.get_or_build("statistics", key, build)
+    entry = bench.store.get_or_build("statistics", _statistics_key(experiment, variant), build)
     clock.cached = entry.cached
     return load_statistics(entry.path / "statistics.npz")
+
+
+def observed_statistics(experiment: Experiment, bench: Bench) -> Statistics | None:
+    """The float model's statistics where some candidate needed them already; never observes."""
+    entry = bench.store.find("statistics", _statistics_key(experiment, ""))
+    return None if entry is None else load_statistics(entry.path / "statistics.npz")
+
+
+def _statistics_key(experiment: Experiment, variant: str) -> dict[str, object]:
+    return {**_data_key(experiment), "variant": variant}
 
 
 def sensitivity_of(

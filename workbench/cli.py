@@ -19,7 +19,7 @@ from workbench import __version__, commands
 from workbench.canonical import DecodeError
 from workbench.console import err, out
 from workbench.errors import BundleError, ConfigError, ToolchainError, WorkbenchError
-from workbench.opening import find_candidate, journal_of, open_store, opened, plan_lines, summary_of
+from workbench.opening import calibration_line, find_candidate, journal_of, open_store, opened, plan_lines, summary_of
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.results import Evaluation
@@ -83,7 +83,7 @@ def sweep(
 ) -> None:
     """Search the space, measure candidates, confirm the front on held-out data, log everything to MLflow."""
     from workbench import sweep as search
-    from workbench.artifacts import artifact_of, open_bench
+    from workbench.artifacts import artifact_of, observed_statistics, open_bench
     from workbench.experiment import read_experiment
     from workbench.journal import exclusive, open_journal
     from workbench.plan import make_plan
@@ -122,6 +122,7 @@ def sweep(
                 out.print(f"\nStopped; everything measured is kept. Go on with: workbench sweep {experiment}")
                 raise SystemExit(EXIT_INTERRUPTED) from None
             summary = summary_of(question, journal)
+            statistics = observed_statistics(question, bench)
             links = tracker.conclude(
                 summary, "\n".join(plan_text), models=lambda chosen: artifact_of(question, chosen, bench)[1]
             )
@@ -133,6 +134,8 @@ def sweep(
         soft_wrap=True,
     )
     out.print(table(summary) if out.is_terminal else lines(summary), soft_wrap=not out.is_terminal, markup=False)
+    if statistics is not None:
+        out.print(calibration_line(statistics), highlight=False, soft_wrap=True, markup=False)
     out.print("\n".join(links), highlight=False, soft_wrap=True)
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.experiment import Experiment
     from workbench.journal import Journal
     from workbench.plan import Plan
+    from workbench.quantization.statistics import Statistics
     from workbench.report import Summary
     from workbench.store import Store
 
@@ -124,3 +125,19 @@ def plan_lines(made: Plan) -> list[str]:
         f"disk:       at most {made.disk_bytes / 1e9:.2f} GB of {made.free_bytes / 1e9:.1f} GB free",
         f"store:      {cached}",
     ]
+
+
+def calibration_line(statistics: Statistics) -> str:
+    """Whether more calibration samples would change anything, in one sentence (`Statistics.stability`)."""
+    unstable = statistics.unstable()
+    if not unstable:
+        return (
+            f"calibration: {statistics.samples} samples are enough; two halves of them show the same ranges to within "
+            f"{max(statistics.stability().values(), default=0.0):.0%}"
+        )
+    worst = unstable[0]
+    return (
+        f"calibration: {len(unstable)} of {len(statistics.tensors)} tensors have ranges that a few of the "
+        f"{statistics.samples} samples decide (worst: {worst}, {statistics.stability()[worst]:.0%} apart between two "
+        "halves). Raise calibration.samples, or prefer algorithms that clip."
+    )
