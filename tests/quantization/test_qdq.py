@@ -12,6 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.quantization.amct_files import CASES, golden
+from tests.quantization.deploy_models import golden_batches, golden_float_model, golden_record, plain_run
 from tests.targets.encoder import (
     PRODUCTS,
     WEIGHT_LAYERS,
@@ -358,6 +360,24 @@ def test_weights_and_biases_are_the_integers_of_the_deploy_form() -> None:
 
     assert np.array_equal(ours["w_uint8"].astype(np.int16) - 128, theirs["w"])
     assert np.array_equal(ours["b_int32"].ravel(), theirs["b"])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_amcts_own_records_give_what_its_simulation_gives(case: str) -> None:
+    """Up to float32 rounding: 3.2e-7 of the largest output is the worst of these cases."""
+    folder = golden(case)
+    proto = golden_float_model(folder)
+    lowered = lower_static(proto, golden_record(folder, proto))
+
+    for batch in golden_batches(folder):
+        (expected,) = plain_run(folder / "q_fake_quant_model.onnx", {amct_input(folder): batch}).values()
+        (got,) = run(lowered, {lowered.graph.input[0].name: batch})
+        assert np.abs(expected - got).max() <= 1e-6 * np.abs(expected).max()  # type: ignore[operator] # floats
+
+
+def amct_input(folder: Path) -> str:
+    name: str = onnx.load(folder / "q_fake_quant_model.onnx").graph.input[0].name
+    return name
 
 
 def test_a_weight_of_several_layers_is_stored_once() -> None:
