@@ -19,7 +19,16 @@ from workbench import __version__, commands
 from workbench.canonical import DecodeError
 from workbench.console import err, out
 from workbench.errors import BundleError, ConfigError, ToolchainError, WorkbenchError
-from workbench.opening import calibration_line, find_candidate, journal_of, open_store, opened, plan_lines, summary_of
+from workbench.opening import (
+    calibration_line,
+    find_candidate,
+    journal_of,
+    named_candidate,
+    open_store,
+    opened,
+    plan_lines,
+    summary_of,
+)
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.results import Evaluation
@@ -195,7 +204,7 @@ def evaluate(
     from workbench.progress import outcome_words
 
     with opened(experiment, workspace, scratch=True) as (question, bench):
-        chosen = find_candidate(candidate, journal_of(question))
+        chosen = named_candidate(candidate, question)
         result = run(question, chosen, bench, split="holdout" if holdout else "validation", gates=False)
     if as_json:
         print(json.dumps(result.to_json(), ensure_ascii=False))

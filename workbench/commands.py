@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -21,8 +20,7 @@ from workbench.journal import write_text_atomically
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.calibration import Calibrated
-    from workbench.comparison import Comparison, Limits, Side, TensorComparison
-    from workbench.layer_study import LayerStudy, Rung
+    from workbench.comparison import Comparison, Limits, Side
     from workbench.quantization.observe import Feeds
 
 EXIT_FAILED = 1
@@ -63,7 +61,13 @@ def calibrate(
 
 
 def compare(
-    a: Annotated[str, typer.Argument(help="FILE, ENGINE:FILE, or a candidate's id", show_default=False)],
+    a: Annotated[
+        str,
+        typer.Argument(
+            help="FILE or ENGINE:FILE; with --experiment also a candidate: its id, its JSON file, or baseline",
+            show_default=False,
+        ),
+    ],
     b: Annotated[str, typer.Argument(help="the same; ENGINE is onnxruntime, openvino or deploy", show_default=False)],
     data: Annotated[Path | None, typer.Option(help="NPZ or dataset manifest; default: random values")] = None,
     experiment: Annotated[Path | None, typer.Option(help="experiment whose candidates and data are meant")] = None,
@@ -72,7 +76,9 @@ def compare(
     cosine: Annotated[float, typer.Option(help="limit: cosine must be above")] = 0.999,
     max_abs: Annotated[float, typer.Option(help="limit: largest |difference| must be below")] = 1e-3,
     mae: Annotated[float, typer.Option(help="limit: mean |difference| must be below")] = 1e-4,
-    every: Annotated[bool, typer.Option("--all", help="show every tensor, not only those that matter")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="compare and show what every operator computes, not only the layers")
+    ] = False,
     html: Annotated[Path | None, typer.Option(help="also draw the errors along the graph into this page")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="machine-readable output on stdout")] = False,
 ) -> None:
@@ -82,11 +88,11 @@ def compare(
 
     limits = Limits(cosine=cosine, max_abs=max_abs, mae=mae)
     if experiment is not None:
-        found = _compare_candidates(experiment, a, b, samples, batch, limits)
+        found = _compare_candidates(experiment, a, b, samples, batch, limits, every=every)
     else:
         side_a, side_b = _file_side(a), _file_side(b)
         batches, about = _batches(side_a, data, samples, batch)
-        found = run(side_a, side_b, batches, data=about, limits=limits)
+        found = run(side_a, side_b, batches, data=about, limits=limits, every=every)
     if html is not None:
         from workbench.report.layers_page import comparison_html
 
@@ -94,7 +100,9 @@ def compare(
     if as_json:
         print(json.dumps(found.to_json(), ensure_ascii=False))
     else:
-        _print_comparison(found, every)
+        from workbench.report.layers_text import comparison_text
+
+        out.print(comparison_text(found, every=every), highlight=False)
         if html is not None:
             out.print(f"wrote {html}", highlight=False, soft_wrap=True)
     if not found.passed:
@@ -116,7 +124,7 @@ def sensitivity(
     """Which layers to keep in float, and what it costs: rank them, time them, measure the answer."""
     from workbench.candidate import FloatUnit, SensitivityMetric
     from workbench.layer_study import LADDER, plain_recipe, study_layers, write_recipe
-    from workbench.opening import find_candidate, journal_of, opened
+    from workbench.opening import named_candidate, opened
     from workbench.report.layers_page import sensitivity_html
 
     chosen_metric: SensitivityMetric = _one_of(metric, SensitivityMetric, "--metric")
@@ -124,7 +132,7 @@ def sensitivity(
     with opened(experiment, workspace, scratch=True) as (question, bench):
         recipe = plain_recipe()
         if candidate is not None:
-            recipe = find_candidate(candidate, journal_of(question)).quantization
+            recipe = named_candidate(candidate, question).quantization
             if recipe.scheme != "static":
                 raise ConfigError(
                     f"{candidate} is {recipe.scheme!r}; only static INT8 keeps layers in float.", key="--candidate"
@@ -146,7 +154,9 @@ def sensitivity(
     if as_json:
         print(json.dumps(study.to_json(), ensure_ascii=False))
         return
-    _print_study(study)
+    from workbench.report.layers_text import study_text
+
+    out.print(study_text(study), highlight=False)
     for line in written:
         out.print(line, highlight=False, soft_wrap=True, markup=False)
     out.print(f"wrote {page}", highlight=False, soft_wrap=True)
@@ -176,23 +186,26 @@ def _batches(side: Side, data: Path | None, samples: int, batch: int) -> tuple[I
     return opened.read(), opened.about
 
 
-def _compare_candidates(experiment: Path, a: str, b: str, samples: int, batch: int, limits: Limits) -> Comparison:
+def _compare_candidates(
+    experiment: Path, a: str, b: str, samples: int, batch: int, limits: Limits, *, every: bool
+) -> Comparison:
     from workbench.artifacts import lowered_file
-    from workbench.comparison import Side
+    from workbench.comparison import ENGINE_OF, Side
     from workbench.comparison import compare as run
-    from workbench.opening import find_candidate, journal_of, opened
+    from workbench.opening import named_candidate, opened
 
     with opened(experiment, None, scratch=True) as (question, bench):
 
         def side(text: str) -> Side:
-            if Path(text).is_file() or ":" in text:
+            if ":" in text or text.endswith(".onnx"):
                 return _file_side(text)
-            candidate = question.baseline if text == "baseline" else find_candidate(text, journal_of(question))
+            candidate = named_candidate(text, question)
             file = lowered_file(question, candidate, bench)
-            return Side(about=f"{candidate.short_id} in {candidate.target}", engine=candidate.target, path=file)
+            engine = ENGINE_OF.get(candidate.target, candidate.target)
+            return Side(about=f"{candidate.short_id} in {engine}", engine=engine, path=file)
 
         feeds = (b.feeds for b in question.dataset.batches("validation", batch, stop=samples))
-        return run(side(a), side(b), feeds, data=f"{question.name}, validation split", limits=limits)
+        return run(side(a), side(b), feeds, data=f"{question.name}, validation split", limits=limits, every=every)
 
 
 def _calibrated_title(done: Calibrated) -> str:
@@ -218,114 +231,3 @@ def _layers_table(done: Calibrated) -> Table:
             weights = f"second activation {found.second.scale:.6g}"
         table.add_row(Text(layer.name), layer.op_type, scale, offset, weights)
     return table
-
-
-def _print_comparison(found: Comparison, every: bool) -> None:
-    jump, beyond = found.first_jump, found.first_beyond_limits
-    shown = {id(row) for row in found.rows if row.is_output or row.jump}
-    shown.update(id(row) for row in (jump, beyond) if row is not None)
-    worst = sorted(found.rows, key=lambda row: -row.added_error)[:12]
-    shown.update(id(row) for row in worst)
-    table = Table(title=f"{found.a}  against  {found.b}", caption=f"{found.batches} batches: {found.data}")
-    for name in ("tensor", "made by"):
-        table.add_column(name, overflow="fold")
-    for name in ("cosine", "max abs", "MAE", "SQNR dB", "error added", ""):
-        table.add_column(name, justify="right")
-    for row in found.rows:
-        if every or id(row) in shown:
-            table.add_row(*_comparison_row(row))
-    out.print(table)
-    if not every and len(found.rows) > len(shown):
-        out.print(f"{len(found.rows) - len(shown)} more tensors agree better; --all shows them", highlight=False)
-    if found.only_in_a:
-        out.print(f"{found.only_in_a} tensors exist in A only (fused away in B)", highlight=False)
-    if jump is None:
-        out.print("all compared tensors are equal", highlight=False)
-    else:
-        out.print(
-            f"the error first jumps at {jump.tensor} ({jump.op_type} {jump.node}): {jump.added_error:.2%} of the "
-            "signal is added there",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
-        )
-    limits = found.limits
-    verdict = "within" if found.passed else "NOT within"
-    out.print(
-        f"outputs are {verdict} the limits: cosine > {limits.cosine:g}, max abs < {limits.max_abs:g}, "
-        f"MAE < {limits.mae:g}",
-        highlight=False,
-    )
-
-
-def _comparison_row(row: TensorComparison) -> tuple[Text | str, ...]:
-    sqnr = "equal" if math.isinf(row.sqnr_db) and row.sqnr_db > 0 else f"{row.sqnr_db:.1f}"
-    marks = [word for word, there in (("output", row.is_output), ("jump", row.jump)) if there]
-    style = "" if row.within_limits else "yellow"
-    return (
-        Text(row.tensor, style=style),
-        Text(f"{row.op_type} {row.node}"),
-        f"{row.cosine:.6f}",
-        f"{row.max_abs:.2e}",
-        f"{row.mae:.2e}",
-        sqnr,
-        f"{row.added_error:.2%}",
-        " ".join(marks),
-    )
-
-
-def _print_study(study: LayerStudy) -> None:
-    table = Table(
-        title=f"{study.unit}s of {study.experiment}, most sensitive first (by {study.metric})",
-        caption=f"times of single kernels on one thread, batch {study.batch}, length {study.length}; "
-        f"the float model's call takes {study.call_us / 1000:.2f} ms",
-    )
-    table.add_column(study.unit, overflow="fold")
-    for name in ("SQNR dB", "cosine", "KL", "estimate dB", "damage", "MACs", "float us", "INT8 us", "cost in float"):
-        table.add_column(name, justify="right")
-    for unit in study.units:
-        s = unit.sensitivity
-        table.add_row(
-            Text(s.unit),
-            f"{s.sqnr_db:.1f}",
-            f"{s.cosine:.6f}",
-            "" if s.kl is None else f"{s.kl:.2e}",
-            f"{s.first_order_db:.1f}",
-            f"{unit.damage_share:.1%}",
-            f"{unit.macs_share:.1%}",
-            f"{unit.float_us:.0f}",
-            f"{unit.int8_us:.0f}",
-            f"{unit.call_share:+.1%}",
-        )
-    out.print(table)
-    if not study.rungs:
-        return
-    ladder = Table("kept in float", title="measured", caption="accuracy on the validation split, paired with float")
-    for name in ("accuracy", "drop pp [95 %]", "speed-up [95 %]", ""):
-        ladder.add_column(name, justify="right")
-    chosen = study.chosen
-    for rung in study.rungs:
-        accuracy, latency = rung.evaluation.measurement.accuracy, rung.evaluation.measurement.latency
-        failure = rung.evaluation.failure
-        if accuracy is None or latency is None or accuracy.comparison is None:
-            ladder.add_row(_kept(rung), "", "", "", "failed" if failure is None else Text(failure.message))
-            continue
-        drop, gain = accuracy.comparison.drop_pp, latency.speedup
-        ladder.add_row(
-            _kept(rung),
-            f"{accuracy.values[accuracy.primary]:.4f}",
-            f"{drop.value:+.2f} [{drop.low:+.2f}, {drop.high:+.2f}]",
-            f"{gain.value:.2f} [{gain.low:.2f}, {gain.high:.2f}]",
-            "enough" if rung is chosen else "" if rung.feasible else "over a limit",
-        )
-    out.print(ladder)
-    if chosen is None:
-        out.print("no rung both meets the limits and cannot be told from float in accuracy", highlight=False)
-    elif chosen.kept == 0:
-        out.print("keep nothing in float: INT8 everywhere cannot be told from float in accuracy", highlight=False)
-    else:
-        out.print(f"keep in float: {', '.join(chosen.units)}", highlight=False, markup=False, soft_wrap=True)
-
-
-def _kept(rung: Rung) -> Text:
-    return Text("nothing" if not rung.kept else f"{rung.kept}: {', '.join(rung.units)}")

@@ -34,6 +34,9 @@ Run = Callable[[Feeds], Mapping[str, Array]]
 DEPLOY = "deploy"
 """The engine that executes an AMCT deploy model on integers."""
 
+ENGINE_OF = {"ascend910b3": DEPLOY}
+"""Target → the engine that shows its numbers on this machine, where that is not the target itself."""
+
 JUMP_SHARE = 0.5
 """A step counts as a jump when it adds at least this share of the largest step along the graph."""
 
@@ -154,7 +157,7 @@ def side_of(text: str) -> Side:
         ConfigError: no such engine or file.
     """
     engine, separator, rest = text.partition(":")
-    engines = (*(name for name in TARGETS if name != "ascend910b3"), DEPLOY)
+    engines = (*(name for name in TARGETS if name not in ENGINE_OF), DEPLOY)
     if not separator or Path(text).exists():
         engine, rest = "", text
     elif engine not in engines:

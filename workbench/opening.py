@@ -75,14 +75,8 @@ def find_candidate(text: str, journal: Journal) -> Candidate:
     Raises:
         ConfigError: none, or more than one.
     """
-    from workbench.candidate import candidate_from_json
-
     if text.endswith(".json"):
-        try:
-            data: dict[str, Any] = json.loads(Path(text).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"not a candidate file: {error}.", file=text) from error
-        return candidate_from_json(data)
+        return _candidate_file(text)
     found = [e.candidate for i, e in journal.evaluations().items() if text and i.startswith(text.lower())]
     if len(found) != 1:
         count = "no candidate" if not found else f"{len(found)} candidates"
@@ -90,6 +84,29 @@ def find_candidate(text: str, journal: Journal) -> Candidate:
             f"{count} of the last sweep begin with {text!r}.", key="--candidate", hint="See `workbench show`."
         )
     return found[0]
+
+
+def _candidate_file(text: str) -> Candidate:
+    from workbench.candidate import candidate_from_json
+
+    try:
+        data: dict[str, Any] = json.loads(Path(text).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"not a candidate file: {error}.", file=text) from error
+    return candidate_from_json(data)
+
+
+def named_candidate(text: str, question: Experiment) -> Candidate:
+    """'baseline', a candidate JSON file, or an id of the last sweep; only the last needs a sweep.
+
+    Raises:
+        ConfigError: nothing, or more than one candidate, is called so.
+    """
+    if text == "baseline":
+        return question.baseline
+    if text.endswith(".json"):
+        return _candidate_file(text)
+    return find_candidate(text, journal_of(question))
 
 
 def summary_of(question: Experiment, journal: Journal) -> Summary:

@@ -37,8 +37,8 @@ def interval(estimate: Estimate, unit: str, digits: int, *, signed: bool = False
     return f"{estimate.value:{sign}.{digits}f}{unit} [{low}, {high}]"
 
 
-def count_of(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
+def count_of(number: int, noun: str, plural: str | None = None) -> str:
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 
 def over(metric: str, by: float) -> str:

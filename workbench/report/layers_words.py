@@ -1,0 +1,95 @@
+"""Sentences about layers that the terminal and the page share."""
+
+from __future__ import annotations
+
+from workbench.comparison import Comparison, TensorComparison
+from workbench.layer_study import LayerStudy, Rung
+from workbench.report.words import count_of
+
+METRIC_WORDS = {
+    "sqnr": "SQNR of the outputs",
+    "kl": "KL divergence of the logits",
+    "cosine": "cosine of the outputs",
+    "first_order": "first-order estimate, from statistics alone",
+}
+
+
+def comparison_verdict(found: Comparison) -> tuple[str, ...]:
+    """Where the error jumps, what is broken, and whether the outputs pass."""
+    limits = found.limits
+    bounds = f"cosine > {limits.cosine:g}, max abs < {limits.max_abs:g}, MAE < {limits.mae:g}"
+    if found.equal:
+        return ("All compared tensors are equal.", f"The outputs are within the limits ({bounds}).")
+    lines = []
+    broken = next((row for row in found.rows if row.not_finite), None)
+    jump = found.first_jump
+    if broken is not None:
+        lines.append(f"The first NaN or infinity: {_made_by(broken)}; {broken.not_finite} elements.")
+    elif jump is not None:
+        lines.append(f"The error first jumps at {_made_by(jump)}: {jump.added_error:.2%} of the signal is added there.")
+    else:
+        lines.append("Nowhere does the error jump: what differs is the rounding of float32.")
+    if rescaled := [row for row in found.rows if row.rescaled]:
+        lines.append(
+            f"{count_of(len(rescaled), 'tensor')} rescaled: balancing moved their scale into the weights that read "
+            "them, which is no error."
+        )
+    first = found.first_beyond_limits
+    if found.passed:
+        lines.append(f"The outputs are within the limits ({bounds}).")
+    else:
+        lines.append(f"The outputs are NOT within the limits ({bounds}).")
+    if first is not None:
+        lines.append(f"The first tensor beyond them: {_made_by(first)}.")
+    return tuple(lines)
+
+
+def _made_by(row: TensorComparison) -> str:
+    """The exporters' own names of tensors tell the node already."""
+    named = row.tensor.startswith(row.node) or row.tensor in row.node
+    return f"{row.tensor} ({row.op_type}{'' if named else f' {row.node}'})"
+
+
+def kept_words(rung: Rung) -> str:
+    return "nothing" if not rung.kept else f"{rung.kept}: {', '.join(rung.units)}"
+
+
+def adoption(study: LayerStudy, rung: Rung) -> str:
+    """What a measured rung is worth, in a word or two."""
+    if rung is study.chosen:
+        return "enough"
+    if not rung.feasible:
+        return "over a limit"
+    accuracy = rung.evaluation.measurement.accuracy
+    lost = accuracy is not None and accuracy.comparison is not None and accuracy.comparison.drop_pp.low > 0
+    return "loses accuracy" if lost else ""
+
+
+def ladder_note(study: LayerStudy) -> str:
+    return (
+        "accuracy on the validation split and its drop against the float model, sample by sample; 'enough' is the "
+        "first that meets the limits of the experiment and cannot be told from float"
+    )
+
+
+def study_verdict(study: LayerStudy) -> tuple[str, ...]:
+    """Which units to keep in float and what that costs, against INT8 everywhere."""
+    chosen = study.chosen
+    if not study.rungs:
+        return (f"Nothing was measured: this ranks the {study.unit}s only.",)
+    if chosen is None:
+        return (
+            f"None of these candidates both meets the limits and cannot be told from float in accuracy. Try --unit "
+            f"{'layer' if study.unit == 'group' else 'group'}, another --metric, or another recipe with --candidate.",
+        )
+    first = study.rungs[0]
+    gains = [rung.evaluation.measurement.latency for rung in (first, chosen)]
+    speed = "" if gains[1] is None else f" {gains[1].speedup.value:.2f} times as fast as float"
+    if not chosen.kept:
+        return (f"Keep nothing in float: INT8 everywhere cannot be told from float in accuracy, and is{speed}.",)
+    before = "" if gains[0] is None or first.kept else f" (INT8 everywhere: {gains[0].speedup.value:.2f})"
+    bought = sum(unit.damage_share for unit in study.units[: chosen.kept])
+    return (
+        f"Keep in float: {', '.join(chosen.units)}.",
+        f"It takes away {bought:.0%} of the noise, and is{speed}{before}.",
+    )
