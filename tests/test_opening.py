@@ -18,7 +18,7 @@ def test_calibration_that_hangs_on_a_few_samples_is_told(tmp_path: Path, outlier
     write_model(tmp_path / "model.onnx")
     model = read_model(tmp_path / "model.onnx")
     rows = np.tile(np.random.default_rng(0).normal(size=(4, 16)).astype(np.float32), (16, 1))
-    rows += np.linspace(0, 1e-4, rows.size, dtype=np.float32).reshape(rows.shape)  # each row falls into a half by itself
+    rows += np.linspace(0, 1e-4, rows.size, dtype=np.float32).reshape(rows.shape)  # no two are equal
     if outlier is not None:
         rows[outlier] *= 20
 
