@@ -60,6 +60,7 @@ OURS = Quantization(
     weight_granularity="channel",
     weight_algorithm="minmax",
     attention_matmul=True,
+    bias_correction=True,
     keep_float=0,
 )
 BEST = {"onnxruntime": replace(OURS, attention_matmul=False), "openvino": OURS}
