@@ -60,11 +60,11 @@ OURS = Quantization(
     weight_granularity="channel",
     weight_algorithm="minmax",
     attention_matmul=True,
-    bias_correction=True,
     keep_float=0,
 )
-BEST = {"onnxruntime": replace(OURS, attention_matmul=False), "openvino": OURS}
-"""Our own choice per target: products of activations gain in OpenVINO and lose in ONNX Runtime."""
+BEST = {"onnxruntime": replace(OURS, attention_matmul=False), "openvino": replace(OURS, balance=0.8)}
+"""Our own choice per target: products of activations gain in OpenVINO and lose in ONNX Runtime; balancing brings logits
+nearer to float's (relative error 0.036 against 0.062 without, NNCF 0.035)."""
 
 Run = Callable[[Feeds], np.ndarray]
 Open = Callable[[int], Run]
