@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import numpy as np
@@ -58,3 +59,41 @@ def test_a_model_that_cannot_be_int8_gets_a_space_without_it(tmp_path: Path) -> 
     assert {a["quantization.scheme"] for a in combinations(experiment.space)} == {"none"}
     assert "No layer of this model can be INT8" in experiment.space.path.read_text()
     assert [p.name for p in experiment.space.presets] in (["float"], ["float", "float-1-thread"])
+
+
+def test_a_model_with_layers_may_be_balanced_and_says_what_else_there_is(folder: Path, tmp_path: Path) -> None:
+    text = start(folder, "train.csv", "dev.csv").space.path.read_text(encoding="utf-8")
+    (tmp_path / "more.yaml").write_text(
+        re.sub(r"^  # (?=quantization\.|  when:|  choices:)", "  ", text, flags=re.MULTILINE), encoding="utf-8"
+    )
+    (tmp_path / "space.yaml").write_text(text, encoding="utf-8")
+    space, more = (read_space(tmp_path / name) for name in ("space.yaml", "more.yaml"))
+
+    assert {p.name: p.choices for p in space.parameters}["quantization.balance"] == ("off", "auto")
+    assert "static-int8-balanced" in [preset.name for preset in space.presets]
+    assert {p.name for p in more.parameters} - {p.name for p in space.parameters} == {
+        "quantization.bias_correction",
+        "quantization.keep_float_unit",
+        "quantization.sensitivity",
+        "quantization.weight_algorithm",
+    }
+
+
+def test_products_of_activations_alone_are_not_balanced(tmp_path: Path) -> None:
+    shape = ["batch", 4, 4]
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["a", "b"], ["y"], name="product")],
+        "product",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in ("a", "b")],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
+    )
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "model.onnx"
+    )
+
+    (tmp_path / "space.yaml").write_text(space_text("m", examine_model(tmp_path / "model.onnx"), 2), encoding="utf-8")
+    space = read_space(tmp_path / "space.yaml")
+
+    assert not {"quantization.balance", "quantization.weight_algorithm"} & {p.name for p in space.parameters}
+    assert [p.choices for p in space.parameters if p.name == "quantization.attention_matmul"] == [(True,)]
+    assert "Rarely worth" not in space.path.read_text(encoding="utf-8")

@@ -38,8 +38,8 @@ def space_text(name: str, outline: Outline, cores: int) -> str:
     lines += _parameter("quantization.scheme", schemes)
     if "static" in schemes:
         static = "{quantization.scheme: [static]}"
-        lines += _parameter("quantization.algorithm", ["minmax", "percentile", "kl", "mse"], static)
-        lines += _parameter("quantization.percentile", [99.99, 99.9, 99.999], "{quantization.algorithm: [percentile]}")
+        lines += _parameter("quantization.algorithm", ["mse", "minmax", "percentile", "kl"], static)
+        lines += _parameter("quantization.percentile", [99.999, 99.99], "{quantization.algorithm: [percentile]}")
         lines += _parameter("quantization.activation_symmetric", [False, True], static)
         quantized = ", ".join(schemes[1:])
         lines += _parameter(
@@ -49,8 +49,12 @@ def space_text(name: str, outline: Outline, cores: int) -> str:
         if not attention:
             lines.append("  # No MatMul of this model multiplies two activations.")
         lines += _parameter("quantization.attention_matmul", products, static)
+        if weights:
+            lines.append("  # SmoothQuant: closer to float for one more calibration pass and a little time per call.")
+            lines += _parameter("quantization.balance", ['"off"', "auto"], static)
         lines.append(f"  # How many of the most sensitive of {len(weights)} layers stay in float.")
         lines += _parameter("quantization.keep_float", keep_float, static)
+        lines += _rare(bool(weights), keep_float[1:])
     lines += ["", *_parameter("compile.graph_optimization", ["all", "extended", "basic"])]
     if outline.fusions:
         lines.append(
@@ -79,9 +83,28 @@ def space_text(name: str, outline: Outline, cores: int) -> str:
     if len(threads) > 1:
         lines.append("  - {name: float-1-thread, serving.intra_op_threads: 1}")
     lines += [f"  - {{name: {scheme}-int8, quantization.scheme: {scheme}}}" for scheme in schemes[1:]]
+    if "static" in schemes and weights:
+        lines.append("  - {name: static-int8-balanced, quantization.scheme: static, quantization.balance: auto}")
     if "static" in schemes and 2 in keep_float:
         lines.append("  - {name: static-int8-2-in-float, quantization.scheme: static, quantization.keep_float: 2}")
     return "\n".join(lines) + "\n"
+
+
+def _rare(weights: bool, keep_float: Sequence[int]) -> list[str]:
+    """What seldom pays, as comments that need only lose their "# "."""
+    static = "{quantization.scheme: [static]}"
+    found: list[str] = []
+    if weights:
+        found += _parameter("quantization.weight_algorithm", ["minmax", "mse", "arq", "adaround"], static)
+        found += _parameter("quantization.bias_correction", [False, True], static)
+    if keep_float:
+        kept = f"{{quantization.keep_float: [{', '.join(map(str, keep_float))}]}}"
+        found += _parameter("quantization.keep_float_unit", ["layer", "group"], kept)
+        found += _parameter("quantization.sensitivity", ["sqnr", "first_order"], kept)
+    if not found:
+        return []
+    title = '  # Rarely worth their part of the trials; remove the "# " before what the model needs.'
+    return ["", title, *(f"  # {line.removeprefix('  ')}" for line in found)]
 
 
 def _parameter(name: str, choices: Sequence[str | int | float | bool], when: str | None = None) -> list[str]:
