@@ -8,7 +8,6 @@ The ladder then keeps the most sensitive 0, 1, 2, 4 … units in float and evalu
 from __future__ import annotations
 
 import math
-import statistics as stats
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -60,7 +59,7 @@ class Unit:
         damage_share: its share of the noise that all units make when each is quantized alone; what keeping it in
             float buys, in first order.
         macs_share: of the multiply-accumulates of all units, at the timed batch's length.
-        int8_us, float_us: its layers' kernels with their quantization, summed; medians on one thread.
+        int8_us, float_us: its layers' kernels with their quantization, summed; one thread, the fastest of some rounds.
         call_share: (float_us - int8_us) as a share of the float model's whole call: what keeping it in float costs.
     """
 
@@ -279,7 +278,7 @@ def _times(
     wanted = [name for name in names if name not in fed]
     values = dict(zip(wanted, session.run(wanted, dict(feeds)), strict=True)) | dict(feeds)
     plain = open_session(experiment.model, [])
-    call_us = _median_us(lambda: plain.run(None, dict(feeds)))
+    call_us = _fastest_us(lambda: plain.run(None, dict(feeds)))
     nodes = {node.name: node for node in proto.graph.node}
     known = constants(proto)
     records = {layer.layer: layer for layer in record.layers}
@@ -337,7 +336,7 @@ def _alone(
 def _pair_us(
     single: onnx.ModelProto, quantized: onnx.ModelProto, inputs: Mapping[str, npt.NDArray[Any]]
 ) -> tuple[float, float]:
-    """Median microseconds of both, timed in turns so that a busy machine meets both."""
+    """Microseconds of both: the fastest of some rounds in turns, since other work only ever adds time."""
     sessions = [_session(model) for model in (single, quantized)]
     calls = [lambda s=session: s.run(None, dict(inputs)) for session in sessions]
     per_round = [_repeats(call) for call in calls]
@@ -348,7 +347,7 @@ def _pair_us(
             for _ in range(per_round[which]):
                 calls[which]()
             rounds[which].append((time.perf_counter() - began) / per_round[which] * 1e6)
-    return stats.median(rounds[0]), stats.median(rounds[1])
+    return min(rounds[0]), min(rounds[1])
 
 
 def _session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
@@ -371,11 +370,11 @@ def _repeats(call: Callable[[], object]) -> int:
     return max(1, int(_ROUND_S / max(time.perf_counter() - began, 1e-7)))
 
 
-def _median_us(call: Callable[[], object]) -> float:
+def _fastest_us(call: Callable[[], object]) -> float:
     call()
     found = []
     for _ in range(_ROUNDS):
         began = time.perf_counter()
         call()
         found.append((time.perf_counter() - began) * 1e6)
-    return stats.median(found)
+    return min(found)
