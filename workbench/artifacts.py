@@ -30,8 +30,7 @@ from workbench.metrics import check_outputs
 from workbench.preprocess import check_vocabulary
 from workbench.quantization.amct_config import parse_config
 from workbench.quantization.amct_recipe import recipe_of_config
-from workbench.quantization.calibrate import derive_record
-from workbench.quantization.exact import calibrate_exactly
+from workbench.quantization.calibrate import derive_record, follow_amct
 from workbench.quantization.normalize import normalized
 from workbench.quantization.observe import Feeds, observe
 from workbench.quantization.recipe import ModelRecipe, recipe_of
@@ -186,7 +185,7 @@ def _by_configuration(experiment: Experiment, quantization: Quantization) -> Qua
     def batches() -> Iterator[Feeds]:
         yield from itertools.islice(_batches(experiment)(), config.batch_num)
 
-    return calibrate_exactly(experiment.model, batches, recipe)
+    return follow_amct(experiment.model, recipe, batches)
 
 
 def _stored_record(

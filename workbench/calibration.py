@@ -31,8 +31,8 @@ from workbench.quantization.amct_config import expand, parse_config
 from workbench.quantization.amct_json import ExpandedConfig, config_json
 from workbench.quantization.amct_recipe import recipe_of_config
 from workbench.quantization.amct_record import parse_record, record_text
+from workbench.quantization.calibrate import follow_amct
 from workbench.quantization.deploy import lower_deploy
-from workbench.quantization.exact import calibrate_exactly
 from workbench.quantization.interpreter import Interpreter
 from workbench.quantization.normalize import normalized
 from workbench.quantization.observe import Feeds, session_of
@@ -119,7 +119,7 @@ def calibrate_model(
         used, ignored = _batches_used(config, batches, cfg)
         recipe = recipe_of_config(config, layers)
         report(f"calibrating {len(recipe.layers)} of {len(layers)} layers on {used} batches")
-        quantized = calibrate_exactly(model, batches.first(used), recipe)
+        quantized = follow_amct(model, recipe, batches.first(used))
     deploy, qdq = lower_deploy(proto, quantized), lower_static(proto, quantized)
     agreement = None if batches is None else _agreement(model, deploy, qdq, next(iter(batches.first(1)())))
     name = model_path.stem

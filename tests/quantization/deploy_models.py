@@ -10,6 +10,8 @@ import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.quantization.amct_files import GOLDEN
+from tests.quantization.golden import data as formula_data
+from tests.quantization.golden import weights as formula_weights
 from tests.targets.encoder import model_of
 from workbench.graph import Layer, constants, quantizable_layers
 from workbench.quantization.amct_record import parse_record
@@ -23,19 +25,6 @@ from workbench.quantization.record import (
 )
 
 Array = npt.NDArray[np.generic]
-
-
-def formula_weights(shape: tuple[int, ...], a: int, b: int, m: int, d: int) -> npt.NDArray[np.float32]:
-    """wt of amct.md §11."""
-    k = np.arange(np.prod(shape))
-    return ((((a * k + b) % m) - m // 2) / d).astype(np.float32).reshape(shape)
-
-
-def formula_data(shape: tuple[int, ...], batch: int) -> npt.NDArray[np.float32]:
-    """data of amct.md §11."""
-    size = int(np.prod(shape))
-    u = ((7919 * (1 + batch * size + np.arange(size))) % 2003 - 1001) / 1001
-    return (3 * u**3 + 0.2).astype(np.float32).reshape(shape)
 
 
 def formula_mlp() -> onnx.ModelProto:

@@ -59,11 +59,11 @@ def bias_corrections(
         window = name if recorded.op_type in ("Conv", "ConvTranspose") else ""
         inputs.setdefault((layers[name].activation, recorded.activation, window), []).append(name)
     sums = {key: _Sums() for key in inputs}
-    for values in activations(model, proto, [tensor for tensor, _, _ in inputs], batches, threads=threads):
+    for run in activations(model, proto, [tensor for tensor, _, _ in inputs], batches, threads=threads):
         for key in inputs:
             tensor, scale, window = key
             layer = layers[inputs[key][0]]
-            sums[key].add(values[tensor], scale, nodes[layer.name] if window else None, layer)
+            sums[key].add(run.values[tensor], scale, nodes[layer.name] if window else None, layer)
     known = constants(proto)
     found: dict[str, _Floats] = {}
     for key, names in inputs.items():

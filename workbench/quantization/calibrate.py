@@ -21,6 +21,7 @@ from workbench.model import Model
 from workbench.quantization.algorithms import choose
 from workbench.quantization.balance import balance_factors, best_strengths
 from workbench.quantization.bias_correction import bias_corrections
+from workbench.quantization.exact import calibrate_exactly
 from workbench.quantization.normalize import normalized
 from workbench.quantization.observe import Feeds, observe
 from workbench.quantization.prepare import balanced
@@ -70,20 +71,35 @@ def derive_record(
         else:
             statistics = observe_variant(proto, variant)
     record = choose(statistics, recipe, proto=proto, balance=factors)
-    if any(layer.weight is not None and layer.weight.algorithm == "adaround" for layer in recipe.layers.values()):
+    if _learns_rounding(recipe):
         record = learn_rounding(model, batches(), record, recipe)
     if recipe.bias_correction:
         found = bias_corrections(model, batches(), record)
         record = replace(
             record,
             layers=tuple(
-                replace(layer, bias_correction=tuple(map(float, found[layer.layer])))
-                if layer.layer in found
-                else layer
+                replace(layer, bias_correction=tuple(map(float, found[layer.layer]))) if layer.layer in found else layer
                 for layer in record.layers
             ),
         )
     return record
+
+
+def follow_amct(model: Model, recipe: ModelRecipe, batches: Batches) -> QuantizationRecord:
+    """The record of an AMCT configuration: its own procedure, and learned rounding where it asks for ADA.
+
+    Raises:
+        CalibrationError: as `exact.calibrate_exactly`.
+        ValueError: the recipe does not fit the model.
+    """
+    record = calibrate_exactly(model, batches, recipe)
+    if _learns_rounding(recipe):
+        record = learn_rounding(model, batches(), record, recipe)
+    return record
+
+
+def _learns_rounding(recipe: ModelRecipe) -> bool:
+    return any(layer.weight is not None and layer.weight.algorithm == "adaround" for layer in recipe.layers.values())
 
 
 def _weights(proto: ModelProto, layers: Sequence[Layer]) -> dict[str, npt.NDArray[np.float32]]:

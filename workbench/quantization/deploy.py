@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from workbench.errors import LoweringError, nearest
+from workbench.errors import LoweringError
 from workbench.graph import constants
 from workbench.quantization.ascend_quant import DEQUANT, FP16_FACTOR_MASK, QUANT
 from workbench.quantization.prepare import prepare
@@ -25,6 +25,7 @@ from workbench.quantization.record import ActivationScale, LayerRecord, Quantiza
 from workbench.quantization.rounding import integers_of
 from workbench.quantization.surgery import (
     Names,
+    check_layers,
     default_opset,
     editable_copy,
     float_constant,
@@ -59,7 +60,8 @@ def lower_deploy(proto: ModelProto, record: QuantizationRecord, *, merge_bias: b
     model = editable_copy(prepare(proto, record), opset=OLDEST_OPSET)
     _keep_default_domain(model)
     layers = {layer.layer: layer for layer in record.layers}
-    _check_layers(model, layers)
+    check_layers(model, layers)
+    _check_types(layers)
     # preparation puts every bias on the right: only the model itself tells where AMCT would have found it
     right = {} if merge_bias else {n.name: n.input[1] for n in proto.graph.node if n.op_type == "Add"}
     rewriter = _Rewriter(model, force_fp16=record.force_fp16, right_of_add=right)
@@ -88,14 +90,8 @@ def _keep_default_domain(model: ModelProto) -> None:
     model.ir_version = max(_OLDEST_IR, helper.find_min_ir_version_for(list(model.opset_import), True))
 
 
-def _check_layers(model: ModelProto, layers: dict[str, LayerRecord]) -> None:
-    found = {node.name: node.op_type for node in model.graph.node if node.name}
+def _check_types(layers: Mapping[str, LayerRecord]) -> None:
     for name, layer in layers.items():
-        if name not in found:
-            candidates = [n for n, op_type in found.items() if op_type == layer.op_type]
-            raise LoweringError(f"Layer {name!r} of the record is not in the model. {nearest(name, candidates)}")
-        if found[name] != layer.op_type:
-            raise LoweringError(f"Layer {name!r} is a {layer.op_type} in the record and a {found[name]} in the model.")
         if layer.op_type not in _LOWERED:
             raise LoweringError(f"{name}: {layer.op_type} has no INT8 form for ATC. Remove it from the record.")
 

@@ -8,14 +8,12 @@
 Slower than `choose`, which derives any recipe from one pass: this takes up to three passes over the data, and starts
 again for each recipe. It keeps nothing that grows with the number of batches, where AMCT keeps every activation.
 
-Not AMCT's: ADA's learned rounding comes afterwards (`rounding.learn_rounding`), and so does not feed later layers.
+Not AMCT's: ADA's learned rounding comes afterwards (`calibrate.follow_amct`), and so does not feed later layers.
 """
 
 from __future__ import annotations
 
-import collections
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
@@ -31,7 +29,7 @@ from workbench.quantization.activations import activations
 from workbench.quantization.algorithms import Request, quantized_layers, requests
 from workbench.quantization.balance import dmq_factors, input_channel_maxima
 from workbench.quantization.normalize import normalized
-from workbench.quantization.observe import RUNTIME_ERRORS, Feeds, open_session, parts
+from workbench.quantization.observe import Feeds
 from workbench.quantization.prepare import balanced
 from workbench.quantization.recipe import LayerRecipe, ModelRecipe
 from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord, WeightScale
@@ -141,7 +139,7 @@ def _balance_factors(
     axes = {layer.activation: 1 if layer.op_type in _CHANNELS_FIRST else -1 for layer in layers}
     maxima: dict[str, Floats] = {}
     for run in activations(model, proto, list(axes), islice(batches(), 1)):
-        for tensor, values in run.items():
+        for tensor, values in run.values.items():
             others = tuple(axis for axis in range(values.ndim) if axis != axes[tensor] % values.ndim)
             largest = np.abs(values).max(axis=others)
             maxima[tensor] = np.maximum(maxima.get(tensor, largest), largest)
@@ -223,70 +221,13 @@ def _activation_scales(
     searches = {request: search_for(request[1]) for request in wanted}
     whole = any(recipe.algorithm == "hfmg" for _, recipe in wanted)
     done = 0
-    with ThreadPoolExecutor(max_workers=threads) as pool:
-        while going := {request: search for request, search in searches.items() if search.begin()}:
-            samples = 0
-            tensors = list(dict.fromkeys(tensor for tensor, _ in going))
-            for rows, run in _runs(model, graph, tensors, batches(), pool, threads, whole=whole):
-                for tensor, values in run.items():
-                    _check(tensor, values, samples, rows)
-                    for (searched, _), search in going.items():
-                        if searched == tensor:
-                            search.add(values, rows)
-                samples, done = samples + rows, done + rows
-                if report is not None:
-                    report(done)
-            if samples == 0:
-                raise CalibrationError("there are no calibration samples. Check the dataset's `calibration` file.")
-            whole = False  # HFMG is done
+    while going := {request: search for request, search in searches.items() if search.begin()}:
+        tensors = list(dict.fromkeys(tensor for tensor, _ in going))
+        for run in activations(model, graph, tensors, batches(), threads=threads, whole=whole):
+            for (tensor, _), search in going.items():
+                search.add(run.values[tensor], run.samples)
+            done += run.samples
+            if report is not None:
+                report(done)
+        whole = False  # HFMG is done
     return {request: search.scale(request[0]) for request, search in searches.items()}
-
-
-def _runs(
-    model: Model,
-    graph: ModelProto,
-    tensors: Sequence[str],
-    batches: Iterable[Feeds],
-    pool: ThreadPoolExecutor,
-    ahead: int,
-    *,
-    whole: bool,
-) -> Iterator[tuple[int, dict[str, Floats]]]:
-    """(samples, tensor → values) of one forward pass after another, in order, a few of them computed ahead."""
-    fed = {spec.name for spec in model.inputs}
-    computed = [tensor for tensor in tensors if tensor not in fed]
-    session = open_session(model, computed, graph)
-
-    def run(feeds: Feeds) -> tuple[int, dict[str, Floats]]:
-        try:
-            values = session.run(computed, dict(feeds)) if computed else []
-        except RUNTIME_ERRORS as error:
-            raise CalibrationError(f"the float model failed on a calibration batch: {error}") from error
-        found = {**{name: feeds[name] for name in tensors if name in fed}, **dict(zip(computed, values, strict=True))}
-        return max((len(array) for array in feeds.values() if array.ndim), default=1), found
-
-    pending: collections.deque[Future[tuple[int, dict[str, Floats]]]] = collections.deque()
-    try:
-        for feeds in batches:
-            for part in [feeds] if whole else parts(model, feeds):
-                pending.append(pool.submit(run, part))
-                if len(pending) > ahead:
-                    yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
-    finally:
-        for future in pending:
-            future.cancel()
-
-
-def _check(tensor: str, values: npt.NDArray[np.generic], first_sample: int, rows: int) -> None:
-    if values.dtype != np.float32:
-        raise CalibrationError(f"tensor {tensor!r} is {values.dtype}; only float32 activations can be calibrated.")
-    if values.size and not np.isfinite([values.min(), values.max()]).all():
-        position = np.argwhere(~np.isfinite(values))[0]
-        by_row = values.ndim > 0 and values.shape[0] % rows == 0  # [batch, ...], or batch and positions in one
-        sample = first_sample + (int(position[0]) * rows // values.shape[0] if by_row else 0)
-        raise CalibrationError(
-            f"activation {tensor!r} holds {values[tuple(position)]} at sample {sample}. Look at that sample, or at "
-            "the float model with it."
-        )

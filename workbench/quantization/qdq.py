@@ -16,17 +16,24 @@ What shapes the result (onnxruntime 1.31.1, measured; `tests/targets/test_onnxru
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from onnx import ModelProto, NodeProto, helper
 
-from workbench.errors import LoweringError, nearest
+from workbench.errors import LoweringError
 from workbench.quantization.integer_bias import round_biases
 from workbench.quantization.prepare import prepare
 from workbench.quantization.qdq_convolution import lowered_convolution
 from workbench.quantization.qdq_tensors import ActivationType, QuantizedTensors, check_tensor
 from workbench.quantization.record import ActivationScale, LayerRecord, QuantizationRecord
-from workbench.quantization.surgery import bias_add, editable_copy, matmul_parts, prune_constants, replace_nodes
+from workbench.quantization.surgery import (
+    bias_add,
+    check_layers,
+    editable_copy,
+    matmul_parts,
+    prune_constants,
+    replace_nodes,
+)
 
 _PER_TENSOR_OPSET = 10
 _PER_CHANNEL_OPSET = 13  # QuantizeLinear and DequantizeLinear know `axis` from here on
@@ -53,7 +60,7 @@ def lower_static(proto: ModelProto, record: QuantizationRecord, *, integer_kind:
     if record.follows_amct:
         round_biases(model, record, proto)
     layers = {layer.layer: layer for layer in record.layers}
-    _check_layers(model, layers)
+    check_layers(model, layers)
     tensors = QuantizedTensors(model)
     nodes: list[NodeProto] = []
     for node in model.graph.node:
@@ -62,16 +69,6 @@ def lower_static(proto: ModelProto, record: QuantizationRecord, *, integer_kind:
     replace_nodes(model.graph, nodes)
     prune_constants(model.graph)
     return model
-
-
-def _check_layers(model: ModelProto, layers: Mapping[str, LayerRecord]) -> None:
-    found = {node.name: node.op_type for node in model.graph.node if node.name}
-    for name, layer in layers.items():
-        if name not in found:
-            candidates = [n for n, op_type in found.items() if op_type == layer.op_type]
-            raise LoweringError(f"Layer {name!r} of the record is not in the model. {nearest(name, candidates)}")
-        if found[name] != layer.op_type:
-            raise LoweringError(f"Layer {name!r} is a {layer.op_type} in the record and a {found[name]} in the model.")
 
 
 def _lowered(

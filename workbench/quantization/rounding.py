@@ -76,9 +76,9 @@ def learn_rounding(
         window = name if recorded.op_type == "Conv" else ""
         inputs.setdefault((layers[name].activation, window), []).append(name)
     collected = {key: _Moments() for key in inputs}
-    for values in activations(model, proto, [tensor for tensor, _ in inputs], batches, threads=threads):
+    for run in activations(model, proto, [tensor for tensor, _ in inputs], batches, threads=threads):
         for key, names in inputs.items():
-            collected[key].add(_rows(values[key[0]], nodes[names[0]], layers[names[0]]))
+            collected[key].add(_rows(run.values[key[0]], nodes[names[0]], layers[names[0]]))
     known = constants(proto)
     learned: dict[str, WeightScale] = {}
     for key, names in inputs.items():

@@ -159,9 +159,7 @@ def first_order(statistics: Statistics, recipe: ModelRecipe, proto: onnx.ModelPr
     return {layer: _decibels(share) for layer, share in shares.items()}
 
 
-def _noise_shares(
-    statistics: Statistics, records: Sequence[LayerRecord], proto: onnx.ModelProto
-) -> dict[str, float]:
+def _noise_shares(statistics: Statistics, records: Sequence[LayerRecord], proto: onnx.ModelProto) -> dict[str, float]:
     layers = {layer.name: layer for layer in statistics.layers}
     known = constants(proto)
     shares = {}

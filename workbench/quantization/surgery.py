@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper, version_converter
 
-from workbench.errors import LoweringError
+from workbench.errors import LoweringError, nearest
+from workbench.quantization.record import LayerRecord
 
 MAX_PROTO_BYTES = 2**31 - 1
 """Protobuf refuses larger messages; a larger model needs external data."""
@@ -170,6 +171,17 @@ def replace_nodes(graph: GraphProto, nodes: Iterable[NodeProto]) -> None:
         copies.append(copy)
     del graph.node[:]
     graph.node.extend(copies)
+
+
+def check_layers(model: ModelProto, layers: Mapping[str, LayerRecord]) -> None:
+    """Raises LoweringError when a recorded layer is not in the model, or is another operator there."""
+    found = {node.name: node.op_type for node in model.graph.node if node.name}
+    for name, layer in layers.items():
+        if name not in found:
+            candidates = [n for n, op_type in found.items() if op_type == layer.op_type]
+            raise LoweringError(f"Layer {name!r} of the record is not in the model. {nearest(name, candidates)}")
+        if found[name] != layer.op_type:
+            raise LoweringError(f"Layer {name!r} is a {layer.op_type} in the record and a {found[name]} in the model.")
 
 
 def prune_constants(graph: GraphProto) -> None:
