@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Sequence
 
 import plotly.graph_objects as go
@@ -198,7 +199,8 @@ def _comparison_row(row: TensorComparison) -> str:
     )
     style = ' style="background:#fcf1f0;font-weight:600"' if row.jump or row.not_finite else ""
     return (
-        f"<tr{style}><td{color} title={_quoted(row.node)}>{_text(row.tensor)}</td><td>{_text(row.op_type)}</td>"
+        f"<tr{style}><td{color} style='white-space:normal;word-break:break-all' title={_quoted(row.node)}>"
+        f"{_text(row.tensor)}</td><td>{_text(row.op_type)}</td>"
         f"{''.join(f'<td class=n>{cell}</td>' for cell in cells)}"
         f"<td>{' '.join(word for word, there in marks if there)}</td></tr>"
     )
@@ -213,6 +215,7 @@ def _along(found: Comparison) -> str:
         f"{row.max_abs:.2e}, MAE {row.mae:.2e}<br>error {row.relative_error:.3%}, added here {row.added_error:.3%}"
         for row in found.rows
     ]
+    decades = [10.0**power for power in range(math.floor(math.log10(floor)), 6)]
     figure = go.Figure()
     everywhere = [at for at, row in enumerate(found.rows) if not row.rescaled]
     looks = (
@@ -265,12 +268,16 @@ def _along(found: Comparison) -> str:
         template="plotly_white",
         height=460,
         margin={"l": 70, "r": 20, "t": 30, "b": 60},
-        yaxis={"type": "log", "title": "error |a − b| / |a|", "tickformat": ".2~%"},
+        yaxis={"type": "log", "title": "error |a − b| / |a|", "tickvals": decades, "ticktext": [*map(_share, decades)]},
         xaxis={"title": f"{count_of(len(errors), 'tensor')} in graph order (point at one for its name)"},
         legend={"orientation": "h", "y": -0.2, "yanchor": "top"},
         hoverlabel={"align": "left", "bgcolor": "white"},
     )
     return str(figure.to_html(full_html=False, include_plotlyjs=True, div_id="errors", config=_CONFIG))
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:g} %" if 1e-6 <= value <= 10 else f"{value:.0e}"
 
 
 def _marker(color: str, symbol: str) -> dict[str, object]:

@@ -1,0 +1,309 @@
+"""Two models compared layer by layer, on real models in real engines."""
+
+import math
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.targets.encoder import Array, ids, model_of, record_for, run, save, tiny_encoder
+from tests.tiny import HIDDEN, write_model
+from workbench.comparison import DEPLOY, Limits, compare, side_of
+from workbench.errors import ConfigError
+from workbench.graph import load_graph, read_model
+from workbench.quantization.deploy import lower_deploy
+from workbench.quantization.prepare import prepare
+from workbench.quantization.qdq import lower_static
+
+FEEDS = [ids(4, 8), ids(3, 12, seed=1)]
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save(tiny_encoder(), tmp_path_factory.mktemp("encoder") / "float.onnx")
+
+
+def changed(file: Path, weight: str, change: float, to: Path) -> Path:
+    """The model with one weight times a factor (NaN included)."""
+    proto = onnx.load(file)
+    for tensor in proto.graph.initializer:
+        if tensor.name == weight:
+            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * np.float32(change), weight))
+    onnx.save(proto, to)
+    return to
+
+
+def linear(path: Path, *, rows: int = 6, columns: int = 5, seed: int = 0) -> Path:
+    """x [batch, rows] → MatMul → y; weights are multiples of 1/127 and reach 1, so that INT8 keeps them exactly."""
+    rng = np.random.default_rng(seed)
+    weight = (rng.integers(-127, 128, (rows, columns)) / 127).astype(np.float32)
+    weight[0] = 1
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"], name="dense")]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", rows])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", columns])
+    return save(model_of(nodes, {"w": weight}, [x], [y]), path)
+
+
+def normal(shape: tuple[int, ...], seed: int = 0) -> dict[str, Array]:
+    return {"x": np.random.default_rng(seed).normal(size=shape).astype(np.float32)}
+
+
+def test_a_model_against_itself_is_equal_in_every_tensor(encoder: Path) -> None:
+    found = compare(side_of(str(encoder)), side_of(str(encoder)), FEEDS, data="ids", every=True)
+
+    assert found.equal
+    assert found.passed
+    assert found.first_jump is None
+    assert found.only_in_a == 0
+    assert all(row.cosine == 1.0 and row.max_abs == 0.0 and row.sqnr_db is None for row in found.rows)
+
+
+@pytest.mark.parametrize(
+    ("weight", "tensor"), [("value_w", "value_bias_y"), ("up_w", "up_bias_y"), ("out_w", "out_bias_y")]
+)
+def test_a_damaged_weight_is_named_as_the_first_jump(encoder: Path, tmp_path: Path, weight: str, tensor: str) -> None:
+    damaged = changed(encoder, weight, 0.6, tmp_path / "damaged.onnx")
+
+    found = compare(side_of(str(encoder)), side_of(str(damaged)), FEEDS, data="ids")
+
+    assert found.first_jump is not None
+    assert found.first_jump.tensor == tensor
+    assert found.first_beyond_limits is found.first_jump
+    before = found.rows[: found.rows.index(found.first_jump)]
+    assert all(row.max_abs == 0.0 for row in before)
+    assert not found.passed
+
+
+def test_the_numbers_are_those_of_the_tensors_themselves(encoder: Path, tmp_path: Path) -> None:
+    damaged = changed(encoder, "down_w", 0.9, tmp_path / "damaged.onnx")
+    pairs = [(run(onnx.load(encoder), feeds)[0], run(onnx.load(damaged), feeds)[0]) for feeds in FEEDS]
+    a, b = (np.concatenate([pair[side].ravel() for pair in pairs]).astype(np.float64) for side in (0, 1))
+
+    found = compare(side_of(str(encoder)), side_of(str(damaged)), FEEDS, data="ids")
+
+    (row,) = [row for row in found.rows if row.is_output]
+    assert row.tensor == "logits"
+    assert row.elements == a.size
+    assert row.cosine == pytest.approx(float(a @ b / np.linalg.norm(a) / np.linalg.norm(b)), abs=1e-6)
+    assert row.max_abs == pytest.approx(float(np.abs(a - b).max()), rel=1e-5)
+    assert row.mae == pytest.approx(float(np.abs(a - b).mean()), rel=1e-5)
+    assert row.sqnr_db == pytest.approx(10 * math.log10(float(a @ a) / float((a - b) @ (a - b))), rel=1e-5)
+
+
+def test_limits_decide_whether_outputs_pass(encoder: Path, tmp_path: Path) -> None:
+    damaged = changed(encoder, "down_w", 0.99, tmp_path / "damaged.onnx")
+    sides = side_of(str(encoder)), side_of(str(damaged))
+
+    strict = compare(*sides, FEEDS, data="ids")
+    loose = compare(*sides, FEEDS, data="ids", limits=Limits(cosine=0.9, max_abs=1.0, mae=1.0))
+
+    assert (strict.passed, loose.passed) == (False, True)
+
+
+def test_float_against_int8_shows_quantization_noise_in_every_layer(encoder: Path, tmp_path: Path) -> None:
+    record = record_for(encoder, FEEDS[0], per_channel=True, products=True)
+    int8 = save_unchecked(lower_static(load_graph(read_model(encoder)), record), tmp_path / "int8.onnx")
+
+    found = compare(side_of(str(encoder)), side_of(str(int8)), FEEDS, data="ids")
+
+    assert {row.tensor for row in found.rows} >= {
+        "query_bias_y",
+        "scores_y",
+        "softmax_y",
+        "context_y",
+        "norm_y",
+        "logits",
+    }
+    assert all(row.sqnr_db is not None and 10 < row.sqnr_db < 80 for row in found.rows)
+    assert found.first_jump is not None
+
+
+def test_the_tensors_of_openvino_and_onnxruntime_agree_on_a_float_model(encoder: Path) -> None:
+    pytest.importorskip("openvino")
+
+    found = compare(side_of(str(encoder)), side_of(f"openvino:{encoder}"), FEEDS, data="ids")
+
+    assert found.passed
+    assert found.first_jump is None
+    assert len(found.rows) > 10
+    assert all(row.within_limits for row in found.rows)
+
+
+def test_a_qdq_model_and_its_deploy_model_give_the_same_numbers(tmp_path: Path) -> None:
+    file = linear(tmp_path / "linear.onnx")
+    record = record_for(file, normal((64, 6)), symmetric=True)
+    proto = load_graph(read_model(file))
+    qdq = save_unchecked(lower_static(prepare(proto, record), record), tmp_path / "qdq.onnx")
+    deploy = save_unchecked(lower_deploy(prepare(proto, record), record), tmp_path / "deploy.onnx")
+
+    there = compare(side_of(str(qdq)), side_of(str(deploy)), [normal((16, 6), 5)], data="x")
+    back = compare(side_of(str(deploy)), side_of(str(qdq)), [normal((16, 6), 5)], data="x")
+
+    assert side_of(str(deploy)).engine == DEPLOY
+    for found in (there, back):
+        assert [row.tensor for row in found.rows] == ["y"]
+        assert found.rows[0].relative_error < 1e-5
+        assert found.passed
+
+
+def test_the_integers_inside_a_deploy_model_are_not_taken_for_floats(tmp_path: Path) -> None:
+    write_model(tmp_path / "float.onnx")
+    record = record_for(tmp_path / "float.onnx", normal((64, 16)), symmetric=True)
+    proto = load_graph(read_model(tmp_path / "float.onnx"))
+    deploy = save_unchecked(lower_deploy(proto, record, merge_bias=True), tmp_path / "deploy.onnx")
+
+    found = compare(
+        side_of(str(tmp_path / "float.onnx")), side_of(str(deploy)), [normal((8, 16), 1)], data="x", every=True
+    )
+
+    tensors = [row.tensor for row in found.rows]
+    assert tensors == ["a0", "r0", "a1", "r1", "logits"]  # m0, m1 and m2 are int32 sums there
+    assert found.only_in_a == 3
+    assert all(row.cosine > 0.99 for row in found.rows)
+
+
+def test_nan_in_one_model_is_named_where_it_appears_and_never_passes(encoder: Path, tmp_path: Path) -> None:
+    broken = changed(encoder, "up_w", math.nan, tmp_path / "nan.onnx")
+
+    found = compare(
+        side_of(str(encoder)), side_of(str(broken)), FEEDS, data="ids", limits=Limits(cosine=-2, max_abs=9, mae=9)
+    )
+
+    assert found.first_jump is not None
+    assert found.first_jump.tensor == "up_bias_y"
+    assert found.first_jump.not_finite == found.first_beyond_limits.not_finite > 0  # type: ignore[union-attr]  # not None
+    assert not found.passed
+    assert next(row for row in found.rows if row.is_output).not_finite > 0
+
+
+def masked_attention(path: Path, mask: float, scale: float) -> Path:
+    """x → MatMul → + mask at the last column → Softmax → MatMul → y; `scale` multiplies the first weight."""
+    rng = np.random.default_rng(3)
+    weights: dict[str, Array] = {
+        "w": (rng.normal(size=(6, 5)) * scale).astype(np.float32),
+        "mask": np.array([0, 0, 0, 0, mask], np.float32),
+        "v": rng.normal(size=(5, 3)).astype(np.float32),
+    }
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["scores"], name="scores"),
+        helper.make_node("Mul", ["scores", "scores"], ["squares"], name="square"),
+        helper.make_node("Add", ["squares", "mask"], ["masked"], name="mask_add"),
+        helper.make_node("Softmax", ["masked"], ["p"], name="softmax", axis=-1),
+        helper.make_node("MatMul", ["p", "v"], ["y"], name="out"),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 6])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 3])
+    return save(model_of(nodes, weights, [x], [y]), path)
+
+
+@pytest.mark.parametrize("mask", [-1e4, float(np.finfo(np.float32).min), -math.inf])
+def test_masked_positions_do_not_hide_the_error_of_the_others(tmp_path: Path, mask: float) -> None:
+    a = masked_attention(tmp_path / "a.onnx", mask, 1.0)
+    b = masked_attention(tmp_path / "b.onnx", mask, 0.9)
+
+    found = compare(side_of(str(a)), side_of(str(b)), [normal((8, 6))], data="x", every=True)
+
+    masked = next(row for row in found.rows if row.tensor == "masked")
+    assert masked.elements == 8 * 4
+    assert masked.not_finite == 0
+    assert masked.relative_error == pytest.approx(1 - 0.81, rel=1e-3)
+    assert found.first_jump is not None
+    assert found.first_jump.tensor == "scores"
+
+
+def test_a_scale_moved_into_the_next_weight_is_no_error(tmp_path: Path) -> None:
+    write_model(tmp_path / "a.onnx")
+    factors = np.linspace(0.25, 4, HIDDEN).astype(np.float32)
+    proto = onnx.load(tmp_path / "a.onnx")
+    moved = {"w0": 1 / factors, "b0": 1 / factors, "w1": factors[:, None]}
+    for tensor in proto.graph.initializer:
+        if tensor.name in moved:
+            values = (numpy_helper.to_array(tensor) * moved[tensor.name]).astype(np.float32)
+            tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+    onnx.save(proto, tmp_path / "b.onnx")
+
+    found = compare(side_of(str(tmp_path / "a.onnx")), side_of(str(tmp_path / "b.onnx")), [normal((32, 16))], data="x")
+
+    rows = {row.tensor: row for row in found.rows}
+    assert {name for name, row in rows.items() if row.rescaled} == {"a0", "r0"}
+    assert rows["r0"].relative_error > 0.1
+    assert found.first_jump is None
+    assert found.first_beyond_limits is None
+    assert found.passed
+
+
+def test_a_damaged_layer_is_no_rescaled_one(tmp_path: Path) -> None:
+    write_model(tmp_path / "a.onnx")
+    damaged = changed(tmp_path / "a.onnx", "w0", 0.5, tmp_path / "b.onnx")
+
+    found = compare(side_of(str(tmp_path / "a.onnx")), side_of(str(damaged)), [normal((32, 16))], data="x")
+
+    assert not any(row.rescaled for row in found.rows)
+    assert found.first_jump is not None
+    assert found.first_jump.tensor == "a0"
+
+
+def test_different_shapes_are_an_error_that_names_the_tensor(tmp_path: Path) -> None:
+    wide, narrow = linear(tmp_path / "wide.onnx"), linear(tmp_path / "narrow.onnx", columns=4)
+
+    with pytest.raises(ConfigError, match=r"'y' has shape \(4, 5\) in A and \(4, 4\) in B"):
+        compare(side_of(str(wide)), side_of(str(narrow)), [normal((4, 6))], data="x")
+
+
+def test_models_without_a_common_output_are_refused(encoder: Path, tmp_path: Path) -> None:
+    other = linear(tmp_path / "other.onnx")
+
+    with pytest.raises(ConfigError, match="share no output"):
+        compare(side_of(str(encoder)), side_of(str(other)), FEEDS, data="ids")
+
+
+def test_no_data_is_refused(encoder: Path) -> None:
+    with pytest.raises(ConfigError, match="nothing to compare"):
+        compare(side_of(str(encoder)), side_of(str(encoder)), [], data="none")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("tensorrt:x.onnx", "'tensorrt' is not an engine"), ("absent.onnx", "no such")]
+)
+def test_a_side_that_does_not_exist_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        side_of(text)
+
+
+def test_memory_does_not_grow_with_the_number_of_batches(encoder: Path) -> None:
+    def batches(count: int) -> Iterator[dict[str, Array]]:
+        return (ids(16, 32, seed=number) for number in range(count))
+
+    def peak_bytes(count: int) -> int:
+        tracemalloc.start()
+        compare(side_of(str(encoder)), side_of(str(encoder)), batches(count), data="ids", every=True)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return peak
+
+    peak_bytes(2)  # what is imported and cached once
+
+    few, many = peak_bytes(2), peak_bytes(40)
+
+    assert many < 1.2 * few
+
+
+def test_json_holds_numbers_only_and_repeats_the_answer(encoder: Path, tmp_path: Path) -> None:
+    damaged = changed(encoder, "value_w", math.nan, tmp_path / "nan.onnx")
+
+    data = compare(side_of(str(encoder)), side_of(str(damaged)), FEEDS, data="ids").to_json()
+
+    numbers = [value for row in data["rows"] for value in row.values() if isinstance(value, float)]
+    assert all(map(math.isfinite, numbers))
+    assert data["first_jump"] == "value_bias_y"
+    assert data["passed"] is False
+
+
+def save_unchecked(proto: onnx.ModelProto, path: Path) -> Path:
+    """Deploy models hold operators that the checker does not know."""
+    onnx.save(proto, path)
+    return path
