@@ -1,0 +1,205 @@
+"""Which layers to keep in float: on the tiny classifier with a real sweep's machinery, and on a tiny encoder."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.targets.encoder import CLASSES, VOCABULARY, run, save, tiny_encoder
+from tests.tiny import SPACE, write_workspace
+from workbench.artifacts import Bench, open_bench
+from workbench.candidate import candidate_from_json
+from workbench.evaluate import evaluate
+from workbench.experiment import Experiment, read_experiment
+from workbench.graph import load_graph, quantizable_layers
+from workbench.journal import open_journal
+from workbench.layer_study import LayerStudy, plain_recipe, study_layers, write_recipe
+from workbench.quantization.amct_cfg import parse_cfg
+from workbench.quantization.normalize import normalized
+from workbench.report.layers_page import sensitivity_html
+from workbench.store import Store
+
+MANIFEST = """
+version: 1
+task: classification
+files: {calibration: calibration.npz, validation: validation.npz}
+columns: {label: label}
+"""
+EXPERIMENT = """
+version: 1
+name: encoder
+model: ../data/model.onnx
+dataset: ../data/manifest.yaml
+search_space: ../search_spaces/encoder.yaml
+calibration: {samples: 24, batch: 8}
+objectives: [latency_p50_ms, accuracy]
+budget: {trials: 2, timeout: 5m}
+measure: {calls: 60, short_calls: 20, feeds: 8}
+"""
+
+
+def opened(file: Path) -> tuple[Experiment, Bench]:
+    question = read_experiment(file)
+    journal = open_journal(question.workspace, question.name, question.identity, fresh=True)
+    store = Store(question.workspace / ".workbench" / "store")
+    return question, open_bench(question, journal, store, lambda candidate, stage: None)
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Experiment, Bench]]:
+    question, bench = opened(write_workspace(tmp_path_factory.mktemp("tiny")))
+    yield question, bench
+    bench.store.close()
+
+
+@pytest.fixture(scope="module")
+def study(tiny: tuple[Experiment, Bench]) -> LayerStudy:
+    return study_layers(*tiny, plain_recipe(), unit="layer", ladder=(0, 1, 2, 8))
+
+
+@pytest.fixture(scope="module")
+def encoder_study(tmp_path_factory: pytest.TempPathFactory) -> LayerStudy:
+    root = tmp_path_factory.mktemp("encoder")
+    for name in ("data", "experiments", "search_spaces"):
+        (root / name).mkdir()
+    proto = tiny_encoder()
+    save(proto, root / "data" / "model.onnx")
+    for seed, (split, size) in enumerate({"calibration": 24, "validation": 64}.items()):
+        ids = np.random.default_rng(seed).integers(0, VOCABULARY, (size, 12))
+        label = run(proto, {"ids": ids})[0].argmax(axis=1).astype(np.int64)
+        assert label.max() < CLASSES
+        np.savez(root / "data" / f"{split}.npz", ids=ids, label=label)
+    (root / "data" / "manifest.yaml").write_text(MANIFEST, encoding="utf-8")
+    (root / "search_spaces" / "encoder.yaml").write_text(SPACE, encoding="utf-8")
+    file = root / "experiments" / "encoder.yaml"
+    file.write_text(EXPERIMENT, encoding="utf-8")
+    question, bench = opened(file)
+    try:
+        return study_layers(question, bench, plain_recipe(), ladder=())
+    finally:
+        bench.store.close()
+
+
+def test_every_layer_is_ranked_with_what_it_buys_and_what_it_costs(study: LayerStudy) -> None:
+    assert {unit.sensitivity.unit for unit in study.layers} == {"dense0", "dense1", "dense2"}
+    decibels = [unit.sensitivity.sqnr_db for unit in study.layers]
+    assert decibels == sorted(decibels)
+    assert sum(unit.damage_share for unit in study.layers) == pytest.approx(1.0)
+    shares = [unit.damage_share for unit in study.layers]
+    assert shares == sorted(shares, reverse=True)
+    macs = {unit.sensitivity.unit: unit.macs_share for unit in study.layers}
+    assert macs["dense1"] == pytest.approx(48 * 48 / (16 * 48 + 48 * 48 + 48 * 4))
+    assert all(unit.float_us > 0 and unit.int8_us > 0 for unit in study.layers)
+    assert all(
+        unit.call_share == pytest.approx((unit.float_us - unit.int8_us) / study.call_us) for unit in study.layers
+    )
+
+
+def test_the_ladder_keeps_the_most_sensitive_layers_and_measures_every_rung(study: LayerStudy) -> None:
+    ranking = [unit.sensitivity.unit for unit in study.layers]
+
+    assert [rung.kept for rung in study.rungs] == [0, 1, 2]  # the model has no eight layers
+    assert [list(rung.units) for rung in study.rungs] == [[], ranking[:1], ranking[:2]]
+    for rung in study.rungs:
+        assert rung.evaluation.status == "complete"
+        assert rung.evaluation.measurement.accuracy is not None
+        assert rung.evaluation.measurement.latency is not None
+        assert rung.evaluation.candidate.quantization.keep_float == rung.kept
+
+
+def test_the_chosen_rung_is_the_first_that_cannot_be_told_from_float(study: LayerStudy) -> None:
+    def enough(kept: int) -> bool:
+        rung = next(rung for rung in study.rungs if rung.kept == kept)
+        accuracy = rung.evaluation.measurement.accuracy
+        assert accuracy is not None
+        assert accuracy.comparison is not None
+        return rung.feasible and accuracy.comparison.drop_pp.low <= 0
+
+    expected = next((kept for kept in (0, 1, 2) if enough(kept)), None)
+
+    assert (None if study.chosen is None else study.chosen.kept) == expected
+    assert study.to_json()["chosen"] == expected
+    json.dumps(study.to_json(), allow_nan=False)
+
+
+def test_the_recipe_is_a_candidate_that_runs_and_a_configuration_that_skips_the_same_layers(
+    tiny: tuple[Experiment, Bench], study: LayerStudy, tmp_path: Path
+) -> None:
+    question, bench = tiny
+    chosen = study.chosen
+    assert chosen is not None, "the tiny classifier keeps its accuracy in INT8"
+
+    said = write_recipe(study, question, bench, tmp_path)
+
+    candidate = candidate_from_json(json.loads((tmp_path / "candidate.json").read_text(encoding="utf-8")))
+    assert candidate == chosen.evaluation.candidate
+    assert evaluate(question, candidate, bench, gates=False).status == "complete"
+    config = parse_cfg((tmp_path / "amct.cfg").read_text(encoding="utf-8"), file="amct.cfg")
+    assert set(config.skip_layers) == set(chosen.units)
+    assert str(tmp_path / "candidate.json") in said[0]
+
+
+def test_a_study_with_a_unit_in_float_skips_exactly_its_layers_for_amct(
+    tiny: tuple[Experiment, Bench], tmp_path: Path
+) -> None:
+    question, bench = tiny
+    study = study_layers(question, bench, plain_recipe(), unit="layer", ladder=(1,))
+    assert study.chosen is not None, "more of the model in float keeps its accuracy too"
+
+    write_recipe(study, question, bench, tmp_path)
+
+    config = parse_cfg((tmp_path / "amct.cfg").read_text(encoding="utf-8"), file="amct.cfg")
+    names = {layer.name for layer in quantizable_layers(normalized(load_graph(question.model)))}
+    assert tuple(config.skip_layers) == (study.layers[0].sensitivity.unit,)
+    assert set(config.skip_layers) < names
+
+
+def test_every_group_of_an_encoder_is_ranked_and_its_costs_are_those_of_its_layers(encoder_study: LayerStudy) -> None:
+    groups = {unit.sensitivity.unit: unit for unit in encoder_study.groups}
+    layers = {unit.sensitivity.unit: unit for unit in encoder_study.layers}
+
+    assert set(groups) == {
+        *(f"block 0 / {part}" for part in ("qkv", "scores", "context", "attention output", "FFN in", "FFN out")),
+        "classifier",
+    }
+    assert groups["block 0 / qkv"].sensitivity.layers == ("query", "key", "value")
+    for group in groups.values():
+        members = [layers[name] for name in group.sensitivity.layers]
+        assert group.float_us == pytest.approx(sum(member.float_us for member in members))
+        assert group.macs_share == pytest.approx(sum(member.macs_share for member in members))
+    assert sum(group.macs_share for group in groups.values()) == pytest.approx(1.0)
+    assert (encoder_study.batch, encoder_study.length) == (1, 12)
+    assert encoder_study.rungs == ()
+    assert encoder_study.chosen is None
+
+
+def test_products_of_activations_count_their_multiplications(encoder_study: LayerStudy) -> None:
+    macs = {unit.sensitivity.unit: unit.macs_share for unit in encoder_study.layers}
+
+    # at 12 positions: query 12 x 16 x 16, scores 2 heads x 12 x 12 x 8
+    assert macs["scores"] / macs["query"] == pytest.approx((2 * 12 * 12 * 8) / (12 * 16 * 16))
+    assert macs["context"] == pytest.approx(macs["scores"])
+
+
+def test_the_page_shows_both_sides_of_every_unit_and_loads_nothing(
+    encoder_study: LayerStudy, study: LayerStudy
+) -> None:
+    encoder, measured = sensitivity_html(encoder_study), sensitivity_html(study)
+
+    for unit in (*encoder_study.groups, *encoder_study.layers):
+        assert unit.sensitivity.unit in encoder
+    assert "speed-up over float" in measured
+    assert "speed-up over float" not in encoder
+    assert "src=" not in measured.split("<body>")[0]
+    assert 'src="http' not in measured
+
+
+def test_the_model_of_the_study_is_left_as_it_was(tiny: tuple[Experiment, Bench], study: LayerStudy) -> None:
+    before = tiny[0].model.sha256
+
+    assert read_experiment(tiny[0].path).model.sha256 == before
+    assert len(onnx.load(tiny[0].model.path).graph.node) == 8
+    assert study.experiment == "tiny"
