@@ -1,6 +1,8 @@
 """INT8 models by other people's tools, on the sentences of `accuracy.py`: ONNX Runtime's own, NNCF, Neural Compressor.
 
 NNCF and Neural Compressor run in interpreters of their own, given on the command line, which execute `peer_child.py`.
+Made with `pip install nncf openvino onnx onnxruntime` and with `pip install onnx-neural-compressor prettytable scipy`
+(1.0 does not name the last two among its needs).
 """
 
 from __future__ import annotations
