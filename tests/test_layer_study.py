@@ -157,6 +157,12 @@ def test_a_study_with_a_unit_in_float_skips_exactly_its_layers_for_amct(
     assert set(config.skip_layers) < names
 
 
+def test_units_that_the_recipe_leaves_in_float_are_no_step_of_the_ladder(encoder_study: LayerStudy) -> None:
+    assert encoder_study.float_by_recipe == ("scores", "context")
+    assert {"block 0 / scores", "block 0 / context"} <= {unit.sensitivity.unit for unit in encoder_study.groups}
+    assert encoder_study.samples == 24
+
+
 def test_every_group_of_an_encoder_is_ranked_and_its_costs_are_those_of_its_layers(encoder_study: LayerStudy) -> None:
     groups = {unit.sensitivity.unit: unit for unit in encoder_study.groups}
     layers = {unit.sensitivity.unit: unit for unit in encoder_study.layers}

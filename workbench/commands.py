@@ -149,8 +149,8 @@ def sensitivity(
         folder = question.workspace / ".workbench" / "sensitivity" / question.name
         page = html or folder / "sensitivity.html"
         page.parent.mkdir(parents=True, exist_ok=True)
-        write_text_atomically(page, sensitivity_html(study))
         written = write_recipe(study, question, bench, folder)
+        write_text_atomically(page, sensitivity_html(study, written))
     if as_json:
         print(json.dumps(study.to_json(), ensure_ascii=False))
         return

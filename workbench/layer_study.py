@@ -21,6 +21,7 @@ from onnx import helper
 
 from workbench.artifacts import (
     SENSITIVITY_RECIPE,
+    SENSITIVITY_SAMPLES,
     Bench,
     StageClock,
     kept_in_float,
@@ -92,6 +93,8 @@ class LayerStudy:
     Attributes:
         layers, groups: most sensitive first, by `metric`.
         batch, length: of the feeds the kernels were timed with.
+        samples: that the units were ranked with.
+        float_by_recipe: layers that the recipe of the rungs leaves in float by itself; no rung counts them as kept.
         rungs: by number of units kept; empty when nothing was measured.
     """
 
@@ -104,6 +107,7 @@ class LayerStudy:
     batch: int
     length: int
     samples: int
+    float_by_recipe: tuple[str, ...]
     rungs: tuple[Rung, ...]
 
     @property
@@ -161,9 +165,11 @@ def study_layers(
     record = choose(seen, recipe, proto=proto)
     times, call_us, macs = _times(experiment, proto, seen.layers, record, batch.feeds)
     tables = {kind: _units(sensitivities, times, call_us, macs) for kind, sensitivities in found.items()}
+    applicable = recipe_of(quantization, seen.layers).layers
+    ranking = [u.sensitivity for u in tables[unit] if any(name in applicable for name in u.sensitivity.layers)]
     rungs = []
     for kept in ladder:
-        if kept > len(tables[unit]):
+        if kept > len(ranking):
             continue
         candidate = _candidate(experiment, quantization, kept, unit, metric)
         report(f"measuring the candidate that keeps {kept} {unit}s in float")
@@ -172,7 +178,7 @@ def study_layers(
         rungs.append(
             Rung(
                 kept=kept,
-                units=tuple(u.sensitivity.unit for u in tables[unit][:kept]),
+                units=tuple(sensitivity.unit for sensitivity in ranking[:kept]),
                 feasible=measured and feasible(experiment.constraints, metrics(evaluation)),
                 evaluation=evaluation,
             )
@@ -187,7 +193,8 @@ def study_layers(
         call_us=call_us,
         batch=int(first.shape[0]),
         length=int(first.shape[1]) if first.ndim > 1 else 1,
-        samples=seen.samples,
+        samples=min(seen.samples, SENSITIVITY_SAMPLES),
+        float_by_recipe=tuple(layer.name for layer in seen.layers if layer.name not in applicable),
         rungs=tuple(rungs),
     )
 

@@ -17,6 +17,7 @@ from workbench.report.layers_words import (
     comparison_verdict,
     kept_words,
     ladder_note,
+    signed_percent,
     study_verdict,
 )
 from workbench.report.page import document
@@ -25,10 +26,15 @@ from workbench.report.words import count_of
 _DAMAGE, _COST, _GAIN, _JUMP = "#c2410c", "#4269d0", "#0a7d43", "#b3261e"
 _LONGEST_LABEL = 52
 _CONFIG = {"displaylogo": False, "responsive": True}
+_BARS_CONFIG = {"displayModeBar": False, "responsive": True}
 
 
-def sensitivity_html(study: LayerStudy) -> str:
-    """The answer, the measured ladder, and bars with both sides of every unit: its noise in INT8, its time in float."""
+def sensitivity_html(study: LayerStudy, recipe: Sequence[str] = ()) -> str:
+    """The answer, the measured ladder, and bars with both sides of every unit: its noise in INT8, its time in float.
+
+    Args:
+        recipe: lines that say how to run the answer.
+    """
     kinds = ("group", "layer") if study.unit == "group" else ("layer", "group")
     tables = {"group": study.groups, "layer": study.layers}
     good = study.chosen is not None
@@ -38,6 +44,7 @@ def sensitivity_html(study: LayerStudy) -> str:
         f'<p class="muted">Every {kinds[0]} and {kinds[1]} was quantized alone over {study.samples} calibration '
         f"samples, and timed in float and in INT8. Ranked by: {_text(METRIC_WORDS[study.metric])}.</p>",
         f'<div class="verdict{"" if good else " none"}">{answer}</div>',
+        f"<pre>{_text(chr(10).join(recipe))}</pre>" if recipe else "",
         _ladder(study),
         '<h2>How to read the bars</h2><p><b style="color:#c2410c">Left, bought:</b> the share of all quantization '
         "noise at the output that goes away when this unit stays in float. "
@@ -102,7 +109,7 @@ def _bars(units: Sequence[Unit], number: int) -> str:
             x=values,
             orientation="h",
             marker_color=color,
-            text=[f"{value:.1f}" if column == 1 else f"{value:+.1f}" for value in values],
+            text=[f"{value:.1f}" if column == 1 else signed_percent(value / 100)[:-1] for value in values],
             textposition="outside",
             cliponaxis=False,
             textfont={"size": 11},
@@ -136,7 +143,9 @@ def _bars(units: Sequence[Unit], number: int) -> str:
         height=110 + 24 * len(names),
         margin={"l": 10, "r": 20, "t": 10, "b": 50},
     )
-    return str(figure.to_html(full_html=False, include_plotlyjs=number == 0, div_id=f"units-{number}", config=_CONFIG))
+    return str(
+        figure.to_html(full_html=False, include_plotlyjs=number == 0, div_id=f"units-{number}", config=_BARS_CONFIG)
+    )
 
 
 def _units_table(units: Sequence[Unit], kind: str) -> str:
@@ -153,7 +162,7 @@ def _units_table(units: Sequence[Unit], kind: str) -> str:
         cells = (
             *(f"{s.sqnr_db:.1f}", f"{s.first_order_db:.1f}", f"{s.cosine:.6f}", "" if s.kl is None else f"{s.kl:.1e}"),
             *(f"{unit.damage_share:.1%}", f"{unit.macs_share:.1%}", f"{unit.float_us:.0f}", f"{unit.int8_us:.0f}"),
-            f"{unit.call_share:+.1%}",
+            signed_percent(unit.call_share),
         )
         rows.append(f"<tr><td>{_text(s.unit)}</td>{''.join(f'<td class=n>{cell}</td>' for cell in cells)}</tr>")
     return (

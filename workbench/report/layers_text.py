@@ -13,6 +13,7 @@ from workbench.report.layers_words import (
     comparison_verdict,
     kept_words,
     ladder_note,
+    signed_percent,
     study_verdict,
 )
 from workbench.report.words import count_of
@@ -85,9 +86,9 @@ def study_text(study: LayerStudy) -> Group:
     """The ranking with both sides of every unit, the measured ladder and the answer."""
     table = Table(
         title=f"{study.experiment}: {study.unit}s, most sensitive first (by {study.metric})",
-        caption="only this one in INT8: noise at the output, and its share of all noise (damage). Kept in float: extra "
-        f"time of its kernels, as a share of the float call ({study.call_us / 1000:.2f} ms at batch {study.batch}, "
-        f"length {study.length}, one thread)",
+        caption="SQNR, cosine, KL: of the model's outputs with only this one in INT8. bought: share of all noise that "
+        "goes when it stays in float. paid: extra time of its kernels in float, as a share of the float call "
+        f"({study.call_us / 1000:.2f} ms at batch {study.batch}, length {study.length}, one thread)",
         title_justify="left",
         caption_justify="left",
     )
@@ -116,7 +117,7 @@ def study_text(study: LayerStudy) -> Group:
             f"{unit.macs_share:.1%}",
             f"{unit.float_us:.0f}",
             f"{unit.int8_us:.0f}",
-            f"{unit.call_share:+.1%}",
+            signed_percent(unit.call_share),
         )
     parts: list[Table | Text] = [table]
     if study.rungs:

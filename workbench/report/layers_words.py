@@ -86,10 +86,26 @@ def study_verdict(study: LayerStudy) -> tuple[str, ...]:
     gains = [rung.evaluation.measurement.latency for rung in (first, chosen)]
     speed = "" if gains[1] is None else f" {gains[1].speedup.value:.2f} times as fast as float"
     if not chosen.kept:
-        return (f"Keep nothing in float: INT8 everywhere cannot be told from float in accuracy, and is{speed}.",)
-    before = "" if gains[0] is None or first.kept else f" (INT8 everywhere: {gains[0].speedup.value:.2f})"
-    bought = sum(unit.damage_share for unit in study.units[: chosen.kept])
+        verdict = f"Keep nothing in float: all layers of the recipe in INT8 cannot be told from float, and are{speed}."
+        return (verdict, *_by_recipe(study))
+    before = "" if gains[0] is None or first.kept else f" (nothing kept: {gains[0].speedup.value:.2f})"
+    bought = sum(unit.damage_share for unit in study.units if unit.sensitivity.unit in chosen.units)
     return (
         f"Keep in float: {', '.join(chosen.units)}.",
         f"It takes away {bought:.0%} of the noise, and is{speed}{before}.",
+        *_by_recipe(study),
     )
+
+
+def _by_recipe(study: LayerStudy) -> tuple[str, ...]:
+    names = study.float_by_recipe
+    if not names:
+        return ()
+    few = ", ".join(names[:2]) + (", …" if len(names) > 2 else "")
+    return (f"The recipe itself leaves {count_of(len(names), 'layer')} in float ({few}).",)
+
+
+def signed_percent(share: float) -> str:
+    """'+3.1%', and '0.0%' for what rounds to nothing."""
+    text = f"{share:+.1%}"
+    return "0.0%" if text in ("+0.0%", "-0.0%") else text
