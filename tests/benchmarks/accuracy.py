@@ -17,11 +17,12 @@ for ONNX Runtime as the product does it, and runs the whole validation split, ev
 How to read it: with 2080 sentences, differences of a few answers are noise; the cosine tells recipes apart long before
 the accuracy does. What looks wrong and is not:
 
-    kl, percentile      clip the large values in LayerNorm's and Gelu's outputs, whose loss costs more than coarser steps
-                        everywhere; other people's Percentile and Entropy do the same
+    kl, percentile      clip the large values in LayerNorm's and Gelu's outputs, whose loss costs more than coarser
+                        steps everywhere; other people's Percentile and Entropy do the same
     balance 0.5         a factor of the square root leaves the input of the second feed-forward layers with larger
                         outliers than it had, since small weights meet large activations there; `auto` sees it coming
     weights mse         changes little with one scale per channel: the activations' rounding is most of the error
+    quantize_static     puts Q/DQ on the outputs of products too, so that everything is rounded twice
     AMCT exact          one scale for each weight, and 32 sentences, as its configuration says
 """
 
