@@ -1,6 +1,8 @@
+import importlib.util
 import io
 import json
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +13,10 @@ from rich.console import Console
 
 from tests.model_zoo import write_cnn, write_halves
 from tests.tiny import write_model
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, ToolchainError
 from workbench.inspection import inspect_model, inspection_json, inspection_table
+from workbench.targets import openvino_check
+from workbench.targets.openvino_library import library
 
 
 def attention(path: Path, *, shape: tuple[object, object, int] = ("batch", "length", 8), nan: bool = False) -> Path:
@@ -60,9 +64,36 @@ def test_layers_operators_and_parameters_are_counted(tmp_path: Path) -> None:
 def test_every_target_is_asked_unless_one_is_named(tmp_path: Path) -> None:
     path = attention(tmp_path / "m.onnx")
 
-    assert list(inspect_model(path).issues) == ["every target", "onnxruntime", "ascend910b3"]
+    assert list(inspect_model(path).issues) == ["every target", "onnxruntime", "openvino", "ascend910b3"]
     assert list(inspect_model(path, "ascend910b3").issues) == ["every target", "ascend910b3"]
     assert [i.node for i in inspect_model(path).issues["ascend910b3"]] == ["x"]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("openvino") is None, reason="OpenVINO is not installed: extra [openvino]")
+def test_openvino_says_what_it_does_otherwise(tmp_path: Path) -> None:
+    issues = inspect_model(attention(tmp_path / "m.onnx"), "openvino").issues["openvino"]
+
+    assert {issue.severity for issue in issues} == {"warning"}
+    problems = [issue.problem for issue in issues]
+    assert "dynamically quantized products run in float on OpenVINO" in problems
+    assert any(p.startswith("the factors of products of activations (2) get symmetric scales") for p in problems)
+
+
+def test_a_target_that_is_not_installed_is_told_unless_it_was_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = attention(tmp_path / "m.onnx")
+    library.cache_clear()
+    monkeypatch.setitem(sys.modules, "openvino", None)  # how Python marks a module that cannot be imported
+    openvino_check._refusal.cache_clear()
+
+    (issue,) = inspect_model(path).issues["openvino"]
+    with pytest.raises(ToolchainError, match="OpenVINO cannot be imported"):
+        inspect_model(path, "openvino")
+
+    assert (issue.severity, issue.operator) == ("warning", "target")
+    assert "OpenVINO cannot be imported" in issue.problem
+    library.cache_clear()
 
 
 def test_an_unknown_target_is_refused_with_the_nearest(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +11,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from workbench.candidate import EVERYTHING_INT8, Candidate
+from workbench.candidate import COMPILE_OF, EVERYTHING_INT8, Candidate, Quantization
 from workbench.canonical import encode
-from workbench.errors import ConfigError, nearest
+from workbench.errors import ConfigError, ToolchainError, nearest
 from workbench.graph import Layer, constants, load_graph, operator_counts, quantizable_layers, read_model
 from workbench.model import Model, TensorSpec
 from workbench.quantization.normalize import normalized
@@ -24,10 +24,9 @@ from workbench.targets.base import OperatorIssue
 if TYPE_CHECKING:  # a bundle or a test that inspects does not need a terminal
     from rich.console import Group
 
-TARGETS = ("onnxruntime", "ascend910b3")
+TARGETS = ("onnxruntime", "openvino", "ascend910b3")
 
-_TYPICAL = Candidate(quantization=EVERYTHING_INT8)
-"""The targets are asked about static INT8 of everything that can be quantized: what fails there, fails."""
+_DYNAMIC_INT8 = Quantization(scheme="dynamic", weight_granularity="channel")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,21 +53,27 @@ def inspect_model(path: Path, target: str | None = None) -> Inspection:
     """Read a model and look for everything known to hurt.
 
     Args:
-        target: one of `TARGETS`; None for all of them.
+        target: one of `TARGETS`; None for all of them, and then one whose library is missing is told as an issue.
 
     Raises:
         ConfigError: no such target, or the file is missing, damaged or lacks its external data.
-        ToolchainError: the target's own check needs a library that is missing.
+        ToolchainError: the named target's own check needs a library that is missing.
     """
     if target is not None and target not in TARGETS:
         raise ConfigError(f"{target!r} is not a target.", key="--target", hint=nearest(target, TARGETS))
     model = read_model(path)
     proto = load_graph(model)
     found = {"every target": _model_issues(model, proto)}
-    if target in (None, "onnxruntime"):
-        found["onnxruntime"] = open_target("onnxruntime").check(model, _TYPICAL)
-    if target in (None, "ascend910b3"):
-        found["ascend910b3"] = check_operators(proto)
+    for name in TARGETS if target is None else (target,):
+        if name == "ascend910b3":
+            found[name] = check_operators(proto)
+            continue
+        try:
+            found[name] = _issues_of(name, model)
+        except ToolchainError as error:
+            if target is not None:
+                raise
+            found[name] = (_not_asked(name, error),)
     return Inspection(
         model=model,
         opsets={o.domain or "ai.onnx": int(o.version) for o in proto.opset_import},
@@ -80,6 +85,31 @@ def inspect_model(path: Path, target: str | None = None) -> Inspection:
             if tensor.data_type in (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
         ),
         issues=found,
+    )
+
+
+def _issues_of(target: str, model: Model) -> tuple[OperatorIssue, ...]:
+    """What the target says of INT8 in both schemes, errors first.
+
+    Static INT8 of everything that can be quantized stands for the model: what fails there, fails. What dynamic INT8
+    alone stumbles over is a warning, for the search can do without it.
+    """
+    opened = open_target(target)
+    static = Candidate(target=target, quantization=EVERYTHING_INT8, compile=COMPILE_OF[target]())
+    issues = opened.check(model, static)
+    others = opened.check(model, replace(static, quantization=_DYNAMIC_INT8))
+    issues += tuple(replace(issue, severity="warning") for issue in others if issue not in issues)
+    return tuple(sorted(issues, key=lambda issue: issue.severity))
+
+
+def _not_asked(target: str, error: ToolchainError) -> OperatorIssue:
+    return OperatorIssue(
+        severity="warning",
+        node=target,
+        operator="target",
+        problem=f"it was not asked about this model: {error}",
+        remedy="Optional: without it this target cannot be swept; the others are not concerned.",
+        source="this machine",
     )
 
 

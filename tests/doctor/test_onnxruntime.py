@@ -1,8 +1,9 @@
-from workbench.doctor.onnxruntime import onnxruntime_findings, run_int8_layer
+from workbench.doctor.int8_layer import run_int8_layer
+from workbench.doctor.onnxruntime import INT8, onnxruntime_findings
 
 
 def test_a_layer_really_runs_in_an_integer_kernel() -> None:
-    kernels, seconds = run_int8_layer()
+    kernels, seconds = run_int8_layer(INT8)
 
     assert kernels == 1
     assert 0 < seconds < 30

@@ -4,7 +4,7 @@
     exit_code(findings)         # 1 when the workbench cannot work here
 
 `finding` says what one is and shows them. Each other module looks at one thing: `packages`, `machine`, `onnxruntime`
-(which takes a layer to INT8 and runs it), `ascend` and `workspace`.
+and `openvino` (which take a layer to INT8 and run it, by `int8_layer`), `ascend` and `workspace`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Finding", "examine", "exit_code", "findings_json", "findings_table"]
 def examine(workspace: Path) -> tuple[Finding, ...]:
     """Look at packages, machine, targets and the folder that holds `.workbench/` and `mlruns/`, or is to hold them.
 
-    Takes about a second, most of it for the INT8 layer, and writes nothing that stays. Where a required package is
+    Takes a few seconds, most of them for the INT8 layers, and writes nothing that stays. Where a required package is
     missing or cannot be loaded, only the findings about Python and its packages are given.
     """
     software = (python_finding(sys.version_info[:3]), *package_findings())
@@ -36,6 +36,7 @@ def _beyond_packages(workspace: Path) -> Iterator[Finding]:
         from workbench.doctor.ascend import ascend_findings
         from workbench.doctor.machine import machine_findings
         from workbench.doctor.onnxruntime import onnxruntime_findings
+        from workbench.doctor.openvino import openvino_findings
         from workbench.doctor.workspace import workspace_findings
     except ImportError as error:
         yield Finding(
@@ -48,5 +49,6 @@ def _beyond_packages(workspace: Path) -> Iterator[Finding]:
         return
     yield from machine_findings()
     yield from onnxruntime_findings()
+    yield from openvino_findings()
     yield from ascend_findings(os.environ)
     yield from workspace_findings(workspace)

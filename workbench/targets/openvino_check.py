@@ -70,10 +70,26 @@ def model_issues(model: Model, candidate: Candidate, cpu: Cpu) -> list[OperatorI
     except ConfigError as error:
         return [_error(str(model.path), str(error), "Restore the file and start again.", "the file itself")]
     issues = []
-    if not quantizable_layers(proto):
+    layers = quantizable_layers(proto)
+    if not layers:
         remedy = "Quantize a float32 model whose weights are constants."
         issues.append(
             _error("model", "no float32 layer can be INT8", remedy, "workbench/graph.py", "MatMul, Gemm, Conv")
+        )
+    products = [layer.name for layer in layers if layer.second is not None]
+    quantization = candidate.quantization
+    if products and quantization.attention_matmul and quantization.activation_symmetric is False:
+        issues.append(
+            OperatorIssue(
+                severity="warning",
+                node=products[0],
+                operator="MatMul",
+                problem=f"the factors of products of activations ({len(products)}) get symmetric scales, although "
+                "activation_symmetric is false",
+                remedy="Nothing to do: a factor with a zero point would run in float. If accuracy suffers, set "
+                "quantization.attention_matmul to false.",
+                source=f"{_MEASURED}; see workbench/targets/openvino_lowering.py",
+            )
         )
     already = next((node for node in proto.graph.node if node.op_type in _QUANTIZED), None)
     if already is not None:
