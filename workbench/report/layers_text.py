@@ -30,11 +30,9 @@ def comparison_text(found: Comparison, *, every: bool = False) -> Group:
         title_justify="left",
         caption_justify="left",
     )
-    table.add_column("tensor", overflow="fold", ratio=1)
-    table.add_column("made by", no_wrap=True)
+    table.add_column("tensor, what makes it", overflow="fold", ratio=1)
     for name in ("cosine", "max abs", "MAE", "SQNR\ndB", "error", "added\nhere"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("")
     for row in rows:
         table.add_row(*_comparison_row(row))
     lines = [table]
@@ -64,15 +62,13 @@ def shown_rows(found: Comparison) -> list[TensorComparison]:
 def _comparison_row(row: TensorComparison) -> tuple[Text | str, ...]:
     style = "red" if row.not_finite else "" if row.within_limits or row.rescaled else "yellow"
     return (
-        Text(row.tensor, style=style),
-        Text(row.op_type, style="dim"),
+        Text.assemble((row.tensor, style), (f"  {row.op_type}", "dim"), *((f"  {m}", "bold") for m in _marks(row))),
         f"{row.cosine:.6f}",
         f"{row.max_abs:.1e}",
         f"{row.mae:.1e}",
         "equal" if row.sqnr_db is None else f"{row.sqnr_db:.1f}",
         f"{row.relative_error:.2%}" if not row.not_finite else "",
         f"{row.added_error:.2%}" if row.added_error and not row.not_finite else "",
-        Text(" ".join(_marks(row)), style="bold" if row.jump else ""),
     )
 
 

@@ -1,0 +1,110 @@
+"""What the terminal and the pages say about layers."""
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from workbench.comparison import Comparison, Limits, TensorComparison
+from workbench.differences import WORST
+from workbench.report.layers_page import comparison_html
+from workbench.report.layers_text import comparison_text, shown_rows
+from workbench.report.layers_words import comparison_verdict, signed_percent
+
+GOOD = TensorComparison(
+    tensor="/encoder/layer.0/dense/Add_output_0",
+    node="/encoder/layer.0/dense/Add",
+    op_type="Add",
+    is_output=False,
+    elements=100,
+    not_finite=0,
+    cosine=0.99999,
+    max_abs=1e-4,
+    mae=1e-5,
+    sqnr_db=60.0,
+    relative_error=1e-3,
+    added_error=1e-3,
+    jump=False,
+    rescaled=False,
+    within_limits=True,
+)
+JUMP = replace(
+    GOOD, tensor="jumping", jump=True, relative_error=0.3, added_error=0.29, within_limits=False, sqnr_db=10.5
+)
+OUTPUT = replace(GOOD, tensor="logits", node="classifier", op_type="Gemm", is_output=True, within_limits=False)
+
+
+def found(*rows: TensorComparison) -> Comparison:
+    return Comparison(
+        a="a.onnx in onnxruntime", b="b.onnx in deploy", data="x", batches=1, limits=Limits(), rows=rows, only_in_a=0
+    )
+
+
+def printed(comparison: Comparison, *, width: int = 120, every: bool = False) -> str:
+    stream = io.StringIO()
+    Console(file=stream, width=width).print(comparison_text(comparison, every=every))
+    return stream.getvalue()
+
+
+def test_the_verdict_names_the_jump_and_the_first_tensor_beyond_the_limits() -> None:
+    sentences = comparison_verdict(found(GOOD, JUMP, OUTPUT))
+
+    assert sentences == (
+        "The error first jumps at jumping (Add /encoder/layer.0/dense/Add): 29.00% of the signal is added there.",
+        "The outputs are NOT within the limits (cosine > 0.999, max abs < 0.001, MAE < 0.0001).",
+        "The first tensor beyond them: jumping (Add /encoder/layer.0/dense/Add).",
+    )
+
+
+def test_nan_is_said_before_anything_else() -> None:
+    broken = replace(JUMP, tensor="broken", not_finite=7, relative_error=WORST, added_error=WORST)
+
+    assert comparison_verdict(found(GOOD, broken, OUTPUT))[0].startswith("The first NaN or infinity: broken")
+    assert "7 NaN/inf" in printed(found(GOOD, broken, OUTPUT))
+    assert "7 NaN/inf" in comparison_html(found(GOOD, broken, OUTPUT))
+
+
+def test_a_rescaled_tensor_is_said_to_be_no_error() -> None:
+    rescaled = replace(GOOD, tensor="scaled", rescaled=True, relative_error=0.9, added_error=0.0, within_limits=False)
+    passed = found(rescaled, replace(OUTPUT, within_limits=True))
+
+    text = printed(passed)
+
+    assert "1 tensor rescaled: balancing moved" in " ".join(text.split())
+    assert "The outputs are within the limits" in text
+    assert "beyond" not in text
+
+
+def test_float_noise_is_no_jump() -> None:
+    assert "Nowhere does the error jump" in comparison_verdict(found(GOOD, replace(OUTPUT, within_limits=True)))[0]
+
+
+def test_equal_models_show_their_outputs_only_unless_all_are_asked_for() -> None:
+    rows = [replace(row, sqnr_db=None, relative_error=0.0, added_error=0.0, jump=False) for row in (GOOD, JUMP, OUTPUT)]
+    equal = found(*rows)
+
+    assert shown_rows(equal) == [rows[2]]
+    assert "All compared tensors are equal." in printed(equal)
+    assert "jumping" not in printed(equal)
+    assert "jumping" in printed(equal, every=True)
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_names_of_tensors_are_never_cut(width: int) -> None:
+    long = replace(GOOD, tensor="/encoder/" + "very_long_name/" * 12 + "Add_output_0")
+
+    text = printed(found(long, OUTPUT), width=width)
+
+    letters = "".join(line.split("│")[1].strip() for line in text.splitlines() if line.startswith("│"))
+    assert long.tensor in letters
+    assert "…" not in text
+
+
+def test_names_are_escaped_on_the_page() -> None:
+    assert "<script>alert" not in comparison_html(found(replace(GOOD, tensor="<script>alert(1)</script>"), OUTPUT))
+
+
+@pytest.mark.parametrize(("share", "text"), [(0.031, "+3.1%"), (-0.0004, "0.0%"), (0.0, "0.0%"), (-0.02, "-2.0%")])
+def test_what_rounds_to_nothing_has_no_sign(share: float, text: str) -> None:
+    assert signed_percent(share) == text
