@@ -229,9 +229,9 @@ def test_products_of_activations_stay_uint8_by_int8(encoder: Path, tmp_path: Pat
         second = {"MatMulIntegerToFloat": 1, "QLinearMatMul": 3}.get(node.op_type)
         if second is not None and node.input[second] in made:
             maker = made[node.input[second]]
-            while maker.op_type != "QuantizeLinear":
+            while maker.op_type not in ("QuantizeLinear", "Cast"):
                 maker = made[maker.input[0]]
-            seconds.append(types[maker.input[2]])
+            seconds.append(maker.attribute[0].i if maker.op_type == "Cast" else types[maker.input[2]])
     assert seconds == [TensorProto.INT8] * len(PRODUCTS)
 
 

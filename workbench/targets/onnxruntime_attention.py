@@ -23,7 +23,8 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from workbench.quantization.surgery import Names, prune_constants, replace_nodes
-from workbench.targets.onnxruntime_attention_mask import Attention, mask_inputs, needed_nodes
+from workbench.targets.onnxruntime_attention_mask import Attention, mask_inputs
+from workbench.targets.onnxruntime_draws import needed_nodes
 
 _HEADS_FIRST = [0, 2, 1, 3]
 _KEYS_TRANSPOSED = [0, 2, 3, 1]

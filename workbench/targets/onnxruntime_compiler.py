@@ -27,6 +27,8 @@ from workbench.quantization.observe import RUNTIME_ERRORS
 from workbench.quantization.surgery import serialize
 from workbench.targets.onnxruntime_attention import fuse_attention
 from workbench.targets.onnxruntime_fusions import fused
+from workbench.targets.onnxruntime_projections import layers_of, with_convolutions, with_split_transposes
+from workbench.targets.onnxruntime_simplify import simplified
 
 COMPILED = "model.onnx"
 LOG = "compile.log"
@@ -111,8 +113,9 @@ def optimize(lowered: Path, candidate: Candidate, to: Path, *, saturates: bool =
     finally:
         raw.unlink(missing_ok=True)
     if quantized:
-        model, note = _with_own_fusions(model)
-        log_path.write_text(f"{log.rstrip()}\nworkbench: {note}\n", encoding="utf-8")
+        model, notes = _with_own_fusions(model, saturates=saturates)
+        lines = "".join(f"workbench: {note}\n" for note in notes)
+        log_path.write_text(f"{log.rstrip()}\n{lines}", encoding="utf-8")
     try:
         compiled = serialize(model)
     except LoweringError as error:
@@ -123,23 +126,31 @@ def optimize(lowered: Path, candidate: Candidate, to: Path, *, saturates: bool =
     return model
 
 
-def _with_own_fusions(model: ModelProto) -> tuple[ModelProto, str]:
-    """The model after every fusion of ours, and one line about attention."""
+def _with_own_fusions(model: ModelProto, *, saturates: bool) -> tuple[ModelProto, list[str]]:
+    """The model after every fusion of ours, and what there is to say about it."""
     model = fused(model)
+    notes = []
     try:
-        return fuse_attention(model)
+        simple = simplified(model)
+        notes.append(f"{len(model.graph.node) - len(simple.graph.node)} nodes of shapes, masks and embeddings less")
+        model, note = fuse_attention(simple)
+        notes.append(note)
     except RUNTIME_ERRORS as error:
-        return model, f"self-attentions are not fused, the model does not run with ids of 0 and 1: {error}"
+        notes.append(f"shapes, masks and self-attentions stay, the model does not run with ids of 0 and 1: {error}")
+    if not saturates:  # QLinearConv knows no exact kernel for such CPUs
+        model = with_convolutions(model)
+    return with_split_transposes(model), notes
 
 
 def count_kernels(model: ModelProto) -> tuple[int, int, Mapping[str, int]]:
     """(integer products, float products, operator type → count) of a compiled graph.
 
-    A QAttention is three integer products and two of floats.
+    A QAttention is three integer products and two of floats; a QLinearConv of several layers is as many.
     """
     kernels = Counter(node.op_type for node in model.graph.node)
     int8_ops = sum(count for kind, count in kernels.items() if kind in INT8_KERNELS)
     int8_ops += (_PROJECTIONS - 1) * kernels["QAttention"]
+    int8_ops += sum(layers_of(node) - 1 for node in model.graph.node if node.op_type == "QLinearConv")
     float_matmuls = sum(count for kind, count in kernels.items() if kind in FLOAT_KERNELS)
     float_matmuls += _FLOAT_PRODUCTS * kernels["QAttention"]
     return int8_ops, float_matmuls, dict(sorted(kernels.items()))

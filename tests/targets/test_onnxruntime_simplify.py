@@ -1,0 +1,169 @@
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
+
+from tests.targets.encoder import HEADS, VOCABULARY, WIDTH, Array, ids, run, tiny_encoder
+from workbench.targets.onnxruntime_simplify import simplified
+
+LONGEST = 40
+
+
+def exported_encoder(mask: str = "plain", types: str = "buffer") -> ModelProto:
+    """The tiny encoder as exporters write it: shapes computed, a mask from many nodes, positions and token types."""
+    proto = tiny_encoder()
+    graph = proto.graph
+    random = np.random.default_rng(1)
+    weights: dict[str, Array] = {
+        "zero": np.array(0),
+        "axis0": np.array([0]),
+        "axis1": np.array([1]),
+        "axes12": np.array([1, 2]),
+        "first": np.array(0),
+        "second": np.array(1),
+        "tail": np.array([HEADS, WIDTH // HEADS]),
+        "numbers": np.arange(LONGEST)[None],
+        "positions": random.normal(size=(LONGEST, WIDTH)).astype(np.float32),
+        "kinds": random.normal(size=(2, WIDTH)).astype(np.float32),
+        "no_kinds": np.array([[1] * (LONGEST - 1) + [int(types != "mixed")]]),
+        "never": np.array(False),
+        "none": np.zeros((), np.float32),
+        "lowest": np.array(-np.inf if mask == "infinite" else -3e38, np.float32),
+    }
+    graph.initializer.extend(numpy_helper.from_array(values, name) for name, values in weights.items())
+    graph.input.append(helper.make_tensor_value_info("mask", TensorProto.INT64, ["batch", "length"]))
+
+    def node(op_type: str, name: str, inputs: list[str], **attributes: Any) -> onnx.NodeProto:
+        return helper.make_node(op_type, inputs, [name], name=f"{name}_node", **attributes)
+
+    before = [
+        node("Shape", "size", ["ids"]),
+        node("Gather", "batch_size", ["size", "first"]),
+        node("Gather", "length", ["size", "second"]),
+        node("Unsqueeze", "batch_1d", ["batch_size", "axis0"]),
+        node("Unsqueeze", "length_1d", ["length", "axis0"]),
+        node("Concat", "computed_heads", ["batch_1d", "length_1d", "tail"], axis=0),
+        node("Slice", "numbers_here", ["numbers", "axis0", "length_1d", "axis1"]),
+        node("Gather", "position", ["positions", "numbers_here"]),
+        node("Slice", "kinds_here", ["no_kinds", "axis0", "length_1d", "axis1"]),
+        node("Concat", "both", ["batch_1d", "length_1d"], axis=0),
+        node("Expand", "kinds_expanded", ["kinds_here", "both"]),
+        node("Gather", "kind", ["kinds", "mask" if types == "input" else "kinds_expanded"]),
+        node("Cast", "keeps", ["mask"], to=TensorProto.BOOL),
+        node("Unsqueeze", "keeps_4d", ["keeps", "axes12"]),
+        node("Or", "keeps_or", ["keeps_4d", "never"]),
+        node("Unsqueeze", "one_1d", ["second", "axis0"]),
+        node("Concat", "square", ["batch_1d", "one_1d", "length_1d", "length_1d"], axis=0),
+        node("Expand", "keeps_square", ["keeps_or", "square"]),
+        node("Where", "bias", ["keeps_square", "none", "lowest"]),
+    ]
+    if mask == "causal":
+        before[-2:-1] = [
+            node("Expand", "keeps_all", ["keeps_or", "square"]),
+            node("Trilu", "keeps_square", ["keeps_all"], upper=0),
+        ]
+    nodes = before
+    for old in graph.node:
+        new = onnx.NodeProto.FromString(old.SerializeToString())
+        for at, name in enumerate(new.input):
+            new.input[at] = {"heads": "computed_heads", "embed_y": "summed"}.get(name, name)
+        if new.op_type == "Softmax":
+            nodes.append(node("Add", "biased", [new.input[0], "bias"]))
+            new.input[0] = "biased"
+        nodes.append(new)
+        if new.name == "embed":
+            nodes.append(node("Add", "with_kind", ["embed_y", "kind"]))
+            nodes.append(node("Add", "summed", ["with_kind", "position"]))
+    del graph.node[:]
+    graph.node.extend(nodes)
+    onnx.checker.check_model(proto, full_check=True)
+    return proto
+
+
+def fed(batch: int, length: int) -> dict[str, Array]:
+    mask = np.ones((batch, length), np.int64)
+    mask[-1, length // 2 + 1 :] = 0
+    return {**ids(batch, length), "mask": mask}
+
+
+def kinds_of(model: ModelProto) -> Counter[str]:
+    return Counter(node.op_type for node in model.graph.node)
+
+
+def test_an_exported_encoder_gives_the_same_results_with_fewer_nodes() -> None:
+    model = exported_encoder()
+    before = model.SerializeToString(deterministic=True)
+
+    simple = simplified(model)
+
+    assert model.SerializeToString(deterministic=True) == before
+    assert simplified(model).SerializeToString(deterministic=True) == simple.SerializeToString(deterministic=True)
+    kinds = kinds_of(simple)
+    assert [kinds[kind] for kind in ("Concat", "Expand", "Or", "Where")] == [0, 0, 0, 1]
+    assert kinds["Gather"] == kinds_of(model)["Gather"] - 2  # the token types, and one of two sizes
+    for feeds in (fed(1, 1), fed(2, 3), fed(5, LONGEST)):
+        assert np.allclose(run(model, feeds)[0], run(simple, feeds)[0], rtol=1e-4, atol=1e-4)
+
+
+def test_a_computed_shape_becomes_a_constant_one() -> None:
+    simple = simplified(exported_encoder())
+
+    known = {tensor.name: numpy_helper.to_array(tensor) for tensor in simple.graph.initializer}
+    shapes = [known[node.input[1]].tolist() for node in simple.graph.node if node.op_type == "Reshape"]
+    assert shapes.count([0, 0, HEADS, WIDTH // HEADS]) == 3
+    assert simplified(simple) is simple
+
+
+@pytest.mark.parametrize("mask", ["causal", "infinite"])
+def test_a_mask_that_is_more_than_a_mask_keeps_its_nodes(mask: str) -> None:
+    model = exported_encoder(mask)
+
+    simple = simplified(model)
+
+    assert kinds_of(simple)["Expand"] > 0
+    assert kinds_of(simple)["Or"] == 1
+    assert np.allclose(run(model, fed(3, 7))[0], run(simple, fed(3, 7))[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("types", ["input", "mixed"])
+def test_an_embedding_whose_index_varies_stays(types: str) -> None:
+    """The mixed one differs at the last position only, where no text that is tried out reaches."""
+    model = exported_encoder(types=types)
+
+    simple = simplified(model)
+
+    assert kinds_of(simple)["Gather"] >= kinds_of(model)["Gather"] - 1
+    assert "kinds" in {tensor.name for tensor in simple.graph.initializer}
+    for feeds in (fed(3, 7), fed(2, LONGEST)):
+        assert np.allclose(run(model, feeds)[0], run(simple, feeds)[0], rtol=1e-4, atol=1e-4)
+
+
+def test_the_row_of_an_embedding_that_is_read_elsewhere_is_a_constant() -> None:
+    model = exported_encoder()
+    for name in ("position", "embed_y"):
+        model.graph.output.append(ValueInfoProto(name=name))
+
+    simple = simplified(model)
+
+    expected, got = run(model, fed(3, 7)), run(simple, fed(3, 7))
+    assert "kinds" not in {tensor.name for tensor in simple.graph.initializer}
+    for a, b in zip(expected, got, strict=True):
+        assert np.allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+def test_inputs_of_another_kind_leave_a_model_as_it_is() -> None:
+    model = exported_encoder()
+    model.graph.input.append(helper.make_tensor_value_info("unused", TensorProto.FLOAT, ["batch"]))
+
+    assert simplified(model) is model
+
+
+def test_the_vocabulary_is_larger_than_the_ids_tried() -> None:
+    """Ids of 0 and 1 are tried; the table is read as it was for all others."""
+    model, feeds = exported_encoder(), fed(4, 8)
+    feeds["ids"] = np.full((4, 8), VOCABULARY - 1)
+
+    assert np.allclose(run(model, feeds)[0], run(simplified(model), feeds)[0], rtol=1e-4, atol=1e-4)

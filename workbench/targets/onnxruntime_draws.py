@@ -1,0 +1,156 @@
+"""Running a compiled graph on small made-up texts, to see what its tensors are.
+
+How exporters make shapes and masks differs from version to version, so they are not read off the operators. The graph
+is run at several sizes, with masks of ones and random ones. Inputs must be integer matrices [batch, length].
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
+
+from workbench.quantization.observe import RUNTIME_ERRORS
+from workbench.quantization.surgery import names_read, replace_nodes
+
+MASKED = -1e4
+"""The largest number that hides a position: added to a score that shall not count."""
+
+_DRAWS = (((2, 5), False), ((3, 4), True), ((2, 7), True))  # (batch, length), whether the mask hides positions
+_DISTANT = (2048, 1024, 512, 256, 128, 64, 32, 16)  # lengths for the mask alone: a sliding window shows only far away
+_INTEGERS: dict[int, str] = {TensorProto.INT64: "int64", TensorProto.INT32: "int32"}
+
+Values = npt.NDArray[Any]
+Draw = tuple[Mapping[str, Values], Mapping[str, Values]]
+"""What was fed, and what the tensors of interest were."""
+
+
+def draws(model: ModelProto, tensors: Iterable[str]) -> list[Draw]:
+    """These tensors for texts of several sizes; empty where inputs are other than integer matrices of one size.
+
+    Raises:
+        Whatever the runtime raises where the model cannot be run with ids of 0 and 1.
+    """
+    inputs, size = _inputs(model)
+    return [] if size is None else list(_drawn(_session(model, tensors), inputs, size, _DRAWS))
+
+
+def distant_draws(model: ModelProto, tensors: Iterable[str]) -> list[Draw]:
+    """These tensors for a text of the greatest length that they can be computed for, as `draws`.
+
+    Tables of positions end somewhere, at 512 in most encoders.
+    """
+    tensors = set(tensors)
+    inputs, size = _inputs(model)
+    if size is None or not tensors:
+        return []
+    session = _session(_only(model, tensors), tensors)
+    for length in _DISTANT[:-1]:
+        try:
+            return list(_drawn(session, inputs, size, (((1, length), False), ((1, length), True))))
+        except RUNTIME_ERRORS:
+            continue  # too long for this model, as its runtime says in words of its own
+    return list(_drawn(session, inputs, size, (((1, _DISTANT[-1]), True),)))
+
+
+def mask_of(tensor: str, found: Sequence[Draw]) -> tuple[str, float] | None:
+    """(the input that a tensor added to scores is the mask of, the number it adds where that is 0).
+
+    None where the tensor is anything but 0 for every position that the input keeps and one large negative number for
+    all others: a causal mask, a sliding window, or one that depends on anything else.
+    """
+    added = [values[tensor] for _, values in found]
+    if not added or any(values.ndim != 4 or values.dtype != np.float32 for values in added):
+        return None
+    lowest = float(min(values.min() for values in added))
+    if not (math.isfinite(lowest) and lowest <= MASKED):
+        return None
+    for name in found[0][0]:
+        if all(_masks(feeds[name], values[tensor], lowest) for feeds, values in found):
+            return name, lowest
+    return None
+
+
+def needed_nodes(nodes: Sequence[NodeProto], outputs: Iterable[str]) -> list[NodeProto]:
+    """The nodes that some of these tensors depend on, in their order."""
+    used, kept = set(outputs), []
+    for node in reversed(nodes):
+        if any(name in used for name in node.output):
+            kept.append(node)
+            used.update(names_read(node))
+    return kept[::-1]
+
+
+def _inputs(model: ModelProto) -> tuple[list[ValueInfoProto], tuple[int, int] | None]:
+    """The inputs without defaults, and their common size, 0 for a free dimension."""
+    defaults = {tensor.name for tensor in model.graph.initializer}
+    inputs = [value for value in model.graph.input if value.name not in defaults]
+    sizes = {_matrix_size(value) for value in inputs}
+    return inputs, next(iter(sizes)) if len(sizes) == 1 else None
+
+
+def _only(model: ModelProto, tensors: Iterable[str]) -> ModelProto:
+    """The part of a model that gives these tensors; without outputs yet."""
+    part = ModelProto()
+    part.CopyFrom(model)
+    replace_nodes(part.graph, needed_nodes(model.graph.node, tensors))
+    del part.graph.output[:]
+    read = {name for node in part.graph.node for name in names_read(node)}
+    for index in reversed([i for i, tensor in enumerate(part.graph.initializer) if tensor.name not in read]):
+        del part.graph.initializer[index]
+    return part
+
+
+def _drawn(
+    session: onnxruntime.InferenceSession,
+    inputs: Sequence[ValueInfoProto],
+    size: tuple[int, int],
+    wanted: Iterable[tuple[tuple[int, int], bool]],
+) -> Iterator[Draw]:
+    """Every output for every draw; a free dimension takes the draw's size."""
+    needed = {value.name for value in session.get_inputs()}
+    outputs = [value.name for value in session.get_outputs()]
+    random = np.random.default_rng(0)
+    for free, masked in wanted:
+        shape = tuple(fixed or wish for fixed, wish in zip(size, free, strict=True))
+        low = 0 if masked else 1
+        feeds = {v.name: random.integers(low, 2, shape).astype(_INTEGERS[_element_type(v)]) for v in inputs}
+        given = {name: values for name, values in feeds.items() if name in needed}
+        yield feeds, dict(zip(outputs, session.run(outputs, given), strict=True))
+
+
+def _masks(mask: Values, added: Values, lowest: float) -> bool:
+    if (added.shape[0], added.shape[3]) != mask.shape:
+        return False
+    expected = np.where(mask[:, None, None, :] > 0, 0.0, lowest)
+    return np.array_equal(np.broadcast_to(expected, added.shape), added)
+
+
+def _matrix_size(value: ValueInfoProto) -> tuple[int, int] | None:
+    """Sizes of an integer input of two dimensions, 0 where one is free; None for any other input."""
+    dims = value.type.tensor_type.shape.dim
+    if _element_type(value) not in _INTEGERS or len(dims) != 2:
+        return None
+    return dims[0].dim_value, dims[1].dim_value
+
+
+def _element_type(value: ValueInfoProto) -> int:
+    return int(value.type.tensor_type.elem_type)
+
+
+def _session(model: ModelProto, wanted: Iterable[str]) -> onnxruntime.InferenceSession:
+    """The model as it stands, these tensors among its outputs."""
+    probe = ModelProto()
+    probe.CopyFrom(model)
+    known = {output.name for output in model.graph.output}
+    probe.graph.output.extend(ValueInfoProto(name=name) for name in sorted(set(wanted)) if name not in known)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4  # what it would print as an error, it raises as well
+    return onnxruntime.InferenceSession(probe.SerializeToString(), options, providers=["CPUExecutionProvider"])
