@@ -1,6 +1,6 @@
 """Accuracy of every recipe, and of other people's INT8, on one model. Run by hand.
 
-    python -m tests.benchmarks.accuracy [FOLDER] [--nncf-python PYTHON] [--inc-python PYTHON] [--only TEXT ...]
+    python -m tests.benchmarks.accuracy [FOLDER] [--slow] [--nncf-python PYTHON] [--inc-python PYTHON] [--only TEXT ...]
 
 FOLDER is laid out as bench/banking77: one .onnx, calibration.csv, validation.csv, labels.json, tokenizer.json. Two
 blocks: the Linear layers alone, then the products of two activations too. Every recipe is derived, lowered and compiled
@@ -248,8 +248,9 @@ def main() -> None:
     parser.add_argument("folder", type=Path, nargs="?", default=ROOT.parent / "shared" / "bench" / "banking77")
     parser.add_argument("--nncf-python", type=Path, help="an interpreter that has nncf, openvino and onnx")
     parser.add_argument("--inc-python", type=Path, help="an interpreter that has onnx-neural-compressor")
-    parser.add_argument("--adaround", action="store_true", help="learned rounding too: minutes more")
+    parser.add_argument("--slow", action="store_true", help="also what takes minutes: adaround, others' histograms")
     parser.add_argument("--workspace", type=Path, help="keep results here, and use those that are there")
+    parser.add_argument("--block", choices=["linear", "products"], help="one of the two blocks alone")
     parser.add_argument("--only", nargs="*", help="rows whose name contains one of these")
     options = parser.parse_args()
     bench_folder = options.folder.resolve()
@@ -283,11 +284,13 @@ def _tables(workspace: Path, folder: Path, model: Path, options: argparse.Namesp
     named = recipes(CFG.read_text(encoding="utf-8"))
     linear = [layer.name for layer in layers if layer.weight is not None]
     for title, both in ((f"{len(linear)} Linear layers", False), (f"and {len(products)} products", True)):
+        if options.block == ("linear" if both else "products"):
+            continue
         print(f"\n{title}\n{HEADER}", flush=True)
         for name, quantization in named.items():
             if not _wanted(name, options.only) or (both and name not in WITH_PRODUCTS):
                 continue
-            if quantization.weight_algorithm == "adaround" and not options.adaround:
+            if quantization.weight_algorithm == "adaround" and not options.slow:
                 continue
             if quantization.cfg is not None:
                 skipped = () if both else products
@@ -303,7 +306,7 @@ def _tables(workspace: Path, folder: Path, model: Path, options: argparse.Namesp
             print(row(name, run, baseline, targets), flush=True)
         skipped = () if both else tuple(products)
         notes = []
-        for peer in peers.all_peers(options.nncf_python, options.inc_python, linear_only=not both):
+        for peer in peers.all_peers(options.nncf_python, options.inc_python, linear_only=not both, slow=options.slow):
             if not _wanted(peer.name, options.only):
                 continue
             job = peers.Job(

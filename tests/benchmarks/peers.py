@@ -88,15 +88,19 @@ class Peer:
     run: Callable[[Job], Found | str]
 
 
-def all_peers(nncf_python: Path | None, inc_python: Path | None, *, linear_only: bool) -> list[Peer]:
-    """In the order of the table; a dynamic product of two activations does not exist anywhere."""
+def all_peers(nncf_python: Path | None, inc_python: Path | None, *, linear_only: bool, slow: bool) -> list[Peer]:
+    """In the order of the table; a dynamic product of two activations does not exist anywhere.
+
+    Args:
+        slow: ONNX Runtime's histogram calibrators too, which took minutes.
+    """
     dynamic = [
         Peer(name="onnxruntime quantize_dynamic", run=partial(_dynamic, per_channel=False)),
         Peer(name="onnxruntime quantize_dynamic per channel", run=partial(_dynamic, per_channel=True)),
     ]
     static = [
         Peer(name=f"onnxruntime quantize_static {method}", run=partial(_static, method=method))
-        for method in ("MinMax", "Percentile", "Entropy")
+        for method in (("MinMax", "Percentile", "Entropy") if slow else ("MinMax",))
     ]
     children = [
         Peer(name=name, run=partial(_in_child, python=python, tool=tool, option=option))
