@@ -1,6 +1,8 @@
 """Bundles of a real INT8 text classifier: written, read, damaged in every way, replayed."""
 
+import contextlib
 import dataclasses
+import importlib.util
 import json
 import os
 import shutil
@@ -14,7 +16,9 @@ from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from tests.evaluations import evaluation
+from tests.tiny import write_workspace
 from workbench import bundle as bundles
+from workbench.artifacts import open_bench
 from workbench.bundle import (
     BundleContents,
     GoldenBatch,
@@ -27,10 +31,16 @@ from workbench.bundle import (
 )
 from workbench.candidate import Candidate, Quantization
 from workbench.errors import BundleError, ConfigError, ToolchainError
+from workbench.evaluate import evaluate
+from workbench.experiment import read_experiment
 from workbench.graph import read_model
+from workbench.handover import bundle_contents
+from workbench.journal import open_journal
 from workbench.preprocess import TokenInput, collate, encode, open_preprocessor
 from workbench.quantization.record import Provenance, QuantizationRecord, read_record, write_record
 from workbench.results import Evaluation, metrics
+from workbench.space import build, complete
+from workbench.store import Store
 from workbench.targets import open_target
 
 WORDS = ("[PAD]", "[UNK]", "loan", "pay", "due", "张", "三")
@@ -241,6 +251,117 @@ def test_the_readme_says_whose_timing_was_disturbed(contents: BundleContents, tm
     assert "\nTiming of the float model on validation: another process took the processor\n" in text
     assert "\nTiming of this candidate on validation: another process took the processor\n" in text
     assert "\nTiming of this candidate on holdout: another process took the processor\n" in text
+
+
+# --- from a sweep, by engine and scheme ----------------------------------------------------------------------------
+
+STATIC = """
+  quantization.algorithm: {choices: [minmax], when: {quantization.scheme: [static]}}
+  quantization.activation_symmetric: {choices: [false], when: {quantization.scheme: [static]}}
+  quantization.weight_granularity: {choices: [channel], when: {quantization.scheme: [static]}}
+  quantization.attention_matmul: {choices: [false], when: {quantization.scheme: [static]}}
+  quantization.keep_float: {choices: [0], when: {quantization.scheme: [static]}}
+"""
+SPACE = """
+version: 1
+target: TARGET
+parameters:
+  quantization.scheme: {choices: [none, static, cfg]}
+  quantization.cfg: {choices: [my.cfg], when: {quantization.scheme: [cfg]}}
+  serving.intra_op_threads: {choices: [1]}
+"""
+
+
+def exported(root: Path, target: str, scheme: str) -> Path:
+    """The bundle of one candidate of a small classifier, evaluated in full by a real sweep's means."""
+    (root / "search_spaces").mkdir(parents=True)
+    (root / "search_spaces" / "my.cfg").write_text("batch_num: 2\n", encoding="utf-8")
+    question = read_experiment(write_workspace(root, space=SPACE.replace("TARGET", target) + STATIC.lstrip("\n")))
+    journal = open_journal(question.workspace, question.name, question.identity)
+    with contextlib.closing(Store(question.workspace / ".workbench" / "store")) as store:
+        bench = open_bench(question, journal, store, lambda candidate, stage: None)
+        chosen = build(question.space, complete(question.space, {"quantization.scheme": scheme}))
+        for candidate in (question.baseline, chosen):
+            journal.write(evaluate(question, candidate, bench))
+        return write_bundle(root / "bundle", bundle_contents(question, chosen, bench, journal))
+
+
+needs_openvino = pytest.mark.skipif(
+    importlib.util.find_spec("openvino") is None, reason="OpenVINO is not installed; it is the extra [openvino]"
+)
+
+
+@pytest.fixture(scope="module")
+def openvino_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return exported(tmp_path_factory.mktemp("openvino"), "openvino", "static")
+
+
+@needs_openvino
+def test_an_openvino_bundle_has_both_files_and_replays(openvino_bundle: Path) -> None:
+    report = verify_bundle(openvino_bundle)
+    manifest = read_bundle(openvino_bundle).manifest
+
+    assert sorted(p.name for p in (openvino_bundle / "model").iterdir()) == ["model.bin", "model.xml"]
+    assert [f.file for f in manifest.artifact.files] == ["model.xml", "model.bin"]
+    assert {"model/model.xml", "model/model.bin", "record.json"} <= manifest.files.keys()
+    assert (report.largest_error, report.warnings) == (0.0, ())
+    assert report.samples == 12
+    for sample in golden_batches(read_bundle(openvino_bundle)):
+        assert all(np.isfinite(array).all() for array in sample.outputs.values())
+
+
+@needs_openvino
+def test_the_readme_of_an_openvino_bundle_says_how_to_load_it(openvino_bundle: Path) -> None:
+    text = (openvino_bundle / "README.md").read_text(encoding="utf-8")
+
+    assert ": OpenVINO, INT8 static, minmax" in text
+    assert "target `openvino`" in text
+    assert "`model/model.xml` and `model/model.bin` belong together" in text
+    assert "`INFERENCE_NUM_THREADS=1`, `NUM_STREAMS=1`" in text
+    assert "`record.json`: scale and zero point" in text
+    assert "- 3 operators run in integer kernels, 0 matrix products in float" in text
+
+
+@needs_openvino
+@pytest.mark.parametrize("name", ["model.xml", "model.bin"])
+def test_a_changed_byte_in_either_file_of_openvino_is_found(openvino_bundle: Path, tmp_path: Path, name: str) -> None:
+    copy = Path(shutil.copytree(openvino_bundle, tmp_path / "copy"))
+    file = copy / "model" / name
+    damaged = bytearray(file.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    file.write_bytes(damaged)
+
+    with pytest.raises(BundleError, match=f"model/{name} has another sha256"):
+        verify_bundle(copy)
+
+
+@needs_openvino
+def test_openvino_weights_that_are_not_those_of_the_golden_samples_are_found(
+    openvino_bundle: Path, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(openvino_bundle, tmp_path / "copy"))
+    weights = copy / "model" / "model.bin"
+    weights.write_bytes(bytes(255 - byte for byte in weights.read_bytes()))
+    reseal(copy, {})
+
+    with pytest.raises(BundleError, match=r"output 'logits' of golden batch 0 differs by|does not run"):
+        verify_bundle(copy)
+
+
+@pytest.mark.parametrize("target", ["onnxruntime", pytest.param("openvino", marks=needs_openvino)])
+def test_int8_by_an_amct_configuration_is_handed_over(target: str, tmp_path: Path) -> None:
+    bundle = exported(tmp_path, target, "cfg")
+
+    report = verify_bundle(bundle)
+    manifest = read_bundle(bundle).manifest
+    text = (bundle / "README.md").read_text(encoding="utf-8")
+
+    assert report.largest_error == 0.0
+    assert manifest.candidate.quantization.cfg == "batch_num: 2\n"
+    assert manifest.record is not None
+    assert len(read_record(bundle / manifest.record).layers) == 3
+    assert "INT8 by AMCT cfg" in text
+    assert "the AMCT configuration it follows" in text
 
 
 # --- damage --------------------------------------------------------------------------------------------------------

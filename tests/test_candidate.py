@@ -1,12 +1,15 @@
 """Candidates: impossible ones cannot be constructed, equal ones have equal ids."""
 
 import json
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from workbench.candidate import (
     Candidate,
     OnnxRuntimeCompile,
+    OpenVinoCompile,
     Quantization,
     Serving,
     candidate_from_json,
@@ -109,3 +112,14 @@ def test_a_description_says_what_differs_from_plain_float() -> None:
     assert describe(Candidate(quantization=STATIC)) == (
         "INT8 static, percentile 99.99, asymmetric, weights per channel, attention too, 2 layers in float"
     )
+    one = replace(STATIC, keep_float=1, keep_float_unit="group")
+    assert describe(Candidate(quantization=one)).endswith("1 group in float")
+
+
+def test_a_description_of_openvino_names_it_and_only_what_differs_from_its_defaults() -> None:
+    def words(**settings: Any) -> str:
+        return describe(Candidate(target="openvino", compile=OpenVinoCompile(**settings)))
+
+    assert words() == "OpenVINO, fp32"
+    assert words(performance_hint="throughput") == "OpenVINO, fp32, hint throughput"
+    assert words(inference_precision="bf16") == "OpenVINO, fp32, the rest in bf16"

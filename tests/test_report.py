@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tests.evaluations import candidate, evaluation
-from workbench.candidate import Candidate, OnnxRuntimeCompile
+from workbench.candidate import Candidate, OnnxRuntimeCompile, OpenVinoCompile, Serving
 from workbench.objectives import Constraint, Objective
 from workbench.report import Summary, detail, lines, summarize, table, to_json
 from workbench.report.groups import letters
@@ -362,6 +362,18 @@ def test_every_row_says_its_threads_even_where_they_are_the_default() -> None:
         row = next(line for line in lines(summary).splitlines() if shown.candidate.short_id in line)
         assert f", {threads}  " in row
     assert title(candidate(threads=8), "") == "fp32, 8 threads"
+
+
+def test_rows_name_the_engine_where_a_sweep_has_several() -> None:
+    other = replace(
+        member(1.5, drop_pp=0.0, scheme="none"),
+        candidate=Candidate(target="openvino", compile=OpenVinoCompile(), serving=Serving(streams=2)),
+    )
+    alone, both = judge(), judge(other)
+
+    assert "ONNX Runtime" not in lines(alone)
+    assert "ONNX Runtime, fp32 (float baseline), 1 thread" in lines(both)
+    assert "OpenVINO, fp32, 1 thread, 2 streams" in lines(both)
 
 
 def test_the_terminal_shows_the_same_words_as_the_plain_report() -> None:

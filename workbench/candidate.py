@@ -357,12 +357,15 @@ def describe(candidate: Candidate) -> str:
         words.append("bias corrected")
     if q.keep_float:
         by = "" if q.sensitivity == "sqnr" else f" by {q.sensitivity}"
-        words.append(f"{q.keep_float} {q.keep_float_unit}s in float{by}")
+        unit = f"{q.keep_float_unit}" if q.keep_float == 1 else f"{q.keep_float_unit}s"
+        words.append(f"{q.keep_float} {unit} in float{by}")
     c = candidate.compile
     if isinstance(c, OpenVinoCompile):
         words.insert(0, "OpenVINO")
-        if c != OpenVinoCompile():
-            words.append(f"hint {c.performance_hint}, {c.inference_precision}")
+        if c.performance_hint != "latency":
+            words.append(f"hint {c.performance_hint}")
+        if c.inference_precision != "f32":
+            words.append(f"the rest in {c.inference_precision}")
         return ", ".join(words)
     if c.graph_optimization != "all":
         words.append(f"graph {c.graph_optimization}")

@@ -9,7 +9,7 @@ import numpy as np
 
 from workbench.artifacts import Bench, artifact_of
 from workbench.bundle import BundleContents, GoldenBatch, Tolerance
-from workbench.candidate import Candidate
+from workbench.candidate import Candidate, OpenVinoCompile
 from workbench.dataset import Batch, Dataset
 from workbench.errors import ConfigError
 from workbench.experiment import Experiment
@@ -19,8 +19,9 @@ from workbench.results import Evaluation, Split
 
 GOLDEN_BATCHES = 12
 FLOAT_SHARE, INT8_SHARE = 1e-4, 1e-2
-"""How far a replayed output may be off, as a share of the largest golden output. Equal machines replay to the bit;
-another instruction set sums floats in another order, which can move a quantized value by a whole step [inferred]."""
+"""How far a replayed output may be off, as a share of the largest golden output; the second for INT8, bf16 and fp16.
+Equal machines replay to the bit; another instruction set sums floats in another order, which can move a quantized
+value by a whole step [inferred]."""
 
 
 def bundle_contents(experiment: Experiment, candidate: Candidate, bench: Bench, journal: Journal) -> BundleContents:
@@ -40,7 +41,7 @@ def bundle_contents(experiment: Experiment, candidate: Candidate, bench: Bench, 
     artifact, directory = artifact_of(experiment, candidate, bench)
     golden = _golden(experiment, candidate, bench)
     largest = max(float(np.abs(array).max()) for batch in golden for array in batch.outputs.values())
-    share = FLOAT_SHARE if candidate.quantization.scheme == "none" else INT8_SHARE
+    share = FLOAT_SHARE if _is_float32(candidate) else INT8_SHARE
     record = journal.record(candidate.id)
     data = experiment.dataset
     return BundleContents(
@@ -60,6 +61,11 @@ def bundle_contents(experiment: Experiment, candidate: Candidate, bench: Bench, 
         record=record if candidate.quantization.calibrated else None,
         preprocessor=data.preprocessor,
     )
+
+
+def _is_float32(candidate: Candidate) -> bool:
+    bf16 = isinstance(candidate.compile, OpenVinoCompile) and candidate.compile.inference_precision == "bf16"
+    return candidate.quantization.scheme == "none" and candidate.precision.mode == "fp32" and not bf16
 
 
 def _evaluations(journal: Journal, candidate: Candidate) -> tuple[Evaluation, ...]:

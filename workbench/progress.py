@@ -11,8 +11,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from workbench.candidate import Candidate, describe
+from workbench.candidate import Candidate
 from workbench.experiment import Experiment
+from workbench.report.words import title
 from workbench.results import STAGES, Evaluation, metrics
 
 
@@ -68,12 +69,15 @@ class Progress:
             return
         self._seconds.append(evaluation.seconds)
         count = "confirmed" if confirming else f"{self.done}/{self.trials}"
-        what = f"{evaluation.candidate.short_id}  {describe(evaluation.candidate)}"
+        what = f"{evaluation.candidate.short_id}  {self._words(evaluation.candidate)}"
         line = f"{count:>9}  {what}: {outcome_words(evaluation)}"
         if self.console.is_terminal:
             self._lines = [*self._lines[-5:], line]
         else:
             self.console.print(f"{line} [{evaluation.seconds:.1f} s]", markup=False, highlight=False, soft_wrap=True)
+
+    def _words(self, candidate: Candidate) -> str:
+        return title(candidate, self.experiment.baseline.id, engine=len(self.experiment.space.targets) > 1)
 
     def _keep_best(self, evaluation: Evaluation) -> None:
         if not self._is_feasible(evaluation):
@@ -96,7 +100,7 @@ class Progress:
         if self._now is not None:
             candidate, stage = self._now
             step = STAGES.index(stage) + 1 if stage in STAGES else 0
-            grid.add_row("candidate", f"{candidate.short_id}  {describe(candidate)}")
+            grid.add_row("candidate", f"{candidate.short_id}  {self._words(candidate)}")
             grid.add_row("stage", f"{stage} ({step} of {len(STAGES)})")
         if self.best is not None:
             grid.add_row("fastest so far", f"{self.best.candidate.short_id}  {outcome_words(self.best)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from workbench.bundle.manifest import INTEGRITY, MANIFEST, Manifest
-from workbench.candidate import describe
+from workbench.candidate import OpenVinoCompile, Serving, describe
 from workbench.model import TensorSpec
 from workbench.results import Evaluation, metrics
 
@@ -34,7 +34,8 @@ def readme(manifest: Manifest) -> str:
         "",
         f"- target `{artifact.target}`, {', '.join(f'{k} {v}' for k, v in artifact.toolchain.components.items())}",
         f"- figures below are from {artifact.toolchain.device} ({', '.join(artifact.toolchain.features)})",
-        f"- {_threads(candidate.serving.intra_op_threads)}, batch {candidate.serving.batch}",
+        f"- {_serving(candidate.serving)}",
+        *(f"- {words}" for words in _loading(manifest)),
         "",
         "## Inputs and limits",
         "",
@@ -52,6 +53,7 @@ def readme(manifest: Manifest) -> str:
     lines += ["", "## Acceptance figures", "", *_figures(manifest), "", "## Files", ""]
     lines += [f"- `model/{f.file}`: {f.size_bytes / 1e6:.1f} MB" for f in artifact.files]
     lines += [
+        *_quantization_files(manifest),
         f"- {artifact.int8_ops} operators run in integer kernels, {artifact.float_matmuls} matrix products in float",
         f"- `{manifest.golden}`: golden samples; a replay may differ by {manifest.tolerance.absolute:g} + "
         f"{manifest.tolerance.relative:g} of the value",
@@ -109,8 +111,40 @@ def _numbers(evaluation: Evaluation) -> dict[str, str]:
     return found
 
 
-def _threads(count: int) -> str:
-    return f"{count} thread" + ("" if count == 1 else "s")
+def _quantization_files(manifest: Manifest) -> list[str]:
+    lines = [] if manifest.record is None else [f"- `{manifest.record}`: scale and zero point of every INT8 layer"]
+    if manifest.candidate.quantization.cfg is not None:
+        lines.append(f"- the AMCT configuration it follows: `candidate.quantization.cfg` of `{MANIFEST}`")
+    return lines
+
+
+def _serving(serving: Serving) -> str:
+    words = [_count(serving.intra_op_threads, "thread"), f"batch {serving.batch}"]
+    if serving.streams is not None:
+        words.append(_count(serving.streams, "stream"))
+    return ", ".join(words)
+
+
+def _loading(manifest: Manifest) -> list[str]:
+    """What a program that loads the files without the workbench must know."""
+    settings = manifest.candidate.compile
+    if not isinstance(settings, OpenVinoCompile):
+        return []
+    names = " and ".join(f"`model/{file.file}`" for file in manifest.artifact.files)
+    serving = manifest.candidate.serving
+    return [
+        f"{names} belong together: OpenVINO is given the first and finds the second beside it",
+        f"compile settings: `PERFORMANCE_HINT={settings.performance_hint.upper()}`, "
+        f"`INFERENCE_PRECISION_HINT={settings.inference_precision}`, "
+        f"`INFERENCE_NUM_THREADS={serving.intra_op_threads}`, `NUM_STREAMS={serving.streams or 1}`, "
+        "`ENABLE_CPU_PINNING=False`",
+        "`import openvino` sends a usage event over the network unless the package openvino-telemetry is missing; "
+        "`workbench verify` sends none",
+    ]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def _shape(spec: TensorSpec) -> str:

@@ -12,7 +12,7 @@ from workbench.objectives import METRICS
 from workbench.report.importance import Importance
 from workbench.report.summary import Standing, Summary, best_known_drop, best_known_speedup
 from workbench.report.text import lines, reproduce
-from workbench.report.words import count_of, differing_parameters, interval, title
+from workbench.report.words import count_of, differing_parameters, interval
 from workbench.results import Evaluation
 
 _STYLE = """
@@ -89,7 +89,7 @@ def _verdict(summary: Summary) -> str:
     assert chosen is not None, "the recommended candidate was evaluated"
     warnings = "".join(f'<p class="warn">{_text(w)}</p>' for w in recommended.warnings)
     return (
-        f'<div class="verdict"><p><b>Recommended: {_text(title(chosen.candidate, summary.baseline_id))}</b> '
+        f'<div class="verdict"><p><b>Recommended: {_text(summary.title(chosen.candidate))}</b> '
         f'<span class="muted">{chosen.candidate.short_id}</span></p><p>{_text(recommended.reason)}</p>{warnings}'
         f"<p><code>{_text(reproduce(summary, chosen))}</code></p></div>"
     )
@@ -210,7 +210,7 @@ def _margins(evaluation: Evaluation, metric: str) -> tuple[float, float]:
 def _hover(summary: Summary, evaluation: Evaluation) -> str:
     numbers = summary.numbers(evaluation)
     shown = [name for name in METRICS if name in numbers]
-    rows = [f"<b>{evaluation.candidate.short_id}</b> {_text(title(evaluation.candidate, summary.baseline_id))}"]
+    rows = [f"<b>{evaluation.candidate.short_id}</b> {_text(summary.title(evaluation.candidate))}"]
     if evaluation.stop is not None:
         rows.append(_text(f"stopped at {evaluation.stop.stage}: {evaluation.stop.reason}"))
     rows += [f"{name} {numbers[name]:.4g} {METRICS[name].unit}".rstrip() for name in shown]

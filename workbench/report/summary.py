@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from workbench.candidate import Scalar
+from workbench.candidate import Candidate, Scalar
 from workbench.objectives import METRICS, Closest, Constraint, Objective, violations
+from workbench.report.words import title
 from workbench.results import Estimate, Evaluation, metrics
 
 Standing = Literal["front", "dominated", "infeasible", "stopped", "failed"]
@@ -123,6 +124,11 @@ class Summary:
     @property
     def baseline(self) -> Evaluation | None:
         return self.find(self.baseline_id)
+
+    def title(self, candidate: Candidate) -> str:
+        """What a candidate is, for a row; its engine is said where the sweep has several."""
+        several = len({e.candidate.target for e in self.evaluations}) > 1
+        return title(candidate, self.baseline_id, engine=several)
 
     def find(self, candidate_id: str) -> Evaluation | None:
         return next((e for e in self.evaluations if e.candidate.id == candidate_id), None)

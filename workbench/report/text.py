@@ -12,7 +12,7 @@ from rich.text import Text
 from workbench.canonical import encode
 from workbench.objectives import METRICS
 from workbench.report.summary import Member, Recommendation, Step, Summary
-from workbench.report.words import count_of, interval, over, title
+from workbench.report.words import count_of, interval, over
 from workbench.results import STAGES, Estimate, Evaluation, metrics
 
 WIDTH = 112
@@ -60,7 +60,7 @@ def detail(summary: Summary, candidate_id: str) -> str:
     if evaluation is None:
         raise KeyError(candidate_id)
     candidate = evaluation.candidate
-    found = [f"{candidate.id}", title(candidate, summary.baseline_id), "", *_fate(summary, evaluation), "", "Settings"]
+    found = [f"{candidate.id}", summary.title(candidate), "", *_fate(summary, evaluation), "", "Settings"]
     found += [f"  {name:<34} {_setting(value)}" for name, value in candidate.parameters().items()]
     for heading, one in (("Validation", evaluation), ("Holdout", summary.confirmations.get(candidate.id))):
         if one is not None and (numbers := _all_numbers(one)):
@@ -98,7 +98,7 @@ def to_json(summary: Summary) -> dict[str, Any]:
         "candidates": [
             {
                 "id": e.candidate.id,
-                "what": title(e.candidate, summary.baseline_id),
+                "what": summary.title(e.candidate),
                 "standing": summary.standing(e),
                 "stage_reached": e.stage_reached,
                 "parameters": e.candidate.parameters(),
@@ -163,7 +163,7 @@ def _rows(summary: Summary) -> list[Line]:
 def _row(summary: Summary, evaluation: Evaluation, marks: str, *, marked: bool) -> list[Line]:
     m = evaluation.measurement
     ops = f"int8/float{_HARD_SPACE}{m.int8_ops}/{m.float_matmuls}" if m.int8_ops is not None else ""
-    facts = ["RECOMMENDED" if marked else "", title(evaluation.candidate, summary.baseline_id), ops]
+    facts = ["RECOMMENDED" if marked else "", summary.title(evaluation.candidate), ops]
     if marks:
         facts.append(f"same: {marks}")
     name = f"{'>' if marked else ' '} {evaluation.candidate.short_id}  " + "  ".join(f for f in facts if f)
@@ -203,7 +203,7 @@ def _verdict(summary: Summary) -> list[Line]:
         chosen = summary.find(recommended.candidate_id)
         assert chosen is not None, "the recommended candidate was evaluated"
         return [
-            (f"Recommended: {chosen.candidate.short_id}  {title(chosen.candidate, summary.baseline_id)}", "bold green"),
+            (f"Recommended: {chosen.candidate.short_id}  {summary.title(chosen.candidate)}", "bold green"),
             *_wrapped(recommended.reason),
             *(line for warning in recommended.warnings for line in _wrapped(f"Mind: {warning}", "yellow")),
             *_wrapped(f"Again: {reproduce(summary, chosen)}", "dim"),
@@ -215,7 +215,7 @@ def _verdict(summary: Summary) -> list[Line]:
     nearest = summary.find(closest.candidate_id)
     assert nearest is not None, "the closest candidate was evaluated"
     broken = " and ".join(over(name, by) for name, by in closest.violations.items()) or "nothing that was measured"
-    words = f"Closest: {nearest.candidate.short_id} ({title(nearest.candidate, summary.baseline_id)}) breaks {broken}"
+    words = f"Closest: {nearest.candidate.short_id} ({summary.title(nearest.candidate)}) breaks {broken}"
     words += " at least, as far as it was measured." if nearest.status == "stopped" else "."
     if closest.unknown:
         words += f" Not measured for it: {', '.join(closest.unknown)}."
@@ -333,7 +333,7 @@ def _member_json(summary: Summary, member: Member) -> dict[str, Any]:
     confirmed = member.confirmation
     return {
         "id": member.id,
-        "what": title(member.evaluation.candidate, summary.baseline_id),
+        "what": summary.title(member.evaluation.candidate),
         "letters": member.letters,
         "parameters": member.evaluation.candidate.parameters(),
         "validation": summary.numbers(member.evaluation),

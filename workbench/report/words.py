@@ -9,13 +9,19 @@ from workbench.objectives import METRICS
 from workbench.results import Estimate
 
 
-def title(candidate: Candidate, baseline_id: str) -> str:
+def title(candidate: Candidate, baseline_id: str, *, engine: bool = False) -> str:
     """What a candidate is, for a row: its description, its threads, and its batch where it is not 1.
 
     Threads are always said: a row that left out a default would leave its reader to guess next to one that has them.
+
+    Args:
+        engine: say 'ONNX Runtime' too, where candidates of several engines stand side by side.
     """
-    words = describe(candidate) + (" (float baseline)" if candidate.id == baseline_id else "")
+    words = "ONNX Runtime, " if engine and candidate.target == "onnxruntime" else ""
+    words += describe(candidate) + (" (float baseline)" if candidate.id == baseline_id else "")
     words += f", {count_of(candidate.serving.intra_op_threads, 'thread')}"
+    if candidate.serving.streams not in (None, 1):
+        words += f", {candidate.serving.streams} streams"
     if candidate.serving.batch != 1:
         words += f", batch {candidate.serving.batch}"
     return words

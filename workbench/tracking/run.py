@@ -58,7 +58,7 @@ def note(summary: Summary) -> str:
     chosen = summary.find(recommended.candidate_id) if recommended is not None else None
     if recommended is None or chosen is None:
         return "**No candidate meets every constraint.** See report.txt among the artifacts."
-    parts = [f"**Recommended: {title(chosen.candidate, summary.baseline_id)}** (`{chosen.candidate.short_id}`)"]
+    parts = [f"**Recommended: {summary.title(chosen.candidate)}** (`{chosen.candidate.short_id}`)"]
     parts += [
         recommended.reason,
         *recommended.warnings,
