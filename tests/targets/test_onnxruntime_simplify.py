@@ -6,7 +6,7 @@ import onnx
 import pytest
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from tests.targets.encoder import HEADS, VOCABULARY, WIDTH, Array, ids, run, tiny_encoder
+from tests.targets.encoder import HEADS, VOCABULARY, WIDTH, Array, ids, model_of, run, tiny_encoder
 from workbench.targets.onnxruntime_simplify import simplified
 
 LONGEST = 40
@@ -167,3 +167,37 @@ def test_the_vocabulary_is_larger_than_the_ids_tried() -> None:
     feeds["ids"] = np.full((4, 8), VOCABULARY - 1)
 
     assert np.allclose(run(model, feeds)[0], run(simplified(model), feeds)[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("window", [16, 512])
+def test_a_shape_that_changes_only_for_long_texts_stays(window: int) -> None:
+    """Local attention pads a text to whole windows: their number is 1 for every short text."""
+    weights: dict[str, Array] = {
+        "window": np.array([window]),
+        "rest": np.array([window - 1]),
+        "zeros": np.array([0, 0, 0]),
+        "one": np.array([1]),
+        "last": np.array([2]),
+    }
+    nodes = [
+        helper.make_node("Cast", ["ids"], ["x"], name="x", to=TensorProto.FLOAT),
+        helper.make_node("Shape", ["ids"], ["batch"], name="batch", start=0, end=1),
+        helper.make_node("Shape", ["ids"], ["length"], name="length", start=1),
+        helper.make_node("Add", ["length", "rest"], ["more"], name="more"),
+        helper.make_node("Div", ["more", "window"], ["windows"], name="windows"),
+        helper.make_node("Mul", ["windows", "window"], ["padded_length"], name="padded_length"),
+        helper.make_node("Sub", ["padded_length", "length"], ["missing"], name="missing"),
+        helper.make_node("Concat", ["zeros", "missing"], ["pads"], name="pads", axis=0),
+        helper.make_node("Pad", ["x", "pads"], ["padded"], name="padded"),
+        helper.make_node("Concat", ["batch", "windows", "window"], ["shape"], name="shape", axis=0),
+        helper.make_node("Reshape", ["padded", "shape"], ["split"], name="split"),
+        helper.make_node("ReduceMax", ["split"], ["logits"], name="logits", axes=[2], keepdims=0),
+    ]
+    inputs = [helper.make_tensor_value_info("ids", TensorProto.INT64, ["batch", "length"])]
+    outputs = [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", "windows"])]
+    model = model_of(nodes, weights, inputs, outputs)
+
+    simple = simplified(model)
+
+    for length in (3, window, window + 1, 4 * window):
+        assert np.array_equal(run(model, ids(2, length))[0], run(simple, ids(2, length))[0])

@@ -1,4 +1,4 @@
-"""Compiling for ONNX Runtime: its graph optimizer in a child process, fusions of our own, a count of the kernels.
+"""Compiling for ONNX Runtime: its graph optimizer in a child process, rewrites of our own, a count of the kernels.
 
 The optimized graph is saved and later loaded with all optimizations off, so that what was counted is what runs. On
 1.31.1 a reloaded file gives bit-equal outputs at equal speed, at every level; weights are prepacked when a session

@@ -22,7 +22,7 @@ MASKED = -1e4
 """The largest number that hides a position: added to a score that shall not count."""
 
 _DRAWS = (((2, 5), False), ((3, 4), True), ((2, 7), True))  # (batch, length), whether the mask hides positions
-_DISTANT = (2048, 1024, 512, 256, 128, 64, 32, 16)  # lengths for the mask alone: a sliding window shows only far away
+_DISTANT = (2048, 1024, 512, 256, 128, 64, 32, 16)  # lengths: a sliding window shows only far away
 _INTEGERS: dict[int, str] = {TensorProto.INT64: "int64", TensorProto.INT32: "int32"}
 
 Values = npt.NDArray[Any]
@@ -40,17 +40,20 @@ def draws(model: ModelProto, tensors: Iterable[str]) -> list[Draw]:
     return [] if size is None else list(_drawn(_session(model, tensors), inputs, size, _DRAWS))
 
 
-def distant_draws(model: ModelProto, tensors: Iterable[str]) -> list[Draw]:
+def distant_draws(model: ModelProto, tensors: Iterable[str], *, longest: int = _DISTANT[0]) -> list[Draw]:
     """These tensors for a text of the greatest length that they can be computed for, as `draws`.
 
     Tables of positions end somewhere, at 512 in most encoders.
+
+    Args:
+        longest: what is tried first.
     """
     tensors = set(tensors)
     inputs, size = _inputs(model)
     if size is None or not tensors:
         return []
     session = _session(_only(model, tensors), tensors)
-    for length in _DISTANT[:-1]:
+    for length in (longest, *(length for length in _DISTANT[:-1] if length < longest)):
         try:
             return list(_drawn(session, inputs, size, (((1, length), False), ((1, length), True))))
         except RUNTIME_ERRORS:

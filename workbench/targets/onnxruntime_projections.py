@@ -3,9 +3,10 @@
     x ─┬─► MatMulIntegerToFloat ─► QuantizeLinear ─► Reshape ─► Transpose ─► query, uint8
        ├─► MatMulIntegerToFloat ─► QuantizeLinear ─► Reshape ─► Transpose ─► key, int8
        └─► MatMulIntegerToFloat ─► QuantizeLinear ─► Reshape ─► Transpose ─► value, int8
-                                                                         ┌─► Transpose ─► query
-    ⇒   x ─► QLinearConv 1x1 ─► Reshape ─► Transpose [0, 2, 3, 1] ─► Split ─┼─► Add 128 ─► Cast ─► key
-                                                                         └─► Add 128 ─► Cast ─► Transpose ─► value
+
+    ⇒   x ─► QLinearConv 1x1 ─► Reshape ─► Transpose ─► Split ─┬─► Transpose ─► query
+                                                               ├─► Add 128 ─► Cast ─► key
+                                                               └─► Add 128 ─► Cast ─► Transpose ─► value
 
 All three are quantized anyway, at scales of the record. QLinearConv writes 8 bits without a float tensor in between:
 0.36 ms for 512 x 384 x 384 against 0.54 ms of the two nodes, 63 against 82 µs for 64 rows, 20 against 31 µs for 16
@@ -14,10 +15,13 @@ one zero point, so what differs between the three goes into the scales of the co
 adding 128 in 8 bits gives the bits of the int8 tensor that a product wants as its second factor.
 
 The bias is an integer on the scale of the sums here, and factors are multiplied in another order: a value on the border
-of two integers may go to either, some 5 in 10,000.
+of two integers may go to either, 2 to 5 in 10,000 of a MiniLM. Its logits keep their distance from the float model's
+(24.0 dB before and after).
 
 A transposition that swaps the middle axes copies rows of one head, 32 bytes, one at a time. Two that move one axis each
 run in vectorized kernels: 35 against 99 µs for [8, 64, 12, 32], 5 against 12 µs for [1, 64, 12, 32].
+
+Both together save 8 % of a MiniLM with 6 layers for one text of 16 or 32 tokens, 10 % for 64, 11 % at batch 8 of 64.
 """
 
 from __future__ import annotations
