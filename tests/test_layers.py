@@ -68,6 +68,7 @@ OWNERS = {
     "torch": {"export", "example"},
     "transformers": {"export", "example"},
     "ruamel": {"yaml_reader"},
+    "numba": {"quantization"},
     "plotly": {"report"},
     "sklearn": {"report"},
     "typer": {"cli", "commands"},

@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from workbench.quantization.counting import compiled_count
+
 BINS_PER_SIDE = 4096
 MIN_EXPONENT = -126
 """Below this bin width 2**-exponent is no float32; tensors that small (max |x| < 5e-35) fill fewer bins."""
@@ -146,8 +148,15 @@ class HistogramCounter:
         )
 
     def _count(self, values: npt.NDArray[np.float32], low: float, high: float) -> None:
-        scratch, size = self._scratch, values.size
         width = math.ldexp(1.0, self._exponent)
+        count = compiled_count()
+        if count is None or self._exponent > _MAX_FLOAT32_EXPONENT:
+            self._count_with_numpy(values, low, high, width)
+        else:
+            self._zeros += count(values, np.float32(1 / width), -BINS_PER_SIDE, self._counts)
+
+    def _count_with_numpy(self, values: npt.NDArray[np.float32], low: float, high: float, width: float) -> None:
+        scratch, size = self._scratch, values.size
         scaled: npt.NDArray[np.floating[Any]] = scratch.floats[:size]
         if self._exponent > _MAX_FLOAT32_EXPONENT:
             if scratch.doubles.size == 0:
