@@ -77,7 +77,7 @@ def observe(
         CalibrationError: no batches, nothing to quantize, feeds the model refuses, or NaN or infinity in an
             activation or a weight (names the tensor and the sample, counted from 0 in the order of the batches).
     """
-    graph, as_on_disk = _normalized_graph(model) if proto is None else (proto, False)
+    graph = normalized(load_graph(model)) if proto is None else proto
     layers = quantizable_layers(graph)
     if not layers:
         raise CalibrationError(f"{model.path.name} has no layer that INT8 can serve. See `workbench inspect`.")
@@ -85,8 +85,9 @@ def observe(
     axes = _observed(layers)
     fed = {spec.name for spec in model.inputs}
     extra = [name for name in axes if name not in fed]
-    payload = _with_outputs(model, extra, None if as_on_disk else graph)
     del graph  # a model's weights are large: no more copies of them than needed
+    # Normalization keeps the names and values of the tensors that are left, so the file itself can be run.
+    payload = _with_outputs(model, extra, proto)
     session = session_of(payload, model)
     del payload
 
@@ -195,13 +196,6 @@ def _self_sufficient(model: Model) -> bytes:
             tensor.data_location = TensorProto.DEFAULT
             del tensor.external_data[:]
     return bytes(proto.SerializeToString())
-
-
-def _normalized_graph(model: Model) -> tuple[onnx.ModelProto, bool]:
-    """The normalized graph, and whether it is the one on disk."""
-    given = load_graph(model)
-    graph = normalized(given)
-    return graph, graph is given
 
 
 # --- one run -------------------------------------------------------------------------------------------------------
