@@ -81,7 +81,7 @@ def evaluation(
         size_bytes=20_000_000,
         peak_memory_bytes=60_000_000,
         int8_ops=0 if scheme == "none" else 25,
-        float_matmuls=33 if scheme == "none" else 8,
+        float_matmuls_left=33 if scheme == "none" else 8,
     )
     return Evaluation(
         candidate=candidate(threads=threads, scheme=scheme, keep_float=keep_float),

@@ -61,7 +61,7 @@ def test_a_sound_candidate_climbs_every_stage_in_order(opened: Callable[..., Ope
     assert found.status == "complete"
     assert stages(found) == [s for s in STAGES if s != "calibrate"]
     assert found.measurement.int8_ops == 3
-    assert found.measurement.float_matmuls == 0
+    assert found.measurement.float_matmuls_left == 0
     assert found.measurement.accuracy is not None
     assert found.measurement.accuracy.samples == 320
     assert found.measurement.accuracy.comparison is not None

@@ -149,12 +149,12 @@ class _Climb(StageClock):
             self.measurement,
             size_bytes=artifact.size_bytes,
             int8_ops=artifact.int8_ops,
-            float_matmuls=artifact.float_matmuls,
+            float_matmuls_left=artifact.float_matmuls_left,
         )
         if self.candidate.quantization.scheme != "none" and artifact.int8_ops == 0:
             raise CompileError(
-                f"not one of {artifact.float_matmuls} matrix products runs in an integer kernel: this INT8 model would "
-                "compute in float, with extra work. `workbench inspect` shows which layers INT8 can serve."
+                f"not one of {artifact.float_matmuls_left} matrix products runs in an integer kernel: this INT8 model "
+                "would compute in float, with extra work. `workbench inspect` shows which layers INT8 can serve."
             )
         if stop := self._over_limit({"size_mb": artifact.size_bytes / 1e6}):
             return stop

@@ -42,7 +42,7 @@ METRICS: Mapping[str, Metric] = {
     "size_mb": Metric(direction="minimize", unit="MB", about="compiled files on disk, 10^6 bytes"),
     "peak_memory_mb": Metric(direction="minimize", unit="MB", about="peak resident memory while it runs, 10^6 bytes"),
     "int8_ops": Metric(direction="maximize", unit="", about="operators that execute in integer kernels"),
-    "float_matmuls": Metric(direction="minimize", unit="", about="MatMul, Gemm and Conv operators left in float"),
+    "float_matmuls_left": Metric(direction="minimize", unit="", about="MatMul, Gemm and Conv operators left in float"),
 }
 """The metrics an experiment file may name; the other numbers of `results.metrics` only inform."""
 

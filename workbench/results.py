@@ -87,7 +87,7 @@ class Artifact:
 
     Attributes:
         int8_ops: operators that execute in integer kernels, counted in the compiled graph.
-        float_matmuls: MatMul, Gemm and Conv operators (fused forms included) left in float.
+        float_matmuls_left: MatMul, Gemm and Conv operators (fused forms included) left in float.
         kernels: operator type → count in the compiled graph.
     """
 
@@ -95,7 +95,7 @@ class Artifact:
     files: tuple[CompiledFile, ...]
     toolchain: Toolchain
     int8_ops: int
-    float_matmuls: int
+    float_matmuls_left: int
     kernels: Mapping[str, int]
 
     @property
@@ -176,7 +176,7 @@ class Measurement:
     size_bytes: int | None = None
     peak_memory_bytes: int | None = None
     int8_ops: int | None = None
-    float_matmuls: int | None = None
+    float_matmuls_left: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,7 +294,7 @@ def metrics(evaluation: Evaluation) -> dict[str, float]:
     for name, size in (("size_mb", m.size_bytes), ("peak_memory_mb", m.peak_memory_bytes)):
         if size is not None:
             found[name] = size / 1e6
-    for name, count in (("int8_ops", m.int8_ops), ("float_matmuls", m.float_matmuls)):
+    for name, count in (("int8_ops", m.int8_ops), ("float_matmuls_left", m.float_matmuls_left)):
         if count is not None:
             found[name] = count
     return found

@@ -240,7 +240,7 @@ def run_ours(
         seconds=seconds if calibrated else None,
         passes=passes if calibrated else None,
         int8=artifact.int8_ops,
-        layers=artifact.int8_ops + artifact.float_matmuls,
+        layers=artifact.int8_ops + artifact.float_matmuls_left,
     )
 
 

@@ -189,7 +189,7 @@ class TargetConformance:
         quantized, plain = static_artifact[0], float_artifact[0]
 
         assert quantized.int8_ops == len(record.layers)
-        assert quantized.int8_ops + quantized.float_matmuls == plain.float_matmuls
+        assert quantized.int8_ops + quantized.float_matmuls_left == plain.float_matmuls_left
         assert plain.int8_ops == 0
 
     def test_a_damaged_lowered_file_is_refused_with_a_log(

@@ -54,7 +54,8 @@ def readme(manifest: Manifest) -> str:
     lines += [f"- `model/{f.file}`: {f.size_bytes / 1e6:.1f} MB" for f in artifact.files]
     lines += [
         *_quantization_files(manifest),
-        f"- {artifact.int8_ops} operators run in integer kernels, {artifact.float_matmuls} matrix products in float",
+        f"- {artifact.int8_ops} operators run in integer kernels, "
+        f"{artifact.float_matmuls_left} matrix products in float",
         f"- `{manifest.golden}`: golden samples; a replay may differ by {manifest.tolerance.absolute:g} + "
         f"{manifest.tolerance.relative:g} of the value",
         f"- `{MANIFEST}`: all of this and more for programs",

@@ -162,7 +162,7 @@ def _rows(summary: Summary) -> list[Line]:
 
 def _row(summary: Summary, evaluation: Evaluation, marks: str, *, marked: bool) -> list[Line]:
     m = evaluation.measurement
-    ops = f"int8/float{_HARD_SPACE}{m.int8_ops}/{m.float_matmuls}" if m.int8_ops is not None else ""
+    ops = f"int8/float{_HARD_SPACE}{m.int8_ops}/{m.float_matmuls_left}" if m.int8_ops is not None else ""
     facts = ["RECOMMENDED" if marked else "", summary.title(evaluation.candidate), ops]
     if marks:
         facts.append(f"same: {marks}")

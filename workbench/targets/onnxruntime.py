@@ -94,7 +94,9 @@ class OnnxRuntimeTarget:
 
     def compile(self, lowered: Path, candidate: Candidate, to: Path) -> Artifact:
         toolchain = self.toolchain()
-        int8_ops, float_matmuls, kernels = count_kernels(optimize(lowered, candidate, to, saturates=_cpu().saturates))
+        int8_ops, float_matmuls_left, kernels = count_kernels(
+            optimize(lowered, candidate, to, saturates=_cpu().saturates)
+        )
         file = to / COMPILED
         compiled = CompiledFile(
             batch=None,
@@ -108,7 +110,7 @@ class OnnxRuntimeTarget:
             files=(compiled,),
             toolchain=toolchain,
             int8_ops=int8_ops,
-            float_matmuls=float_matmuls,
+            float_matmuls_left=float_matmuls_left,
             kernels=kernels,
         )
 

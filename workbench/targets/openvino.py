@@ -79,7 +79,7 @@ class OpenVinoTarget:
 
     def compile(self, lowered: Path, candidate: Candidate, to: Path) -> Artifact:
         toolchain = self.toolchain()
-        int8_ops, float_matmuls, kernels = convert(lowered, candidate, to)
+        int8_ops, float_matmuls_left, kernels = convert(lowered, candidate, to)
         files = tuple(
             CompiledFile(
                 batch=None,
@@ -95,7 +95,7 @@ class OpenVinoTarget:
             files=files,
             toolchain=toolchain,
             int8_ops=int8_ops,
-            float_matmuls=float_matmuls,
+            float_matmuls_left=float_matmuls_left,
             kernels=kernels,
         )
 
