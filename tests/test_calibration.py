@@ -20,7 +20,7 @@ from tests.quantization.deploy_models import (
 )
 from tests.tiny import write_workspace
 from workbench.calibration import calibrate_model
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, ToolchainError
 from workbench.quantization.record import read_record
 
 GOLDEN = Path(__file__).parents[1] / ".." / "shared" / "bench" / "amct_golden"
@@ -181,7 +181,7 @@ def test_a_failure_while_writing_leaves_the_old_files_whole(
             return stream.write(data)
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(ToolchainError, match="cannot be written: No space left"):
         calibrate_model(mlp[0], tmp_path / "out", data=mlp[1], cfg=tmp_path / "hfmg.cfg")
 
     assert {p.name: p.read_bytes() for p in (tmp_path / "out").iterdir()} == before

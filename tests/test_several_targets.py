@@ -182,3 +182,19 @@ def test_more_batches_than_the_experiment_calibrates_with_fail_the_candidate_cle
         assert evaluation.status == "failed"
         assert evaluation.failure is not None
         assert "asks for 100 batches" in evaluation.failure.message
+
+
+def test_a_configuration_for_another_model_fails_its_candidate_and_not_the_sweep(tmp_path: Path) -> None:
+    folder = tmp_path / "search_spaces"
+    folder.mkdir()
+    (folder / "ifmr.cfg").write_text("batch_num: 2\n")
+    (folder / "skip.cfg").write_text('batch_num: 2\nskip_layers: "no_such_layer"\n')
+
+    for question, bench in bench_for(write_workspace(tmp_path, space=WITH_CFG)):
+        run_sweep(question, bench)
+
+        found = bench.journal.evaluations().values()
+        assert sorted(e.status for e in found) == ["complete", "complete", "failed"]
+        (failed,) = (e for e in found if e.status == "failed")
+        assert failed.failure is not None
+        assert "no_such_layer" in failed.failure.message

@@ -21,7 +21,7 @@ from onnx import ModelProto
 from workbench.candidate import EVERYTHING_INT8, Candidate, FloatUnit, Quantization
 from workbench.canonical import canonical_json, decode, file_digest, source_digest
 from workbench.dataset import check_inputs
-from workbench.errors import CalibrationError, CandidateError
+from workbench.errors import CalibrationError, CandidateError, ConfigError
 from workbench.experiment import Experiment
 from workbench.graph import Layer, embedding_rows, load_graph, quantizable_layers
 from workbench.grouping import layer_groups
@@ -173,7 +173,10 @@ def _by_configuration(experiment: Experiment, quantization: Quantization) -> Qua
     assert quantization.cfg is not None
     config = parse_config(quantization.cfg, file="quantization.cfg")
     proto = normalized(load_graph(experiment.model))
-    recipe = recipe_of_config(config, quantizable_layers(proto))
+    try:
+        recipe = recipe_of_config(config, quantizable_layers(proto))
+    except ConfigError as error:  # what it names is this model's affair, so it is this candidate that fails
+        raise CalibrationError(str(error)) from error
     batch = experiment.calibration.batch
     available = -(-experiment.calibration.samples // batch)
     if config.batch_num > available:
@@ -185,7 +188,10 @@ def _by_configuration(experiment: Experiment, quantization: Quantization) -> Qua
     def batches() -> Iterator[Feeds]:
         yield from itertools.islice(_batches(experiment)(), config.batch_num)
 
-    return follow_amct(experiment.model, recipe, batches)
+    try:
+        return follow_amct(experiment.model, recipe, batches)
+    except ValueError as error:
+        raise CalibrationError(f"the configuration does not fit the model: {error}") from error
 
 
 def _stored_record(

@@ -6,7 +6,8 @@
     NAME_qdq_model.onnx            the same integers for ONNX Runtime
     record.json                    the record with its provenance, for the workbench itself
 
-All of them appear together: they are written next to their place and renamed when the last one is complete.
+All of them are written in a hidden folder beside their place and renamed, one after the other, when the last one is
+complete: each is whole at any moment. A kill between two renames leaves files of two runs; run the command again.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from workbench.errors import ConfigError
+from workbench.errors import CalibrationError, ConfigError, ToolchainError
 from workbench.graph import Layer, load_graph, quantizable_layers, read_model
 from workbench.model import Model
 from workbench.model_data import ModelData, open_data
@@ -100,6 +101,7 @@ def calibrate_model(
     Raises:
         ConfigError: a file is missing, damaged or does not fit the model; fewer batches than the configuration asks.
         CandidateError: the model cannot be run, calibrated or lowered.
+        ToolchainError: the folder cannot be written.
     """
     model = read_model(model_path)
     proto = load_graph(model)
@@ -119,7 +121,10 @@ def calibrate_model(
         used, ignored = _batches_used(config, batches, cfg)
         recipe = recipe_of_config(config, layers)
         report(f"calibrating {len(recipe.layers)} of {len(layers)} layers on {used} batches")
-        quantized = follow_amct(model, recipe, batches.first(used))
+        try:
+            quantized = follow_amct(model, recipe, batches.first(used))
+        except ValueError as error:
+            raise CalibrationError(f"the configuration does not fit {model_path.name}: {error}") from error
     deploy, qdq = lower_deploy(proto, quantized), lower_static(proto, quantized)
     agreement = None if batches is None else _agreement(model, deploy, qdq, next(iter(batches.first(1)())))
     name = model_path.stem
@@ -189,9 +194,10 @@ def _flat(outputs: Mapping[str, npt.NDArray[Any]], names: Iterable[str]) -> npt.
 
 
 def _write(to: Path, contents: Mapping[str, bytes], record: QuantizationRecord) -> tuple[Path, ...]:
-    to.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=".calibrate-", dir=to))
+    scratch: Path | None = None
     try:
+        to.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=".calibrate-", dir=to))
         for name, content in contents.items():
             (scratch / name).write_bytes(content)
         write_record(record, scratch / "record.json")
@@ -200,5 +206,10 @@ def _write(to: Path, contents: Mapping[str, bytes], record: QuantizationRecord) 
             file.replace(to / file.name)
             written.append(to / file.name)
         return tuple(written)
+    except OSError as error:
+        raise ToolchainError(
+            f"{to} cannot be written: {error.strerror}. Free space or choose another folder."
+        ) from error
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        if scratch is not None:
+            shutil.rmtree(scratch, ignore_errors=True)

@@ -8,12 +8,13 @@ import numpy.typing as npt
 import onnxruntime
 import pytest
 
-from tests.model_zoo import BERTS, ZOO, Feeds
+from tests.model_zoo import BERTS, ZOO, Feeds, write_halves
 from workbench.candidate import Quantization
 from workbench.graph import load_graph, quantizable_layers, read_model
 from workbench.grouping import layer_groups
 from workbench.model import Model
 from workbench.quantization.algorithms import choose
+from workbench.quantization.dynamic import lower_dynamic
 from workbench.quantization.normalize import normalized
 from workbench.quantization.observe import observe
 from workbench.quantization.qdq import lower_static
@@ -130,3 +131,11 @@ def test_every_exporters_blocks_are_recognized(name: str, files: dict[str, Path]
     assert len(groups) == 2 * 6 + 2
     (classifier,) = groups["classifier"]
     assert layers[-1].name == classifier
+
+
+def test_weights_behind_casts_become_dynamic_int8_too(tmp_path: Path) -> None:
+    write_halves(tmp_path / "halves.onnx")
+
+    lowered = lower_dynamic(load_graph(read_model(tmp_path / "halves.onnx")), "channel")
+
+    assert any(node.op_type == "MatMulInteger" for node in lowered.graph.node)

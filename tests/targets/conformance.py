@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 
+from tests.model_zoo import write_halves
 from tests.targets.encoder import Array, ids, record_for, run
 from workbench.candidate import Candidate, Quantization, Serving
 from workbench.canonical import file_digest
@@ -362,6 +363,15 @@ class TargetConformance:
 
         with pytest.raises(MeasureError, match="cannot load"):
             target.probe(tmp_path / "lowered.onnx", ["norm_y"])
+
+    def test_weights_stored_in_float16_behind_casts_are_no_reason_to_refuse_int8(
+        self, target: Target, static_candidate: Candidate, tmp_path: Path
+    ) -> None:
+        write_halves(tmp_path / "halves.onnx")
+
+        issues = target.check(read_model(tmp_path / "halves.onnx"), static_candidate)
+
+        assert [issue.problem for issue in issues if issue.severity == "error"] == []
 
 
 def run_outputs(model: Model, names: list[str]) -> list[Array]:

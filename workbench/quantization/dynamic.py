@@ -17,6 +17,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from workbench.candidate import Granularity
 from workbench.errors import LoweringError
 from workbench.graph import constants
+from workbench.quantization.normalize import normalized
 from workbench.quantization.record import WeightScale
 from workbench.quantization.rounding import integers_of
 from workbench.quantization.surgery import (
@@ -43,7 +44,7 @@ def lower_dynamic(proto: ModelProto, granularity: Granularity) -> ModelProto:
     Raises:
         LoweringError: no layer can be quantized, weights are NaN, or the model's opset cannot be raised.
     """
-    model = editable_copy(proto, opset=_OPSET)
+    model = editable_copy(normalized(proto), opset=_OPSET)
     rewriter = _Rewriter(model, granularity)
     if not any(rewriter.takes(node) for node in model.graph.node):
         raise LoweringError("No MatMul or Gemm multiplies by a constant float32 matrix; nothing can be INT8 here.")

@@ -34,6 +34,7 @@ from workbench.errors import ConfigError, LoweringError, MeasureError, Toolchain
 from workbench.graph import load_graph, quantizable_layers
 from workbench.model import Model
 from workbench.quantization.dynamic import lower_dynamic
+from workbench.quantization.normalize import normalized
 from workbench.quantization.qdq import lower_static
 from workbench.quantization.record import QuantizationRecord
 from workbench.quantization.surgery import serialize
@@ -257,7 +258,7 @@ def _quantization_issues(model: Model, candidate: Candidate) -> list[OperatorIss
         return []
     issues = []
     try:
-        proto = load_graph(model)
+        proto = normalized(load_graph(model))
     except ConfigError as error:
         return [
             OperatorIssue(

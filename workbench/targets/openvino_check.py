@@ -9,6 +9,7 @@ from workbench.candidate import Candidate, OpenVinoCompile
 from workbench.errors import ConfigError
 from workbench.graph import load_graph, quantizable_layers
 from workbench.model import Model
+from workbench.quantization.normalize import normalized
 from workbench.targets.base import OperatorIssue
 from workbench.targets.onnxruntime import Cpu
 from workbench.targets.openvino_compiler import reason
@@ -66,7 +67,7 @@ def model_issues(model: Model, candidate: Candidate, cpu: Cpu) -> list[OperatorI
     if candidate.quantization.scheme == "none":
         return []
     try:
-        proto = load_graph(model)
+        proto = normalized(load_graph(model))
     except ConfigError as error:
         return [_error(str(model.path), str(error), "Restore the file and start again.", "the file itself")]
     issues = []
