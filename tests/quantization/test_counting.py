@@ -1,8 +1,6 @@
 """Counting in machine code: the same counts as with NumPy, to the last one."""
 
-import math
-import threading
-import time
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -48,23 +46,8 @@ def test_every_magnitude_is_counted_alike(largest: float, monkeypatch: pytest.Mo
     assert counted(values) == with_numpy(values, monkeypatch)
 
 
-def test_counting_holds_no_lock() -> None:
-    count = compiled_count()
-    assert count is not None
-    values = np.random.default_rng(0).normal(size=4_000_000).astype(np.float32)
-    ticks = 0
-    done = threading.Event()
+def test_the_loop_is_compiled_to_hold_no_lock() -> None:
+    count: Any = compiled_count()
 
-    def work() -> None:
-        for _ in range(10):
-            count(values, np.float32(math.ldexp(1, 9)), -4096, np.zeros(8192, np.int64))
-        done.set()
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    while not done.is_set():
-        ticks += 1
-        time.sleep(0.001)
-    thread.join()
-
-    assert ticks > 5  # a held lock would let this loop run once or twice
+    assert count.targetoptions["nogil"]  # what timing would show on an idle machine only
+    assert count.nopython_signatures

@@ -293,6 +293,7 @@ def test_attention_in_one_kernel_computes_what_the_nodes_did(
     candidate = Candidate(quantization=STATIC) if scheme == "static" else DYNAMIC
 
     one, directory = compiled(TARGET, read_model(path), candidate, quantized, tmp_path / "one")
+    # the same candidate without this one rewrite, which no setting switches off: what it is compared with
     monkeypatch.setattr(compiler, "fuse_attention", lambda model: (model, "off"))
     many, other = compiled(TARGET, read_model(path), candidate, quantized, tmp_path / "many")
 
