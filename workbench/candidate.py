@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
+from workbench.ascend_settings import ASCEND, AscendCompile, check_ascend
 from workbench.canonical import decode, digest, encode
 from workbench.errors import ConfigError, nearest
 
@@ -239,8 +240,12 @@ class OpenVinoCompile:
         _check_literal(Literal["f32", "bf16"], "compile.inference_precision", self.inference_precision)
 
 
-Compile = OnnxRuntimeCompile | OpenVinoCompile
-COMPILE_OF: Mapping[str, type[Compile]] = {"onnxruntime": OnnxRuntimeCompile, "openvino": OpenVinoCompile}
+Compile = OnnxRuntimeCompile | OpenVinoCompile | AscendCompile
+COMPILE_OF: Mapping[str, type[Compile]] = {
+    "onnxruntime": OnnxRuntimeCompile,
+    "openvino": OpenVinoCompile,
+    ASCEND: AscendCompile,
+}
 """Target → the type of its candidates' `compile` part."""
 
 
@@ -282,6 +287,8 @@ class Candidate:
             )
         if self.target == "onnxruntime" and self.serving.streams is not None:
             raise ConfigError("ONNX Runtime has no streams.", key="serving.streams", hint="Leave it out.")
+        if isinstance(self.compile, AscendCompile):
+            self._check_ascend(self.compile)
         if not isinstance(self.compile, OnnxRuntimeCompile):
             return
         # ONNX Runtime turns Q/DQ pairs into integer kernels from EXTENDED on; below it the same file runs in
@@ -292,6 +299,23 @@ class Candidate:
                 key="compile.graph_optimization",
                 hint="Use 'extended' or 'all' with a quantized model.",
             )
+
+    def _check_ascend(self, settings: AscendCompile) -> None:
+        if self.serving.streams is not None:
+            raise ConfigError("an Ascend session has one stream.", key="serving.streams", hint="Leave it out.")
+        if self.serving.batch > settings.batches[-1]:
+            raise ConfigError(
+                f"{self.serving.batch} is larger than every compiled batch, {list(settings.batches)}.",
+                key="serving.batch",
+                hint="Name it in compile.batches too.",
+            )
+        check_ascend(
+            mode=self.precision.mode,
+            scheme=self.quantization.scheme,
+            settings=settings,
+            attention=bool(self.quantization.attention_matmul),
+            symmetric=bool(self.quantization.activation_symmetric),
+        )
 
     @property
     def id(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -53,6 +53,30 @@ class Session(Protocol):
 
     def close(self) -> None:
         """Release everything; a second call does nothing, `run` afterwards raises MeasureError."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceTimes:
+    """Where the time of one call went, by the device's own events."""
+
+    host_to_device_ms: float
+    execute_ms: float
+    device_to_host_ms: float
+
+    @property
+    def total_ms(self) -> float:
+        return self.host_to_device_ms + self.execute_ms + self.device_to_host_ms
+
+
+@runtime_checkable
+class DeviceSession(Protocol):
+    """What a session on a device beside the host can tell besides its outputs."""
+
+    def times(self) -> DeviceTimes:
+        """Of the last `run`; MeasureError before the first."""
+
+    def device_memory_bytes(self) -> int:
+        """Device memory that this session holds: weights, work memory, buffers."""
 
 
 class Target(Protocol):

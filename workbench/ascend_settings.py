@@ -1,0 +1,290 @@
+"""What a candidate may say to ATC for Ascend 910B3: precision modes, fusion groups, and the compile part.
+
+Names are the vendor's where the vendor has one. Sources are the pages of CANN 8.5.0 and the tag v8.5.0 of its open
+repositories (ge, ops-nn); `[inferred]` marks what no source states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal, get_args
+
+from workbench.errors import ConfigError, nearest
+
+ASCEND = "ascend910b3"
+
+PRECISION_MODES = (
+    "force_fp16",
+    "allow_fp32_to_fp16",
+    "allow_mix_precision",
+    "allow_mix_precision_fp16",
+    "allow_mix_precision_bf16",
+    "allow_fp32_to_bf16",
+    "cube_fp16in_fp32out",
+    "force_fp32",
+    "must_keep_origin_dtype",
+)
+"""Values of --precision_mode; the first is ATC's own default (ge v8.5.0 api/atc/cmd_flag_info.cc)."""
+
+PRECISION_MODES_V2 = ("fp16", "mixed_float16", "mixed_bfloat16", "origin")
+"""Values of --precision_mode_v2 that the other flag does not have. mixed_hif8 and cube_hif8 pass ATC's own check on
+every chip, but 8.5 documents them as unsupported (cmd_flag_info.cc:50-52; option page PRECISION_MODE_V2)."""
+
+ALL_PRECISION_MODES = (*PRECISION_MODES, *PRECISION_MODES_V2)
+
+MIXED_MODES = frozenset(
+    {
+        "allow_mix_precision",
+        "allow_mix_precision_fp16",
+        "allow_mix_precision_bf16",
+        "mixed_float16",
+        "mixed_bfloat16",
+    }
+)
+"""Those whose operators follow white, black and grey lists, so that --modify_mixlist means something."""
+
+KEEPING_MODES = frozenset({"must_keep_origin_dtype", "origin"})
+"""Every operator keeps the graph's type; --keep_dtype is void (option page of keep_dtype, 8.5.0)."""
+
+INT8_MODES = frozenset({"force_fp16", "fp16", "allow_fp32_to_fp16", *MIXED_MODES})
+"""Those a quantized deploy model may be compiled with: with the others neither its speed nor its precision is
+obtained (ATC manual, General Restrictions, 9.0 to 9.2; the 8.5 page has the same section)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FusionGroup:
+    """Fusion passes that are switched together.
+
+    Attributes:
+        graph, ub: names of graph passes and of UB (on-chip buffer) passes, as in a fusion switch file.
+        on: what the group is when nothing is said.
+    """
+
+    about: str
+    graph: tuple[str, ...] = ()
+    ub: tuple[str, ...] = ()
+    on: bool = True
+
+
+FUSION_GROUPS: Mapping[str, FusionGroup] = {
+    "layer_norm": FusionGroup(
+        about="small operators become one LayerNorm",
+        graph=("LayerNormFusionPass", "LayerNormInferenceFusionPass", "LayerNormONNXFusionPass"),
+    ),
+    "add_layer_norm": FusionGroup(
+        about="the residual Add joins its LayerNorm",
+        graph=("AddLayerNormFusionPass",),
+        ub=("AddLayernormV3FusionPass",),
+    ),
+    "gelu": FusionGroup(about="small operators become one Gelu (static shapes only)", graph=("GeluFusionPass",)),
+    "softmax": FusionGroup(about="small operators become one Softmax", graph=("SoftmaxFusionPass",)),
+    "matmul_bias": FusionGroup(about="the bias Add joins its MatMul", graph=("MatMulBiasAddFusionPass",)),
+    "matmul_v3": FusionGroup(
+        about="MatMul and BatchMatMul become their third kernel version",
+        graph=("BatchMatMulToBatchMatmulV3FusionPass", "MatMulToMatmulV3FusionPass"),
+    ),
+    "matmul_elementwise": FusionGroup(
+        about="element-wise work behind a MatMul is done before its result leaves the chip",
+        ub=("ATbeMatmulElemwiseFusionPass", "TbeBatchMatmulFusedMulAddFusionPass"),
+    ),
+    "matmul_transpose": FusionGroup(
+        about="transposes around a MatMul are done by its own reading and writing",
+        graph=("BatchMatMulTransposeFusionPass",),
+        ub=("BatchMatmulConfusiontransposeUbFusion", "MatmulConfusiontransposeUbFusion"),
+    ),
+    "layout": FusionGroup(
+        about="neighbouring Transpose and Reshape become one",
+        graph=("ReshapeTransposeFusionPass", "TransposeReshapeFusionPass"),
+    ),
+    "elementwise": FusionGroup(
+        about="chains of element-wise operators become one kernel",
+        ub=("TbeEltwiseCastFusionPass", "TbeEltwiseFusionPass", "TbeMultiOutputFusionPass"),
+    ),
+    "dequant_elementwise": FusionGroup(
+        about="INT8: AscendDequant and what follows it join their MatMul",
+        graph=("BatchMatMulDequantElemwiseFusionPass",),
+        ub=(
+            "BatchMatmulV2DequantMulAddFusionPass",
+            "TbeFullyconnectionElemwiseDequantFusionPass",
+            "TbeMatmulDequantFusionPass",
+        ),
+    ),
+    "quant_elementwise": FusionGroup(
+        about="INT8: AscendQuant joins the element-wise operator before it",
+        ub=("TbeElemwiseQuantFusionPass", "TbeEltwiseQuantFusionPass"),
+    ),
+    "softmax_small": FusionGroup(
+        about="off unless named: Softmax of small rows as one kernel", graph=("SoftmaxSmallOpFusionPass",), on=False
+    ),
+    "matmul_reshape": FusionGroup(
+        about="off unless named: Reshape joins its MatMul", graph=("MatmulReshapeFusionPass",), on=False
+    ),
+}
+"""Group → its passes, all of which can be closed: none is in the fixed list of ge v8.5.0 (inc/common/
+fusion_pass_util.h:18-115) or in the manual's wider list of risky ones (atlasag_25_0078). The names are those of a 9.x
+development tree; that 8.5.0 has each of them is [inferred] until a machine's fusion_result.json shows it."""
+
+Shapes = Literal["static", "gears"]
+ImplementationMode = Literal["high_performance", "high_precision"]
+OptimizationLevel = Literal["O3", "O1"]
+BufferOptimize = Literal["l2_optimize", "off_optimize"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AscendCompile:
+    """What ATC is told, and for which shapes it compiles.
+
+    Attributes:
+        batches: batch sizes that are compiled, ascending.
+        sequence_bins: padded lengths that are compiled, ascending; empty for a model without a sequence axis.
+        shapes: 'static' is one file for each batch and bin; 'gears' one file for all of them (--dynamic_dims), which
+            a quantized model cannot have.
+        disabled_fusions, enabled_fusions: groups of `FUSION_GROUPS` that are not what they are by default, sorted.
+        op_select_implmode, optypelist_for_implmode: kernels of these operator types in that mode; the types are
+            Ascend's own, such as Gelu.
+        op_precision_mode: lines `Type=mode` of the file of that flag; with it the two above are void.
+        modify_mixlist: entries such as `black-list.to-add:SoftmaxV2`; mixed modes only.
+        keep_dtype: names of nodes, or `OpType::LayerNorm`, that keep the graph's type.
+        customize_dtypes: lines of the file of that flag.
+        enable_small_channel: only means something for convolutions with at most 4 input channels.
+    """
+
+    batches: tuple[int, ...] = (1,)
+    sequence_bins: tuple[int, ...] = ()
+    shapes: Shapes = "static"
+    disabled_fusions: tuple[str, ...] = ()
+    enabled_fusions: tuple[str, ...] = ()
+    op_select_implmode: ImplementationMode | None = None
+    optypelist_for_implmode: tuple[str, ...] = ()
+    op_precision_mode: tuple[str, ...] = ()
+    modify_mixlist: tuple[str, ...] = ()
+    keep_dtype: tuple[str, ...] = ()
+    customize_dtypes: tuple[str, ...] = ()
+    oo_level: OptimizationLevel = "O3"
+    oo_constant_folding: bool = True
+    buffer_optimize: BufferOptimize = "l2_optimize"
+    tiling_schedule_optimize: bool = False
+    enable_single_stream: bool = False
+    enable_small_channel: bool = False
+
+    def __post_init__(self) -> None:
+        for name, kind in _LITERALS.items():
+            value = getattr(self, name)
+            if value not in get_args(kind) and not (value is None and name == "op_select_implmode"):
+                raise ConfigError(f"{value!r} is none of {', '.join(get_args(kind))}.", key=f"compile.{name}")
+        for name in ("batches", "sequence_bins"):
+            sizes = getattr(self, name)
+            if list(sizes) != sorted(set(sizes)) or any(size < 1 for size in sizes):
+                raise ConfigError(f"{list(sizes)} are not ascending positive sizes.", key=f"compile.{name}")
+        if not self.batches:
+            raise ConfigError("no batch size.", key="compile.batches", hint="Name at least one, such as 1.")
+        for name, default in (("disabled_fusions", True), ("enabled_fusions", False)):
+            self._check_groups(name, default)
+        if self.optypelist_for_implmode and self.op_select_implmode is None:
+            raise ConfigError(
+                "types without a mode (ATC: E10001).",
+                key="compile.optypelist_for_implmode",
+                hint="Set op_select_implmode too.",
+            )
+        if self.op_precision_mode and self.op_select_implmode is not None:
+            raise ConfigError(
+                "is void beside op_precision_mode.", key="compile.op_select_implmode", hint="Use one of the two."
+            )
+        if self.shapes == "gears" and len(self.batches) * max(1, len(self.sequence_bins)) < 2:
+            raise ConfigError(
+                "gears need at least two shapes (ATC: E10035).",
+                key="compile.shapes",
+                hint="Use static, or name more batches or sequence_bins.",
+            )
+
+    def _check_groups(self, name: str, on: bool) -> None:
+        chosen = getattr(self, name)
+        allowed = [group for group, passes in FUSION_GROUPS.items() if passes.on is on]
+        for group in chosen:
+            if group not in allowed:
+                raise ConfigError(f"{group!r} is no such group.", key=f"compile.{name}", hint=nearest(group, allowed))
+        if list(chosen) != sorted(set(chosen)):
+            raise ConfigError("names must be sorted and unique.", key=f"compile.{name}")
+        if chosen and self.oo_level == "O1":
+            raise ConfigError(
+                "O1 closes every fusion that can be closed.", key=f"compile.{name}", hint="Leave it out, or use O3."
+            )
+
+    def settings(self) -> dict[str, Any]:
+        """Field → value of what differs from ATC's own defaults, for tables; shapes always."""
+        always = ("batches", "sequence_bins", "shapes")
+        plain = AscendCompile(batches=(1,))
+        return {
+            f.name: getattr(self, f.name)
+            for f in fields(self)
+            if f.name in always or getattr(self, f.name) != getattr(plain, f.name)
+        }
+
+
+_LITERALS: Mapping[str, Any] = {
+    "shapes": Shapes,
+    "op_select_implmode": ImplementationMode,
+    "oo_level": OptimizationLevel,
+    "buffer_optimize": BufferOptimize,
+}
+
+
+def check_ascend(*, mode: str, scheme: str, settings: AscendCompile, attention: bool, symmetric: bool) -> None:
+    """The rules across the parts of an Ascend candidate.
+
+    Args:
+        mode: precision mode.
+        scheme: of quantization.
+        attention, symmetric: quantize products of activations; activations without an offset.
+
+    Raises:
+        ConfigError: a combination that ATC refuses, or that means nothing.
+    """
+    if "hif8" in mode:
+        raise ConfigError(
+            f"{mode!r} is not supported by CANN 8.5, although ATC's own check lets it pass.", key="precision.mode"
+        )
+    if mode not in ALL_PRECISION_MODES:
+        raise ConfigError(
+            f"{mode!r} is no precision mode of ATC.", key="precision.mode", hint=nearest(mode, ALL_PRECISION_MODES)
+        )
+    if settings.modify_mixlist and mode not in MIXED_MODES:
+        raise ConfigError(
+            f"means nothing with {mode!r} (ATC: E10001).",
+            key="compile.modify_mixlist",
+            hint=f"Modes that follow lists: {', '.join(sorted(MIXED_MODES))}.",
+        )
+    if settings.keep_dtype and mode in KEEPING_MODES:
+        raise ConfigError(f"is void with {mode!r}.", key="compile.keep_dtype", hint="Every type is kept already.")
+    if scheme == "none":
+        return
+    if scheme == "dynamic":
+        raise ConfigError(
+            "ATC has no dynamic INT8 for ONNX models.", key="quantization.scheme", hint="Use static or cfg."
+        )
+    if settings.shapes == "gears":
+        raise ConfigError(
+            "a quantized model cannot be compiled with dynamic-shape flags (ATC manual, General Restrictions).",
+            key="compile.shapes",
+            hint="Use static: one file for each batch and bin.",
+        )
+    if mode not in INT8_MODES:
+        raise ConfigError(
+            f"{mode!r} with a quantized model gives neither the speed nor the precision (ATC manual, General "
+            "Restrictions).",
+            key="precision.mode",
+            hint=f"With INT8: {', '.join(sorted(INT8_MODES))}.",
+        )
+    precise = [line for line in settings.op_precision_mode if line.endswith("=high_precision")]
+    if precise or settings.op_select_implmode == "high_precision":
+        raise ConfigError(
+            "high_precision kernels must not be combined with a quantized model (ATC manual, General Restrictions).",
+            key="compile.op_precision_mode" if precise else "compile.op_select_implmode",
+        )
+    if attention and not symmetric:
+        raise ConfigError(
+            "products of two activations can only be symmetric on Ascend (AMCT manual, quantization constraints).",
+            key="quantization.attention_matmul",
+            hint="Set activation_symmetric to true with it.",
+        )
