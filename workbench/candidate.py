@@ -287,15 +287,17 @@ class Candidate:
             )
         if self.target == "onnxruntime" and self.serving.streams is not None:
             raise ConfigError("ONNX Runtime has no streams.", key="serving.streams", hint="Leave it out.")
-        if isinstance(self.compile, AscendCompile):
-            self._check_ascend(self.compile)
-        if not isinstance(self.compile, OnnxRuntimeCompile):
+        settings = self.compile
+        if isinstance(settings, AscendCompile):
+            self._check_ascend(settings)
+            return
+        if not isinstance(settings, OnnxRuntimeCompile):
             return
         # ONNX Runtime turns Q/DQ pairs into integer kernels from EXTENDED on; below it the same file runs in
         # float with extra work (measured on 1.31.1, and repeated by tests/targets/test_onnxruntime.py).
-        if self.quantization.scheme != "none" and self.compile.graph_optimization in ("disabled", "basic"):
+        if self.quantization.scheme != "none" and settings.graph_optimization in ("disabled", "basic"):
             raise ConfigError(
-                f"{self.compile.graph_optimization!r} leaves INT8 layers in float.",
+                f"{settings.graph_optimization!r} leaves INT8 layers in float.",
                 key="compile.graph_optimization",
                 hint="Use 'extended' or 'all' with a quantized model.",
             )
