@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
-from workbench.ascend_settings import ASCEND, AscendCompile, check_ascend
+from workbench.ascend_settings import ASCEND, PRECISION_MODES, AscendCompile, check_ascend
 from workbench.canonical import decode, digest, encode
 from workbench.errors import ConfigError, nearest
 
@@ -287,12 +287,12 @@ class Candidate:
             )
         if self.target == "onnxruntime" and self.serving.streams is not None:
             raise ConfigError("ONNX Runtime has no streams.", key="serving.streams", hint="Leave it out.")
-        settings = self.compile
-        if isinstance(settings, AscendCompile):
-            self._check_ascend(settings)
-            return
-        if not isinstance(settings, OnnxRuntimeCompile):
-            return
+        if isinstance(self.compile, AscendCompile):
+            self._check_ascend(self.compile)
+        if isinstance(self.compile, OnnxRuntimeCompile):
+            self._check_onnxruntime(self.compile)
+
+    def _check_onnxruntime(self, settings: OnnxRuntimeCompile) -> None:
         # ONNX Runtime turns Q/DQ pairs into integer kernels from EXTENDED on; below it the same file runs in
         # float with extra work (measured on 1.31.1, and repeated by tests/targets/test_onnxruntime.py).
         if self.quantization.scheme != "none" and settings.graph_optimization in ("disabled", "basic"):
@@ -336,10 +336,12 @@ class Candidate:
         flat: dict[str, Scalar] = {"target": self.target}
         for part in ("precision", "quantization", "compile", "serving"):
             values = getattr(self, part)
-            shown = values.settings() if isinstance(values, Quantization) else encode(values)
+            shown = encode(values.settings() if isinstance(values, Quantization | AscendCompile) else values)
+            if self.target == ASCEND and part == "serving":
+                del shown["intra_op_threads"]  # the host's threads compute nothing there
             for name, value in shown.items():
                 if value is not None:
-                    flat[f"{part}.{name}"] = " ".join(value) if isinstance(value, list) else value
+                    flat[f"{part}.{name}"] = " ".join(map(str, value)) if isinstance(value, list) else value
         return flat
 
 
@@ -386,6 +388,10 @@ def describe(candidate: Candidate) -> str:
         unit = f"{q.keep_float_unit}" if q.keep_float == 1 else f"{q.keep_float_unit}s"
         words.append(f"{q.keep_float} {unit} in float{by}")
     c = candidate.compile
+    if isinstance(c, AscendCompile):
+        if q.scheme != "none" and candidate.precision.mode != PRECISION_MODES[0]:
+            words.append(f"the rest {candidate.precision.mode}")
+        return ", ".join([*words, *_ascend_words(c)])
     if isinstance(c, OpenVinoCompile):
         words.insert(0, "OpenVINO")
         if c.performance_hint != "latency":
@@ -398,3 +404,22 @@ def describe(candidate: Candidate) -> str:
     if c.disabled_fusions:
         words.append("no " + ", ".join(c.disabled_fusions))
     return ", ".join(words)
+
+
+def _ascend_words(c: AscendCompile) -> list[str]:
+    """What of the compile part differs from ATC's defaults, and the shapes."""
+    words = []
+    if c.sequence_bins:
+        words.append(f"{'bins' if len(c.sequence_bins) > 1 else 'length'} {' '.join(map(str, c.sequence_bins))}")
+    if c.shapes == "gears":
+        words.append("gears")
+    if c.disabled_fusions:
+        words.append("no " + ", ".join(c.disabled_fusions))
+    if c.enabled_fusions:
+        words.append("with " + ", ".join(c.enabled_fusions))
+    shown = ("batches", "sequence_bins", "shapes", "disabled_fusions", "enabled_fusions")
+    for name, value in c.settings().items():
+        if name not in shown:
+            text = " ".join(value) if isinstance(value, tuple) else str(value).lower()
+            words.append(f"{name} {text}")
+    return words
