@@ -1,0 +1,78 @@
+"""`python -m workbench.cann_emulator env|fit|remove`: what `workbench emulator` starts.
+
+`env` prints lines for `eval "$(…)"` in sh or bash, and nothing else on stdout. Values are complete, quoted text: no
+line depends on how the shell that reads it splits words.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from workbench.cann_emulator.state import state_folder
+from workbench.cann_emulator.tree import CANN_VERSIONS, default_root, remove_tree, search_paths, variables, write_tree
+
+
+def main(argv: Sequence[str]) -> int:
+    """Exit status: 0 done, 1 failed, 2 wrong arguments."""
+    if argv[:1] == ["fit"]:
+        return int(importlib.import_module("workbench.cann_emulator.fit").main(list(argv[1:])) or 0)
+    parser = argparse.ArgumentParser(prog="workbench emulator", description="An emulator of CANN 8.5.0 for a 910B3.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    env = commands.add_parser("env", help='write the CANN-shaped folder and print export lines: eval "$(… env)"')
+    env.add_argument("--root", type=Path, help="where the folder lies; default: the user's cache")
+    env.add_argument("--cann", choices=CANN_VERSIONS, default="8.5.0", help="whose messages and layout")
+    env.add_argument("--devices", type=int, choices=range(17), metavar="0..16", help="cards; default 1")
+    env.add_argument("--hbm-mb", type=int, help="HBM of each card; default 65536")
+    commands.add_parser("fit", help="refit the time model from an msprof summary", add_help=False)
+    remove = commands.add_parser("remove", help="delete the folder that env wrote")
+    remove.add_argument("--root", type=Path)
+    remove.add_argument("--cann", choices=CANN_VERSIONS, default="8.5.0")
+    arguments = parser.parse_args(argv)
+    root: Path = (arguments.root or default_root(arguments.cann)).expanduser().absolute()
+    try:
+        if arguments.command == "remove":
+            removed = remove_tree(root)
+            print(f"removed {root}" if removed else f"nothing at {root}")
+            return 0
+        if arguments.hbm_mb is not None and arguments.hbm_mb < 1:
+            parser.error(f"argument --hbm-mb: {arguments.hbm_mb} is no size")
+        if any(character in str(root) for character in ":\n\r"):
+            parser.error(f"argument --root: {str(root)!r} has a colon or a line break, which no search path can hold")
+        print(environment_lines(write_tree(root, arguments.cann), arguments.cann, arguments.devices, arguments.hbm_mb))
+    except OSError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def environment_lines(root: Path, cann: str, devices: int | None, hbm_mb: int | None) -> str:
+    """Export lines that put `root` in front of the search paths of this process's environment, each path once."""
+    before = os.environ.get("ASCEND_HOME_PATH")
+    if before and Path(before) != root and not (Path(before) / ".emulator").is_file():
+        print(f"note: this replaces the CANN at {before} in the shell that evaluates it", file=sys.stderr)
+    values = variables(root)
+    for name, folders in search_paths(root).items():
+        front = [str(folder) for folder in folders]
+        # Folders of another tree of the emulator go: its atc is not to be found behind this one
+        rest = [p for p in os.environ.get(name, "").split(":") if p and p not in front and not _of_a_tree(p)]
+        values[name] = ":".join(front + rest)
+    values["CANN_EMULATOR_VERSION"] = cann
+    values["CANN_EMULATOR_STATE"] = str(state_folder())
+    optional = {"CANN_EMULATOR_DEVICES": devices, "CANN_EMULATOR_HBM_MB": hbm_mb}
+    lines = [f"export {name}={shlex.quote(value)};" for name, value in values.items()]
+    lines += [f"export {name}={number};" for name, number in optional.items() if number is not None]
+    return "\n".join(lines)
+
+
+def _of_a_tree(folder: str) -> bool:
+    return any((parent / ".emulator").is_file() for parent in Path(folder).parents)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

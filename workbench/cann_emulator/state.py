@@ -1,0 +1,124 @@
+"""What processes do on the emulated devices, for `npu-smi` to show: one small file per process.
+
+    <CANN_EMULATOR_STATE>/<pid>.json   {"pid": 7, "name": "python3", "devices": {"0": {"hbm_bytes": 1048576,
+                                        "aicore_percent": 71.0, "updated_s": 1763736000.0}}}
+
+A process rewrites its own file whole, by rename, and removes it when it ends; files that a killed process left are
+removed by whoever reads them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+HBM_MB = 65536
+RESERVED_HBM_MB = 3358
+"""HBM that an idle 910B3 shows as used [inferred: captures of idle cards show 3350 to 4487 of 65536 MB]."""
+
+_FRESH_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceUse:
+    """What one process holds and does on one device.
+
+    Attributes:
+        aicore_percent: share of the time since the last report that the device computed for it, 0..100.
+        updated_s: `time.time()` of the report; a load older than two seconds counts as none.
+    """
+
+    hbm_bytes: int
+    aicore_percent: float = 0.0
+    updated_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessUse:
+    pid: int
+    name: str
+    devices: Mapping[int, DeviceUse]
+
+
+def state_folder() -> Path:
+    """CANN_EMULATOR_STATE, or a folder of this user below the system's temporary one; made when it is missing."""
+    named = os.environ.get("CANN_EMULATOR_STATE")
+    folder = Path(named) if named else Path(tempfile.gettempdir()) / f"int8-workbench-cann-emulator-{os.getuid()}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
+def device_count() -> int:
+    """CANN_EMULATOR_DEVICES, 1 without it; ValueError where it is no number from 0 to 16."""
+    count = int(os.environ.get("CANN_EMULATOR_DEVICES") or 1)
+    if not 0 <= count <= 16:
+        raise ValueError(f"CANN_EMULATOR_DEVICES is {count}; a machine has 0 to 16 devices")
+    return count
+
+
+def hbm_mb() -> int:
+    """CANN_EMULATOR_HBM_MB, 65536 without it."""
+    return int(os.environ.get("CANN_EMULATOR_HBM_MB") or HBM_MB)
+
+
+def report_use(devices: Mapping[int, DeviceUse]) -> None:
+    """Say what this process holds and does; nothing on any device removes its file."""
+    folder = state_folder()
+    file = folder / f"{os.getpid()}.json"
+    if not devices:
+        file.unlink(missing_ok=True)
+        return
+    body = {
+        "pid": os.getpid(),
+        "name": Path(sys.executable).name,
+        "devices": {
+            str(device): {
+                "hbm_bytes": use.hbm_bytes,
+                "aicore_percent": use.aicore_percent,
+                "updated_s": use.updated_s or time.time(),
+            }
+            for device, use in devices.items()
+        },
+    }
+    temporary = folder / f".{os.getpid()}.tmp"
+    temporary.write_text(json.dumps(body), encoding="utf-8")
+    temporary.replace(file)
+
+
+def processes() -> tuple[ProcessUse, ...]:
+    """What the living processes reported, by process id."""
+    found = []
+    for file in sorted(state_folder().glob("[0-9]*.json"), key=lambda p: int(p.stem) if p.stem.isdigit() else 0):
+        try:
+            body = json.loads(file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            continue  # ended in between
+        if not _lives(body["pid"]):
+            file.unlink(missing_ok=True)
+            continue
+        devices = {int(device): DeviceUse(**use) for device, use in body["devices"].items()}
+        found.append(ProcessUse(pid=body["pid"], name=body["name"], devices=devices))
+    return tuple(found)
+
+
+def aicore_percent(device: int, uses: tuple[ProcessUse, ...]) -> float:
+    """Load of a device now, over all processes, at most 100."""
+    now = time.time()
+    loads = [p.devices[device] for p in uses if device in p.devices]
+    return min(100.0, sum(use.aicore_percent for use in loads if now - use.updated_s < _FRESH_S))
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
