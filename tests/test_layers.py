@@ -14,6 +14,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "numerics": (
         "yaml_reader",
         "experiment",
+        "dimensions",
         "space",
         "graph",
         "grouping",
@@ -31,6 +32,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "measure",
         "noise",
         "memory",
+        "device",
         "journal",
         "artifacts",
         "plan",

@@ -18,10 +18,11 @@ from pathlib import Path
 
 from onnx import ModelProto
 
+from workbench.ascend_settings import ASCEND
 from workbench.candidate import EVERYTHING_INT8, Candidate, FloatUnit, Quantization
 from workbench.canonical import canonical_json, decode, file_digest, source_digest
 from workbench.dataset import check_inputs
-from workbench.errors import CalibrationError, CandidateError, ConfigError
+from workbench.errors import CalibrationError, CandidateError, ConfigError, ToolchainError
 from workbench.experiment import Experiment
 from workbench.graph import Layer, embedding_rows, load_graph, quantizable_layers
 from workbench.grouping import layer_groups
@@ -46,6 +47,11 @@ SENSITIVITY_SAMPLES = 48
 SENSITIVITY_RECIPE = EVERYTHING_INT8
 """One ranking serves every recipe: which layers suffer most depends on the layer far more than on the clip rule
 [inferred], and one ranking makes `keep_float` mean the same layers in every candidate of a sweep."""
+
+
+PER_CHANNEL_TYPES = {ASCEND: ("Conv", "ConvTranspose")}
+"""Target → operators whose weights may have one scale per channel there. On Ascend the weights of MatMul and Gemm
+always have one scale (AMCT's configuration refuses another; amct.md, facts 4 and 5)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,10 +98,16 @@ def open_bench(
 
     Raises:
         ConfigError: the dataset does not fit the model.
-        ToolchainError: a target cannot be used on this machine.
+        ToolchainError: a target cannot be used on this machine, or some but not all of them are emulated.
     """
     targets = {name: open_target(name) for name in experiment.targets}
     toolchains = {name: target.toolchain() for name, target in targets.items()}
+    if len({chain.emulated for chain in toolchains.values()}) > 1:
+        emulated = ", ".join(name for name, chain in toolchains.items() if chain.emulated)
+        raise ToolchainError(
+            f"{emulated} is emulated here, and modelled times are never compared with measured ones. Sweep it in an "
+            "experiment of its own, or on the device."
+        )
     check_data(experiment)
     return Bench(store=store, journal=journal, targets=targets, toolchains=toolchains, report=report)
 
@@ -153,7 +165,7 @@ def record_of(
         return _stored_record(experiment, bench, clock, {"cfg": q.cfg}, lambda: _by_configuration(experiment, q))
     statistics = statistics_of(experiment, bench, clock)
     kept = kept_in_float(experiment, candidate, bench, statistics)
-    recipe = recipe_of(q, statistics.layers, kept)
+    recipe = recipe_of(q, statistics.layers, kept, per_channel_types=PER_CHANNEL_TYPES.get(candidate.target))
 
     def derive() -> QuantizationRecord:
         def observe_variant(proto: ModelProto, variant: str) -> Statistics:

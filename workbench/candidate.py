@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
-from workbench.ascend_settings import ASCEND, PRECISION_MODES, AscendCompile, check_ascend
+from workbench.ascend_settings import ALL_PRECISION_MODES, ASCEND, PRECISION_MODES, AscendCompile, check_ascend
 from workbench.canonical import decode, digest, encode
 from workbench.errors import ConfigError, nearest
 
@@ -287,6 +287,12 @@ class Candidate:
             )
         if self.target == "onnxruntime" and self.serving.streams is not None:
             raise ConfigError("ONNX Runtime has no streams.", key="serving.streams", hint="Leave it out.")
+        if expected is not None and self.target != ASCEND and self.precision.mode in ALL_PRECISION_MODES:
+            raise ConfigError(
+                f"{self.precision.mode!r} is ATC's; target {self.target!r} has none of its modes.",
+                key="precision.mode",
+                hint="Use fp32.",
+            )
         if isinstance(self.compile, AscendCompile):
             self._check_ascend(self.compile)
         if isinstance(self.compile, OnnxRuntimeCompile):

@@ -327,9 +327,12 @@ def space(
     from workbench.space import explain, read_space, size
 
     read = read_space(file)
-    table = Table("parameter", "choices (first is default)", "applies when", "meaning", title=str(file))
-    for row in explain(read):
-        table.add_row(*row)
+    rows = explain(read)
+    headers = ["parameter", "choices (first is default)", "applies when", "meaning", "excluded by", "source"]
+    shown = [i for i, _ in enumerate(headers) if i < 4 or any(row[i] for row in rows)]
+    table = Table(*(headers[i] for i in shown), title=str(file))
+    for row in rows:
+        table.add_row(*(row[i] for i in shown))
     out.print(table)
     for rule in read.forbid:
         values = ", ".join(f"{name} in {list(choices)}" for name, choices in rule.values.items())

@@ -25,9 +25,10 @@ from workbench.artifacts import Bench, StageClock, artifact_of
 from workbench.candidate import Candidate
 from workbench.canonical import source_digest
 from workbench.dataset import Batch
+from workbench.device import device_figures
 from workbench.errors import CandidateError, CheckError, CompileError, MeasureError
 from workbench.experiment import Experiment
-from workbench.measure import TimingProtocol, device_lock, save_raw_times, time_against_baseline
+from workbench.measure import TimingProtocol, device_lock, save_raw_times, time_against_baseline, time_modelled
 from workbench.memory import peak_memory
 from workbench.metrics import (
     Outcomes,
@@ -57,7 +58,7 @@ from workbench.results import (
     Status,
     Stop,
 )
-from workbench.targets.base import Session
+from workbench.targets.base import DeviceSession, Session
 
 _log = logging.getLogger(__name__)
 
@@ -273,8 +274,9 @@ class _Climb(StageClock):
             self.split, settings.feeds, batch, seed=self.experiment.seed, length=settings.length
         )
         protocol = TimingProtocol(seed=self.experiment.seed)
+        timed = time_modelled if self.bench.toolchain(self.candidate).emulated else time_against_baseline
         with device_lock(self.bench.device_lock, wait_s=3600.0, report=_log.info):
-            latency, raw = time_against_baseline(session, baseline, feeds, batch, protocol, calls=calls)
+            latency, raw = timed(session, baseline, feeds, batch, protocol, calls=calls)
         if anchor:
             save_raw_times(raw, self.bench.journal.latency(self.candidate.id, self.split))
         first = self.bench.journal.anchor(self.split, batch, latency.baseline_p50_ms, keep=anchor)
@@ -331,6 +333,13 @@ class _Climb(StageClock):
         feeds = self.experiment.dataset.sample_feeds(
             self.split, 8, self.candidate.serving.batch, seed=self.experiment.seed
         )
+        if isinstance(session, DeviceSession):
+            modelled = self.bench.toolchain(self.candidate).emulated  # no load makes it draw power
+            device = device_figures(session, feeds, **({"load_s": 0.0} if modelled else {}))
+            self.measurement = replace(
+                self.measurement, latency=latency, device=device, peak_memory_bytes=device.memory_bytes
+            )
+            return None
         key = {
             "artifact": [f.sha256 for f in artifact.files],
             "serving": self.candidate.serving,

@@ -9,11 +9,12 @@ from typing import Literal, get_args
 from workbench.candidate import Candidate
 from workbench.canonical import digest
 from workbench.dataset import Dataset, read_manifest
+from workbench.dimensions import TARGET
 from workbench.errors import nearest
 from workbench.graph import read_model
 from workbench.model import Model
 from workbench.objectives import METRICS, Constraint, Objective
-from workbench.space import TARGET, SearchSpace, build, complete, read_space, read_targets
+from workbench.space import SearchSpace, build, complete, read_space, read_targets
 from workbench.yaml_reader import Section, read_yaml
 
 Sampler = Literal["auto", "tpe", "gp", "nsga2", "random"]

@@ -17,7 +17,7 @@ import time
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +27,7 @@ from workbench.errors import MeasureError, ToolchainError
 from workbench.noise import read_counters, steadiness, verdict
 from workbench.results import Estimate, Latency
 from workbench.significance import bootstrap_rounds, midmean
-from workbench.targets.base import Feeds, Session
+from workbench.targets.base import DeviceSession, Feeds, Session
 
 Times = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.int32]
@@ -164,6 +164,54 @@ def time_against_baseline(
     work = raw.by_round(_work_of(feeds)[raw.feed]).astype(np.int64)
     quiet, words = verdict(steadiness(raw.by_round(raw.baseline_ms), work), before, after, settled=settled)
     return _latency(raw, batch, warmup_calls, quiet, words, protocol.seed), raw
+
+
+def time_modelled(
+    candidate: Session,
+    baseline: Session,
+    feeds: Sequence[Feeds],
+    batch: int,
+    protocol: TimingProtocol,
+    *,
+    calls: int | None = None,
+) -> tuple[Latency, RawTimes]:
+    """The same figures by an emulated device's own clock: copies and execution, nothing of the host.
+
+    Such a clock gives equal feeds equal times, so one call for each shape of the feeds stands for all of them; the
+    times are laid out in the rounds that a measurement would have. Nothing here was measured, and `Latency.clock`
+    says so.
+
+    Raises:
+        MeasureError: a call failed, or a session has no device clock.
+    """
+    if not feeds:
+        raise ValueError("no feeds to time")
+    wanted = protocol.calls if calls is None else calls
+    block = math.ceil(wanted / (2 * protocol.rounds))
+    order = _scattered(feeds)
+    shapes = _work_of(feeds)
+    ours, theirs = (_modelled_ms(session, feeds, shapes) for session in (candidate, baseline))
+    visited = [order[i % len(order)] for i in range(protocol.rounds * block)]
+    twice = np.array(visited, dtype=np.int32).reshape(protocol.rounds, block).repeat(2, axis=0).reshape(-1)
+    raw = RawTimes(
+        candidate_ms=ours[shapes[twice]],
+        baseline_ms=theirs[shapes[twice]],
+        feed=twice,
+        round=np.repeat(np.arange(protocol.rounds, dtype=np.int32), 2 * block),
+    )
+    words = "modelled, not measured: the emulated device's clock has no noise"
+    return replace(_latency(raw, batch, 0, True, words, protocol.seed), clock="modelled"), raw
+
+
+def _modelled_ms(session: Session, feeds: Sequence[Feeds], shapes: npt.NDArray[np.int64]) -> Times:
+    """[shapes] milliseconds of one call of each shape, in the order of their numbers."""
+    if not isinstance(session, DeviceSession):
+        raise MeasureError(f"{type(session).__name__} has no clock of its own, so its time cannot be modelled.")
+    times = np.empty(int(shapes.max()) + 1, dtype=np.float32)
+    for shape in range(len(times)):
+        session.run(feeds[int(np.argmax(shapes == shape))])
+        times[shape] = session.times().total_ms
+    return times
 
 
 def speedup(raw: RawTimes, *, seed: int) -> Estimate:

@@ -58,7 +58,9 @@ def make_plan(experiment: Experiment, bench: Bench, *, trials: int | None = None
     if len(measured) >= 3:
         candidate_s, basis = statistics.mean(measured), f"{len(measured)} complete evaluations of this sweep"
     else:
-        candidate_s, basis = _estimate_s(experiment, call_ms), f"a probe of {PROBE_CALLS} calls of the float model"
+        modelled = bench.toolchain(experiment.baseline).emulated
+        candidate_s = _estimate_s(experiment, call_ms, timed=not modelled)
+        basis = f"a probe of {PROBE_CALLS} calls of the float model"
     copies = 2.0  # a lowered and a compiled file; INT8 ones are a quarter of the float size
     return Plan(
         space=space,
@@ -96,9 +98,13 @@ def _probe_call_ms(experiment: Experiment, bench: Bench) -> float:
     return statistics.median(times)
 
 
-def _estimate_s(experiment: Experiment, call_ms: float) -> float:
+def _estimate_s(experiment: Experiment, call_ms: float, *, timed: bool) -> float:
     """Every stage in full at the float model's speed: timing (candidate and baseline), scoring, and a second for
-    lowering, compiling and opening per 50 MB of model."""
+    lowering, compiling and opening per 50 MB of model.
+
+    Args:
+        timed: False where times are modelled, which takes next to no calls.
+    """
     settings = experiment.measure
-    calls = 2 * (settings.calls + settings.short_calls) * 1.1 + experiment.dataset.size("validation")
+    calls = 2 * (settings.calls + settings.short_calls) * 1.1 * timed + experiment.dataset.size("validation")
     return calls * call_ms / 1000 + 1.0 + experiment.model.size_bytes / 50e6

@@ -15,6 +15,8 @@ from workbench.canonical import decode, digest, encode
 
 Status = Literal["complete", "stopped", "failed"]
 Split = Literal["calibration", "validation", "holdout"]
+Clock = Literal["host", "modelled"]
+"""What times were read from: the host's clock, or an emulated device's model of the real one."""
 
 STAGES = (
     "check",
@@ -150,6 +152,7 @@ class Latency:
         drift: the baseline's median here over its median when this sweep first timed it at this batch size; 1.1
             says that the machine ran everything 10 % slower now. `metrics` divides times by it, so that
             candidates timed hours apart compare; the fields of this class stay as timed.
+        clock: 'modelled' times were measured nowhere.
     """
 
     batch: int
@@ -165,11 +168,37 @@ class Latency:
     quiet: bool
     verdict: str
     drift: float = 1.0
+    clock: Clock = "host"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceFigures:
+    """What a device beside the host says of the calls that were timed; None where it could not be read.
+
+    Attributes:
+        host_to_device_ms, execute_ms, device_to_host_ms: medians, by the device's own events.
+        memory_bytes: device memory of the session: weights, work memory, buffers.
+        power_w, utilization_percent, temperature_c: medians of samples taken while it ran.
+    """
+
+    host_to_device_ms: float
+    execute_ms: float
+    device_to_host_ms: float
+    memory_bytes: int
+    power_w: float | None = None
+    utilization_percent: float | None = None
+    temperature_c: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """All that was measured before the evaluation ended; None where its stage was not reached."""
+    """All that was measured before the evaluation ended; None where its stage was not reached.
+
+    Attributes:
+        peak_memory_bytes: what loading and running adds: resident memory of the process for a target that computes
+            on the host, device memory for one beside it.
+        device: None for a target that computes on the host.
+    """
 
     accuracy: Accuracy | None = None
     latency: Latency | None = None
@@ -177,6 +206,7 @@ class Measurement:
     peak_memory_bytes: int | None = None
     int8_ops: int | None = None
     float_matmuls_left: int | None = None
+    device: DeviceFigures | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,6 +324,10 @@ def metrics(evaluation: Evaluation) -> dict[str, float]:
     for name, size in (("size_mb", m.size_bytes), ("peak_memory_mb", m.peak_memory_bytes)):
         if size is not None:
             found[name] = size / 1e6
+    if m.device is not None:
+        shown = {f"device_{name}": value for name, value in encode(m.device).items() if name != "memory_bytes"}
+        found.update({name: float(value) for name, value in shown.items() if value is not None})
+        found["device_memory_mb"] = m.device.memory_bytes / 1e6
     for name, count in (("int8_ops", m.int8_ops), ("float_matmuls_left", m.float_matmuls_left)):
         if count is not None:
             found[name] = count

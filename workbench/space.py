@@ -14,27 +14,20 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, cast
 
+from workbench.ascend_settings import ASCEND
 from workbench.candidate import (
     COMPILE_OF,
-    ONNXRUNTIME_FUSIONS,
-    Algorithm,
     Candidate,
-    FloatUnit,
-    Granularity,
-    GraphOptimization,
     OnnxRuntimeCompile,
-    PerformanceHint,
     Precision,
     Quantization,
     Scalar,
-    Scheme,
-    SensitivityMetric,
     Serving,
-    WeightAlgorithm,
 )
 from workbench.canonical import digest
+from workbench.dimensions import CFG, DIMENSIONS, FUSION_PREFIX, OFF, TARGET, Dimension
 from workbench.errors import ConfigError, nearest
 from workbench.quantization.amct_config import parse_config
 from workbench.yaml_reader import Section, read_yaml
@@ -42,98 +35,8 @@ from workbench.yaml_reader import Section, read_yaml
 Assignment = Mapping[str, Scalar]
 """Dotted parameter name → chosen value; only parameters that apply."""
 
-FUSION_PREFIX = "compile.fusions."
 EXACT_LIMIT = 20_000
 """Up to so many raw combinations a space is walked one by one; of a larger one, as many are drawn."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dimension:
-    """What a parameter of that name means and which values exist at all.
-
-    Attributes:
-        targets: the only targets that know it; empty for all of them.
-        words: texts that are choices beside values of `kind`.
-        may_be_off: the word "off" is a choice too, and leaves the setting out.
-    """
-
-    about: str
-    values: tuple[Scalar, ...] = ()
-    kind: type = str
-    targets: tuple[str, ...] = ()
-    words: tuple[str, ...] = ()
-    may_be_off: bool = False
-
-
-TARGET = "target"
-CFG = "quantization.cfg"
-OFF = "off"
-
-DIMENSIONS: Mapping[str, Dimension] = {
-    "precision.mode": Dimension(about="number format of what is not quantized", values=("fp32",)),
-    "quantization.scheme": Dimension(
-        about="none keeps float; dynamic computes activation scales at run time; static takes them from calibration; "
-        "cfg follows an AMCT configuration",
-        values=get_args(Scheme),
-    ),
-    "quantization.algorithm": Dimension(
-        about="how a clip range is derived from the observed histogram", values=get_args(Algorithm)
-    ),
-    "quantization.percentile": Dimension(about="share of activation values kept, in percent", kind=float),
-    "quantization.activation_symmetric": Dimension(
-        about="zero point fixed at 0 (true) or free (false)", values=(False, True), kind=bool
-    ),
-    "quantization.weight_granularity": Dimension(
-        about="one weight scale per tensor, or one per output channel", values=get_args(Granularity)
-    ),
-    "quantization.weight_algorithm": Dimension(
-        about="how a weight's scale is chosen; adaround learns the rounding too, and is slower",
-        values=get_args(WeightAlgorithm),
-    ),
-    "quantization.attention_matmul": Dimension(
-        about="quantize MatMuls of two activations too", values=(False, True), kind=bool
-    ),
-    "quantization.balance": Dimension(
-        about="migration strength of activation balancing (SmoothQuant, DMQ), 0 to 1; auto searches it per layer",
-        kind=float,
-        words=("auto",),
-        may_be_off=True,
-    ),
-    "quantization.bias_correction": Dimension(
-        about="take the mean error of rounding back out of the biases", values=(False, True), kind=bool
-    ),
-    "quantization.keep_float": Dimension(about="how many of the most sensitive units stay in float", kind=int),
-    "quantization.keep_float_unit": Dimension(
-        about="what keep_float counts: single layers, or groups such as one block's attention QKV",
-        values=get_args(FloatUnit),
-    ),
-    "quantization.sensitivity": Dimension(
-        about="the figure by which layers are ranked for keep_float", values=get_args(SensitivityMetric)
-    ),
-    CFG: Dimension(about="an AMCT simplified configuration (.cfg) or its JSON form, relative to the space file"),
-    "compile.graph_optimization": Dimension(
-        about="ONNX Runtime's optimization level; INT8 needs extended or all",
-        values=get_args(GraphOptimization),
-        targets=("onnxruntime",),
-    ),
-    "compile.performance_hint": Dimension(
-        about="OpenVINO's preset for what is not set explicitly",
-        values=get_args(PerformanceHint),
-        targets=("openvino",),
-    ),
-    "compile.inference_precision": Dimension(
-        about="OpenVINO's number format of what is not INT8", values=("f32", "bf16"), targets=("openvino",)
-    ),
-    "serving.streams": Dimension(
-        about="OpenVINO's infer requests that share the threads", kind=int, targets=("openvino",), may_be_off=True
-    ),
-    "serving.intra_op_threads": Dimension(about="threads inside one operator", kind=int),
-    "serving.batch": Dimension(about="samples per call", kind=int),
-    **{
-        FUSION_PREFIX + name: Dimension(about=f"ONNX Runtime's {name}", values=("on", "off"), targets=("onnxruntime",))
-        for name in ONNXRUNTIME_FUSIONS
-    },
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,18 +139,22 @@ def build(space: SearchSpace, assignment: Assignment) -> Candidate:
             raise Forbidden(rule.reason)
     target = str(assignment.get(TARGET, space.targets[0]))
     parts: dict[str, dict[str, Any]] = {"precision": {}, "quantization": {}, "compile": {}, "serving": {}}
-    off = []
+    switched: dict[str, list[str]] = {}
     for name, value in assignment.items():
         if name.startswith(FUSION_PREFIX):
-            if value == OFF:
-                off.append(name.removeprefix(FUSION_PREFIX))
+            if value != DIMENSIONS[name].values[0]:
+                switched.setdefault("disabled_fusions" if value == OFF else "enabled_fusions", []).append(
+                    name.removeprefix(FUSION_PREFIX)
+                )
         elif name == CFG:
             parts["quantization"]["cfg"] = space.configurations[str(value)]
         elif name != TARGET and not (DIMENSIONS[name].may_be_off and value == OFF):
             part, _, setting = name.partition(".")
-            parts[part][setting] = value
-    if off:
-        parts["compile"]["disabled_fusions"] = tuple(sorted(off))
+            parts[part][setting] = _members(DIMENSIONS[name], value)
+    for setting, names in switched.items():
+        parts["compile"][setting] = tuple(sorted(names))
+    if target == ASCEND:
+        parts["compile"].setdefault("batches", (int(parts["serving"].get("batch", 1)),))
     try:
         return Candidate(
             target=target,
@@ -258,6 +165,14 @@ def build(space: SearchSpace, assignment: Assignment) -> Candidate:
         )
     except ConfigError as error:
         raise Forbidden(str(error)) from error
+
+
+def _members(dimension: Dimension, value: Scalar) -> Any:
+    """The tuple that a listed choice stands for; any other value as it is."""
+    if not dimension.listed:
+        return value
+    words = str(value).split()
+    return tuple(int(word) for word in words) if dimension.listed == "numbers" else tuple(words)
 
 
 def complete(space: SearchSpace, partial: Assignment) -> dict[str, Scalar]:
@@ -308,7 +223,7 @@ def size(space: SearchSpace) -> SpaceSize:
     return SpaceSize(
         candidates=len(possible) * _product(free),
         compiles=len(compiles) * _product([p for p in free if not p.name.startswith("serving.")]),
-        exact=not (fuses and any("disabled" in p.choices for p in core.parameters)),
+        exact=not (fuses and any({"disabled", "O1"} & set(p.choices) for p in core.parameters)),
     )
 
 
@@ -318,8 +233,15 @@ def _split(space: SearchSpace) -> tuple[SearchSpace, list[Parameter]]:
     tied.update(name for rule in space.forbid for name in rule.values)
     tied.update(p.name for p in space.parameters if p.name.startswith("quantization."))
     tied.update((TARGET, "compile.graph_optimization"))  # Candidate ties them to the scheme
+    if ASCEND in space.targets:  # and these to the scheme, to the precision mode or to each other
+        tied.update(name for name in (p.name for p in space.parameters) if _tied_on_ascend(name))
     core = replace(space, parameters=tuple(p for p in space.parameters if p.name in tied), presets=())
     return core, [p for p in space.parameters if p.name not in tied]
+
+
+def _tied_on_ascend(name: str) -> bool:
+    """Every setting that `Candidate` checks together with another; fusion groups only where O1 is offered."""
+    return not name.startswith(FUSION_PREFIX) and name.partition(".")[0] in ("precision", "compile", "serving")
 
 
 def _product(parameters: Sequence[Parameter]) -> int:
@@ -333,14 +255,16 @@ def compile_key(candidate: Candidate) -> str:
     return digest(body)
 
 
-def explain(space: SearchSpace) -> list[tuple[str, str, str, str]]:
-    """(name, choices, when, meaning) of every parameter, as texts for a table."""
+def explain(space: SearchSpace) -> list[tuple[str, str, str, str, str, str]]:
+    """(name, choices, when, meaning, what excludes it, source) of every parameter, as texts for a table."""
     return [
         (
             p.name,
             ", ".join(_text(c) for c in p.choices),
             " and ".join(f"{n} is {' or '.join(map(_text, v))}" for n, v in p.when.items()) or "always",
             p.about,
+            DIMENSIONS[p.name].excludes if p.name in DIMENSIONS else "",
+            DIMENSIONS[p.name].source if p.name in DIMENSIONS else "",
         )
         for p in space.parameters
     ]
@@ -438,6 +362,10 @@ def _checked(dimension: Dimension, value: Any, section: Section) -> Scalar:
         value = float(value)
     if value in dimension.words or (dimension.may_be_off and value == OFF):
         return cast(Scalar, value)
+    if dimension.listed == "numbers" and isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if dimension.listed == "numbers" and not (isinstance(value, str) and _ascending(value)):
+        raise section.error("choices", f"{value!r} are not ascending whole numbers.", 'Write "32 64 128".')
     if not isinstance(value, dimension.kind) or (isinstance(value, bool) and dimension.kind is not bool):
         raise section.error("choices", f"{value!r} is not of kind {dimension.kind.__name__}.")
     if dimension.values and value not in dimension.values:
@@ -447,6 +375,12 @@ def _checked(dimension: Dimension, value: Any, section: Section) -> Scalar:
             f"Values: {', '.join(map(_text, dimension.values))}.",
         )
     return cast(Scalar, value)
+
+
+def _ascending(text: str) -> bool:
+    words = text.split()
+    numbers = [int(word) for word in words if word.isdecimal()]
+    return bool(words) and len(numbers) == len(words) and numbers == sorted(set(numbers)) and numbers[0] > 0
 
 
 def _condition(section: Section, name: str, known: Mapping[str, Parameter]) -> tuple[Scalar, ...]:

@@ -113,7 +113,13 @@ class ModelRecipe:
     source: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
 
 
-def recipe_of(quantization: Quantization, layers: Sequence[Layer], kept: Sequence[str] = ()) -> ModelRecipe:
+def recipe_of(
+    quantization: Quantization,
+    layers: Sequence[Layer],
+    kept: Sequence[str] = (),
+    *,
+    per_channel_types: Sequence[str] | None = None,
+) -> ModelRecipe:
     """The recipe of a static candidate: the same settings for every layer but those kept in float.
 
     AveragePool stays in float: it multiplies nothing, ONNX Runtime has no integer kernel for it between float
@@ -121,6 +127,8 @@ def recipe_of(quantization: Quantization, layers: Sequence[Layer], kept: Sequenc
 
     Args:
         kept: names of layers that stay in float, most sensitive first.
+        per_channel_types: operator types that may have one weight scale per channel where the candidate asks for it;
+            None for all of them.
 
     Raises:
         ValueError: the scheme is not 'static', or `kept` names an unknown layer.
@@ -134,14 +142,21 @@ def recipe_of(quantization: Quantization, layers: Sequence[Layer], kept: Sequenc
         symmetric=bool(quantization.activation_symmetric),
         percentile=quantization.percentile,
     )
-    weight = WeightRecipe(
-        algorithm=quantization.weight_algorithm, per_channel=quantization.weight_granularity == "channel"
-    )
+    wide = quantization.weight_granularity == "channel"
     plain = LayerRecipe(activation=activation, weight=None)
     strength = AUTOMATIC_START if quantization.balance == "auto" else quantization.balance
-    weighted = LayerRecipe(activation=activation, weight=weight, balance=strength)
+    weighted = {
+        per_channel: LayerRecipe(
+            activation=activation,
+            weight=WeightRecipe(algorithm=quantization.weight_algorithm, per_channel=per_channel),
+            balance=strength,
+        )
+        for per_channel in (False, True)
+    }
     chosen = {
-        layer.name: weighted if layer.weight is not None else plain
+        layer.name: weighted[wide and (per_channel_types is None or layer.op_type in per_channel_types)]
+        if layer.weight is not None
+        else plain
         for layer in layers
         if layer.name not in kept
         and (layer.weight is not None or (layer.second is not None and quantization.attention_matmul))

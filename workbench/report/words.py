@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from workbench.ascend_settings import ASCEND
 from workbench.candidate import Candidate, describe
 from workbench.objectives import METRICS
 from workbench.results import Estimate
@@ -19,7 +20,8 @@ def title(candidate: Candidate, baseline_id: str, *, engine: bool = False) -> st
     """
     words = "ONNX Runtime, " if engine and candidate.target == "onnxruntime" else ""
     words += describe(candidate) + (" (float baseline)" if candidate.id == baseline_id else "")
-    words += f", {count_of(candidate.serving.intra_op_threads, 'thread')}"
+    if candidate.target != ASCEND:  # the host's threads compute nothing there
+        words += f", {count_of(candidate.serving.intra_op_threads, 'thread')}"
     if candidate.serving.streams not in (None, 1):
         words += f", {candidate.serving.streams} streams"
     if candidate.serving.batch != 1:

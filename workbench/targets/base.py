@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
@@ -68,15 +69,34 @@ class DeviceTimes:
         return self.host_to_device_ms + self.execute_ms + self.device_to_host_ms
 
 
+class DeviceSamples(Protocol):
+    """What a device said while something ran on it, complete once it is over; None where it could not be read."""
+
+    @property
+    def power_w(self) -> float | None: ...
+
+    @property
+    def utilization_percent(self) -> float | None: ...
+
+    @property
+    def temperature_c(self) -> float | None: ...
+
+
 @runtime_checkable
 class DeviceSession(Protocol):
-    """What a session on a device beside the host can tell besides its outputs."""
+    """A session on a device beside the host: what it can tell besides its outputs."""
+
+    def run(self, feeds: Feeds) -> dict[str, Array]:
+        """See `Session.run`."""
 
     def times(self) -> DeviceTimes:
         """Of the last `run`; MeasureError before the first."""
 
     def device_memory_bytes(self) -> int:
         """Device memory that this session holds: weights, work memory, buffers."""
+
+    def watched(self) -> AbstractContextManager[DeviceSamples]:
+        """Sample power, utilization and temperature of its device while the block runs."""
 
 
 class Target(Protocol):

@@ -1,0 +1,125 @@
+"""What is known to go wrong with a model or a candidate on Ascend 910B3, before any work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Literal
+
+from onnx import ModelProto
+
+from workbench.ascend_settings import AscendCompile
+from workbench.candidate import Candidate
+from workbench.errors import ConfigError, LoweringError
+from workbench.graph import constants, load_graph, quantizable_layers
+from workbench.model import Model
+from workbench.quantization.normalize import normalized
+from workbench.targets.ascend.lowering import atc_form
+from workbench.targets.ascend.operators import check_operators
+from workbench.targets.ascend.shapes import has_axis, interface_of
+from workbench.targets.base import OperatorIssue
+
+_SMALL_CHANNELS = 4
+
+
+def candidate_issues(model: Model, candidate: Candidate) -> tuple[OperatorIssue, ...]:
+    """Everything known, errors first; what lowering mends is not named."""
+    settings = candidate.compile
+    assert isinstance(settings, AscendCompile)  # Candidate checks it
+    try:
+        proto = load_graph(model)
+        lowered = atc_form(proto)
+    except (ConfigError, LoweringError) as error:
+        return (_issue("error", str(model.path), str(error), "Export the model again.", "the model itself"),)
+    issues = [*_shape_issues(model, settings), *_operator_issues(lowered, settings), *_convolutions(lowered, settings)]
+    if candidate.quantization.scheme != "none":
+        issues += _int8_issues(proto, candidate)
+    return tuple(sorted(issues, key=lambda issue: issue.severity))
+
+
+def _shape_issues(model: Model, settings: AscendCompile) -> Iterator[OperatorIssue]:
+    try:
+        interface = interface_of(model)
+    except ConfigError as error:
+        yield _issue("error", "inputs", error.rule, error.hint or "", "one OM for each batch and bin (atc.md, fact 4)")
+        return
+    sequence = has_axis(interface, "sequence")
+    if sequence and not settings.sequence_bins:
+        yield _issue(
+            "error",
+            "compile.sequence_bins",
+            "the inputs have a length and no bin is named: ATC needs a shape for every input (E10001)",
+            "Name the padded lengths to compile, the longest at least the dataset's max_length.",
+            "atc.md §8 (E10001, value NULL)",
+        )
+    if not sequence and settings.sequence_bins:
+        yield _issue(
+            "error",
+            "compile.sequence_bins",
+            f"the model has no free length, so bins {list(settings.sequence_bins)} mean nothing",
+            "Leave it out.",
+            "the model's inputs",
+        )
+    fixed = {port.shape[0] for port in interface.inputs if port.shape and isinstance(port.shape[0], int)}
+    if not has_axis(interface, "batch") and fixed and fixed != set(settings.batches):
+        yield _issue(
+            "error",
+            "compile.batches",
+            f"the model's own batch is {', '.join(map(str, sorted(fixed)))}, not {list(settings.batches)}",
+            "Compile that one, or export the model with a free first axis.",
+            "the model's inputs",
+        )
+
+
+def _operator_issues(lowered: ModelProto, settings: AscendCompile) -> Iterator[OperatorIssue]:
+    for issue in check_operators(lowered):
+        if issue.operator == "input" and "are dynamic" in issue.problem:
+            continue  # bins and batches give every input its shape
+        yield issue
+
+
+def _convolutions(lowered: ModelProto, settings: AscendCompile) -> Iterator[OperatorIssue]:
+    if not settings.enable_small_channel:
+        return
+    known = constants(lowered)
+    channels = [
+        known[node.input[1]].dims[1]
+        for node in lowered.graph.node
+        if node.op_type == "Conv" and node.input[1] in known and len(known[node.input[1]].dims) > 1
+    ]
+    if not any(count <= _SMALL_CHANNELS for count in channels):
+        yield _issue(
+            "error",
+            "compile.enable_small_channel",
+            f"the model has no convolution with at most {_SMALL_CHANNELS} input channels",
+            "Leave it out.",
+            "atc.md §2.3, --enable_small_channel",
+        )
+
+
+def _int8_issues(proto: ModelProto, candidate: Candidate) -> Iterator[OperatorIssue]:
+    layers = quantizable_layers(normalized(proto))
+    if not layers:
+        yield _issue(
+            "error",
+            "model",
+            "no float32 layer can be INT8",
+            "Quantize a float32 model whose weights are constants.",
+            "workbench/graph.py",
+        )
+    products = [layer for layer in layers if layer.second is not None]
+    if products and candidate.quantization.attention_matmul:
+        yield replace(
+            _issue(
+                "warning",
+                products[0].name,
+                f"products of two activations ({len(products)}) become INT8 by a layout that no page shows [inferred]",
+                "If ATC refuses it, set quantization.attention_matmul to false.",
+                "amct.md §13, question 4",
+            ),
+            operator="MatMul",
+        )
+
+
+def _issue(severity: Literal["error", "warning"], node: str, problem: str, remedy: str, source: str) -> OperatorIssue:
+    return OperatorIssue(severity=severity, node=node, operator="", problem=problem, remedy=remedy, source=source)

@@ -1,0 +1,47 @@
+"""Which axis of a model's inputs and outputs is the batch, and which the length of the text."""
+
+from __future__ import annotations
+
+from workbench.errors import ConfigError
+from workbench.model import Model, TensorSpec
+from workbench.targets.ascend.interface import Axis, Interface, Port
+
+Size = int | Axis
+
+
+def interface_of(model: Model) -> Interface:
+    """The model's ports with every free axis named.
+
+    The first axis, where it is free, is the batch. Every other free axis of the inputs must be one and the same
+    length; axes without a name count as that length too. A free axis of an output is the batch where it stands first
+    and the length elsewhere: exporters give outputs new names for old axes.
+
+    Raises:
+        ConfigError: two lengths that differ, which one list of bins cannot describe.
+    """
+    lengths = {d for port in model.inputs for d in port.shape[1:] if isinstance(d, str)}
+    batches = {port.shape[0] for port in model.inputs if port.shape and isinstance(port.shape[0], str)}
+    if len(lengths - batches) > 1 or lengths & batches:
+        names = ", ".join(sorted(lengths | batches))
+        raise ConfigError(
+            f"the inputs have more free axes than a batch and one length ({names}).",
+            file=model.path,
+            hint="Export the model with fixed sizes for the others.",
+        )
+    return Interface(
+        inputs=tuple(_port(port) for port in model.inputs), outputs=tuple(_port(port) for port in model.outputs)
+    )
+
+
+def has_axis(interface: Interface, axis: Axis) -> bool:
+    return any(axis in port.shape for port in interface.inputs)
+
+
+def _port(spec: TensorSpec) -> Port:
+    return Port(name=spec.name, dtype=spec.dtype, shape=tuple(_size(i, d) for i, d in enumerate(spec.shape)))
+
+
+def _size(position: int, dimension: int | str | None) -> Size:
+    if isinstance(dimension, int):
+        return dimension
+    return "batch" if position == 0 else "sequence"
