@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from workbench.results import DeviceFigures
-from workbench.targets.base import DeviceSession, Feeds
+from workbench.targets.base import DeviceSession, DeviceTimes, Feeds
 
 LOAD_S = 4.0
 """npu-smi takes about a second for an answer [inferred], so a few of them need some seconds of load."""
@@ -24,7 +24,7 @@ def device_figures(session: DeviceSession, feeds: Sequence[Feeds], *, load_s: fl
     Raises:
         MeasureError: a call failed.
     """
-    times = []
+    times: list[DeviceTimes] = []
     end_s = time.monotonic() + load_s
     with session.watched() as samples:
         while not times or time.monotonic() < end_s:
