@@ -1,0 +1,178 @@
+"""From a candidate and one shape to the argument vector of ATC. Flags that would repeat ATC's default are left out."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from workbench.ascend_settings import PRECISION_MODES, PRECISION_MODES_V2, AscendCompile
+from workbench.candidate import Candidate
+from workbench.errors import CompileError
+from workbench.targets.ascend.flags import ONNX, check_flags
+from workbench.targets.ascend.interface import Interface
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What one compiled file is made for.
+
+    Attributes:
+        name: of the file, without .om.
+        batch, sequence_bin: None where the file takes several, or where the model has no such axis.
+        input_shape, dynamic_dims: values of these flags; dynamic_dims is empty for a static file.
+    """
+
+    name: str
+    batch: int | None
+    sequence_bin: int | None
+    input_shape: str
+    dynamic_dims: str = ""
+
+
+def shapes_of(settings: AscendCompile, interface: Interface) -> tuple[Shape, ...]:
+    """The files to compile: one for each batch and bin, or one with a gear for each of them.
+
+    Raises:
+        CompileError: the model has a sequence axis and no bin is named, or the other way round.
+    """
+    _check_axes(settings, interface)
+    bins: tuple[int | None, ...] = settings.sequence_bins or (None,)
+    if settings.shapes == "gears":
+        return (_gears(settings, interface, bins),)
+    return tuple(
+        Shape(
+            name=f"b{batch}" if length is None else f"b{batch}_s{length}",
+            batch=batch,
+            sequence_bin=length,
+            input_shape=interface.input_shape(batch, length),
+        )
+        for batch, length in itertools.product(settings.batches, bins)
+    )
+
+
+def compile_flags(
+    candidate: Candidate,
+    shape: Shape,
+    interface: Interface,
+    *,
+    soc_version: str,
+    model: Path,
+    output: Path,
+    files: Mapping[str, Path],
+) -> dict[str, str]:
+    """Flag → value for one compile, checked.
+
+    Args:
+        output: path of the file without .om.
+        files: flag → file, of `write_config_files`.
+
+    Raises:
+        ConfigError, CompileError: ATC would refuse or ignore something; see `check_flags`.
+    """
+    settings = candidate.compile
+    assert isinstance(settings, AscendCompile)  # Candidate checks it
+    flags = {
+        "framework": ONNX,
+        "model": str(model),
+        "output": str(output),
+        "soc_version": soc_version,
+        "input_format": _input_format(interface, shape),
+        "input_shape": shape.input_shape,
+        "log": "error",
+        # prints what --mode=6 would tell about the file, without a second start
+        "display_model_info": "1",
+    }
+    if shape.dynamic_dims:
+        flags["dynamic_dims"] = shape.dynamic_dims
+    flags |= _precision(candidate.precision.mode)
+    if settings.op_select_implmode is not None:
+        flags["op_select_implmode"] = settings.op_select_implmode
+    if settings.optypelist_for_implmode:
+        flags["optypelist_for_implmode"] = ",".join(settings.optypelist_for_implmode)
+    if settings.oo_level != "O3":
+        flags["oo_level"] = settings.oo_level
+    if not settings.oo_constant_folding:
+        flags["oo_constant_folding"] = "false"
+    if settings.buffer_optimize != "l2_optimize":
+        flags["buffer_optimize"] = settings.buffer_optimize
+    if settings.tiling_schedule_optimize:
+        flags["tiling_schedule_optimize"] = "1"
+    if settings.enable_single_stream:
+        flags["enable_single_stream"] = "true"
+    if settings.enable_small_channel:
+        flags["enable_small_channel"] = "1"
+    flags |= {flag: str(file) for flag, file in files.items()}
+    check_flags(flags, quantized=candidate.quantization.scheme != "none")
+    return flags
+
+
+def argument_vector(flags: Mapping[str, str]) -> list[str]:
+    """`--flag=value` for every flag. No shell sees it, so that nothing is quoted."""
+    return [f"--{flag}={value}" for flag, value in flags.items()]
+
+
+def _precision(mode: str) -> dict[str, str]:
+    """One of the two flags, never both (E10056); what the older one has goes there."""
+    if mode in PRECISION_MODES:
+        return {"precision_mode": mode}
+    if mode in PRECISION_MODES_V2:
+        return {"precision_mode_v2": mode}
+    raise CompileError(f"precision.mode: {mode!r} is no precision mode of ATC (E10001).")
+
+
+def _input_format(interface: Interface, shape: Shape) -> str:
+    """ND for texts, and always with gears, as their manual page asks; NCHW and NCDHW for images and volumes."""
+    ranks = {len(port.shape) for port in interface.inputs}
+    if shape.dynamic_dims or not ranks & {4, 5}:
+        return "ND"
+    return "NCDHW" if 5 in ranks else "NCHW"
+
+
+def _gears(settings: AscendCompile, interface: Interface, bins: tuple[int | None, ...]) -> Shape:
+    """Only what varies is -1: with one batch size, or one bin, that size is written out."""
+    batch = settings.batches[0] if len(settings.batches) == 1 else -1
+    length = bins[0] if len(bins) == 1 else -1
+    free = [
+        axis
+        for port in interface.inputs
+        for axis in port.shape
+        if (axis == "batch" and batch == -1) or (axis == "sequence" and length == -1)
+    ]
+    gears = [
+        ",".join(str(b if axis == "batch" else s) for axis in free)
+        for b, s in itertools.product(settings.batches, bins)
+    ]
+    return Shape(
+        name="gears",
+        batch=None if batch == -1 else batch,
+        sequence_bin=None if length == -1 else length,
+        input_shape=interface.input_shape(batch, length),
+        dynamic_dims=";".join(gears),
+    )
+
+
+def _check_axes(settings: AscendCompile, interface: Interface) -> None:
+    axes = {axis for port in interface.inputs for axis in port.shape}
+    if "sequence" in axes and not settings.sequence_bins:
+        names = ", ".join(port.name for port in interface.inputs if "sequence" in port.shape)
+        raise CompileError(
+            f"compile.sequence_bins: {names} have a sequence axis, and ATC needs every size (E10001 on --input_shape). "
+            "Name at least one padded length."
+        )
+    if "sequence" not in axes and settings.sequence_bins:
+        raise CompileError(
+            f"compile.sequence_bins: {list(settings.sequence_bins)} mean nothing, the model has no sequence axis. "
+            "Leave them out."
+        )
+    if "batch" not in axes and len(settings.batches) > 1:
+        raise CompileError(
+            f"compile.batches: {list(settings.batches)} give equal files, the model has no batch axis. Name one."
+        )
+    for port in interface.inputs:
+        if set(port.name) & set(":;"):
+            raise CompileError(
+                f"The input {port.name!r} has a ':' or ';' in its name, which --input_shape separates with (E10016). "
+                "Rename it when exporting."
+            )

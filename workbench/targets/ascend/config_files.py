@@ -1,0 +1,180 @@
+"""The files that flags of ATC name: fusion switches, mixed-precision lists, kernel modes, and types to keep or force.
+
+Each is written only when the candidate says something that it holds. Formats: ge v8.5.0, the parsers named below.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from workbench.ascend_settings import FUSION_GROUPS, AscendCompile
+from workbench.errors import CompileError, nearest
+
+PRECISION_KINDS = (
+    "high_precision",
+    "high_performance",
+    "support_out_of_bound_index",
+    "keep_fp16",
+    "super_performance",
+    "enable_float_32_execution",
+    "norm_class",
+)
+"""Modes of the file of --op_precision_mode; others are skipped with a line in the log only. The eighth,
+enable_hi_float_32_execution, is documented as unsupported (op_impl_mode_config_parser.cc; manual 9.2)."""
+
+DTYPES = frozenset(
+    {
+        *("float", "float16", "bfloat16", "double", "bool", "complex64", "complex128", "string"),
+        *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    }
+)
+"""Lower-case type names of the graph engine, as --customize_dtypes takes them [inferred: the types it has]."""
+
+_LISTS = ("black-list", "white-list", "gray-list")
+_CHANGES = ("to-add", "to-remove")
+
+_COMBINATIONS = frozenset(
+    frozenset(words.split(", "))
+    for words in (
+        "black-list.to-remove",
+        "white-list.to-remove",
+        "gray-list.to-add",
+        "gray-list.to-add, black-list.to-remove",
+        "gray-list.to-add, white-list.to-remove",
+        "white-list.to-add",
+        "white-list.to-add, gray-list.to-remove",
+        "white-list.to-add, black-list.to-remove",
+        "black-list.to-add",
+        "black-list.to-add, gray-list.to-remove",
+        "black-list.to-add, white-list.to-remove",
+    )
+)
+"""What may be said about one operator type; everything else is E20003 (modify_mixlist_config_parser.cc)."""
+
+
+def write_config_files(settings: AscendCompile, to: Path) -> dict[str, Path]:
+    """Write the files that the settings need below `to`; returns flag → file.
+
+    Raises:
+        CompileError: an entry has not the form that ATC reads; the message has its code.
+    """
+    texts = config_texts(settings)
+    written = {}
+    for flag, (name, text) in texts.items():
+        written[flag] = to / name
+        written[flag].write_text(text, encoding="utf-8")
+    return written
+
+
+def config_texts(settings: AscendCompile) -> dict[str, tuple[str, str]]:
+    """Flag → (file name, content); see `write_config_files`."""
+    found: dict[str, tuple[str, str]] = {}
+    if settings.disabled_fusions or settings.enabled_fusions:
+        found["fusion_switch_file"] = "fusion_switch.cfg", fusion_switch(settings)
+    if settings.modify_mixlist:
+        found["modify_mixlist"] = "mixlist.json", mixlist(settings.modify_mixlist)
+    if settings.op_precision_mode:
+        found["op_precision_mode"] = "op_precision.ini", op_precision(settings.op_precision_mode)
+    if settings.keep_dtype:
+        found["keep_dtype"] = "keep_dtype.cfg", keep_dtype(settings.keep_dtype)
+    if settings.customize_dtypes:
+        found["customize_dtypes"] = "customize_dtypes.cfg", customize_dtypes(settings.customize_dtypes)
+    return found
+
+
+def fusion_switch(settings: AscendCompile) -> str:
+    """The fusion switch file, as JSON: the passes of the newer graph engine do not read the text form.
+
+    Every pass is named: a name in the user's file comes before the built-in entries, and these before "ALL", so that
+    "ALL" would leave passes with an entry of their own as they are (fusion_config_parser.cc:92-230).
+    """
+    switch: dict[str, dict[str, str]] = {"GraphFusion": {}, "UBFusion": {}}
+    for groups, state in ((settings.disabled_fusions, "off"), (settings.enabled_fusions, "on")):
+        for group in groups:
+            switch["GraphFusion"] |= dict.fromkeys(FUSION_GROUPS[group].graph, state)
+            switch["UBFusion"] |= dict.fromkeys(FUSION_GROUPS[group].ub, state)
+    return _json({"Switch": {kind: passes for kind, passes in switch.items() if passes}})
+
+
+def mixlist(entries: Iterable[str]) -> str:
+    """The JSON of --modify_mixlist from entries such as `black-list.to-add:SoftmaxV2`."""
+    lists: dict[str, dict[str, list[str]]] = {}
+    said: dict[str, set[str]] = {}
+    for entry in entries:
+        place, _, operator = entry.partition(":")
+        kind, _, change = place.partition(".")
+        if kind not in _LISTS or change not in _CHANGES or not re.fullmatch(r"[A-Za-z]\w*", operator):
+            raise _malformed(
+                "modify_mixlist", entry, "E21002", "Write such as black-list.to-add:SoftmaxV2, with Ascend's own types."
+            )
+        lists.setdefault(kind, {}).setdefault(change, []).append(operator)
+        said.setdefault(operator, set()).add(place)
+    for operator, places in said.items():
+        if frozenset(places) not in _COMBINATIONS:
+            raise CompileError(
+                f"compile.modify_mixlist: {operator} is in {' and '.join(sorted(places))}, which contradict each other "
+                "or move nothing (ATC: E20003). Put it where it shall be, and remove it where it is."
+            )
+    return _json({kind: {c: sorted(set(ops)) for c, ops in sorted(lists[kind].items())} for kind in sorted(lists)})
+
+
+def op_precision(entries: Iterable[str]) -> str:
+    """The ini of --op_precision_mode; lines without a section are by operator type (op_impl_mode_config_parser.cc)."""
+    modes: dict[str, str] = {}
+    for entry in entries:
+        operator, equals, mode = (part.strip() for part in entry.partition("="))
+        if not equals or not re.fullmatch(r"[A-Za-z]\w*", operator):
+            raise _malformed("op_precision_mode", entry, "", "Write such as Gelu=high_performance.")
+        if mode not in PRECISION_KINDS:
+            raise _malformed("op_precision_mode", entry, "", f"ATC would skip it. {nearest(mode, PRECISION_KINDS)}")
+        if modes.setdefault(operator, mode) != mode:
+            raise _malformed("op_precision_mode", entry, "", f"{operator} has {modes[operator]} already.")
+    return "".join(f"{operator}={mode}\n" for operator, mode in modes.items())
+
+
+def keep_dtype(entries: Iterable[str]) -> str:
+    """The text of --keep_dtype: names of nodes, or `OpType::TypeName` (keep_dtype_option.cc)."""
+    lines = list(entries)
+    for entry in lines:
+        if entry != entry.strip() or not entry or "\n" in entry:
+            raise _malformed("keep_dtype", entry, "", "Write one name, without blanks around it.")
+        if entry.startswith("OpType::") and not re.fullmatch(r"OpType::[A-Z][A-Za-z0-9]*", entry):
+            raise _malformed("keep_dtype", entry, "E10003", "Types are Ascend's, such as OpType::LayerNorm.")
+    return "".join(f"{entry}\n" for entry in dict.fromkeys(lines))
+
+
+def customize_dtypes(entries: Iterable[str]) -> str:
+    """The text of --customize_dtypes (op_cust_dtypes_config_parser.cc).
+
+    Lines are `name::InputDtype:float16,,OutputDtype:float16` or `OpType::Type:InputDtype:…,OutputDtype:…`; an empty
+    place leaves that tensor as it is. The first line of a name wins, so that a second one is refused here.
+    """
+    lines: dict[str, str] = {}
+    for entry in entries:
+        match = re.fullmatch(
+            r"(?P<key>OpType::[A-Za-z]\w*(?=:)|[^:\n]+(?=::)):{1,2}InputDtype:(?P<inputs>[^:\n]*),OutputDtype:(?P<outputs>[^:\n]*)",
+            entry,
+        )
+        if match is None:
+            raise _malformed(
+                "customize_dtypes", entry, "E20101", "Write such as OpType::Gelu:InputDtype:float,OutputDtype:float."
+            )
+        types = [name for name in (*match["inputs"].split(","), *match["outputs"].split(",")) if name]
+        unknown = next((name for name in types if name not in DTYPES), None)
+        if unknown is not None:
+            raise _malformed("customize_dtypes", entry, "E20003", nearest(unknown, DTYPES))
+        if match["key"] in lines:
+            raise _malformed("customize_dtypes", entry, "", f"{match['key']} has a line already, and the first wins.")
+        lines[match["key"]] = entry
+    return "".join(f"{entry}\n" for entry in lines.values())
+
+
+def _malformed(key: str, entry: str, code: str, remedy: str) -> CompileError:
+    return CompileError(f"compile.{key}: {entry!r} is no entry of --{key}{f' (ATC: {code})' if code else ''}. {remedy}")
+
+
+def _json(value: Mapping[str, object]) -> str:
+    return json.dumps(value, indent=2) + "\n"

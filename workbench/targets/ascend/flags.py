@@ -1,0 +1,203 @@
+"""What ATC refuses, said before it is started: one check of all flags together, with the vendor's own codes.
+
+The order is ATC's: values first, then what is required, then exclusions, precision, shapes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from workbench.ascend_settings import INT8_MODES, KEEPING_MODES, MIXED_MODES
+from workbench.errors import CompileError, ConfigError, nearest
+from workbench.targets.ascend.flag_shapes import check_shapes, refusal
+from workbench.targets.ascend.flag_table import DYNAMIC, FLAGS, NEWER, SOC_VERSIONS, Flag
+from workbench.targets.ascend.paths import refused_characters
+
+__all__ = ["FLAGS", "check_flags"]
+
+ONNX = "5"
+
+_OUTPUT_TYPES = frozenset({"FP32", "FP16", "UINT8", "INT8"})
+
+_REQUIRED: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "0": (("framework", "E10007"), ("soc_version", "E10054"), ("output", "E10054"), ("model", "E10054")),
+    "1": (("om", "E10004"), ("json", "E10004")),
+    "3": (("framework", "E10007"), ("soc_version", "E10054"), ("model", "E10054")),
+    "6": (("om", "E10004"),),
+}
+"""Mode → the flags it needs and the code when one is missing, in ATC's order (main_impl.cc:633-860)."""
+
+_MODES_NEVER = {"5": "text dumps of graphs", "30": "models of Ascend035 only (E10055)"}
+
+
+def check_flags(values: Mapping[str, str], *, quantized: bool = False) -> None:
+    """Refuse what ATC 8.5.0 would refuse, and what this product never asks of a 910B3.
+
+    Args:
+        values: flag without dashes → value.
+        quantized: the model is a deploy model with AscendQuant operators, for which more is forbidden.
+
+    Raises:
+        ConfigError: a flag or value that 8.5.0 does not have or that has no place on a 910B3.
+        CompileError: a value or combination that ATC refuses, or would ignore; the message has the vendor's code.
+    """
+    for name, value in values.items():
+        _check_known(name, value)
+        _check_value(FLAGS[name], value)
+    _check_mode(values)
+    for name in values:
+        _check_company(FLAGS[name], values)
+    _check_precision(values)
+    _check_others(values)
+    check_shapes(values)
+    if quantized:
+        _check_quantized(values)
+
+
+def _check_known(name: str, value: str) -> None:
+    if name in NEWER:
+        raise ConfigError(f"ATC 8.5.0 does not know this flag: it belongs to {NEWER[name]}.", key=f"--{name}")
+    if name not in FLAGS:
+        raise ConfigError("ATC has no such flag.", key=f"--{name}", hint=nearest(name, FLAGS))
+    if FLAGS[name].never:
+        raise ConfigError(
+            f"is not used on a 910B3: {FLAGS[name].never}.", key=f"--{name}={value}", hint="Leave it out."
+        )
+
+
+def _check_value(flag: Flag, value: str) -> None:
+    if flag.kind == "choice" and value not in flag.values:
+        allowed = ", ".join(f"[{choice}]" for choice in sorted(flag.values))
+        raise refusal(flag.code, flag.name, value, f"the value is none of {allowed}", "Choose one of them.")
+    if flag.kind in ("input", "output", "directory") and (bad := refused_characters(value)):
+        raise refusal(
+            "E10001",
+            flag.name,
+            value,
+            f"ATC takes no {', '.join(map(repr, bad))} in a path",
+            "Use letters, digits and . / _ - only.",
+        )
+    if flag.name == "output" and value.endswith("/"):
+        raise refusal("E10022", "output", value, "the path names no file", "Add the file's name, without .om.")
+    if flag.kind == "numbers" and not re.fullmatch(r"[\d,; ]+", value):
+        raise refusal(flag.code, flag.name, value, "only digits, commas and semicolons belong here", "Correct it.")
+
+
+def _check_mode(values: Mapping[str, str]) -> None:
+    mode = values.get("mode", "0")
+    if mode in _MODES_NEVER:
+        raise ConfigError(f"is not used on a 910B3: {_MODES_NEVER[mode]}.", key=f"--mode={mode}")
+    if mode == "6" and "framework" in values:
+        raise refusal("E10057", "mode", mode, "mode 6 takes --om only", "Leave --framework out.")
+    for name, code in _REQUIRED[mode]:
+        if not values.get(name):
+            raise CompileError(f"--{name} is missing, which mode {mode} needs (ATC: {code}). Add it.")
+    framework = values.get("framework", ONNX)
+    if framework != ONNX:
+        raise ConfigError(
+            "this product compiles ONNX models." + (" Caffe is refused on every 910B (E10001)." * (framework == "0")),
+            key=f"--framework={framework}",
+            hint="Use 5.",
+        )
+    soc = values.get("soc_version")
+    if soc is not None and soc not in SOC_VERSIONS:
+        reason = (
+            "the chip of the first generation, with another architecture"
+            if soc == "Ascend910B"
+            else "no chip of the 910B family (ATC answers E20101 where it does not know it either)"
+        )
+        raise ConfigError(f"is {reason}.", key=f"--soc_version={soc}", hint=nearest(soc, SOC_VERSIONS))
+
+
+def _check_company(flag: Flag, values: Mapping[str, str]) -> None:
+    for other in flag.excludes:
+        if other in values:
+            raise refusal(
+                flag.excludes_code, flag.name, values[flag.name], f"excludes --{other}", "Give one of the two."
+            )
+    for other in flag.requires:
+        if not values.get(other):
+            code = "E10004" if other == "input_shape" else "E10001"
+            raise refusal(code, flag.name, values[flag.name], f"--{other} is missing", f"Add --{other}.")
+
+
+def _check_precision(values: Mapping[str, str]) -> None:
+    mode, twin = values.get("precision_mode"), values.get("precision_mode_v2")
+    if twin is not None and "hif8" in twin:
+        raise ConfigError(
+            "is not supported by CANN 8.5, although ATC's own check lets it pass.", key=f"--precision_mode_v2={twin}"
+        )
+    if mode is not None and twin is not None:
+        raise refusal(
+            "E10056", "precision_mode", mode, f"excludes --precision_mode_v2={twin}, even where they mean the same",
+            "Give one of the two.",
+        )  # fmt: skip
+    chosen = twin or mode or "force_fp16"
+    if "modify_mixlist" in values and chosen not in MIXED_MODES:
+        raise refusal(
+            "E10001", "modify_mixlist", values["modify_mixlist"], f"means nothing with precision {chosen}",
+            f"Modes that follow lists: {', '.join(sorted(MIXED_MODES))}.",
+        )  # fmt: skip
+    if "keep_dtype" in values and chosen in KEEPING_MODES:
+        raise CompileError(f"--keep_dtype is void with precision {chosen}, which keeps every type. Leave it out.")
+    if "op_precision_mode" in values and "op_select_implmode" in values:
+        raise CompileError(
+            "--op_select_implmode is void beside --op_precision_mode (ATC ignores it). Give one of the two."
+        )
+
+
+def _check_others(values: Mapping[str, str]) -> None:
+    implementation = values.get("op_select_implmode", "")
+    if "optypelist_for_implmode" in values and implementation.endswith("_for_all"):
+        raise CompileError(
+            f"--optypelist_for_implmode is void with --op_select_implmode={implementation} (ATC ignores it). "
+            f"Use {implementation.removesuffix('_for_all')}."
+        )
+    if values.get("virtual_type") == "1" and values.get("buffer_optimize") == "l1_optimize":
+        raise refusal("E10001", "virtual_type", "1", "excludes --buffer_optimize=l1_optimize", "Use l2_optimize.")
+    if "debug_dir" in values and values.get("op_debug_level", "0") == "0":
+        raise CompileError("--debug_dir is void with --op_debug_level=0. Set a level, or leave it out.")
+    if "aicore_num" in values:
+        _check_cores(values["aicore_num"], SOC_VERSIONS.get(values.get("soc_version", ""), (20, 40)))
+    if "output_type" in values:
+        _check_output_type(values["output_type"], "out_nodes" in values)
+
+
+def _check_cores(value: str, most: tuple[int, int]) -> None:
+    parts = value.split("|")
+    if not all(re.fullmatch(r"\d+", part) for part in parts) or len(parts) > 2:
+        raise refusal("E10001", "aicore_num", value, "is not of the form cube|vector", "Write such as 20|40.")
+    for part, limit in zip(parts, most, strict=False):
+        if not 0 < int(part) <= limit:
+            raise refusal("E20103", "aicore_num", value, f"{part} is outside (0, {limit}]", "The chip has no more.")
+
+
+def _check_output_type(value: str, has_nodes: bool) -> None:
+    per_node = ":" in value
+    types = {entry.rpartition(":")[2] for entry in value.split(";") if entry}
+    if not types or types - _OUTPUT_TYPES:
+        raise refusal("E10001", "output_type", value, "8.5.0 takes FP32, FP16, UINT8 and INT8", "Choose one.")
+    if per_node and not has_nodes:
+        raise refusal("E10001", "output_type", value, "nodes are named but --out_nodes is missing", "Add --out_nodes.")
+
+
+def _check_quantized(values: Mapping[str, str]) -> None:
+    """ATC manual, General Restrictions (8.5: atctool_0040; the precision part from 9.0 to 9.2)."""
+    found = next((name for name in DYNAMIC if name in values), None)
+    if found is not None or "~" in values.get("input_shape", "") or "-1" in values.get("input_shape", ""):
+        raise CompileError(
+            f"--{found or 'input_shape'}={values[found or 'input_shape']}: a quantized model cannot be compiled for "
+            "dynamic shapes (ATC manual, General Restrictions). Compile one static file for each batch and bin."
+        )
+    chosen = values.get("precision_mode_v2") or values.get("precision_mode") or "force_fp16"
+    if chosen not in INT8_MODES:
+        raise CompileError(
+            f"precision {chosen} with a quantized model gives neither the speed nor the precision (ATC manual, "
+            f"General Restrictions). With INT8: {', '.join(sorted(INT8_MODES))}."
+        )
+    if values.get("op_select_implmode", "").startswith("high_precision"):
+        raise CompileError(
+            f"--op_select_implmode={values['op_select_implmode']} must not be combined with a quantized model (ATC "
+            "manual, General Restrictions). Use high_performance, or leave it out."
+        )

@@ -1,0 +1,53 @@
+"""Which paths ATC takes, and how to stay within them.
+
+The resolved path of every input and the literal path of the output may hold letters, digits, `.`, `/`, `_`, `-` and
+Chinese characters (ge v8.5.0 base/common/util.cc:36-48,179-305); the rest ends in E10001. Chinese ones are avoided
+too: the operator compiler behind ATC was never seen with them [inferred].
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from pathlib import Path
+
+from workbench.errors import ToolchainError
+
+_REFUSED = re.compile(r"[^A-Za-z0-9./_-]")
+
+
+def refused_characters(path: str) -> list[str]:
+    """The characters of a path that ATC refuses, each once, sorted."""
+    return sorted(set(_REFUSED.findall(path)))
+
+
+def is_safe(path: Path) -> bool:
+    """Whether ATC takes this path for input and output alike.
+
+    A `.om` in a directory's name is unsafe too: the suffix of a dynamic model goes before the first one (ge v8.5.0
+    base/common/helper/model_helper.cc:514-542).
+    """
+    resolved = path.resolve()
+    return not refused_characters(str(resolved)) and ".om" not in str(resolved)
+
+
+def work_directory(beside: Path, name: str) -> Path:
+    """A new empty directory with a path that ATC takes: inside `beside`, or in the temporary folder where that has
+    blanks or other characters ATC refuses. The caller removes it.
+
+    Raises:
+        ToolchainError: neither can be written, or neither has a path that ATC takes.
+    """
+    tried: list[str] = []
+    for parent in (beside, Path(tempfile.gettempdir()), Path("/var/tmp"), Path("/tmp")):
+        if not is_safe(parent):
+            tried.append(f"{parent} (ATC refuses {refused_characters(str(parent.resolve())) or ['.om']} in a path)")
+            continue
+        try:  # mkdtemp adds letters, digits and _ only
+            return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=parent.resolve()))
+        except OSError as error:
+            tried.append(f"{parent} ({error.strerror})")
+    raise ToolchainError(
+        f"ATC needs a folder to work in, and none can be used: {'; '.join(tried)}. Set TMPDIR to a writable folder "
+        "whose path has letters, digits and . / _ - only."
+    )
