@@ -1,0 +1,168 @@
+"""What of CANN is installed: read from its files, nothing is started.
+
+Layouts: 8.5 keeps `share/info/<package>/version.info`, older ones `<package>/version.info` (atc.md §7.1, pyacl.md
+§6.5). A file has `Version=8.5.0.2.220` (a build) and `version_dir=8.5.0` (the release people speak of).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from workbench.errors import ToolchainError
+from workbench.targets.ascend.versions import CANN_WANTED
+
+INSTALL_RECORD = Path("/etc/ascend_install.info")
+DRIVER_ROOT = Path("/usr/local/Ascend")
+OPERATOR_KERNELS = "ascend910b"
+"""Folder of the operator kernels of 910B1 to 910B4 below `opp/…/kernel`."""
+
+_PROBES = (
+    "share/info/ge-compiler/version.info",
+    "share/info/runtime/version.info",
+    "compiler/version.info",
+    "opp/version.info",
+)
+"""Below the root; the first hit is the version of CANN ([inferred] order, atc.md §7.1)."""
+
+_KERNELS = "opp/built-in/op_impl/ai_core/tbe/kernel"
+_WITHOUT_OPS = {"config", "ops_oam"}
+"""What lies in the kernel folder of a toolkit whose ops package is missing."""
+
+_REMEDY = (
+    f"Install the CANN {CANN_WANTED} toolkit and the ops package of the 910b, then: source <CANN>/set_env.sh "
+    '(to rehearse without them: eval "$(workbench emulator env)")'
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation:
+    """A CANN root and what lies in it.
+
+    Attributes:
+        version: `Version=` of the first version file, such as 8.5.0.2.220; empty where no file gives one.
+        release: `version_dir=` where that names a version, `version` otherwise.
+        packages: package → version, of every version.info found.
+        atc: the compiler of this root, or the one on PATH; None where there is none.
+        kernels: chips whose operator kernels (the ops package) are installed, such as 'ascend910b'.
+        emulator: what the version file says of being emulated; None for the vendor's own.
+    """
+
+    home: Path
+    version: str
+    release: str
+    packages: Mapping[str, str]
+    atc: Path | None
+    kernels: tuple[str, ...]
+    emulator: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriverFiles:
+    """Versions that the driver's own files tell; empty where there is no file."""
+
+    root: Path
+    driver: str
+    firmware: str
+
+
+def find_installation(environment: Mapping[str, str] = os.environ) -> Installation:
+    """The CANN that ASCEND_HOME_PATH names.
+
+    Raises:
+        ToolchainError: none, or half of one; says what is missing and how to get it.
+    """
+    named = environment.get("ASCEND_HOME_PATH", "")
+    if not named:
+        dormant = dormant_installations(environment)
+        if dormant:
+            raise ToolchainError(
+                f"CANN is at {dormant[0]} but not switched on: ASCEND_HOME_PATH is not set. "
+                f"Run: source {dormant[0]}/set_env.sh"
+            )
+        raise ToolchainError(f"No CANN: ASCEND_HOME_PATH is not set. {_REMEDY}")
+    home = Path(named)
+    if not home.is_dir():
+        raise ToolchainError(f"No CANN: ASCEND_HOME_PATH names {home}, which is no folder. {_REMEDY}")
+    found = read_installation(home, environment)
+    if not found.version:
+        raise ToolchainError(
+            f"{home} is no whole CANN: none of {', '.join(_PROBES)} gives a version. Install the toolkit again, or "
+            "source the set_env.sh of another one."
+        )
+    return found
+
+
+def read_installation(home: Path, environment: Mapping[str, str] = os.environ) -> Installation:
+    """What lies below a root; what is not there is empty in the result. Raises nothing."""
+    probes = [read_version_info(home / name) for name in _PROBES]
+    first = next((info for info in probes if info.get("version")), {})
+    version, folder = first.get("version", ""), first.get("version_dir", "")
+    return Installation(
+        home=home,
+        version=version,
+        release=folder if re.match(r"\d+\.\d", folder) else version,
+        packages=_packages(home),
+        atc=_atc(home, environment),
+        kernels=_kernels(home),
+        emulator=next((info["emulator"] for info in probes if info.get("emulator")), None),
+    )
+
+
+def dormant_installations(environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
+    """CANN roots at the vendor's default places, whether or not set_env.sh was sourced (atc.md §7.1)."""
+    user = Path(environment["HOME"]) if environment.get("HOME") else None
+    roots = [DRIVER_ROOT / "cann", DRIVER_ROOT / "ascend-toolkit/latest"]
+    if user is not None:
+        roots += [user / "Ascend/cann", user / "Ascend/ascend-toolkit/latest"]
+    return tuple(root for root in roots if (root / "set_env.sh").is_file() or (root.parent / "set_env.sh").is_file())
+
+
+def driver_files(record: Path = INSTALL_RECORD) -> DriverFiles:
+    """Driver and firmware versions from the folder that the install record names, or from the usual one.
+
+    Source: pyacl.md §6.5; [inferred] that `firmware/version.info` lies beside the driver's.
+    """
+    recorded = read_version_info(record).get("driver_install_path_param", "")
+    root = Path(recorded) if recorded else DRIVER_ROOT
+    return DriverFiles(
+        root=root,
+        driver=read_version_info(root / "driver/version.info").get("version", ""),
+        firmware=read_version_info(root / "firmware/version.info").get("version", ""),
+    )
+
+
+def read_version_info(file: Path) -> dict[str, str]:
+    """Lines `Key=value` of a vendor's file, keys in lower case; empty where it cannot be read."""
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return {}
+    pairs = (line.partition("=") for line in text.splitlines())
+    return {key.strip().lower(): value.strip().strip('"') for key, sign, value in reversed(list(pairs)) if sign}
+
+
+def _packages(home: Path) -> dict[str, str]:
+    files = [*home.glob("*/version.info"), *home.glob("share/info/*/version.info")]
+    found = {file.parent.name: read_version_info(file).get("version", "") for file in files}
+    return {name: found[name] for name in sorted(found) if found[name]}
+
+
+def _atc(home: Path, environment: Mapping[str, str]) -> Path | None:
+    for place in ("bin/atc", "compiler/bin/atc"):
+        if (home / place).is_file() and os.access(home / place, os.X_OK):
+            return home / place
+    on_path = shutil.which("atc", path=environment.get("PATH", os.defpath))
+    return Path(on_path) if on_path else None
+
+
+def _kernels(home: Path) -> tuple[str, ...]:
+    try:
+        chips = [place for place in (home / _KERNELS).iterdir() if place.is_dir() and place.name != "config"]
+        return tuple(sorted(c.name for c in chips if any(k.name not in _WITHOUT_OPS for k in c.iterdir())))
+    except OSError:
+        return ()

@@ -1,0 +1,300 @@
+"""Asking `npu-smi`, and reading what it prints.
+
+CANN does not define these texts and they differ between drivers, so everything here is lenient: rows are told by what
+they hold, values by their key, and what cannot be read is None. A text without any known row is "unknown", which is
+not the same as "no device". Shapes: pyacl.md §6.1-6.2.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from workbench.errors import ToolchainError
+from workbench.targets.ascend.program import run_program
+
+TIMEOUT_S = 20.0
+_ONE_AT_A_TIME = threading.Lock()
+"""npu-smi is not to be run by several threads at once (its manual)."""
+
+_HEALTH = {"ok", "warning", "alarm", "critical", "unknown"}
+_NOTHING = {"", "-", "na", "n/a"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """One chip as `npu-smi info` shows it; None for what it does not tell.
+
+    Attributes:
+        npu_id: what npu-smi calls the card; need not start at 0.
+        chip: of the card, 0 on cards with one chip.
+        logic_id: the device id of ACL, before ASCEND_RT_VISIBLE_DEVICES renumbers it; from `npu-smi info -m`.
+        name: without blanks, such as 910B3.
+    """
+
+    npu_id: int
+    chip: int
+    logic_id: int | None
+    name: str
+    health: str
+    power_w: float | None
+    temperature_c: float | None
+    aicore_percent: float | None
+    hbm_used_mb: float | None
+    hbm_total_mb: float | None
+    bus_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """A process on a chip; `name` may be empty."""
+
+    npu_id: int
+    chip: int
+    pid: int
+    name: str
+    memory_mb: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """What `npu-smi info` says.
+
+    Attributes:
+        readable: False when the text has neither the table's head nor a row of it: nothing is known then.
+        driver: version of the driver package; None where the text has none.
+    """
+
+    readable: bool
+    driver: str | None
+    cards: tuple[Card, ...]
+    processes: tuple[Process, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chip:
+    """A row of `npu-smi info -m`."""
+
+    npu_id: int
+    chip: int
+    logic_id: int
+    name: str
+
+
+def npu_smi_path(environment: Mapping[str, str] = os.environ) -> Path | None:
+    """The program on PATH, or where the driver puts it; None where it is not."""
+    found = shutil.which("npu-smi", path=environment.get("PATH", os.defpath))
+    usual = [Path("/usr/local/bin/npu-smi"), Path("/usr/local/sbin/npu-smi")]
+    return Path(found) if found else next((p for p in usual if os.access(p, os.X_OK)), None)
+
+
+def run_npu_smi(
+    arguments: Sequence[str], *, environment: Mapping[str, str] = os.environ, timeout_s: float = TIMEOUT_S
+) -> str:
+    """What `npu-smi <arguments>` prints, one call at a time in this process.
+
+    Raises:
+        ToolchainError: it is missing, does not answer in time, or fails; with its own words.
+    """
+    program = npu_smi_path(environment)
+    if program is None:
+        raise ToolchainError(
+            "npu-smi is not on PATH. Install the NPU driver; in a container, mount it from the host "
+            "(-v /usr/local/bin/npu-smi:/usr/local/bin/npu-smi -v /usr/local/Ascend/driver:/usr/local/Ascend/driver)."
+        )
+    said = " ".join(["npu-smi", *arguments])
+    with _ONE_AT_A_TIME:
+        try:
+            done = run_program([str(program), *arguments], environment=environment, timeout_s=timeout_s)
+        except OSError as error:
+            raise ToolchainError(f"`{said}` cannot be started: {error}") from error
+    if done.code is None:
+        raise ToolchainError(
+            f"`{said}` did not answer within {timeout_s:g} s. A card may hang: look at dmesg, and run it by hand."
+        )
+    if done.code != 0:
+        words = " ".join(done.output.split())[:300] or "no output"
+        raise ToolchainError(f"`{said}` failed with exit code {done.code}: {words}{_failure_hint(words)}")
+    return done.output
+
+
+def overview(environment: Mapping[str, str] = os.environ, *, timeout_s: float = TIMEOUT_S) -> Overview:
+    """`npu-smi info`, with the logic ids of `npu-smi info -m` where that answers.
+
+    Raises:
+        ToolchainError: see `run_npu_smi`.
+    """
+    seen = parse_info(run_npu_smi(["info"], environment=environment, timeout_s=timeout_s))
+    try:
+        chips = parse_mapping(run_npu_smi(["info", "-m"], environment=environment, timeout_s=timeout_s))
+    except ToolchainError:
+        return seen  # logic ids stay None: older drivers have no -m
+    logic = {(chip.npu_id, chip.chip): chip.logic_id for chip in chips}
+    cards = tuple(replace(card, logic_id=logic.get((card.npu_id, card.chip))) for card in seen.cards)
+    return replace(seen, cards=cards)
+
+
+def details(
+    kind: str, npu_id: int, *, environment: Mapping[str, str] = os.environ, timeout_s: float = TIMEOUT_S
+) -> dict[str, str]:
+    """`npu-smi info -t <kind> -i <npu_id>`: key → value of its first chip; see `parse_pairs`.
+
+    Args:
+        kind: usages, power, common, temp, memory, board, health or proc-mem.
+
+    Raises:
+        ToolchainError: see `run_npu_smi`.
+    """
+    text = run_npu_smi(["info", "-t", kind, "-i", str(npu_id)], environment=environment, timeout_s=timeout_s)
+    return parse_pairs(text)
+
+
+def parse_info(text: str) -> Overview:
+    """The table of `npu-smi info`: two rows for each chip, then the processes."""
+    version = re.search(r"Version:\s*([^\s|]+)", text)
+    cards: list[Card] = []
+    processes: list[Process] = []
+    first: list[str] | None = None
+    in_processes = False
+    for line in text.splitlines():
+        if line.count("|") < 2:
+            continue
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if "Process id" in line:
+            in_processes = True
+        elif in_processes:
+            process = _process(cells)
+            if process is not None:
+                processes.append(process)
+        elif _is_first_row(cells):
+            first = cells
+        elif first is not None and _is_second_row(cells):
+            cards.append(_card(first, cells))
+            first = None
+    head = bool(re.search(r"\|\s*NPU\s+Name", text))
+    return Overview(
+        readable=head or bool(cards),
+        driver=version.group(1) if version else None,
+        cards=tuple(cards),
+        processes=tuple(processes),
+    )
+
+
+def parse_mapping(text: str) -> tuple[Chip, ...]:
+    """`npu-smi info -m`; rows without a logic id (the board's own controller, `Mcu`) are left out."""
+    head = next((line for line in text.splitlines() if "Chip Logic ID" in line), "")
+    has_physical = "Phy-ID" in head
+    chips = []
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) < 4 or not all(word.isdigit() for word in words[:3]):
+            continue
+        name = "".join(words[4:] if has_physical else words[3:])
+        chips.append(Chip(npu_id=int(words[0]), chip=int(words[1]), logic_id=int(words[2]), name=name))
+    return tuple(chips)
+
+
+def parse_list(text: str) -> tuple[int, ...]:
+    """NPU ids of `npu-smi info -l`, in its order."""
+    return tuple(int(number) for number in re.findall(r"^\s*NPU ID\s*:\s*(\d+)\s*$", text, re.MULTILINE))
+
+
+def parse_pairs(text: str) -> dict[str, str]:
+    """Lines `key : value`; the first value of a key counts, so that the board's controller, which comes last, does not.
+
+    Keys keep their spelling but for blanks, of which one is left; see `value_of`.
+    """
+    pairs: dict[str, str] = {}
+    for line in text.splitlines():
+        key, sign, value = line.partition(":")
+        if sign and key.strip():
+            pairs.setdefault(" ".join(key.split()), value.strip())
+    return pairs
+
+
+def value_of(pairs: Mapping[str, str], *keys: str) -> float | None:
+    """The number under the first of these keys that has one; blanks and case in keys do not matter."""
+    plain = {re.sub(r"\s", "", key).lower(): value for key, value in pairs.items()}
+    for key in keys:
+        found = number(plain.get(re.sub(r"\s", "", key).lower(), ""))
+        if found is not None:
+            return found
+    return None
+
+
+def number(text: str) -> float | None:
+    """A number as npu-smi prints it; None for '-', 'NA' and everything else that is none."""
+    if text.strip().lower() in _NOTHING:
+        return None
+    found = re.match(r"[-+]?\d+(\.\d+)?", text.strip())
+    return float(found.group()) if found else None
+
+
+def soc_name(name: str) -> str:
+    """The value of --soc_version: '910B3', 'Ascend 910B3' and 'Ascend910B3' are Ascend910B3 (pyacl.md §6.3)."""
+    plain = "".join(name.split())
+    return plain if plain.lower().startswith("ascend") else f"Ascend{plain}"
+
+
+def _is_first_row(cells: Sequence[str]) -> bool:
+    """`0     910B3 | OK | 94.3   53   0    / 0`: an id with a name that is no number, then the health."""
+    words = cells[0].split()
+    return (
+        len(cells) >= 3
+        and len(words) >= 2
+        and words[0].isdigit()
+        and not words[1].isdigit()
+        and (cells[1].lower() in _HEALTH or "/" in cells[2])
+    )
+
+
+def _is_second_row(cells: Sequence[str]) -> bool:
+    """`0 | 0000:C1:00.0 | 0   0 / 0   4487 / 65536`: the chip, on some cards with a second number."""
+    words = cells[0].split()
+    return len(cells) >= 3 and 1 <= len(words) <= 2 and all(word.isdigit() for word in words)
+
+
+def _card(first: Sequence[str], second: Sequence[str]) -> Card:
+    npu_id, *name = first[0].split()
+    power, temperature, *_ = [*first[2].split(), "", ""]
+    load, _, sizes = second[2].partition(" ")
+    pairs = re.findall(r"(\d+|-|NA)\s*/\s*(\d+|-|NA)", sizes)
+    # One pair is DDR alone, on cards without HBM
+    used, total = pairs[-1] if len(pairs) >= 2 else ("", "")
+    bus = second[1]
+    return Card(
+        npu_id=int(npu_id),
+        chip=int(second[0].split()[0]),
+        logic_id=None,
+        name="".join(name),
+        health=first[1],
+        power_w=number(power),
+        temperature_c=number(temperature),
+        aicore_percent=number(load),
+        hbm_used_mb=number(used),
+        hbm_total_mb=number(total),
+        bus_id=None if bus.lower() in _NOTHING else bus,
+    )
+
+
+def _process(cells: Sequence[str]) -> Process | None:
+    ids = cells[0].split()
+    if len(cells) < 4 or len(ids) != 2 or not all(word.isdigit() for word in ids) or not cells[1].isdigit():
+        return None
+    return Process(npu_id=int(ids[0]), chip=int(ids[1]), pid=int(cells[1]), name=cells[2], memory_mb=number(cells[3]))
+
+
+def _failure_hint(words: str) -> str:
+    if "-8020" in words:
+        return (
+            ". Another container holds a card that this one was given too: give each container its own cards "
+            "(ASCEND_VISIBLE_DEVICES), or stop the other."
+        )
+    if "-8005" in words or "initialize failed" in words:
+        return ". The driver is not loaded, or /dev/davinci* is not visible here."
+    return ""

@@ -1,0 +1,70 @@
+"""Running a program of the vendor: a time limit, its whole process group ended with it, its words kept."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a program ended.
+
+    Attributes:
+        code: its exit code; None where it was ended for taking too long.
+        output: stdout and stderr as they came.
+    """
+
+    code: int | None
+    output: str
+
+
+def run_program(
+    command: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    timeout_s: float,
+    cwd: Path | None = None,
+    log: Path | None = None,
+) -> Ended:
+    """Run `command` to its end, or end it and all its children after `timeout_s`.
+
+    Args:
+        log: file that its words are written to while it runs; a temporary one without it.
+
+    Raises:
+        OSError: it cannot be started, or the log not be written.
+    """
+    with log.open("w+b") if log is not None else tempfile.TemporaryFile() as words:
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=words,
+            stderr=subprocess.STDOUT,
+            env=dict(environment),
+            cwd=cwd,
+            start_new_session=True,
+        )
+        code: int | None
+        try:
+            code = child.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            # Also after Ctrl-C, and also what the program itself left running
+            _end_group(child)
+        words.seek(0)
+        return Ended(code=code, output=words.read().decode("utf-8", errors="replace"))
+
+
+def _end_group(child: subprocess.Popen[bytes]) -> None:
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass  # all of them are gone
+    child.wait()

@@ -1,0 +1,145 @@
+"""Everything of an Ascend machine that can change a compiled model or a measured number, as one value."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import os
+import platform
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import onnx
+
+from workbench.ascend_settings import ASCEND
+from workbench.errors import ToolchainError
+from workbench.results import Toolchain
+from workbench.targets.ascend.installation import Installation, driver_files, find_installation
+from workbench.targets.ascend.npu_smi import Card, details, overview, soc_name, value_of
+
+_ABOUT = ("ASCEND", "CANN")
+_SEARCHED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH")
+_KNOWN: dict[tuple[tuple[str, str], ...], Toolchain] = {}
+"""By the environment that decides it: asking the tools takes seconds, and every candidate asks."""
+
+
+def ascend_toolchain() -> Toolchain:
+    """CANN, driver, firmware and chip of this machine; asked once for each environment of this process.
+
+    Raises:
+        ToolchainError: no CANN, half of one, or no chip; says what is missing and how to get it.
+    """
+    names = sorted(n for n in os.environ if n.startswith(_ABOUT) or n in _SEARCHED)
+    key = tuple((name, os.environ[name]) for name in names)
+    if key not in _KNOWN:
+        _KNOWN[key] = _look(dict(os.environ))
+    return _KNOWN[key]
+
+
+def forget_toolchain() -> None:
+    """Ask again at the next call: after an update of the driver, or in a test."""
+    _KNOWN.clear()
+
+
+def _look(environment: Mapping[str, str]) -> Toolchain:
+    installation = find_installation(environment)
+    acl, why_no_acl = _acl()
+    cards, driver, why_no_cards = _cards(environment)
+    device = _soc(acl, cards)
+    if not device:
+        raise ToolchainError(
+            f"CANN {installation.release} is at {installation.home}, but no NPU is seen: {why_no_acl}; {why_no_cards}. "
+            "Run `workbench doctor`, which looks at driver, device nodes and rights one by one."
+        )
+    card = next((card for card in cards if soc_name(card.name) == device), None)
+    board = _details("board", card, environment)
+    common = _details("common", card, environment)
+    files = driver_files()
+    emulators = [name for name in (installation.emulator, getattr(acl, "EMULATOR", None)) if name]
+    components = {
+        **_cann_components(installation),
+        "amct_onnx": _amct(),
+        "driver": driver or board.get("Software Version", "") or files.driver or "unknown",
+        "firmware": board.get("Firmware Version", "") or files.firmware or "unknown",
+        "numpy": np.__version__,
+        "onnx": onnx.__version__,
+        "platform": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+    }
+    if emulators:
+        components["emulator"] = ", ".join(dict.fromkeys(str(name) for name in emulators))
+    return Toolchain(
+        target=ASCEND,
+        components=dict(sorted(components.items())),
+        device=device,
+        features=_features(card, common, installation),
+        emulated=bool(emulators),
+    )
+
+
+def _acl() -> tuple[ModuleType | None, str]:
+    """(the module, '') or (None, why it is not there)."""
+    try:
+        return importlib.import_module("acl"), ""
+    except (ImportError, OSError) as error:  # OSError: a library of CANN that does not load
+        return None, f"the module acl cannot be imported ({error})"
+
+
+def _cards(environment: Mapping[str, str]) -> tuple[tuple[Card, ...], str, str]:
+    """(cards, driver version, why there are none)."""
+    try:
+        seen = overview(environment)
+    except ToolchainError as error:
+        return (), "", str(error).rstrip(".")
+    why = "npu-smi lists no card" if seen.readable else "npu-smi gives a text that cannot be read"
+    return seen.cards, seen.driver or "", why
+
+
+def _soc(acl: ModuleType | None, cards: tuple[Card, ...]) -> str:
+    """The chip as --soc_version takes it; from acl, else from npu-smi; empty where neither tells (pyacl.md §6.3)."""
+    asked: Any = getattr(acl, "get_soc_name", None)
+    name = asked() if asked is not None else None
+    if name:
+        return soc_name(str(name))
+    return soc_name(cards[0].name) if cards else ""
+
+
+def _details(kind: str, card: Card | None, environment: Mapping[str, str]) -> dict[str, str]:
+    """Key → value of one query; empty where npu-smi does not answer it: not every driver knows every kind."""
+    if card is None:
+        return {}
+    try:
+        return details(kind, card.npu_id, environment=environment)
+    except ToolchainError:
+        return {}
+
+
+def _cann_components(installation: Installation) -> dict[str, str]:
+    found = {"cann": installation.release}
+    if installation.version != installation.release:
+        found["cann build"] = installation.version
+    differing = {p: v for p, v in installation.packages.items() if p in ("opp", "runtime") and v != found["cann"]}
+    found.update({f"cann {package}": version for package, version in differing.items()})
+    return found
+
+
+def _amct() -> str:
+    try:
+        return importlib.metadata.version("amct_onnx")
+    except importlib.metadata.PackageNotFoundError:
+        return "none in this interpreter"
+
+
+def _features(card: Card | None, common: Mapping[str, str], installation: Installation) -> tuple[str, ...]:
+    """Facts that select kernels or bound speed, and do not move while the machine runs."""
+    facts = [f"kernels {name}" for name in installation.kernels]
+    if card is not None and card.hbm_total_mb is not None:
+        facts.append(f"{card.hbm_total_mb:.0f} MB HBM")
+    cores, clock = value_of(common, "Aicore Count"), value_of(common, "Aicore Freq(MHZ)")
+    if cores is not None:
+        facts.append(f"{cores:.0f} AI cores")
+    if clock is not None:
+        facts.append(f"{clock:.0f} MHz AI core clock")
+    return tuple(sorted(facts))
