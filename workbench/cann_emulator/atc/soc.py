@@ -1,0 +1,108 @@
+"""Chips: their names, their cores, and which have bfloat16 (atc.md §3.1, §7.2).
+
+The engine looks at them when it starts, after every check of the flags.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from workbench.cann_emulator.atc.failure import AtcFailure, failure
+
+# Platform files of the runtime repository, src/platform/platform_config, and names that ModelZoo's commands use
+# [inferred: 8.5.0 ships more packages than are open, so that the list may be longer].
+_NAMES = frozenset(
+    {
+        *("Ascend031", "Ascend035", "Ascend035A", "Ascend035B"),
+        *("Ascend310", "Ascend310B1", "Ascend310B2", "Ascend310B3", "Ascend310B4"),
+        *("Ascend310P1", "Ascend310P2", "Ascend310P3", "Ascend310P5", "Ascend310P7"),
+        *("Ascend310P3Vir01", "Ascend310P3Vir02", "Ascend310P3Vir04", "Ascend310P3Vir08"),
+        *("Ascend610", "Ascend610Lite", "Ascend615", "Ascend710"),
+        *("Ascend910A", "Ascend910B", "Ascend910ProA", "Ascend910ProB", "Ascend910PremiumA"),
+        *("Ascend910B1", "Ascend910B2", "Ascend910B2C", "Ascend910B3", "Ascend910B4", "Ascend910B4-1"),
+        *("Ascend910_9362", "Ascend910_9372", "Ascend910_9381", "Ascend910_9382", "Ascend910_9391", "Ascend910_9392"),
+        *("Ascend910_5591", "BS9SX1AA", "BS9SX1AB", "BS9SX1AC", "BS9SX2AA", "BS9SX2AB", "Kirin9030", "MC62CM12AA"),
+    }
+)
+_SAME_AS = {"Ascend910": "Ascend910A"}
+_CORES: Mapping[str, tuple[int, int]] = {
+    "Ascend910B1": (24, 48),
+    "Ascend910B2": (24, 48),
+    "Ascend910B2C": (24, 48),
+    "Ascend910B3": (20, 40),
+    "Ascend910B4": (20, 40),
+    "Ascend910B4-1": (20, 40),
+}
+"""Cube and vector cores, of the platform files; chips that are not here are not checked."""
+_BF16_CHIPS = re.compile(r"Ascend910B[1-4]|Ascend910_9")
+_BF16_MODES = frozenset({"allow_mix_precision_bf16", "allow_fp32_to_bf16", "mixed_bfloat16"})
+
+
+def check_soc_version(value: str) -> str:
+    """The name of the chip's platform file, with `Ascend910` read as Ascend910A.
+
+    Raises:
+        AtcFailure: E20101, no such chip.
+    """
+    name = _SAME_AS.get(value, value)
+    if name not in _NAMES:
+        raise _bad_option("ge.socVersion", value, f"there is no platform file {value}.ini")
+    return name
+
+
+def has_bf16(soc_version: str) -> bool:
+    """Whether the chip converts float32 to bfloat16: `f322bf16*` in its platform file [inferred beyond 910B]."""
+    return bool(_BF16_CHIPS.match(soc_version))
+
+
+def check_precision(soc_version: str, options: Mapping[str, str]) -> None:
+    """A bfloat16 mode needs a chip that has it.
+
+    Raises:
+        AtcFailure: E20101.
+    """
+    for flag in ("precision_mode", "precision_mode_v2"):
+        mode = options.get(flag, "")
+        if mode in _BF16_MODES and not has_bf16(soc_version):
+            raise _bad_option(f"ge.exec.{flag}", mode, "bfloat16 is not supported by this chip")
+
+
+def check_aicore_num(soc_version: str, value: str) -> None:
+    """`cube|vector`, or one number for both; at least one core, and no more than the chip has.
+
+    Raises:
+        AtcFailure: E10001 (no positive number), E20103 (more than the chip has).
+    """
+    if not value:
+        return
+    parts = value.split("|")
+    if len(parts) > 2 or not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise failure(
+            "E10001",
+            parameter="--aicore_num",
+            value=value,
+            reason='it is one or two positive numbers, "cube|vector"',
+        )
+    for number, cores in zip(parts, _CORES.get(soc_version, ()), strict=False):
+        if int(number) > cores:
+            raise failure("E20103", parameter="ge.aicoreNum", value=number, range=str(cores))
+
+
+def check_engine_options(options: Mapping[str, str]) -> str:
+    """Everything the engine asks of the chip when it starts; gives the name of its platform file.
+
+    Raises:
+        AtcFailure: E20101, E20103, E10001.
+    """
+    soc_version = check_soc_version(options.get("soc_version", ""))
+    check_precision(soc_version, options)
+    check_aicore_num(soc_version, options.get("aicore_num", ""))
+    if options.get("virtual_type") == "1" and options.get("buffer_optimize") == "l1_optimize":
+        # refused per the option page BUFFER_OPTIMIZE; with which code is not established [inferred]
+        raise _bad_option("ge.bufferOptimize", "l1_optimize", "it cannot be used with virtual_type 1")
+    return soc_version
+
+
+def _bad_option(parameter: str, value: str, reason: str) -> AtcFailure:
+    return failure("E20101", parameter=parameter, value=value, reason=reason)
