@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -63,8 +64,6 @@ def run_program(
 
 
 def _end_group(child: subprocess.Popen[bytes]) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):  # all of them are gone
         os.killpg(child.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass  # all of them are gone
     child.wait()

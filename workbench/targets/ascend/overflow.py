@@ -1,0 +1,174 @@
+"""The overflow check of the AI cores: its acl.json, the files it leaves, and what their status bits mean.
+
+Nothing overflowed when no file appears. Source of steps, files and bits: pyacl.md §5.6.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import MeasureError, ToolchainError
+from workbench.targets.ascend.program import run_program
+
+TIMEOUT_S = 300.0
+CONVERTER = "tools/operator_cmp/compare/msaccucmp.py"
+"""Below the toolkit's root."""
+
+AI_CORE_BITS = {
+    0x8: "negation of the smallest integer",
+    0x10: "integer addition, subtraction, multiplication or multiply-add",
+    0x20: "floating-point arithmetic",
+    0x80: "negative float to unsigned integer",
+    0x100: "float32 or int32 to float16",
+    0x400: "accumulation in the cube unit",
+}
+SUSPECT_BITS = 0x100 | 0x20
+"""A candidate in INT8 or FP16 with one of these is suspect, even if a small set scores well."""
+
+_ATOMIC = ("DHA Atomic Add", "L2 Atomic Add")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overflow:
+    """One operator that overflowed.
+
+    Attributes:
+        unit: 'AI Core', 'DHA Atomic Add' or 'L2 Atomic Add'.
+        causes: what the status bits say, in words.
+        suspect: True when numbers that the model computes with are affected.
+    """
+
+    unit: str
+    status: int
+    causes: tuple[str, ...]
+    suspect: bool
+    model_id: int | None
+    stream_id: int | None
+    task_id: int | None
+    file: Path | None = None
+
+
+def write_overflow_config(directory: Path) -> Path:
+    """acl.json that switches the check on; give it to `acl.init`. Not together with a tensor dump or with profiling.
+
+    The dump folder, which has to exist, is `directory`/overflow.
+    """
+    dump = directory / "overflow"
+    dump.mkdir(parents=True, exist_ok=True)
+    file = directory / "acl.json"
+    temporary = directory / "acl.json.tmp"
+    temporary.write_text(json.dumps({"dump": {"dump_path": str(dump), "dump_debug": "on"}}, indent=2), encoding="utf-8")
+    temporary.replace(file)
+    return file
+
+
+def overflow_files(dump: Path) -> tuple[Path, ...]:
+    """The check's own files below the dump folder, the oldest first.
+
+    Layout: <time>/<device>/<model>/<model id>/<data index>/Opdebug.Node_OpDebug.<task>.<stream>.<time stamp>
+    """
+    found = [file for file in dump.rglob("Opdebug.Node_OpDebug.*") if file.is_file()]
+    return tuple(sorted(found, key=lambda file: (_stamp(file), str(file))))
+
+
+def read_overflows(
+    dump: Path,
+    toolkit: Path,
+    results: Path,
+    *,
+    timeout_s: float = TIMEOUT_S,
+    environment: Mapping[str, str] | None = None,
+) -> tuple[Overflow, ...]:
+    """Convert every file below `dump` with the toolkit's msaccucmp.py and decode it; empty when nothing overflowed.
+
+    Args:
+        toolkit: root of CANN, ASCEND_HOME_PATH.
+        results: folder for the JSON files; made when missing.
+
+    Raises:
+        ToolchainError: the toolkit has no msaccucmp.py.
+        MeasureError: it fails, or writes something else; carries its log.
+    """
+    files = overflow_files(dump)
+    if not files:
+        return ()
+    converter = toolkit / CONVERTER
+    if not converter.is_file():
+        raise ToolchainError(f"{converter} is missing. It belongs to the CANN toolkit package, not to the runtime one.")
+    surroundings = dict(os.environ if environment is None else environment)
+    found: list[Overflow] = []
+    for index, file in enumerate(files):
+        to = results / str(index)
+        to.mkdir(parents=True, exist_ok=True)
+        log = results / f"{index}.log"
+        command = [sys.executable, str(converter), "convert", "-d", str(file), "-out", str(to), "-v", "2"]
+        ended = run_program(command, environment=surroundings, timeout_s=timeout_s, log=log)
+        written = sorted(to.rglob("*.json"))
+        if ended.code != 0 or not written:
+            how = "took too long" if ended.code is None else f"ended with exit code {ended.code}"
+            raise MeasureError(f"msaccucmp.py {how} on {file} and wrote {len(written)} JSON files.", log_path=log)
+        for result in written:
+            try:
+                found += decode_overflow(json.loads(result.read_text(encoding="utf-8")), file)
+            except (ValueError, TypeError, AttributeError) as error:
+                raise MeasureError(f"{result}: no overflow status of a known layout: {error}", log_path=log) from error
+    return tuple(found)
+
+
+def decode_overflow(content: Mapping[str, Any], file: Path | None = None) -> tuple[Overflow, ...]:
+    """What one JSON file of msaccucmp.py says; units without an overflow are left out.
+
+    Two layouts: objects by unit, and version 2 with `magic` and `acc_list`, a list of objects.
+
+    Raises:
+        ValueError: neither.
+    """
+    if "acc_list" in content:
+        # [inferred] that entries have the AI Core's fields, in `data` or directly
+        entries = [("AI Core", entry.get("data", entry)) for entry in content["acc_list"]]
+    else:
+        entries = [(unit, content[unit]) for unit in (*_ATOMIC, "AI Core") if unit in content]
+        if not entries:
+            raise ValueError(f"keys are {', '.join(map(str, content)) or 'none'}")
+    return tuple(_overflow(unit, entry, file) for unit, entry in entries if _integer(entry.get("status")))
+
+
+def causes_of(status: int) -> tuple[str, ...]:
+    """AI Core status bits in words; bits without a known meaning by their value."""
+    known = [words for bit, words in AI_CORE_BITS.items() if status & bit]
+    unknown = status & ~sum(AI_CORE_BITS)
+    return (*known, f"unknown bits {unknown:#x}") if unknown else tuple(known)
+
+
+def _overflow(unit: str, entry: Mapping[str, Any], file: Path | None) -> Overflow:
+    status = _integer(entry.get("status")) or 0
+    atomic = unit in _ATOMIC
+    return Overflow(
+        unit=unit,
+        status=status,
+        causes=("atomic addition",) if atomic else causes_of(status),
+        suspect=atomic or bool(status & SUSPECT_BITS),
+        model_id=_integer(entry.get("model_id")),
+        stream_id=_integer(entry.get("stream_id")),
+        task_id=_integer(entry.get("task_id")),
+        file=file,
+    )
+
+
+def _integer(value: Any) -> int | None:
+    """Decimal as a rule; texts such as '0x20' too."""
+    if value is None:
+        return None
+    return int(value, 0) if isinstance(value, str) else int(value)
+
+
+def _stamp(file: Path) -> int:
+    found = re.search(r"\.(\d+)$", file.name)
+    return int(found.group(1)) if found else 0
