@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -327,18 +329,20 @@ def space(
     from workbench.space import explain, read_space, size
 
     read = read_space(file)
-    rows = explain(read)
-    headers = ["parameter", "choices (first is default)", "applies when", "meaning", "excluded by", "source"]
-    shown = [i for i, _ in enumerate(headers) if i < 4 or any(row[i] for row in rows)]
-    table = Table(*(headers[i] for i in shown), title=str(file))
-    for row in rows:
-        table.add_row(*(row[i] for i in shown))
-    out.print(table)
+    out.print(f"{file}, for target {', '.join(read.targets)}\n", highlight=False, markup=False)
+    for name, choices, when, meaning, excludes, source in explain(read):
+        out.print(f"[bold]{escape(name)}[/bold]  {escape(choices)}", highlight=False, soft_wrap=True)
+        notes = [meaning, f"applies when {when}" if when != "always" else "", excludes and f"excludes: {excludes}"]
+        for note in [*notes, source and f"source: {source}"]:
+            if note:
+                out.print(Padding(Text(note), (0, 0, 0, 4)))
+    out.print("the first choice is the default\n")
     for rule in read.forbid:
         values = ", ".join(f"{name} in {list(choices)}" for name, choices in rule.values.items())
         out.print(f"never: {values} ({rule.reason})", highlight=False, markup=False)
     counted = size(read)
-    out.print(f"{counted.candidates} candidates, {counted.compiles} distinct compiles", highlight=False)
+    bound = "" if counted.exact else "at most "
+    out.print(f"{bound}{counted.candidates} candidates, {counted.compiles} distinct compiles", highlight=False)
 
 
 @app.command()

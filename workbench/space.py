@@ -35,6 +35,8 @@ from workbench.yaml_reader import Section, read_yaml
 Assignment = Mapping[str, Scalar]
 """Dotted parameter name → chosen value; only parameters that apply."""
 
+COUNT_LIMIT = 20_000
+"""Up to so many combinations candidates are built only to be counted, at about half a millisecond each."""
 EXACT_LIMIT = 20_000
 """Up to so many raw combinations a space is walked one by one; of a larger one, as many are drawn."""
 
@@ -210,8 +212,12 @@ def raw_size(space: SearchSpace) -> int:
 
 def size(space: SearchSpace) -> SpaceSize:
     """Count distinct candidates and compiles: parameters that no condition or rule mentions are multiplied, the
-    others enumerated. Exact, but for a space that switches single fusions and offers a level that fuses nothing."""
+    others enumerated. Exact, but for a space that switches single fusions and offers a level that fuses nothing, and
+    for one with more than `COUNT_LIMIT` combinations to enumerate, of which no rule is subtracted then."""
     core, free = _split(space)
+    combined = sum(1 for _ in combinations(core))
+    if combined > COUNT_LIMIT:
+        return SpaceSize(candidates=combined * _product(free), compiles=_compiles_at_most(core, free), exact=False)
     defaults = {p.name: p.choices[0] for p in free}
     possible, compiles = set(), set()
     for assignment in combinations(core):
@@ -225,6 +231,14 @@ def size(space: SearchSpace) -> SpaceSize:
         compiles=len(compiles) * _product([p for p in free if not p.name.startswith("serving.")]),
         exact=not (fuses and any({"disabled", "O1"} & set(p.choices) for p in core.parameters)),
     )
+
+
+def _compiles_at_most(core: SearchSpace, free: Sequence[Parameter]) -> int:
+    """Combinations of what is compiled. A target that compiles fixed shapes compiles each batch of its own."""
+    compiled = [p for p in free if not p.name.startswith("serving.")]
+    if ASCEND not in core.targets:
+        core = replace(core, parameters=tuple(p for p in core.parameters if not p.name.startswith("serving.")))
+    return _product(compiled) * sum(1 for _ in combinations(core))
 
 
 def _split(space: SearchSpace) -> tuple[SearchSpace, list[Parameter]]:

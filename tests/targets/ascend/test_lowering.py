@@ -1,0 +1,117 @@
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper
+
+from tests.model_zoo import ZOO
+from tests.targets.encoder import ids, model_of, record_for, save, tiny_encoder
+from workbench.errors import LoweringError
+from workbench.graph import load_graph, read_model
+from workbench.quantization.deploy import lower_deploy
+from workbench.quantization.interpreter import Interpreter
+from workbench.targets.ascend.lowering import atc_form
+from workbench.targets.ascend.operators import check_operators
+
+
+def value(name: str, shape: list[int | str]) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+
+def outputs(proto: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return ort.InferenceSession(proto.SerializeToString(), options).run(None, feeds)
+
+
+def one_node(node: onnx.NodeProto, weights: dict[str, np.ndarray], opset: int) -> onnx.ModelProto:
+    return model_of([node], weights, [value("x", ["batch", 8])], [value("y", ["batch", 8])], opset)
+
+
+@pytest.mark.parametrize("name", sorted(ZOO))
+def test_every_model_of_the_zoo_keeps_its_values_and_loses_what_atc_lacks(name: str, tmp_path: Path) -> None:
+    zoo = ZOO[name]
+    zoo.write(tmp_path / "model.onnx")
+    proto = load_graph(read_model(tmp_path / "model.onnx"))
+    feeds = zoo.feeds(2, 0)
+
+    lowered = atc_form(proto)
+
+    onnx.checker.check_model(lowered)
+    assert [o.domain for o in lowered.opset_import] == [""]
+    assert [i for i in check_operators(lowered) if i.severity == "error"] == []
+    assert not {"LayerNormalization", "Gelu"} & {node.op_type for node in lowered.graph.node}
+    assert [v.name for v in lowered.graph.output] == [v.name for v in proto.graph.output]
+    for expected, got in zip(outputs(proto, feeds), outputs(lowered, feeds), strict=True):
+        assert np.allclose(expected, got, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("opset", [17, 18, 20])
+@pytest.mark.parametrize("shifted", [False, True])
+def test_layer_normalization_is_written_in_small_operators(opset: int, shifted: bool) -> None:
+    random = np.random.default_rng(3)
+    weights = {"gain": random.normal(size=8).astype(np.float32), "shift": random.normal(size=8).astype(np.float32)}
+    inputs = ["x", "gain", "shift"] if shifted else ["x", "gain"]
+    node = helper.make_node("LayerNormalization", inputs, ["y"], name="norm", epsilon=1e-12)
+    proto = one_node(node, weights if shifted else {"gain": weights["gain"]}, opset)
+    x = random.normal(size=(4, 8)).astype(np.float32)
+
+    lowered = atc_form(proto)
+
+    kinds = [n.op_type for n in lowered.graph.node]
+    assert kinds[:7] == ["ReduceMean", "Sub", "Pow", "ReduceMean", "Add", "Sqrt", "Div"]
+    assert lowered.opset_import[0].version == min(opset, 18)
+    assert np.allclose(outputs(proto, {"x": x})[0], outputs(lowered, {"x": x})[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_gelu_of_opset_20_is_written_in_small_operators(approximate: str) -> None:
+    proto = one_node(helper.make_node("Gelu", ["x"], ["y"], name="gelu", approximate=approximate), {}, 20)
+    x = np.linspace(-6, 6, 32, dtype=np.float32).reshape(4, 8)
+
+    lowered = atc_form(proto)
+
+    assert lowered.opset_import[0].version == 18
+    assert np.allclose(outputs(proto, {"x": x})[0], outputs(lowered, {"x": x})[0], atol=2e-6)
+
+
+def test_equal_models_are_lowered_to_equal_bytes() -> None:
+    first, second = (atc_form(tiny_encoder()).SerializeToString(deterministic=True) for _ in range(2))
+
+    assert first == second
+
+
+def test_an_operator_that_is_newer_than_what_atc_covers_is_refused_by_name() -> None:
+    node = helper.make_node("RMSNormalization", ["x", "gain"], ["y"], name="rms")
+    proto = one_node(node, {"gain": np.ones(8, np.float32)}, 23)
+
+    with pytest.raises(LoweringError, match="rms: RMSNormalization of opset 23 is newer than opset 18"):
+        atc_form(proto)
+
+
+def test_an_operator_of_onnx_runtime_is_refused_by_name() -> None:
+    node = helper.make_node("FastGelu", ["x"], ["y"], name="fast", domain="com.microsoft")
+    proto = one_node(node, {}, 17)
+    proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+
+    with pytest.raises(LoweringError, match=r"fast: com\.microsoft\.FastGelu .*E16005"):
+        atc_form(proto)
+
+
+def test_layer_normalization_over_several_axes_is_refused() -> None:
+    node = helper.make_node("LayerNormalization", ["x", "gain"], ["y"], name="norm", axis=0)
+
+    with pytest.raises(LoweringError, match="norm: LayerNormalization over more than the last axis"):
+        atc_form(one_node(node, {"gain": np.ones((4, 8), np.float32)}, 17))
+
+
+def test_the_int8_form_computes_the_same_before_and_after(tmp_path: Path) -> None:
+    path = save(tiny_encoder(), tmp_path / "model.onnx")
+    deploy = lower_deploy(load_graph(read_model(path)), record_for(path, ids(4, 7)))
+
+    expected = Interpreter(deploy).run(ids(4, 7))["logits"]
+    got = Interpreter(atc_form(deploy)).run(ids(4, 7))["logits"]
+
+    assert np.array_equal(expected, got)

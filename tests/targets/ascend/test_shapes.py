@@ -1,0 +1,62 @@
+from pathlib import Path
+
+import pytest
+
+from workbench.errors import ConfigError
+from workbench.model import Model, TensorSpec
+from workbench.targets.ascend.interface import Interface, Port, read_interface, write_interface
+from workbench.targets.ascend.shapes import has_axis, interface_of
+
+
+def model(*inputs: tuple[int | str | None, ...], output: tuple[int | str | None, ...] = ("batch", 12)) -> Model:
+    return Model(
+        path=Path("model.onnx"),
+        sha256="0" * 64,
+        size_bytes=1,
+        opset=17,
+        inputs=tuple(TensorSpec(name=f"in{i}", dtype="int64", shape=shape) for i, shape in enumerate(inputs)),
+        outputs=(TensorSpec(name="out", dtype="float32", shape=output),),
+    )
+
+
+def test_the_first_free_axis_is_the_batch_and_the_other_the_length() -> None:
+    found = interface_of(model(("batch", "sequence"), ("batch", "sequence"), output=("unk_0", "unk_1", 9)))
+
+    assert [port.shape for port in found.inputs] == [("batch", "sequence")] * 2
+    assert found.outputs[0].shape == ("batch", "sequence", 9)
+
+
+def test_axes_without_a_name_are_told_by_their_place() -> None:
+    assert interface_of(model((None, None))).inputs[0].shape == ("batch", "sequence")
+
+
+def test_fixed_axes_stay() -> None:
+    found = interface_of(model((1, 128), output=(1, 12)))
+
+    assert found.inputs[0].shape == (1, 128)
+    assert not has_axis(found, "batch")
+    assert not has_axis(found, "sequence")
+
+
+@pytest.mark.parametrize("shapes", [(("n", "h", "w"),), (("n", "source"), ("n", "target")), (("n", "n"),)])
+def test_two_lengths_are_refused(shapes: tuple[tuple[str, ...], ...]) -> None:
+    with pytest.raises(ConfigError, match="more free axes than a batch and one length"):
+        interface_of(model(*shapes))
+
+
+def test_a_shape_is_written_as_atc_reads_it() -> None:
+    found = interface_of(model(("batch", "sequence"), ("batch", 3, 8)))
+
+    assert found.input_shape(4, 128) == "in0:4,128;in1:4,3,8"
+    with pytest.raises(ValueError, match="in0 has a sequence axis"):
+        found.input_shape(4, None)
+
+
+def test_an_interface_is_read_back_as_it_was_written(tmp_path: Path) -> None:
+    port = Port(name="ids", dtype="int64", shape=("batch", "sequence"))
+    interface = Interface(inputs=(port,), outputs=(Port(name="logits", dtype="float32", shape=("batch", 3)),))
+
+    write_interface(interface, tmp_path)
+
+    assert read_interface(tmp_path) == interface
+    assert [file.name for file in tmp_path.iterdir()] == ["interface.json"]
