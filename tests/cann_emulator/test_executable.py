@@ -1,0 +1,310 @@
+"""What an offline model computes: halves between kernels, float32 inside them, whole numbers in INT8 layers."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.cann_emulator.bert import LITTLE, bert, tokens
+from tests.cann_emulator.handmade import mlp, offline_model
+from tests.quantization.deploy_models import min_max_record
+from tests.quantization.networks import convolutions, images, perceptron, rows
+from tests.quantization.test_interpreter import quantized_matmul, words
+from tests.targets.encoder import ids, model_of, tiny_encoder
+from workbench.cann_emulator.executable import Executable, ExecutionFailed
+from workbench.cann_emulator.integers import NotExpressible, expanded
+from workbench.cann_emulator.om import Gear, OfflineModel
+from workbench.cann_emulator.rounding import rounded_graph
+from workbench.quantization.deploy import lower_deploy
+from workbench.quantization.interpreter import Interpreter
+
+Array = npt.NDArray[np.float32]
+FUSED = (("matmul0", "add0", "relu0"), ("matmul1", "add1"))
+
+
+def half(values: Array) -> Array:
+    with np.errstate(over="ignore"):
+        return values.astype(np.float16).astype(np.float32)
+
+
+def weights(proto: onnx.ModelProto) -> dict[str, Array]:
+    return {tensor.name: numpy_helper.to_array(tensor) for tensor in proto.graph.initializer}
+
+
+def run(model: OfflineModel, feeds: dict[str, npt.NDArray[np.generic]], gear: int = 0) -> dict[str, Array]:
+    return Executable(model, threads=1).run(feeds, gear)
+
+
+def x_of(batch: int, width: int, spread: float = 1.0) -> Array:
+    return (np.random.default_rng(3).standard_normal((batch, width)) * spread).astype(np.float32)
+
+
+def test_a_float16_kernel_rounds_its_inputs_its_constants_and_its_result_and_nothing_inside() -> None:
+    """Products of whole numbers below 2048 make every float32 sum exact, so that NumPy gives the same bits."""
+    proto = mlp(16, 8, 4, batch=5)
+    for tensor in proto.graph.initializer:
+        values = np.round(numpy_helper.to_array(tensor) * 900) / 64
+        tensor.CopyFrom(numpy_helper.from_array(values.astype(np.float32), tensor.name))
+    w, x = weights(proto), x_of(5, 16)
+    x = (np.round(x * 30) / 8).astype(np.float32)
+
+    hidden = half(np.maximum(half(x) @ half(w["w0"]) + half(w["b0"]), 0))
+    expected = half((hidden.astype(np.float64) @ half(w["w1"]) + half(w["b1"])).astype(np.float32))
+
+    result = run(offline_model(proto, groups=FUSED), {"x": x})["y"]
+    np.testing.assert_array_equal(result, expected)
+    assert not np.array_equal(result, run(offline_model(proto, dtype="float32"), {"x": x})["y"])
+
+
+def test_fused_kernels_round_less_often_than_single_ones() -> None:
+    proto, x = mlp(64, 64, 8), x_of(4, 64)
+    w = weights(proto)
+    product = half(half(x) @ half(w["w0"]))
+    single = half(np.maximum(half(product + half(w["b0"])), 0))
+    fused = half(np.maximum(half(x) @ half(w["w0"]) + half(w["b0"]), 0))
+
+    def hidden(groups: tuple[tuple[str, ...], ...]) -> Array:
+        shown = onnx.ModelProto()
+        shown.CopyFrom(proto)
+        shown.graph.output.append(helper.make_tensor_value_info("r0", TensorProto.FLOAT, [4, 64]))
+        return run(offline_model(shown, groups=groups), {"x": x})["r0"]
+
+    # the order of additions is ONNX Runtime's: a last bit of float32 may decide which half is nearest
+    assert np.mean(hidden(()) == single) > 0.99
+    assert np.mean(hidden(FUSED) == fused) > 0.99
+    assert np.mean(single == fused) < 0.9
+
+
+def test_what_a_float16_kernel_writes_is_a_half_even_for_every_optimizer() -> None:
+    """The pair of Casts is neither optimized away nor moved: every exposed tensor is a half."""
+    proto = bert(LITTLE, batch=2, length=16)
+    shown = onnx.ModelProto()
+    shown.CopyFrom(proto)
+    names = [n.output[0] for n in proto.graph.node if n.op_type in ("MatMul", "Softmax", "Mul", "Erf", "Sqrt", "Add")]
+    shown.graph.output.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names)
+
+    values = run(offline_model(shown), tokens(LITTLE, 2, 16))
+
+    for name in names:
+        np.testing.assert_array_equal(values[name], half(values[name]), err_msg=name)
+
+
+def test_an_optimized_session_gives_what_the_graph_with_its_roundings_says() -> None:
+    """Against the same graph with every optimizer off; an element-wise chain leaves no room for another order."""
+    nodes = [
+        helper.make_node("Mul", ["x", "factor"], ["a"], name="mul"),
+        helper.make_node("Add", ["a", "shift"], ["b"], name="add"),
+        helper.make_node("Mul", ["b", "factor"], ["c"], name="mul2"),
+        helper.make_node("Sub", ["c", "x"], ["y"], name="sub"),
+    ]
+    value = helper.make_tensor_value_info
+    constant = {"factor": np.float32([1.1]), "shift": np.float32([0.3])}
+    proto = model_of(
+        nodes, constant, [value("x", TensorProto.FLOAT, [999])], [value("y", TensorProto.FLOAT, [999])], opset=16
+    )
+    x = np.linspace(-3, 3, 999, dtype=np.float32)
+    f, s = half(constant["factor"]), half(constant["shift"])
+
+    expected = half(half(half(half(half(x) * f) + s) * f) - half(x))
+    np.testing.assert_array_equal(run(offline_model(proto), {"x": x})["y"], expected)
+
+
+def test_halves_overflow_to_infinity_and_nan_flows_through() -> None:
+    proto = mlp(4, 4)
+    x = np.zeros((4, 4), np.float32)
+    x[0], x[1, 0] = 60000, np.nan
+
+    y = run(offline_model(proto), {"x": x * 2})["y"]
+
+    assert not np.isfinite(y[0]).any()
+    assert np.isnan(y[1]).all()
+    assert np.isfinite(y[2:]).all()
+
+
+@pytest.mark.parametrize(("clip", "expected"), [("1", -65504.0), ("0", -np.inf)])
+def test_weights_beyond_a_half_are_clipped_unless_the_option_says_otherwise(clip: str, expected: float) -> None:
+    """atc.md §2.6, --is_weight_clip; the mask constant of BERT exporters (§8)."""
+    value = helper.make_tensor_value_info
+    proto = model_of(
+        [helper.make_node("Add", ["x", "lowest"], ["y"], name="add")],
+        {"lowest": np.float32([np.finfo(np.float32).min])},
+        [value("x", TensorProto.FLOAT, [1])],
+        [value("y", TensorProto.FLOAT, [1])],
+    )
+
+    y = run(offline_model(proto, options={"is_weight_clip": clip}), {"x": np.zeros(1, np.float32)})["y"]
+
+    assert y == expected
+
+
+def test_a_kernel_kept_in_float32_reads_halves_and_writes_float32() -> None:
+    proto, x = mlp(8, 8, 4), x_of(4, 8)
+    model = offline_model(proto, groups=FUSED, float32=("matmul1",))
+    w = weights(proto)
+
+    hidden = half(np.maximum(half(x) @ half(w["w0"]) + half(w["b0"]), 0))
+    np.testing.assert_allclose(run(model, {"x": x})["y"], hidden @ w["w1"] + w["b1"], rtol=1e-6)
+
+
+def test_bfloat16_kernels_round_to_eight_bits() -> None:
+    proto, x = mlp(8, 4), x_of(4, 8)
+
+    y = run(offline_model(proto, dtype="bfloat16"), {"x": x})["y"]
+
+    assert not (y.view(np.uint32) & 0xFFFF).any()
+    np.testing.assert_allclose(y, run(offline_model(proto, dtype="float32"), {"x": x})["y"], rtol=0.05, atol=0.05)
+
+
+def test_boundary_types_are_the_models_own() -> None:
+    proto, x = mlp(8, 4), x_of(4, 8)
+    plain = offline_model(proto, dtype="float32")
+    halves = replace(
+        plain,
+        inputs=tuple(replace(t, dtype="float16") for t in plain.inputs),
+        outputs=tuple(replace(t, dtype="float16") for t in plain.outputs),
+    )
+
+    y = run(halves, {"x": x.astype(np.float16)})["y"]
+
+    assert y.dtype == np.float16
+    np.testing.assert_array_equal(y, run(plain, {"x": half(x)})["y"].astype(np.float16))
+
+
+def test_a_graph_that_is_stored_in_halves_is_run_in_float32_with_the_same_roundings() -> None:
+    """Its Casts stay roundings."""
+    value = helper.make_tensor_value_info
+    proto = model_of(
+        [
+            helper.make_node("Cast", ["x"], ["h"], name="down", to=TensorProto.FLOAT16),
+            helper.make_node("Mul", ["h", "factor"], ["m"], name="mul"),
+            helper.make_node("Cast", ["m"], ["y"], name="up", to=TensorProto.FLOAT),
+        ],
+        {"factor": np.float16([1.1])},
+        [value("x", TensorProto.FLOAT, [100])],
+        [value("y", TensorProto.FLOAT, [100])],
+    )
+    x = np.linspace(-1, 1, 100, dtype=np.float32)
+
+    y = run(offline_model(proto), {"x": x})["y"]
+
+    np.testing.assert_array_equal(y, half(half(x) * half(np.float32([1.1]))))
+
+
+def test_gears_share_a_session_where_their_kernels_round_alike() -> None:
+    model = offline_model(tiny_encoder())
+    gears = tuple(Gear(dims=(batch, 7), outputs=(), kernels=model.gears[0].kernels) for batch in (1, 3))
+    executable = Executable(replace(model, gears=gears, gear_kind="dynamic_dims"), threads=1)
+
+    feeds = ids(3, 7)
+    three = executable.run(feeds, 1)["logits"]
+    one = executable.run({"ids": feeds["ids"][:1]}, 0)["logits"]
+
+    assert executable.sessions == 1
+    np.testing.assert_allclose(one, three[:1], rtol=2e-2, atol=2e-2)
+
+
+def test_an_index_outside_the_table_fails_the_execution() -> None:
+    feeds = {"ids": np.full((1, 7), 10**6)}
+
+    with pytest.raises(ExecutionFailed, match="Gather"):
+        run(offline_model(tiny_encoder()), feeds)
+
+
+def deployed(kind: str) -> tuple[onnx.ModelProto, dict[str, npt.NDArray[np.generic]]]:
+    makers: dict[str, tuple[Callable[[], onnx.ModelProto], dict[str, npt.NDArray[np.generic]]]] = {
+        "gemm": (perceptron, rows(9)),
+        "matmul": (lambda: perceptron(gemm=False), rows(9)),
+        "encoder": (lambda: tiny_encoder(batch=4, length=7), ids(4, 7)),
+        "convolutions": (convolutions, images(3)),
+    }
+    make, feeds = makers[kind]
+    proto = make()
+    record = min_max_record(proto, feeds, per_channel=kind == "convolutions")
+    return lower_deploy(proto, record, merge_bias=kind == "matmul"), feeds
+
+
+@pytest.mark.parametrize("kind", ["gemm", "matmul", "encoder"])
+@pytest.mark.parametrize("truncate", [False, True])
+def test_int8_layers_in_float32_give_the_interpreters_whole_numbers(kind: str, truncate: bool) -> None:
+    """Float operators between the layers may differ by their order of additions where a session fuses them; here the
+    result is compared with every optimizer that may do so kept out."""
+    proto, feeds = deployed(kind)
+    model = offline_model(proto, dtype="float32", truncate_deq_scale=truncate)
+    expected = Interpreter(proto, truncate_deq_scale=truncate).run(feeds)
+    name = proto.graph.output[0].name
+
+    np.testing.assert_allclose(run(model, feeds)[name], expected[name], rtol=1e-6, atol=1e-6)
+    plain = expanded(rounded_graph(model, 0), truncate_deq_scale=truncate)
+    np.testing.assert_array_equal(Interpreter(plain).run(feeds)[name], expected[name])
+
+
+def test_an_int8_layer_in_a_float16_kernel_is_amcts_half_precision_simulation() -> None:
+    """amct.md §6.6, FORCE_FP16: the scale, the product and the offset in halves, the factors truncated, a half out."""
+    proto, feeds = deployed("gemm")
+    feeds = {"x": half(feeds["x"])}
+
+    result = run(offline_model(proto, truncate_deq_scale=True), feeds)["y"]
+
+    np.testing.assert_array_equal(result, Interpreter(proto, force_fp16=True).run(feeds)["y"])
+
+
+def test_layers_that_have_no_exact_form_in_a_session_go_through_the_interpreter() -> None:
+    proto, feeds = deployed("convolutions")  # a ConvTranspose is among them
+    model = offline_model(proto, dtype="float32")
+
+    with pytest.raises(NotExpressible, match="ConvTranspose"):
+        expanded(rounded_graph(model, 0), truncate_deq_scale=False)
+    name = proto.graph.output[0].name
+    np.testing.assert_array_equal(run(model, feeds)[name], Interpreter(proto).run(feeds)[name])
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_sums_beyond_the_exact_range_of_float32_are_added_in_float64(merged: bool) -> None:
+    weight = np.full((2048, 3), 127, np.int8)
+    weight[::7] = 126
+    bias = np.int32([123456789, -5, 7]) if merged else None
+    proto = quantized_matmul(weight, words(0.5, 0.25, 1.0), bias=bias)
+    x = np.random.default_rng(0).integers(-128, 128, (4, 2048)).astype(np.float32)
+    x[0] = 127
+
+    plain = expanded(rounded_graph(offline_model(proto, dtype="float32"), 0), truncate_deq_scale=False)
+
+    assert any(n.op_type == "Cast" and n.attribute[0].i == TensorProto.DOUBLE for n in plain.graph.node)
+    y = run(offline_model(proto, dtype="float32"), {"x": x})["y"]
+    np.testing.assert_array_equal(y, Interpreter(proto).run({"x": x})["y"])
+
+
+def test_nan_becomes_zero_and_infinity_the_end_of_the_range_in_int8() -> None:
+    proto = quantized_matmul(np.eye(3, dtype=np.int8), words(1.0))
+    x = np.float32([[np.nan, np.inf, -np.inf]])
+
+    for dtype in ("float32", "float16"):
+        y = run(offline_model(proto, dtype=dtype), {"x": x})["y"]
+        np.testing.assert_array_equal(y, [[0, 127, -128]])
+
+
+def test_equal_feeds_give_equal_bits_whatever_the_threads_and_whatever_ran_before() -> None:
+    model, feeds = offline_model(bert(LITTLE, batch=2, length=16)), tokens(LITTLE, 2, 16)
+    executable = Executable(model, threads=2)
+
+    first = executable.run(feeds)["logits"]
+    executable.run(tokens(LITTLE, 2, 16, seed=9))
+
+    np.testing.assert_array_equal(executable.run(feeds)["logits"], first)
+    np.testing.assert_array_equal(run(model, feeds)["logits"], first)
+
+
+def test_moving_a_half_rounds_it_only_once() -> None:
+    """Reshape, Transpose and Gather of halves need no rounding of their own."""
+    proto = bert(LITTLE, batch=2, length=16)
+    graph = rounded_graph(offline_model(proto), 0)
+
+    kinds = Counter(node.op_type for node in graph.graph.node)
+    moving = {"Reshape", "Transpose", "Gather", "Unsqueeze", "Cast"}
+    computing = sum(count for kind, count in Counter(n.op_type for n in proto.graph.node).items() if kind not in moving)
+    assert kinds["Cast"] <= 2 * (computing + 1) + 1

@@ -1,0 +1,165 @@
+"""Running an offline model: one gear's kernels on ONNX Runtime, with the values that the device would hold.
+
+The graph with its roundings (rounding.py) and its integer layers (integers.py) becomes one session. Optimizers that
+fuse across a rounding, or into whole numbers, are off; fusing inside a kernel is allowed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime as ort
+from onnx import ModelProto, helper
+
+from workbench.cann_emulator.integers import NotExpressible, expanded, has_integers
+from workbench.cann_emulator.om import OfflineModel, Tensor
+from workbench.cann_emulator.rounding import round_to, rounded_graph
+from workbench.errors import MeasureError
+from workbench.quantization.interpreter import Interpreter
+from workbench.quantization.observe import RUNTIME_ERRORS
+
+Array = npt.NDArray[Any]
+
+_CHANGES_SUMS = (
+    "ConvMulFusion",
+    "ConvBNFusion",
+    "ConvAddFusion",
+    "MatMulScaleFusion",
+    "MatMul_BatchNormalization_Fusion",
+)
+"""They fold a factor into a layer's weights: no whole numbers any more, and other roundings."""
+
+
+class ExecutionFailed(Exception):
+    """The model cannot be run on these values, such as an index out of its table; on the device an AI Core error."""
+
+
+class _Runs(Protocol):
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]: ...
+
+
+class Executable:
+    """A model ready to run. Equal feeds give equal bits, whatever ran before. Not for several threads at once.
+
+    Sessions are built at the first run of a gear, and shared by gears whose kernels round alike.
+
+    Args:
+        threads: of ONNX Runtime; None takes every core that the process may use.
+    """
+
+    def __init__(self, model: OfflineModel, *, threads: int | None = None) -> None:
+        self._model = model
+        self._threads = threads or len(os.sched_getaffinity(0))
+        self._by_gear: dict[int, _Runs] = {}
+        self._by_graph: dict[bytes, _Runs] = {}
+
+    @property
+    def sessions(self) -> int:
+        """Graphs that were opened so far."""
+        return len(self._by_graph)
+
+    def run(self, feeds: Mapping[str, Array], gear: int = 0) -> dict[str, Array]:
+        """One inference.
+
+        Args:
+            feeds: every input of the model, of its boundary dtype (bfloat16 as uint16 words), the gear input excluded.
+            gear: index into `model.gears`.
+
+        Returns:
+            Output name → array of its boundary dtype. NaN and infinity are values as any other.
+
+        Raises:
+            ExecutionFailed: ONNX Runtime refuses the values.
+        """
+        runs = self._opened(gear)
+        values = {tensor.name: _fed(feeds[tensor.name], tensor) for tensor in self._model.inputs}
+        with np.errstate(all="ignore"):
+            results = runs.run(values)
+            return {tensor.name: _returned(results[tensor.name], tensor) for tensor in self._model.outputs}
+
+    def _opened(self, gear: int) -> _Runs:
+        if gear not in self._by_gear:
+            graph = rounded_graph(self._model, gear)
+            _set_input_shapes(graph, self._model)
+            key = hashlib.sha256(graph.SerializeToString(deterministic=True)).digest()
+            if key not in self._by_graph:
+                self._by_graph[key] = _open(graph, self._model.truncate_deq_scale, self._threads)
+            self._by_gear[gear] = self._by_graph[key]
+        return self._by_gear[gear]
+
+
+def _open(graph: ModelProto, truncate: bool, threads: int) -> _Runs:
+    if has_integers(graph):
+        try:
+            graph = expanded(graph, truncate_deq_scale=truncate)
+        except NotExpressible:
+            return _Interpreted(Interpreter(graph, truncate_deq_scale=truncate, threads=threads))
+    return _Session(graph, threads)
+
+
+class _Session:
+    def __init__(self, graph: ModelProto, threads: int) -> None:
+        options = ort.SessionOptions()
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+        options.intra_op_num_threads = threads
+        options.log_severity_level = 3
+        self._names = [value.name for value in graph.graph.output]
+        self._types = {v.name: helper.tensor_dtype_to_np_dtype(v.type.tensor_type.elem_type) for v in graph.graph.input}
+        self._session = ort.InferenceSession(
+            graph.SerializeToString(),
+            options,
+            providers=["CPUExecutionProvider"],
+            disabled_optimizers=list(_CHANGES_SUMS),
+        )
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        converted = {name: feeds[name].astype(kind, copy=False) for name, kind in self._types.items()}
+        try:
+            return dict(zip(self._names, self._session.run(self._names, converted), strict=True))
+        except RUNTIME_ERRORS as error:
+            raise ExecutionFailed(str(error)) from error
+
+
+class _Interpreted:
+    """A model with integer layers that only the interpreter covers, such as AveragePool."""
+
+    def __init__(self, interpreter: Interpreter) -> None:
+        self._interpreter = interpreter
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        try:
+            return self._interpreter.run(feeds)
+        except MeasureError as error:
+            raise ExecutionFailed(str(error)) from error
+
+
+def _set_input_shapes(graph: ModelProto, model: OfflineModel) -> None:
+    """Static shapes where the model has them, so that shape computations fold; else any."""
+    shapes = {tensor.name: tensor.shape for tensor in model.inputs}
+    for value in graph.graph.input:
+        kind = value.type.tensor_type
+        kind.ClearField("shape")
+        for index, size in enumerate(shapes.get(value.name, ())):
+            if size >= 0:
+                kind.shape.dim.add().dim_value = size
+            else:
+                kind.shape.dim.add().dim_param = f"{value.name}_{index}"
+    for value in graph.graph.output:
+        value.type.tensor_type.ClearField("shape")
+
+
+def _fed(values: Array, tensor: Tensor) -> Array:
+    if tensor.dtype == "bfloat16":
+        return (values.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return values.astype(np.float32) if tensor.dtype == "float16" else values
+
+
+def _returned(values: Array, tensor: Tensor) -> Array:
+    if tensor.dtype == "bfloat16":
+        return (round_to(values.astype(np.float32), "bfloat16").view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+    return np.ascontiguousarray(values.astype(tensor.dtype, copy=False))

@@ -1,0 +1,254 @@
+"""INT8 layers in ONNX operators that give the bits of `quantization.interpreter`, in one session and at float speed.
+
+Whole numbers are held in floating point, as the interpreter holds them. A sum of whole numbers is exact in float32
+while neither its positive nor its negative terms can exceed 2**24 together, whatever the order of additions, and in
+float64 up to 2**53; from the weights and the range of the activations the wider type is chosen where it is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper, shape_inference
+
+from workbench.graph import constants
+from workbench.quantization.ascend_quant import ANTI_QUANT, DEQUANT, FP16_FACTOR_MASK, QUANT
+from workbench.quantization.integer_kernels import EXACT_FLOAT32
+
+_INT32_MAX = 2**31 - 1
+_Numbers = npt.NDArray[np.float64]
+
+
+class NotExpressible(Exception):
+    """The layer has a form that only the interpreter covers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Whole:
+    """A tensor of whole numbers.
+
+    Attributes:
+        low, high: its range.
+        places: axes behind that of the channels.
+        double: held in float64.
+    """
+
+    low: float
+    high: float
+    places: int = 0
+    double: bool = False
+
+
+def expanded(model: ModelProto, *, truncate_deq_scale: bool) -> ModelProto:
+    """The model with AscendQuant, AscendDequant and all between them in standard operators.
+
+    Raises:
+        NotExpressible: a layer or attribute beyond MatMul, Gemm, Conv and a bias, or sums that int32 may not hold.
+    """
+    expansion = _Expansion(model, truncate_deq_scale)
+    for node in model.graph.node:
+        expansion.take(node)
+    graph = helper.make_graph(
+        expansion.nodes,
+        model.graph.name,
+        list(model.graph.input),
+        list(model.graph.output),
+        [*model.graph.initializer, *expansion.constants],
+    )
+    return helper.make_model(graph, opset_imports=list(model.opset_import), ir_version=model.ir_version)
+
+
+def has_integers(model: ModelProto) -> bool:
+    return any(node.op_type in (QUANT, DEQUANT, ANTI_QUANT) for node in model.graph.node)
+
+
+class _Expansion:
+    def __init__(self, model: ModelProto, truncate: bool) -> None:
+        self.nodes: list[NodeProto] = []
+        self.constants: list[TensorProto] = []
+        self._known = constants(model)
+        self._truncate = truncate
+        self._whole: dict[str, _Whole] = {}
+        self._shapes = _shapes(model)
+
+    def take(self, node: NodeProto) -> None:
+        attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        if node.op_type in (QUANT, DEQUANT, ANTI_QUANT) and attributes.get("sqrt_mode", 0):
+            raise NotExpressible(f"{node.name}: sqrt_mode")
+        if node.op_type == QUANT:
+            self._quantize(node, attributes)
+        elif node.op_type == DEQUANT and node.input[0] in self._whole:
+            self._dequantize(node, attributes)
+        elif node.op_type == "MatMul" and node.input[0] in self._whole:
+            self._multiply(node)
+        elif node.op_type == "Gemm" and node.input[0] in self._whole:
+            self._gemm(node, attributes)
+        elif node.op_type == "Conv" and node.input[0] in self._whole:
+            self._convolve(node)
+        elif node.op_type == "Add" and node.input[0] in self._whole:
+            self._add(node.input[0], self._values(node, 1, np.int32), node.output[0])
+        elif node.op_type in (DEQUANT, ANTI_QUANT) or any(name in self._whole for name in node.input):
+            raise NotExpressible(f"{node.name}: {node.op_type}")
+        else:
+            self.nodes.append(node)
+
+    def _quantize(self, node: NodeProto, attributes: Mapping[str, Any]) -> None:
+        scale, offset = np.float32(attributes.get("scale", 0.0)), attributes.get("offset", 0.0)
+        if attributes.get("dst_type", b"INT8") != b"INT8" or attributes.get("round_mode", b"Round") != b"Round":
+            raise NotExpressible(f"{node.name}: dst_type or round_mode")
+        if not isinstance(offset, float) or not offset.is_integer() or not -128 <= offset <= 127:
+            raise NotExpressible(f"{node.name}: offset {offset}")
+        y = node.output[0]
+        x = node.input[0]
+        if scale != 1:
+            x = self._node("Mul", [x, self._constant(f"{y}_scale", scale)], f"{y}_scaled")
+        x = self._node("Round", [x], f"{y}_rounded")
+        low, high = -128 - offset, 127 - offset
+        limits = [self._constant(f"{y}_{name}", np.float32(value)) for name, value in (("low", low), ("high", high))]
+        self._node("Clip", [x, *limits], y)
+        self._whole[y] = _Whole(low=low, high=high)
+
+    def _dequantize(self, node: NodeProto, attributes: Mapping[str, Any]) -> None:
+        if attributes.get("dtype", 0) not in (0, 1) or attributes.get("relu_flag", 0):
+            raise NotExpressible(f"{node.name}: dtype or relu_flag")
+        param = self._values(node, 1, np.uint64)
+        if param.ndim != 1 or (param >> np.uint64(32)).any():
+            raise NotExpressible(f"{node.name}: a shift")
+        bits = (param & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+        if self._truncate:
+            bits &= np.uint32(FP16_FACTOR_MASK)
+        factors = bits.view(np.float32)
+        first, x, y = self._whole[node.input[0]], node.input[0], node.output[0]
+        factors = factors.reshape(-1, *[1] * first.places) if factors.size > 1 else factors.reshape(())
+        if first.double:
+            x = self._node("Cast", [x], f"{y}_single", to=TensorProto.FLOAT)
+        self._node("Mul", [x, self._constant(f"{y}_factors", factors)], y)
+
+    def _multiply(self, node: NodeProto) -> None:
+        left, (a, b) = self._whole[node.input[0]], node.input
+        if b in self._whole:
+            right = self._whole[b]
+            corners = [x * y for x in (left.low, left.high) for y in (right.low, right.high)]
+            terms = self._shape(a)[-1]
+            reach = (min(0.0, *corners) * terms, max(0.0, *corners) * terms)
+            self._sum(node, "MatMul", a, b, reach)
+            return
+        weight = self._values(node, 1, np.int8).astype(np.float64)
+        reach = _reach(weight, left, axis=-2 if weight.ndim > 1 else 0)
+        self._sum(node, "MatMul", a, self._weight(node, weight, reach), reach)
+
+    def _gemm(self, node: NodeProto, attributes: Mapping[str, Any]) -> None:
+        plain = attributes.get("alpha", 1.0) == 1.0 == attributes.get("beta", 1.0) and not attributes.get("transA", 0)
+        if not plain:
+            raise NotExpressible(f"{node.name}: alpha, beta or transA")
+        weight = self._values(node, 1, np.int8).astype(np.float64)
+        if attributes.get("transB", 0):
+            weight = np.ascontiguousarray(weight.T)
+        reach = _reach(weight, self._whole[node.input[0]], axis=0)
+        has_bias = len(node.input) > 2 and bool(node.input[2])
+        target = f"{node.output[0]}_product" if has_bias else node.output[0]
+        self._sum(node, "MatMul", node.input[0], self._weight(node, weight, reach), reach, target=target)
+        if has_bias:
+            self._add(target, self._values(node, 2, np.int32), node.output[0])
+
+    def _convolve(self, node: NodeProto) -> None:
+        weight = self._values(node, 1, np.int8).astype(np.float64)
+        reach = _reach(weight, self._whole[node.input[0]], axis=tuple(range(1, weight.ndim)))
+        has_bias = len(node.input) > 2 and bool(node.input[2])
+        if not _single(reach):
+            raise NotExpressible(f"{node.name}: sums beyond 2**24, and no Conv in float64")
+        target = f"{node.output[0]}_product" if has_bias else node.output[0]
+        kernel = NodeProto()
+        kernel.CopyFrom(node)
+        del kernel.input[:], kernel.output[:]
+        kernel.input.extend((node.input[0], self._weight(node, weight, reach)))
+        kernel.output.append(target)
+        self.nodes.append(kernel)
+        self._whole[target] = _Whole(low=reach[0], high=reach[1], places=weight.ndim - 2)
+        if has_bias:
+            bias = self._values(node, 2, np.int32).reshape(-1, *[1] * (weight.ndim - 2))
+            self._add(target, bias, node.output[0])
+
+    def _sum(
+        self, node: NodeProto, op_type: str, a: str, b: str, reach: tuple[float, float], *, target: str = ""
+    ) -> None:
+        if max(-reach[0], reach[1]) > _INT32_MAX:
+            raise NotExpressible(f"{node.name}: sums may leave int32")
+        y = target or node.output[0]
+        if not _single(reach):
+            a = self._node("Cast", [a], f"{y}_a", to=TensorProto.DOUBLE)
+            b = self._node("Cast", [b], f"{y}_b", to=TensorProto.DOUBLE) if b in self._whole else b
+        self._node(op_type, [a, b], y)
+        self._whole[y] = _Whole(low=reach[0], high=reach[1], double=not _single(reach))
+
+    def _add(self, x: str, bias: npt.NDArray[Any], y: str) -> None:
+        first, values = self._whole[x], bias.astype(np.float64)
+        reach = (first.low + min(0.0, values.min()), first.high + max(0.0, values.max()))
+        if max(-reach[0], reach[1]) > _INT32_MAX:
+            raise NotExpressible(f"{y}: sums may leave int32")
+        double = first.double or not _single(reach)
+        if double and not first.double:
+            x = self._node("Cast", [x], f"{y}_a", to=TensorProto.DOUBLE)
+        self._node("Add", [x, self._constant(f"{y}_bias", values.astype(np.float64 if double else np.float32))], y)
+        self._whole[y] = _Whole(low=reach[0], high=reach[1], places=first.places, double=double)
+
+    def _weight(self, node: NodeProto, values: _Numbers, reach: tuple[float, float]) -> str:
+        return self._constant(f"{node.output[0]}_weight", values.astype(np.float32 if _single(reach) else np.float64))
+
+    def _values(self, node: NodeProto, position: int, kind: type[np.generic]) -> npt.NDArray[Any]:
+        if len(node.input) <= position or node.input[position] not in self._known:
+            raise NotExpressible(f"{node.name}: input {position} is no constant")
+        values = numpy_helper.to_array(self._known[node.input[position]])
+        if values.dtype != kind:
+            raise NotExpressible(f"{node.name}: input {position} is {values.dtype}")
+        return values
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        if name not in self._shapes:
+            raise NotExpressible(f"{name}: its shape is not known")
+        return self._shapes[name]
+
+    def _constant(self, name: str, values: npt.NDArray[Any] | np.generic) -> str:
+        self.constants.append(numpy_helper.from_array(np.asarray(values), name))
+        return name
+
+    def _node(self, op_type: str, inputs: list[str], output: str, **attributes: Any) -> str:
+        self.nodes.append(helper.make_node(op_type, inputs, [output], **attributes))
+        return output
+
+
+def _reach(weight: _Numbers, first: _Whole, axis: int | tuple[int, ...]) -> tuple[float, float]:
+    """Between these lies every partial sum, in any order: of the least and of the greatest terms."""
+    ends = weight * first.low, weight * first.high
+    low = np.minimum(np.minimum(*ends), 0).sum(axis=axis)
+    high = np.maximum(np.maximum(*ends), 0).sum(axis=axis)
+    return float(low.min(initial=0.0)), float(high.max(initial=0.0))
+
+
+def _single(reach: tuple[float, float]) -> bool:
+    return max(-reach[0], reach[1]) <= EXACT_FLOAT32
+
+
+def _shapes(model: ModelProto) -> dict[str, tuple[int, ...]]:
+    """Static shapes, as far as inference tells with the Ascend operators in the way: those keep their input's."""
+    known = ModelProto()
+    known.CopyFrom(model)
+    for node in known.graph.node:
+        if node.op_type in (QUANT, DEQUANT, ANTI_QUANT):
+            del node.input[1:], node.attribute[:]
+            node.op_type = "Identity"
+    for tensor in known.graph.initializer:
+        if tensor.data_type in (TensorProto.INT8, TensorProto.INT32):
+            values = numpy_helper.to_array(tensor).astype(np.float32)
+            tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+    inferred = shape_inference.infer_shapes(known, data_prop=True)
+    found = {}
+    for value in (*inferred.graph.value_info, *inferred.graph.input, *inferred.graph.output):
+        dims = value.type.tensor_type.shape.dim
+        if value.type.tensor_type.HasField("shape") and all(d.HasField("dim_value") for d in dims):
+            found[value.name] = tuple(d.dim_value for d in dims)
+    return found

@@ -1,0 +1,304 @@
+"""What float16 and bfloat16 kernels do to values, written into the ONNX graph.
+
+A float16 kernel of the device reads halves, adds in float32 and writes halves. So the graph is kept in float32, in
+which every half is exact, and what a kernel writes (and what it reads from a wider tensor) is rounded by a pair of
+Casts; inside a kernel nothing is:
+
+    x ─► MatMul ─► Add ─► Cast(FLOAT16) ─► Cast(FLOAT) ─► y          one kernel: MatMul with its bias
+
+Values beyond the range of a half become infinite, as on the device in its default mode [inferred; a device can also
+be set to saturate: `aclrtSetDeviceSatMode`].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+
+from workbench.cann_emulator.om import Kernel, OfflineModel
+from workbench.graph import constants
+from workbench.quantization.ascend_quant import DEQUANT, QUANT
+from workbench.quantization.surgery import names_read
+
+Narrow = frozenset({"float16", "bfloat16"})
+_CAST: Mapping[str, int] = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}
+_NARROW_TYPES: Mapping[int, str] = {number: name for name, number in _CAST.items()}
+_LARGEST = {"float16": np.float32(65504.0), "bfloat16": np.float32(3.3895314e38)}
+
+_KEEPS_HALVES: Mapping[str, slice] = {
+    **dict.fromkeys(
+        ("Reshape", "Transpose", "Gather", "GatherElements", "GatherND", "Slice", "Split", "Squeeze", "Unsqueeze"),
+        slice(0, 1),
+    ),
+    **dict.fromkeys(("Expand", "Identity", "Flatten", "Tile", "Dropout", "Relu", "Neg", "Abs", "MaxPool"), slice(0, 1)),
+    **dict.fromkeys(("Concat", "Max", "Min"), slice(0, None)),
+    "Where": slice(1, 3),
+}
+"""Operators that give no value that is not among their inputs (or its negative), and the inputs this is about."""
+
+
+def round_to(values: npt.NDArray[np.float32], dtype: str) -> npt.NDArray[np.float32]:
+    """Values of float32 rounded to `dtype` (nearest, ties to even), in float32; beyond its range infinite."""
+    if dtype == "float16":
+        with np.errstate(over="ignore"):
+            return values.astype(np.float16).astype(np.float32)
+    if dtype == "bfloat16":
+        bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+        even = (bits + (np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1)))) & np.uint32(0xFFFF0000)
+        # a NaN must not be carried into infinity or a number
+        kept = np.where(np.isnan(values), bits | np.uint32(0x00400000), even) & np.uint32(0xFFFF0000)
+        return kept.view(np.float32).reshape(np.shape(values))
+    return values
+
+
+def rounded_graph(model: OfflineModel, gear: int) -> ModelProto:
+    """The model's graph in float32 with the roundings of one gear's kernels in it.
+
+    Float16 and bfloat16 tensors of the graph are float32 here; inputs and outputs keep their names. What AscendQuant
+    does in a float16 kernel is written before it, and NaN becomes 0 there [inferred]: the operator itself is left as
+    one that multiplies by its scale in float32.
+    """
+    plain = _in_float32(model.graph)
+    writer = _Writer(
+        known={name: tensor for name, tensor in constants(plain).items()},
+        clip=model.options.get("is_weight_clip", "1") != "0",
+        stored={tensor.name: tensor.dtype for tensor in model.inputs},
+    )
+    kernels = model.gears[gear].kernels
+    kernel_of = {node: kernel for kernel in kernels for node in kernel.nodes}
+    sources = _sources(kernels)
+    for node in plain.graph.node:
+        if node.output[0] in writer.known:
+            continue
+        kernel = kernel_of.get(node.name)
+        writer.write(node, _Edges.of(kernel, sources) if kernel is not None else _Edges())
+    for output in model.outputs:
+        writer.round_output(output.name, output.dtype)
+    return _assembled(plain, writer)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Edges:
+    """How one kernel reads and writes: tensor → stored type.
+
+    Attributes:
+        halves_inside: what its cube hands to its vector units is half precision (amct.md §6.6).
+    """
+
+    name: str = ""
+    reads: Mapping[str, str] = field(default_factory=dict)
+    writes: Mapping[str, str] = field(default_factory=dict)
+    halves_inside: bool = False
+
+    @classmethod
+    def of(cls, kernel: Kernel, sources: Mapping[str, str]) -> _Edges:
+        reads = {sources.get(tensor.name, tensor.name): tensor.dtype for tensor in kernel.inputs}
+        writes = {tensor.name: tensor.dtype for tensor in kernel.outputs}
+        outside = {*writes.values()} & {"float32", "float16", "bfloat16"} or {*reads.values()} - {"float32", "uint64"}
+        return cls(name=kernel.name, reads=reads, writes=writes, halves_inside=outside <= {"float16", "int8", "int32"})
+
+
+@dataclass(slots=True, kw_only=True)
+class _Writer:
+    """Nodes written so far.
+
+    Attributes:
+        known: constants of the graph.
+        clip: constants beyond a half's range become its largest number (--is_weight_clip, on by default).
+        stored: tensor → the type its values fit, where it is narrow.
+        wide: (kernel, tensor) → name of the value before it was rounded.
+    """
+
+    known: dict[str, TensorProto]
+    clip: bool
+    stored: dict[str, str]
+    nodes: list[NodeProto] = field(default_factory=list)
+    constants: dict[str, TensorProto] = field(default_factory=dict)
+    wide: dict[tuple[str, str], str] = field(default_factory=dict)
+    renamed: dict[str, str] = field(default_factory=dict)
+
+    def write(self, node: NodeProto, edges: _Edges) -> None:
+        copy = NodeProto()
+        copy.CopyFrom(node)
+        del copy.input[:]
+        copy.input.extend(self._read(name, edges) for name in node.input)
+        if node.op_type == QUANT:
+            copy.input[0] = self._before_quant(copy, edges)
+        fits = self._fits(copy)
+        pending = []
+        for position, name in enumerate(node.output):
+            target = edges.writes.get(name, "")
+            if node.op_type == DEQUANT and not target and edges.halves_inside:
+                target = "float16"  # whatever is fused behind it (amct.md §6.6)
+            if fits and (not target or target == fits or target not in Narrow):
+                self.stored[name] = fits
+            elif target in Narrow:
+                copy.output[position] = f"{name}__wide"
+                pending.append((name, target))
+        self.nodes.append(copy)
+        for name, target in pending:
+            self._round(f"{name}__wide", name, target)
+            if node.op_type != DEQUANT:
+                self.wide[edges.name, name] = f"{name}__wide"
+
+    def round_output(self, name: str, dtype: str) -> None:
+        """The model's own output type, where no kernel has seen to it."""
+        if dtype not in Narrow or self.stored.get(name) == dtype or name in self.known:
+            return
+        for node in self.nodes:
+            for position, output in enumerate(node.output):
+                if output == name:
+                    node.output[position] = f"{name}__full"
+            for position, source in enumerate(node.input):
+                if source == name:
+                    node.input[position] = f"{name}__full"
+        self._round(f"{name}__full", name, dtype)
+
+    def _read(self, name: str, edges: _Edges) -> str:
+        if (edges.name, name) in self.wide:
+            return self.wide[edges.name, name]
+        dtype = edges.reads.get(name, "")
+        if dtype not in Narrow or self.stored.get(name) == dtype:
+            return name
+        if name in self.known and self.known[name].data_type != TensorProto.FLOAT:
+            return name
+        narrow = f"{name}__{dtype}"
+        if narrow not in self.stored:
+            if name in self.known:
+                values = numpy_helper.to_array(self.known[name])
+                if self.clip:
+                    values = np.clip(values, -_LARGEST[dtype], _LARGEST[dtype])
+                self.constants[narrow] = numpy_helper.from_array(round_to(values, dtype), narrow)
+                self.stored[narrow] = dtype
+            else:
+                self._round(name, narrow, dtype)
+        return narrow
+
+    def _round(self, source: str, target: str, dtype: str) -> None:
+        half = f"{target}__as_{dtype}"
+        self.nodes.append(helper.make_node("Cast", [source], [half], name=f"{half}/Cast", to=_CAST[dtype]))
+        self.nodes.append(helper.make_node("Cast", [half], [target], name=f"{half}/Back", to=TensorProto.FLOAT))
+        self.stored[target] = dtype
+
+    def _fits(self, node: NodeProto) -> str:
+        """The narrow type that every output of the node fits because its inputs do."""
+        if node.op_type == "Cast":
+            target = helper.get_node_attr_value(node, "to")
+            return self.stored.get(node.input[0], "") if target == TensorProto.FLOAT else _NARROW_TYPES.get(target, "")
+        if node.op_type not in _KEEPS_HALVES:
+            return ""
+        kinds = {self.stored.get(name, "") for name in node.input[_KEEPS_HALVES[node.op_type]]}
+        return kinds.pop() if len(kinds) == 1 else ""
+
+    def _before_quant(self, node: NodeProto, edges: _Edges) -> str:
+        """The input of an AscendQuant: without NaN, and in a float16 kernel with each step in half precision, the
+        offset before the rounding (amct.md §6.6). Changes the node's scale to 1 then."""
+        attributes = {a.name: a for a in node.attribute}
+        x, stem = node.input[0], f"{node.output[0]}__in"
+        if self.stored.get(x) == "float16" or (node.input[0] not in edges.reads and edges.halves_inside):
+            scale = np.float32(attributes["scale"].f if "scale" in attributes else 0.0)
+            offset = np.float32(attributes["offset"].f if "offset" in attributes else 0.0)
+            if self.stored.get(x) != "float16":
+                self._round(x, f"{stem}_half", "float16")
+                x = f"{stem}_half"
+            self._operate("Mul", x, half_scale(scale), f"{stem}_product")
+            self._round(f"{stem}_product", f"{stem}_scaled", "float16")
+            x = f"{stem}_scaled"
+            if offset:
+                self._operate("Add", x, offset, f"{stem}_sum")
+                self._round(f"{stem}_sum", f"{stem}_shifted", "float16")
+                self.nodes.append(helper.make_node("Round", [f"{stem}_shifted"], [f"{stem}_whole"]))
+                self._operate("Sub", f"{stem}_whole", offset, f"{stem}_centred")
+                x = f"{stem}_centred"
+            if "scale" in attributes:
+                attributes["scale"].f = 1.0
+        self.nodes.append(helper.make_node("IsNaN", [x], [f"{stem}_nan"]))
+        self.constants["__zero"] = numpy_helper.from_array(np.zeros((), np.float32), "__zero")
+        self.nodes.append(helper.make_node("Where", [f"{stem}_nan", "__zero", x], [f"{stem}_number"]))
+        return f"{stem}_number"
+
+    def _operate(self, op_type: str, x: str, value: np.float32, target: str) -> None:
+        self.constants[f"{target}_by"] = numpy_helper.from_array(np.asarray(value), f"{target}_by")
+        self.nodes.append(helper.make_node(op_type, [x, f"{target}_by"], [target]))
+
+
+def half_scale(scale: np.float32) -> np.float32:
+    """AscendQuant's scale in half precision; outside its normal numbers the square of the rounded root, which the
+    device reaches by sqrt_mode (amct.md §4.7)."""
+    if np.float32(2.0**-14) <= scale <= _LARGEST["float16"]:
+        return np.float32(np.float16(scale))
+    return np.float32(np.float16(np.sqrt(scale))) ** 2
+
+
+def _sources(kernels: Iterable[Kernel]) -> dict[str, str]:
+    """Output → input of kernels that stand for no node of the graph: type and layout changes of the compiler."""
+    sources: dict[str, str] = {}
+    for kernel in kernels:
+        if not kernel.nodes and kernel.inputs and kernel.outputs:
+            origin = kernel.inputs[0].name
+            sources[kernel.outputs[0].name] = sources.get(origin, origin)
+    return sources
+
+
+def _in_float32(content: bytes) -> ModelProto:
+    """The graph with float32 in place of the narrow types; a Cast to one of them is left as a rounding."""
+    model = ModelProto()
+    model.ParseFromString(content)
+    graph = model.graph
+    del graph.value_info[:]
+    for value in (*graph.input, *graph.output):
+        tensor = value.type.tensor_type
+        if tensor.elem_type in _NARROW_TYPES:
+            tensor.elem_type = TensorProto.FLOAT
+    for tensor in graph.initializer:
+        _widen(tensor)
+    nodes = list(_widened_nodes(graph))
+    del graph.node[:]
+    graph.node.extend(nodes)
+    return model
+
+
+def _widened_nodes(graph: GraphProto) -> Iterator[NodeProto]:
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == AttributeProto.TENSOR:
+                _widen(attribute.t)
+        narrow = next((a for a in node.attribute if a.name == "to" and a.i in _NARROW_TYPES), None)
+        if node.op_type == "Cast" and narrow is not None:
+            half, target = f"{node.output[0]}__narrow", node.output[0]
+            # the node keeps its name, which its kernel lists, and gives the value that the Cast gave
+            yield helper.make_node("Cast", [node.input[0]], [half], name=f"{half}/cast", to=narrow.i)
+            yield helper.make_node("Cast", [half], [target], name=node.name, to=TensorProto.FLOAT)
+        else:
+            yield node
+
+
+def _widen(tensor: TensorProto) -> None:
+    if tensor.data_type in _NARROW_TYPES:
+        values = numpy_helper.to_array(tensor).astype(np.float32)
+        tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+
+
+def _assembled(plain: ModelProto, writer: _Writer) -> ModelProto:
+    read = {name for node in writer.nodes for name in names_read(node)} | {value.name for value in plain.graph.output}
+    kept = []
+    for name, tensor in {**writer.known, **writer.constants}.items():
+        if name in read:
+            kept.append(tensor)
+            if tensor.name != name:
+                kept[-1] = TensorProto()
+                kept[-1].CopyFrom(tensor)
+                kept[-1].name = name
+    initializers = {tensor.name for tensor in kept}
+    graph = helper.make_graph(
+        writer.nodes,
+        plain.graph.name or "graph",
+        [value for value in plain.graph.input if value.name not in initializers],
+        [ValueInfoProto(name=value.name, type=value.type) for value in plain.graph.output],
+        kept,
+    )
+    return helper.make_model(graph, opset_imports=list(plain.opset_import), ir_version=plain.ir_version)
