@@ -39,7 +39,7 @@ def offline_model(
     nodes = {node.name: node for node in proto.graph.node if node.output[0] not in known}
     integers: set[str] = set()
     for node in nodes.values():
-        if node.op_type in _INTEGER_RESULTS or (
+        if node.op_type == "AscendQuant" or (
             any(i in integers for i in node.input) and node.op_type != "AscendDequant"
         ):
             integers.update(node.output)
