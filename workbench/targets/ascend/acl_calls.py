@@ -1,0 +1,172 @@
+"""Checked calls into pyACL: one function for each of its three return shapes (pyacl.md §1).
+
+A function of pyACL returns a bare code (`do`), a bare value (`read`), or a tuple with the code last (`take`). Mixing
+them up is the commonest mistake (pyacl.md §4, rows 1-6), so nothing else in the workbench calls `acl` itself.
+
+Codes become errors by the table of `acl_codes`, with pyACL's own text, which is asked for right behind the failing
+call in the same thread: it is kept per thread, and reading clears it (pyacl.md §1.1).
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import operator
+import sys
+from collections.abc import Callable, Collection
+from types import ModuleType
+from typing import Any
+
+from workbench.errors import MeasureError, ToolchainError, WorkbenchError
+from workbench.targets.ascend.acl_codes import SUCCESS, describe
+
+_LONGEST_REASON = 800
+"""Characters of pyACL's text that a message quotes; with its trace it can fill a screen."""
+
+_STOPPING = ("device_lost", "environment")
+_IN_DOUBT = ("retry_process", "device_lost")
+_TRANSIENT = ("memory", "busy", "retry_process", "internal")
+
+
+_doubt = ""
+
+
+def library() -> ModuleType:
+    """The module `acl`, imported when first needed.
+
+    Raises:
+        ToolchainError: it is not installed, or a library it needs is missing.
+    """
+    loaded = sys.modules.get("acl")
+    if loaded is not None:
+        return loaded
+    try:
+        return importlib.import_module("acl")
+    except ImportError as error:
+        raise ToolchainError(
+            f"pyACL (the Python module `acl`) cannot be imported: {error}. Install the CANN toolkit and run "
+            "`source <CANN>/set_env.sh` in the shell that starts the workbench."
+        ) from error
+
+
+def do(name: str, *arguments: Any, about: str = "", accept: Collection[int] = ()) -> int:
+    """Call a function that returns a bare code, and return the code.
+
+    Args:
+        name: below `acl`, such as 'rt.free'.
+        about: what it is done for, to begin the message with.
+        accept: codes besides 0 that are no failure here.
+
+    Raises:
+        MeasureError, ToolchainError: any other code; by its kind, see `failure`.
+    """
+    code = _function(name)(*arguments)
+    if code != SUCCESS:
+        _fail_unless_accepted(name, code, about, accept)
+    return _as_code(name, code)
+
+
+def read(name: str, *arguments: Any, about: str = "", null: Collection[object] = (0, None, "")) -> Any:
+    """Call a function that returns a bare value, and return it.
+
+    Args:
+        null: the values by which it tells that it failed: 0, None or '' mostly, -1 for data types.
+
+    Raises:
+        MeasureError: one of these came.
+    """
+    value = _function(name)(*arguments)
+    if value in null:
+        raise MeasureError(f"{_begin(about)}acl.{name} gave {value!r}, which means that it failed.{_reason()}")
+    return value
+
+
+def take(name: str, *arguments: Any, about: str = "") -> Any:
+    """Call a function that returns a tuple with the code last, and return the rest: one value, or a tuple of several.
+
+    Raises:
+        MeasureError, ToolchainError: the code is not 0; by its kind, see `failure`.
+    """
+    *values, code = _function(name)(*arguments)
+    if code != SUCCESS:
+        raise failure(name, _as_code(name, code), about)
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def probe(name: str, *arguments: Any, absent: int) -> Any:
+    """Like `take`, but None when the code is `absent`: a question whose answer may be 'there is none'."""
+    *values, code = _function(name)(*arguments)
+    if code == absent:
+        forget_reason()
+        return None
+    if code != SUCCESS:
+        raise failure(name, _as_code(name, code), "")
+    return values[0]
+
+
+def failure(name: str, code: int, about: str = "") -> WorkbenchError:
+    """The error of a code that `acl.<name>` has just returned in this thread.
+
+    ToolchainError where the device is lost or the machine is not fit; else MeasureError, transient where the same
+    candidate may succeed later. Some failures leave the process's runtime in doubt: see `doubt`.
+    """
+    global _doubt  # the runtime is one for the whole process, and so is what is known of it
+    meaning = describe(code)
+    if meaning.kind in _IN_DOUBT:
+        _doubt = _doubt or f"{code} {meaning.name}"
+    text = f"{_begin(about)}acl.{name} failed with {code} ({meaning.name}): {meaning.meaning}.{_reason()}"
+    message = f"{text} {meaning.remedy}"
+    if meaning.kind in _STOPPING:
+        return ToolchainError(message)
+    return MeasureError(message, transient=meaning.kind in _TRANSIENT)
+
+
+def doubt() -> str:
+    """The first failure after which nothing of this process's runtime can be trusted; empty while there was none."""
+    return _doubt
+
+
+def clear_doubt() -> None:
+    """The runtime was taken down: what failed in it says nothing about the next one."""
+    global _doubt  # see `failure`
+    _doubt = ""
+
+
+def forget_reason() -> None:
+    """Drop the text of a failure that is none, so that it is not quoted for the next one."""
+    _function("get_recent_err_msg")()
+
+
+def _fail_unless_accepted(name: str, code: object, about: str, accept: Collection[int]) -> None:
+    if code not in accept:
+        raise failure(name, _as_code(name, code), about)
+    forget_reason()
+
+
+def _as_code(name: str, code: object) -> int:
+    """A tuple is truthy and never equals 0: taken for a code it would 'fail' for ever (pyacl.md §4, row 3)."""
+    if not isinstance(code, int):
+        raise TypeError(f"acl.{name} returned {code!r} where a return code belongs")
+    return code
+
+
+def _begin(about: str) -> str:
+    return f"{about}: " if about else ""
+
+
+def _reason() -> str:
+    """pyACL's own words for the last failure of this thread, on one line; empty where it has none."""
+    words = " ".join((_function("get_recent_err_msg")() or "").split())
+    if not words:
+        return ""
+    return f" CANN says: {words[:_LONGEST_REASON]}{' …' if len(words) > _LONGEST_REASON else ''}"
+
+
+def _function(name: str) -> Callable[..., Any]:
+    return _bound(library(), name)
+
+
+@functools.lru_cache(maxsize=256)
+def _bound(module: ModuleType, name: str) -> Callable[..., Any]:
+    found: Callable[..., Any] = operator.attrgetter(name)(module)
+    return found

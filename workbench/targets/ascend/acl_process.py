@@ -1,0 +1,162 @@
+"""pyACL in this process: initialized once, by one owner, for however many sessions (pyacl.md §3.1, §3.5).
+
+- `acl.init` is called when the first session opens. A return of 100002 means that another library of this process was
+  first: then it is not ours to finalize.
+- A device is set once and kept until the process ends, since the first `set_device` takes seconds (pyacl.md §3.6).
+- `acl.finalize` is called at exit, after the sessions still open were closed: `atexit` runs what was registered last
+  first, and this is registered after `acl` was imported. Never in `__del__`.
+- After a failure that leaves the runtime in doubt, the last session to close takes everything down, and the next one
+  begins with a fresh `acl.init`. That this is enough of a rebuild without a new process is [inferred].
+- A forked child must not use the parent's handles; it is told so, and nothing is released there.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+from collections.abc import Callable
+from functools import partial
+
+from workbench.errors import MeasureError, ToolchainError, WorkbenchError
+from workbench.targets.ascend.acl_calls import clear_doubt, do, doubt, library
+from workbench.targets.ascend.acl_codes import REPEAT_INITIALIZE
+from workbench.targets.ascend.undo import UndoStack
+
+_log = logging.getLogger(__name__)
+
+
+class _Process:
+    """What this process holds of pyACL.
+
+    Attributes:
+        owner: whether `acl.init` was ours.
+        sessions: how to close each session that is open, oldest first.
+    """
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.initialized = False
+        self.owner = False
+        self.devices: list[int] = []
+        self.sessions: dict[int, Callable[[], object]] = {}
+
+
+_lock = threading.RLock()
+_process = _Process()
+_at_exit = False
+
+
+def forked() -> bool:
+    """Whether this is a child that was forked after pyACL had been initialized."""
+    return _process.initialized and _process.pid != os.getpid()
+
+
+def check_process() -> None:
+    """Raises ToolchainError in a forked child."""
+    if forked():
+        raise ToolchainError(
+            f"This process was forked from process {_process.pid}, which had initialized pyACL already; its handles do "
+            "not work here. Start workers with multiprocessing's 'spawn', and open the session inside the worker."
+        )
+
+
+def enter(device_id: int, close: Callable[[], object]) -> int:
+    """Make pyACL and the device ready for a session, and return the number it is known by.
+
+    Args:
+        close: closes the session, for the case that nobody has when the process ends.
+
+    Raises:
+        ToolchainError: no pyACL, no device, no right to use it; or this is a forked child.
+        MeasureError: an earlier session left the runtime in doubt and others still use it (transient).
+    """
+    check_process()
+    with _lock:
+        if doubt() and _process.sessions:
+            raise MeasureError(
+                f"The device's runtime is in doubt ({doubt()}) and {len(_process.sessions)} sessions are still "
+                "open. Close them first; the next one then begins anew.",
+                transient=True,
+            )
+        if doubt():
+            _take_down()
+        _initialize()
+        if device_id not in _process.devices:
+            do("rt.set_device", device_id, about=f"device {device_id}")
+            _process.devices.append(device_id)
+        number = max(_process.sessions, default=0) + 1
+        _process.sessions[number] = close
+        return number
+
+
+def leave(number: int) -> None:
+    """A session is closed. The last one to leave a runtime in doubt takes it down; what fails then is logged."""
+    with _lock:
+        _process.sessions.pop(number, None)
+        if doubt() and not _process.sessions:
+            _take_down()
+
+
+def shut_down() -> None:
+    """Close every open session and give everything back. A later session begins anew.
+
+    Raises:
+        WorkbenchError: the first of what failed, after all else was released.
+    """
+    if not _process.initialized or forked():
+        return
+    undo = UndoStack()
+    undo.add(_finish)
+    for close in tuple(_process.sessions.values()):
+        undo.add(close)
+    error = undo.release()
+    if error is not None:
+        raise error
+
+
+def _initialize() -> None:
+    global _process, _at_exit  # one runtime in a process: this module is its owner
+    if _process.initialized:
+        return
+    library()
+    _process = _Process()
+    code = do("init", about="pyACL cannot be initialized", accept=(REPEAT_INITIALIZE,))
+    _process.initialized = True
+    _process.owner = code != REPEAT_INITIALIZE
+    if not _at_exit:
+        atexit.register(_exit)
+        _at_exit = True
+
+
+def _finish() -> None:
+    error = _release_all()
+    if error is not None:
+        raise error
+
+
+def _take_down() -> None:
+    error = _release_all()
+    if error is not None:
+        _log.warning("while pyACL was taken down after %s: %s", doubt(), error)
+    clear_doubt()
+
+
+def _release_all() -> WorkbenchError | None:
+    with _lock:
+        undo = UndoStack()
+        if _process.owner:
+            undo.add(partial(do, "finalize"))
+        for device_id in _process.devices:
+            undo.add(partial(do, "rt.reset_device", device_id))
+        _process.devices = []
+        _process.initialized = _process.owner = False
+        return undo.release()
+
+
+def _exit() -> None:
+    try:
+        shut_down()
+    except WorkbenchError as error:
+        _log.warning("at exit: %s", error)

@@ -1,0 +1,209 @@
+"""One OM file on the device: its buffers and datasets, made once, and a plan for each shape it was compiled for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from workbench.errors import MeasureError
+from workbench.targets.ascend.acl_calls import do, read, take
+from workbench.targets.ascend.buffers import Buffer, allocate, dataset, device_bytes
+from workbench.targets.ascend.dtypes import AclType, acl_type, check_convertible
+from workbench.targets.ascend.fitting import Shape
+from workbench.targets.ascend.gears import Gear, gear_input, read_gears, set_gear, shape_of
+from workbench.targets.ascend.interface import Interface, Port
+from workbench.targets.ascend.undo import UndoStack
+from workbench.targets.base import Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Bound:
+    """An input or output of one compiled shape, with its memory.
+
+    Attributes:
+        kind: its type in the compiled model.
+        view: its values in page-locked host memory, [the compiled shape].
+        size_bytes: how much of the buffer this shape uses.
+    """
+
+    port: Port
+    kind: AclType
+    buffer: Buffer
+    view: Array
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Plan:
+    """One compiled shape of a model, ready to be filled.
+
+    Attributes:
+        gear: to be chosen before it is executed; None in a static model.
+    """
+
+    model: LoadedModel
+    gear: Gear | None
+    inputs: tuple[Bound, ...]
+    outputs: tuple[Bound, ...]
+
+
+class LoadedModel:
+    """A model as the device holds it; made by `load`, in the context that is current then.
+
+    Attributes:
+        model_id, inputs, outputs: what acl.mdl.execute_async takes: id, input dataset, output dataset.
+        device_bytes: weights and work memory as acl.mdl.query_size tells them, and buffers.
+    """
+
+    def __init__(self, *, model_id: int, inputs: int, outputs: int, gear_index: int | None, device_bytes: int) -> None:
+        self.model_id, self.inputs, self.outputs = model_id, inputs, outputs
+        self.device_bytes = device_bytes
+        self.plans: dict[Shape, Plan] = {}
+        self._gear_index = gear_index
+        self._gear: Gear | None = None
+
+    def choose(self, gear: Gear | None) -> None:
+        """Make the next execution use this gear. What was set stays set, in the dataset and in the model."""
+        if gear is None or gear is self._gear:
+            return
+        assert self._gear_index is not None  # only a model with the gear's input has gears
+        self._gear = None  # a failed set leaves the refused value behind (pyacl.md §7)
+        set_gear(self.model_id, self.inputs, self._gear_index, gear)
+        self._gear = gear
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Description:
+    """What pyACL says of a model's inputs or outputs, by index."""
+
+    names: tuple[str, ...]
+    kinds: tuple[int, ...]
+    sizes: tuple[int, ...]
+    dims: tuple[tuple[int, ...], ...]
+
+
+def load(path: Path, interface: Interface, undo: UndoStack) -> LoadedModel:
+    """Load a file and get everything ready that a call needs; `undo` takes it all back.
+
+    Raises:
+        MeasureError: pyACL cannot load it, or it is not what the interface describes.
+    """
+    file = str(path)
+    work, weights = take("mdl.query_size", file, about=f"{file}: pyACL cannot load it")
+    model_id = take("mdl.load_from_file", file, about=f"{file}: pyACL cannot load it")
+    undo.add(partial(do, "mdl.unload", model_id))
+    desc = read("mdl.create_desc")
+    undo.add(partial(do, "mdl.destroy_desc", desc))
+    do("mdl.get_desc", desc, model_id)
+    taken, given = _describe("input", desc), _describe("output", desc)
+    gear_index = gear_input(desc)
+    input_index = _input_indices(taken.names, interface, gear_index, path.name)
+    output_index = _output_indices(given.names, interface, path.name)
+    buffers = {
+        "input": [
+            allocate(size, undo, about=f"{path.name}: input {name!r}", on_host=index != gear_index)
+            for index, (name, size) in enumerate(zip(taken.names, taken.sizes, strict=True))
+        ],
+        "output": [
+            allocate(size, undo, about=f"{path.name}: output {name!r}")
+            for name, size in zip(given.names, given.sizes, strict=True)
+        ],
+    }
+    model = LoadedModel(
+        model_id=model_id,
+        inputs=dataset(buffers["input"], undo),
+        outputs=dataset(buffers["output"], undo),
+        gear_index=gear_index,
+        device_bytes=work + weights + sum(device_bytes(b.size_bytes) for side in buffers.values() for b in side),
+    )
+    dims = {port.name: taken.dims[input_index[port.name]] for port in interface.inputs}
+    gears: Sequence[Gear | None] = [None] if gear_index is None else read_gears(desc, interface, dims, path.name)
+    for gear in gears:
+        model.choose(gear)
+        shapes: Mapping[str, Sequence[int]] = dims if gear is None else gear.inputs
+        results = {
+            port.name: tuple(take(_RESULT_DIMS[gear is not None], desc, output_index[port.name])["dims"])
+            for port in interface.outputs
+        }
+        model.plans[shape_of(interface, shapes, path.name)] = Plan(
+            model=model,
+            gear=gear,
+            inputs=_bound(interface.inputs, input_index, shapes, taken, buffers["input"], path.name),
+            outputs=_bound(interface.outputs, output_index, results, given, buffers["output"], path.name),
+        )
+    return model
+
+
+_RESULT_DIMS = {False: "mdl.get_output_dims", True: "mdl.get_cur_output_dims"}
+"""Whether the model has gears → the call that tells the shape of its results (pyacl.md §7)."""
+
+
+def _describe(side: str, desc: int) -> _Description:
+    # 0 inputs or outputs, and float32, are numbers like others here; only a missing value is a failure
+    count = read(f"mdl.get_num_{side}s", desc, null=(None,))
+    indices = range(count)
+    return _Description(
+        names=tuple(read(f"mdl.get_{side}_name_by_index", desc, i, null=("", None)) for i in indices),
+        kinds=tuple(read(f"mdl.get_{side}_data_type", desc, i, null=(-1, None)) for i in indices),
+        # a size of 0 is an output without an upper bound, which only the synchronous call can serve
+        sizes=tuple(read(f"mdl.get_{side}_size_by_index", desc, i, about=f"{side} {i}") for i in indices),
+        dims=tuple(tuple(take(f"mdl.get_{side}_dims", desc, i)["dims"]) for i in indices),
+    )
+
+
+def _input_indices(names: Sequence[str], interface: Interface, gear_index: int | None, file: str) -> dict[str, int]:
+    """By name and never by position: swapped inputs of one shape give wrong numbers and no error (§4, row 13)."""
+    found = {name: index for index, name in enumerate(names) if index != gear_index}
+    wanted = {port.name for port in interface.inputs}
+    if found.keys() != wanted:
+        raise MeasureError(
+            f"{file} takes {', '.join(sorted(found))}; its interface says {', '.join(sorted(wanted))}. Compile again."
+        )
+    return found
+
+
+def _output_indices(names: Sequence[str], interface: Interface, file: str) -> dict[str, int]:
+    """ATC names outputs `node:index:name`; where that does not tell them apart, the order is the ONNX file's."""
+    if len(names) != len(interface.outputs):
+        raise MeasureError(
+            f"{file} gives {len(names)} outputs ({', '.join(names)}); its interface says {len(interface.outputs)}. "
+            "Compile again."
+        )
+    found: dict[str, int] = {}
+    for port in interface.outputs:
+        matching = [i for i, name in enumerate(names) if name == port.name or name.endswith(f":{port.name}")]
+        if len(matching) == 1:
+            found[port.name] = matching[0]
+    if len(set(found.values())) == len(names):
+        return found
+    return {port.name: index for index, port in enumerate(interface.outputs)}
+
+
+def _bound(
+    ports: Sequence[Port],
+    indices: Mapping[str, int],
+    shapes: Mapping[str, Sequence[int]],
+    description: _Description,
+    buffers: Sequence[Buffer],
+    file: str,
+) -> tuple[Bound, ...]:
+    found = []
+    for port in ports:
+        index = indices[port.name]
+        kind = acl_type(description.kinds[index], port.name)
+        check_convertible(port.dtype, kind.name, port.name)
+        shape, buffer = tuple(shapes[port.name]), buffers[index]
+        needed = kind.storage.itemsize
+        for size in shape:
+            needed *= size
+        if len(shape) != len(port.shape) or not 0 < needed <= buffer.size_bytes:
+            raise MeasureError(
+                f"{file}: {port.name!r} is {list(shape)} of {kind.name} in {buffer.size_bytes} bytes; the interface "
+                f"says {list(port.shape)}. Compile again."
+            )
+        found.append(
+            Bound(port=port, kind=kind, buffer=buffer, view=buffer.view(kind.storage, shape), size_bytes=needed)
+        )
+    return tuple(found)
