@@ -150,8 +150,8 @@ def _figure(summary: Summary, x: str, y: str) -> go.Figure:
         template="plotly_white",
         height=560,
         margin={"l": 70, "r": 20, "t": 20, "b": 60},
-        xaxis_title=_axis_title(x),
-        yaxis_title=_axis_title(y),
+        xaxis_title=_axis_title(x, summary),
+        yaxis_title=_axis_title(y, summary),
         legend={"orientation": "h", "y": -0.16, "yanchor": "top"},
         hoverlabel={"align": "left", "bgcolor": "white"},
     )
@@ -233,10 +233,10 @@ def _limit(summary: Summary, metric: str) -> float | None:
     return limits.get(metric)
 
 
-def _axis_title(metric: str) -> str:
+def _axis_title(metric: str, summary: Summary) -> str:
     known = METRICS[metric]
     arrow = "less is better" if known.direction == "minimize" else "more is better"
-    return f"{metric} ({arrow})"
+    return f"{metric} ({arrow}{', EMULATED' if summary.emulated else ''})"
 
 
 # --- the tables ----------------------------------------------------------------------------------------------------

@@ -143,7 +143,11 @@ def _heading(summary: Summary) -> list[Line]:
     if scored and scored[0] != "accuracy":
         found.append((f"accuracy stands for {scored[0]}, the primary metric of this dataset", ""))
     if summary.emulated:
-        found.append(("EMULATED: no number below was measured on a real device.", "bold red"))
+        words = (
+            "EMULATED: no number below was measured on a real device. Times, memory and power are modelled; accuracy "
+        )
+        words += "is computed with the emulator's arithmetic."
+        found += [(line, "bold red") for line in textwrap.wrap(words, WIDTH)]
     return found
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from workbench.candidate import Candidate
 from workbench.canonical import canonical_json
 from workbench.report import Summary
 from workbench.report.summary import best_known_drop, best_known_speedup
@@ -27,6 +26,8 @@ def candidate_tags(evaluation: Evaluation, sweep_id: str, feasible: bool) -> dic
         "pareto": "false",
         "recommended": "false",
     }
+    if evaluation.toolchain.emulated:
+        tags["mlflow.note.content"] = "Emulated: no number of this run was measured on a real device."
     if evaluation.stop is not None:
         tags["mlflow.note.content"] = f"Stopped at {evaluation.stop.stage}: {evaluation.stop.reason}."
     if evaluation.failure is not None:
@@ -58,7 +59,8 @@ def note(summary: Summary) -> str:
     chosen = summary.find(recommended.candidate_id) if recommended is not None else None
     if recommended is None or chosen is None:
         return "**No candidate meets every constraint.** See report.txt among the artifacts."
-    parts = [f"**Recommended: {summary.title(chosen.candidate)}** (`{chosen.candidate.short_id}`)"]
+    parts = ["**Emulated: no number was measured on a real device.**"] if summary.emulated else []
+    parts += [f"**Recommended: {summary.title(chosen.candidate)}** (`{chosen.candidate.short_id}`)"]
     parts += [
         recommended.reason,
         *recommended.warnings,
@@ -67,8 +69,14 @@ def note(summary: Summary) -> str:
     return "\n\n".join(parts)
 
 
-def run_name(candidate: Candidate) -> str:
-    return f"{candidate.short_id[:6]} {title(candidate, '')}"
+def run_name(evaluation: Evaluation) -> str:
+    """Names are what every list and plot of the UI shows, so an emulated run says there that it is one."""
+    emulated = "[emulated] " if evaluation.toolchain.emulated else ""
+    return f"{emulated}{evaluation.candidate.short_id[:6]} {title(evaluation.candidate, '')}"
+
+
+def sweep_name(summary: Summary) -> str:
+    return f"{'[emulated] ' if summary.emulated else ''}sweep {summary.experiment_name}"
 
 
 def rounded(value: float) -> float:

@@ -32,6 +32,7 @@ from workbench.tracking.run import (
     run_name,
     shown,
     sweep_metrics,
+    sweep_name,
 )
 from workbench.tracking.store import find_runs, mlflow_errors, open_client, open_experiment, prepare
 
@@ -143,7 +144,7 @@ class Tracker:
         known = self._candidates.get(candidate.id)
         if known is None:
             run = self._client.create_run(
-                self.experiment_id, start_time=began_ms, tags=tags, run_name=run_name(candidate)
+                self.experiment_id, start_time=began_ms, tags=tags, run_name=run_name(evaluation)
             )
             known = _Known(run_id=run.info.run_id, finished=False, tags=dict(run.data.tags))
             self._candidates[candidate.id] = known
@@ -229,7 +230,7 @@ class Tracker:
             "mlflow.note.content": note(summary),
         }
         if self._sweep is None:
-            run = self._client.create_run(self.experiment_id, tags=tags, run_name=f"sweep {summary.experiment_name}")
+            run = self._client.create_run(self.experiment_id, tags=tags, run_name=sweep_name(summary))
             self._sweep = _Known(run_id=run.info.run_id, finished=False)
         ranked = importance(summary.evaluations, summary.objectives, seed=seed)
         with tempfile.TemporaryDirectory() as name:
