@@ -14,8 +14,9 @@ from typing import Literal
 
 from workbench.targets.ascend.atc_output import Message, Output
 
-Who = Literal["model", "settings", "machine", "memory", "disk", "compiler"]
-"""Who can act: 'machine' is the installation, whatever the candidate; 'memory' and 'disk' may pass on a second try."""
+Who = Literal["model", "settings", "installation", "files", "memory", "disk", "compiler"]
+"""What the trouble lies in: the 'installation' fails every candidate; 'files' (missing, no rights), 'memory' and
+'disk' may pass on a second try."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +93,7 @@ CODES: Mapping[str, Meaning] = {
     "E10018": _m("-1 stands where only the batch may vary", "Use gears of all sizes (--dynamic_dims).", "settings"),
     "E10019": _m("-1 stands where only height and width may vary", _CORRECT, "settings"),
     "E10020": _m("the list of image sizes is malformed", "Write height,width;height,width.", "settings"),
-    "E10021": _m("a path is too long", "Use a shorter path for the cache folder.", "machine"),
+    "E10021": _m("a path is too long", "Use a shorter path for the cache folder.", "files"),
     "E10022": _m("a path names no file", "Add the file's name.", "settings"),
     "E10031": _m("gears for the batch, but no size is -1", _GEARS, "settings"),
     "E10032": _m("a JSON file cannot be read", _FILE, "settings"),
@@ -133,10 +134,10 @@ CODES: Mapping[str, Meaning] = {
         "model",
     ),
     "E11010": _m("an operator's attributes could not be read", _UNSUPPORTED, "model"),
-    "E13000": _m("a path does not exist", _FILE, "machine"),
-    "E13001": _m("a file cannot be opened", _FILE, "machine"),
-    "E13002": _m("a path is too long", "Use a shorter path for the cache folder.", "machine"),
-    "E13003": _m("a file cannot be read", _FILE, "machine"),
+    "E13000": _m("a path does not exist", _FILE, "files"),
+    "E13001": _m("a file cannot be opened", _FILE, "files"),
+    "E13002": _m("a path is too long", "Use a shorter path for the cache folder.", "files"),
+    "E13003": _m("a file cannot be read", _FILE, "files"),
     "E13004": _m("a file cannot be written", "Check rights and free space of the folder.", "disk"),
     "E13005": _m("the model file does not parse", "Export the model again: it is damaged or no ONNX file.", "model"),
     "E13006": _m("a file is not of the expected type", _FILE, "settings"),
@@ -163,7 +164,7 @@ CODES: Mapping[str, Meaning] = {
         "Try another precision mode, or keep that operator's type (compile.keep_dtype).",
         "compiler",
     ),
-    "E20002": _m("an environment variable has a value that ATC refuses", "Correct or unset it.", "machine"),
+    "E20002": _m("an environment variable has a value that ATC refuses", "Correct or unset it.", "installation"),
     "E20003": _m("a line of a configuration file was refused", _CORRECT, "settings"),
     "E20007": _m(
         "a fusion pass failed",
@@ -172,20 +173,20 @@ CODES: Mapping[str, Meaning] = {
     ),
     "E20101": _m("a value was refused by the compile engine", _CORRECT, "settings"),
     "E20103": _m("a value is larger than the chip allows", _CORRECT, "settings"),
-    "E21001": _m("a configuration file cannot be opened", _FILE, "machine"),
+    "E21001": _m("a configuration file cannot be opened", _FILE, "files"),
     "E21002": _m("a configuration file does not parse", _CORRECT, "settings"),
     "E22001": _m(
         "the operator compiler ended without a result for an operator",
         "Run it again with fewer compiles side by side; when it stays, look at the log.",
         "memory",
     ),
-    "E40020": _m("the operator compiler's Python lacks a module or decorator", _PYTHON, "machine"),
+    "E40020": _m("the operator compiler's Python lacks a module or decorator", _PYTHON, "installation"),
     "E40021": _m(
         "the kernel of an operator could not be compiled",
         "Try another precision mode, or keep that operator's type (compile.keep_dtype).",
         "compiler",
     ),
-    "E40024": _m("a call into the operator compiler's Python failed", _PYTHON, "machine"),
+    "E40024": _m("a call into the operator compiler's Python failed", _PYTHON, "installation"),
     "EZ3002": _m(
         "a kernel library has no form of an operator for these types or shapes",
         "Keep fewer types (compile.keep_dtype), or use precision allow_fp32_to_fp16.",
@@ -200,11 +201,11 @@ CODES: Mapping[str, Meaning] = {
     "EZ9010": _m("an operator of the model has no parser", _UNSUPPORTED, "model"),
     "W11001": _m("an operator runs in a slower library", "Try another precision mode for it.", "compiler"),
     "W11002": _m("names in the weight-compression file are not in the model", "Leave the file out.", "settings"),
-    "W11003": _m("an operator lacks a part of its implementation", "Install the operator package.", "machine"),
+    "W11003": _m("an operator lacks a part of its implementation", "Install the operator package.", "installation"),
 }
 
 RANGES: tuple[tuple[str, Meaning], ...] = (
-    (r"E400\d\d", _m("the operator compiler's Python environment is not complete", _PYTHON, "machine")),
+    (r"E400\d\d", _m("the operator compiler's Python environment is not complete", _PYTHON, "installation")),
     (
         r"E[589]\d{4}",
         _m(
@@ -243,21 +244,21 @@ _CASES: tuple[tuple[str, str, Meaning], ...] = (
         _m(
             "a file that was named does not exist",
             "Run it again; the cache may have been cleaned meanwhile.",
-            "machine",
+            "files",
         ),
     ),
     (
         r"E10001|E1300[1-4]",
         r"(?i)permission denied",
-        _m("the rights of a file or folder do not suffice", "Give this user read and write rights there.", "machine"),
+        _m("the rights of a file or folder do not suffice", "Give this user read and write rights there.", "files"),
     ),
     (
         r"E10001",
-        r"(?i)\b(path|file|model|output)\b.*(character|invalid)",
+        r"(?i)can only contain|character|a-z",
         _m(
             "a path has characters that ATC refuses",
             "Use a folder whose path has letters, digits and . / _ - only.",
-            "machine",
+            "files",
         ),
     ),
     (
@@ -267,7 +268,7 @@ _CASES: tuple[tuple[str, str, Meaning], ...] = (
             "this CANN does not know the chip that was named",
             "Use the name of `npu-smi info` behind 'Ascend', such as Ascend910B3, and install the operator package of "
             "the 910B.",
-            "machine",
+            "installation",
         ),
     ),
     (
@@ -358,7 +359,7 @@ def explain(output: Output) -> Explanation | None:
                 code="",
                 problem="ATC did not understand its command line",
                 remedy="This CANN is older than 8.5.0 or not CANN's ATC; run `workbench doctor`.",
-                who="machine",
+                who="installation",
                 quoted=output.complaints[0].removeprefix("ERROR: "),
             )
         return None

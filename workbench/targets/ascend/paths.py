@@ -7,9 +7,14 @@ too: the operator compiler behind ATC was never seen with them [inferred].
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import tempfile
 from pathlib import Path
+
+import onnx
+from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
 from workbench.errors import ToolchainError
 
@@ -51,3 +56,31 @@ def work_directory(beside: Path, name: str) -> Path:
         f"ATC needs a folder to work in, and none can be used: {'; '.join(tried)}. Set TMPDIR to a writable folder "
         "whose path has letters, digits and . / _ - only."
     )
+
+
+def place_model(lowered: Path, root: Path) -> Path:
+    """The model under a path that ATC takes: its own, or a link or copy with its external files below `root`."""
+    resolved = lowered.resolve()
+    if is_safe(resolved):
+        return resolved
+    folder = root / "model"
+    folder.mkdir()
+    for name in _external_files(resolved):
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _link(resolved.parent / name, target)
+    return _link(resolved, folder / "model.onnx")
+
+
+def _external_files(model: Path) -> list[str]:
+    proto = onnx.load(model, load_external_data=False)
+    tensors = [t for t in proto.graph.initializer if uses_external_data(t)]
+    return sorted({ExternalDataInfo(tensor).location for tensor in tensors})
+
+
+def _link(source: Path, target: Path) -> Path:
+    try:
+        os.link(source, target)  # a symbolic link will not do: ATC resolves it
+    except OSError:
+        shutil.copyfile(source, target)
+    return target

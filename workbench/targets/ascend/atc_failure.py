@@ -1,0 +1,156 @@
+"""From a run of ATC that failed to the error the workbench raises: fact, value, next step, and how to see it again."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import signal
+from pathlib import Path
+
+from workbench.errors import CompileError, ToolchainError
+from workbench.targets.ascend.atc import Run
+from workbench.targets.ascend.atc_codes import Explanation, explain
+
+_LONGEST_QUOTE = 400
+_FULL_DISK_BYTES = 2**20
+_LARGEST_PLOG_BYTES = 200_000
+
+_NOT_FOUND = re.compile(
+    r"(?im)error while loading shared libraries: *(?P<library>[^\s:]+)|command not found|bad interpreter"
+)
+_NO_MEMORY = re.compile(r"(?i)out of memory|cannot allocate memory|bad_alloc|\bMemoryError\b|\bKilled\b")
+_NO_DISK = re.compile(r"(?i)no space left on device|disk quota exceeded")
+
+
+def failure_of(run: Run, what: str) -> CompileError | ToolchainError:
+    """The error for a run that did not succeed; never raises itself.
+
+    Args:
+        what: what was compiled, for the message: 'the model for batch 1, length 128'.
+    """
+    again = f"Reproduce: cd {shlex.quote(str(run.directory))} && {shlex.join(run.command)}"
+    if run.ended:
+        return CompileError(f"{_ended(run, what)} {again}", log_path=run.log, transient=run.ended != "garbage")
+    explanation = explain(run.output)
+    if _NO_DISK.search(run.text) or _disk_is_full(run.directory):
+        return CompileError(
+            f"ATC could not compile {what}: the disk of {run.directory} is full. Free some space (`workbench cache` "
+            f"shows what the cache holds), then run the same command again. {again}",
+            log_path=run.log,
+            transient=True,
+        )
+    killed = _signal(run.status)
+    if killed is not None:
+        return _killed(run, what, killed, again)
+    if explanation is not None:
+        return _explained(run, what, explanation, again)
+    library = _NOT_FOUND.search(run.text)
+    if library is not None:
+        return ToolchainError(
+            f"ATC does not start: {library[0].strip()}. Source CANN's set_env.sh; on a machine without a driver put "
+            f"<CANN>/devlib on LD_LIBRARY_PATH. `workbench doctor` looks at all of it. {again}"
+        )
+    if _NO_MEMORY.search(run.text):
+        return CompileError(
+            f"ATC ran out of memory while it compiled {what}. Close other programs, or set TE_PARALLEL_COMPILER lower. "
+            f"{again}",
+            log_path=run.log,
+            transient=True,
+        )
+    words = " / ".join(run.output.words) or "nothing"
+    return CompileError(
+        f"ATC ended with exit status {run.status} and gave no reason while it compiled {what}. It printed last: "
+        f"{_short(words)}. Look at the log; `workbench doctor` checks the installation. {again}",
+        log_path=run.log,
+    )
+
+
+def no_file(run: Run, what: str, found: str) -> CompileError:
+    """The error for a run that called itself a success and left no usable file."""
+    return CompileError(
+        f"ATC ended with exit status 0 for {what}, and {found}. The log has what it printed; `workbench doctor` checks "
+        f"whether this atc is CANN's. Reproduce: cd {shlex.quote(str(run.directory))} && {shlex.join(run.command)}",
+        log_path=run.log,
+    )
+
+
+def complete_log(run: Run) -> None:
+    """Put what explains the run into its log, since its directory goes away: the command, the files that its flags
+    name, and CANN's own log."""
+    parts = [f"$ cd {run.directory}\n$ {shlex.join(run.command)}\n"]
+    for argument in run.command[1:]:
+        flag, _, value = argument.partition("=")
+        if flag.lstrip("-") in _TEXT_FILES and Path(value).is_file():
+            parts.append(f"--- {flag} {value}\n{Path(value).read_text(encoding='utf-8', errors='replace')}")
+    for plog in sorted((run.directory / "log").rglob("*.log")):
+        with plog.open("rb") as stream:
+            stream.seek(max(0, plog.stat().st_size - _LARGEST_PLOG_BYTES))
+            parts.append(f"--- {plog.name}\n{stream.read().decode('utf-8', errors='replace')}")
+    with run.log.open("a", encoding="utf-8") as log:
+        log.write("\n" + "\n".join(parts))
+
+
+_TEXT_FILES = frozenset({"fusion_switch_file", "modify_mixlist", "op_precision_mode", "keep_dtype", "customize_dtypes"})
+
+
+def _ended(run: Run, what: str) -> str:
+    if run.ended == "timeout":
+        return (
+            f"ATC did not finish {what} within {run.seconds:.0f} s and was stopped with all its processes. Try fewer "
+            "gears or a smaller shape; on a loaded machine run it again."
+        )
+    if run.ended == "garbage":
+        return (
+            f"ATC printed more than {run.log.stat().st_size // 2**20} MiB while it compiled {what} and was stopped. "
+            "Look at the log; `workbench doctor` checks whether this atc is CANN's."
+        )
+    return f"ATC was stopped while it compiled {what}, because another file of the set failed."
+
+
+def _signal(status: int | None) -> int | None:
+    """The signal that ended ATC; its launcher is a shell script, which tells it as 128 + number."""
+    if status is None:
+        return None
+    number = -status if status < 0 else status - 128
+    return number if number in set(signal.Signals) and status != 255 else None
+
+
+def _killed(run: Run, what: str, number: int, again: str) -> CompileError:
+    name = signal.Signals(number).name
+    if number in (signal.SIGKILL, signal.SIGTERM):
+        return CompileError(
+            f"ATC was killed by {name} while it compiled {what}; most often the machine ran out of memory. Close other "
+            f"programs, or set TE_PARALLEL_COMPILER lower, then run it again. {again}",
+            log_path=run.log,
+            transient=True,
+        )
+    return CompileError(
+        f"ATC crashed with {name} while it compiled {what}. Try another precision mode or fewer gears, and send the "
+        f"log to the vendor. {again}",
+        log_path=run.log,
+    )
+
+
+def _explained(run: Run, what: str, found: Explanation, again: str) -> CompileError | ToolchainError:
+    code = f" ({found.code})" if found.code else ""
+    if found.operator:
+        kind = f" of type {found.type}" if found.type else ""
+        more = f" and {len(found.others)} more" if found.others else ""
+        operator = f": {found.operator}{kind}{more}"
+    else:
+        operator = f": {found.type}" if found.type else ""
+    message = (
+        f"ATC refused {what}{code}: {found.problem}{operator}. ATC says: {_short(found.quoted)} {found.remedy} {again}"
+    )
+    if found.who == "installation":
+        return ToolchainError(message)
+    return CompileError(message, log_path=run.log, transient=found.who in ("files", "memory", "disk"))
+
+
+def _disk_is_full(directory: Path) -> bool:
+    return shutil.disk_usage(directory).free < _FULL_DISK_BYTES
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST_QUOTE else text[: _LONGEST_QUOTE - 1] + "…"

@@ -1,0 +1,311 @@
+"""A candidate's compiled files: one OM for each batch and sequence bin, or one with gears, compiled side by side."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import errno
+import os
+import shutil
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from workbench.ascend_settings import AscendCompile
+from workbench.candidate import Candidate
+from workbench.canonical import file_digest
+from workbench.errors import CompileError, ToolchainError
+from workbench.results import CompiledFile
+from workbench.targets.ascend.atc import COMPILE_TIMEOUT_S, Run, compile_environment, find_atc, run_atc
+from workbench.targets.ascend.atc_failure import complete_log, failure_of, no_file
+from workbench.targets.ascend.command import Shape, argument_vector, compile_flags, shapes_of
+from workbench.targets.ascend.config_files import write_config_files
+from workbench.targets.ascend.flags import check_flags
+from workbench.targets.ascend.interface import Interface
+from workbench.targets.ascend.om_info import OmInfo, parse_info
+from workbench.targets.ascend.om_json import KernelCounts, count_kernels
+from workbench.targets.ascend.passes import FUSION_RESULT, Fusion, read_fusions
+from workbench.targets.ascend.paths import place_model, work_directory
+
+BYTES_PER_COMPILE = int(2.5 * 2**30)
+"""Memory that one compile of an encoder may take with its operator compilers [inferred]."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledSet:
+    """What ATC made of one candidate.
+
+    Attributes:
+        files: in the order of batches, then bins.
+        kernels, int8_ops, float_matmuls_left: of the file for the largest shape; the others differ in shapes.
+        fusions: passes that matched in that compile; empty where ATC left no report.
+        info: file → what ATC tells about it; files it told nothing about are absent.
+        warnings: ATC's, each once, with its code.
+        seconds: file → wall time of its compile.
+    """
+
+    files: tuple[CompiledFile, ...]
+    kernels: Mapping[str, int]
+    int8_ops: int
+    float_matmuls_left: int
+    fusions: tuple[Fusion, ...]
+    info: Mapping[str, OmInfo]
+    warnings: tuple[str, ...]
+    seconds: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    """What all compiles of one set share."""
+
+    atc: Path
+    model: Path
+    candidate: Candidate
+    interface: Interface
+    soc_version: str
+    environment: Mapping[str, str]
+    files: Mapping[str, Path]
+    root: Path
+    to: Path
+    workers: int
+    timeout_s: float
+    stop: threading.Event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Compiled:
+    run: Run
+    om: Path
+
+
+def compile_set(
+    lowered: Path,
+    candidate: Candidate,
+    interface: Interface,
+    to: Path,
+    *,
+    soc_version: str,
+    environment: Mapping[str, str] | None = None,
+    parallel: int | None = None,
+    timeout_s: float = COMPILE_TIMEOUT_S,
+) -> CompiledSet:
+    """Compile every shape of the candidate into `to`, with the log of each beside it.
+
+    Nothing appears under the name of an OM before it is complete. The first failure ends the other compiles.
+
+    Args:
+        to: exists and is empty.
+        environment: of ATC; this process's own where it is not given.
+        parallel: compiles side by side; as many as processors and memory allow where it is not given.
+        timeout_s: of one file.
+
+    Raises:
+        CompileError: ATC refused the candidate, died or took too long; the last two are transient, and so is a full
+            disk.
+        ConfigError: the candidate holds a flag or value that 8.5.0 does not have.
+        ToolchainError: there is no ATC, or its installation is not complete.
+    """
+    assert isinstance(candidate.compile, AscendCompile)  # Candidate checks it
+    shapes = shapes_of(candidate.compile, interface)
+    base = dict(os.environ if environment is None else environment)
+    atc = find_atc(base)
+    side_by_side = parallel or parallel_compiles(len(shapes))
+    try:
+        root = work_directory(to, "atc")
+        try:
+            job = _Job(
+                atc=atc,
+                model=place_model(lowered, root),
+                candidate=candidate,
+                interface=interface,
+                soc_version=soc_version,
+                environment=base,
+                files=write_config_files(candidate.compile, root),
+                root=root,
+                to=to,
+                workers=max(1, _processors() // side_by_side),
+                timeout_s=timeout_s,
+                stop=threading.Event(),
+            )
+            compiled = _compile_all(job, shapes, side_by_side)
+            counts = _count(job, compiled[-1], shapes[-1])
+            fusions, unread = _fusions(compiled[-1].run.directory)
+            return _collect(job, shapes, compiled, counts, fusions, unread)
+        finally:
+            shutil.rmtree(root, ignore_errors=True)
+    except OSError as error:
+        raise _disk_error(error, to) from error
+
+
+def parallel_compiles(files: int) -> int:
+    """How many compiles this machine runs side by side."""
+    by_memory = psutil.virtual_memory().available // BYTES_PER_COMPILE
+    return max(1, min(files, _processors(), by_memory))
+
+
+def _compile_all(job: _Job, shapes: Sequence[Shape], side_by_side: int) -> list[_Compiled]:
+    """Every shape, in order; on the first failure, or an interrupt, the rest is stopped before this returns."""
+    with concurrent.futures.ThreadPoolExecutor(side_by_side, thread_name_prefix="atc") as pool:
+        futures = [pool.submit(_compile, job, shape) for shape in shapes]
+        try:
+            concurrent.futures.wait(futures, return_when=concurrent.futures.FIRST_EXCEPTION)
+        finally:
+            unfinished = not all(future.done() for future in futures)
+            failed = [f for f in futures if f.done() and not f.cancelled() and f.exception() is not None]
+            if failed or unfinished:
+                job.stop.set()
+                pool.shutdown(wait=True, cancel_futures=True)
+    for future in failed or futures:
+        future.result()
+    return [future.result() for future in futures]
+
+
+def _compile(job: _Job, shape: Shape) -> _Compiled:
+    directory = job.root / shape.name
+    directory.mkdir()
+    flags = compile_flags(
+        job.candidate,
+        shape,
+        job.interface,
+        soc_version=job.soc_version,
+        model=job.model,
+        output=directory / shape.name,
+        files=job.files,
+    )
+    run = run_atc(
+        [str(job.atc), *argument_vector(flags)],
+        directory=directory,
+        log=job.to / f"{shape.name}.log",
+        environment=compile_environment(job.environment, directory, workers=job.workers),
+        timeout_s=job.timeout_s,
+        stop=job.stop,
+    )
+    if run.status != 0:
+        error = failure_of(run, _words(shape))
+        complete_log(run)
+        raise error
+    om = _output(directory, shape.name)
+    if om is None or om.stat().st_size == 0:
+        error = no_file(run, _words(shape), "there is no OM file" if om is None else f"{om.name} is empty")
+        complete_log(run)
+        raise error
+    return _Compiled(run=run, om=om)
+
+
+def _output(directory: Path, name: str) -> Path | None:
+    """The compiled file under either name: a dynamic model's gets `_<os>_<arch>` (model_helper.cc:514-542)."""
+    plain = directory / f"{name}.om"
+    if plain.is_file():
+        return plain
+    return next(iter(sorted(directory.glob(f"{name}_*_*.om"))), None)
+
+
+def _count(job: _Job, compiled: _Compiled, shape: Shape) -> KernelCounts:
+    directory = job.root / "json"
+    directory.mkdir()
+    file = directory / "model.json"
+    what = f"{shape.name}.om into JSON"
+    flags = {"mode": "1", "om": str(compiled.om), "json": str(file)}
+    check_flags(flags)
+    run = run_atc(
+        [str(job.atc), *argument_vector(flags)],
+        directory=directory,
+        log=job.to / "json.log",
+        environment=compile_environment(job.environment, directory, workers=job.workers),
+        timeout_s=job.timeout_s,
+    )
+    try:
+        if run.status != 0:
+            raise failure_of(run, what)
+        try:
+            return count_kernels(file)
+        except ValueError as error:
+            raise no_file(run, what, f"its JSON cannot be read: {error}") from error
+        except FileNotFoundError as error:
+            raise no_file(run, what, "there is no JSON file") from error
+    except (CompileError, ToolchainError):
+        complete_log(run)
+        raise
+
+
+def _fusions(directory: Path) -> tuple[tuple[Fusion, ...], str]:
+    """The report, and why there is none: it explains a result and is no part of it."""
+    try:
+        return read_fusions(directory / FUSION_RESULT), ""
+    except (OSError, ValueError) as error:
+        return (), f"{FUSION_RESULT} cannot be read, so that the fusions are not known: {error}"
+
+
+def _collect(
+    job: _Job,
+    shapes: Sequence[Shape],
+    compiled: Sequence[_Compiled],
+    counts: KernelCounts,
+    fusions: tuple[Fusion, ...],
+    unread: str,
+) -> CompiledSet:
+    files, info, warnings = [], {}, dict.fromkeys([unread] if unread else [])
+    for shape, made in zip(shapes, compiled, strict=True):
+        target = job.to / f"{shape.name}.om"
+        _move(made.om, target)
+        files.append(
+            CompiledFile(
+                batch=shape.batch,
+                sequence_bin=shape.sequence_bin,
+                file=target.name,
+                sha256=file_digest(target),
+                size_bytes=target.stat().st_size,
+            )
+        )
+        told = parse_info(made.run.text)
+        if told is not None:
+            info[target.name] = told
+        warnings |= dict.fromkeys(f"{message.code}: {message.text}" for message in made.run.output.warnings)
+    return CompiledSet(
+        files=tuple(files),
+        kernels=counts.kernels,
+        int8_ops=counts.int8_ops,
+        float_matmuls_left=counts.float_matmuls_left,
+        fusions=fusions,
+        info=info,
+        warnings=tuple(warnings),
+        seconds={f"{s.name}.om": made.run.seconds for s, made in zip(shapes, compiled, strict=True)},
+    )
+
+
+def _move(source: Path, target: Path) -> None:
+    """Rename, or across disks copy under another name and rename: never half a file under `target`."""
+    try:
+        source.replace(target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        temporary = target.with_suffix(".tmp")
+        shutil.copyfile(source, temporary)
+        temporary.replace(target)
+
+
+def _words(shape: Shape) -> str:
+    if shape.dynamic_dims:
+        return f"the model with gears {shape.dynamic_dims}"
+    length = "" if shape.sequence_bin is None else f", length {shape.sequence_bin}"
+    return f"the model for batch {shape.batch}{length}"
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _disk_error(error: OSError, to: Path) -> CompileError | ToolchainError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return CompileError(
+            f"{to}: no space for compiled files ({error.strerror}). Free some space (`workbench cache` shows what the "
+            "cache holds), then run the same command again.",
+            transient=True,
+        )
+    return ToolchainError(
+        f"{error.filename or to}: compiled files cannot be written ({error.strerror}). Give this user write rights "
+        "there, or choose another folder."
+    )
