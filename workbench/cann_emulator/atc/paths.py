@@ -49,7 +49,7 @@ def check_output(path: str, flag: str) -> None:
         raise _bad_path(path, flag, f"it is as long as {PATH_MAX} bytes or longer")
     if not _ALPHABET.fullmatch(path):
         raise _outside_alphabet(path, flag)
-    if os.path.lexists(path) and Path(path).exists():
+    if os.access(path, os.F_OK):
         if not os.access(path, os.W_OK):
             raise _bad_path(path, flag, "it cannot be written: [Errno 13] Permission denied")
         return

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from workbench.cann_emulator.atc.failure import failure
+from workbench.cann_emulator.atc.failure import AtcFailure, Record, failure
 
 Dim = int | tuple[int, int]
 """A size, -1 for one that is open, or (least, greatest)."""
@@ -185,6 +185,13 @@ def check_shape_flags(options: Mapping[str, str]) -> None:
         raise failure("E10040")
     if not ranges and not given and text and is_range(text):
         _check_range_characters(text)
+    if options.get("input_hint_shape") and given:
+        raise failure(
+            "E10001",
+            parameter="--input_hint_shape",
+            value=options["input_hint_shape"],
+            reason="it cannot be used with dynamic_batch_size, dynamic_image_size or dynamic_dims",
+        )
     if len(given) + bool(ranges) > 1:
         raise failure("E10009")
     if ranges:
@@ -219,18 +226,23 @@ def check_shape_flags(options: Mapping[str, str]) -> None:
 
 
 def _check_batch(shapes: Shapes) -> None:
-    open_inputs = 0
+    """Inputs with another -1 than the first are not counted, so that two records may come of one mistake."""
+    open_inputs, records = 0, list[Record]()
     for name in sorted(shapes):  # the order of a C++ map
         shape = shapes[name]
         if not shape:
             raise failure("E10012")
-        if -1 not in shape:
+        if shape[0] != -1:
             continue
-        if -1 in shape[1:]:
-            raise failure("E10018", index=str(shape.index(-1, 1)), shape=_text_of(shape))
-        open_inputs += 1
+        other = next((axis for axis, dim in enumerate(shape) if axis and isinstance(dim, int) and dim < 0), None)
+        if other is None:
+            open_inputs += 1
+        else:
+            records += failure("E10018", index=str(other), shape=str(shape[other])).records
     if not open_inputs:
-        raise failure("E10031")
+        records += failure("E10031").records
+    if records:
+        raise AtcFailure(*records)
 
 
 def _check_image(shapes: Shapes, input_format: str) -> None:
@@ -240,8 +252,15 @@ def _check_image(shapes: Shapes, input_format: str) -> None:
         shape = shapes[name]
         if -1 not in shape:
             continue
-        where = tuple(axis for axis, dim in enumerate(shape) if dim == -1)
-        if len(shape) != 4 or axes is None or where != axes:
+        if len(shape) == 4 and axes is None:
+            of_format = failure(
+                "E10003",
+                parameter="input_format",
+                value=input_format,
+                reason="with --dynamic_image_size it is NCHW or NHWC",
+            )
+            raise AtcFailure(*of_format.records, *failure("E10019").records)
+        if len(shape) != 4 or tuple(axis for axis, dim in enumerate(shape) if dim == -1) != axes:
             raise failure("E10019")
         open_inputs += 1
     if not open_inputs:
@@ -319,7 +338,7 @@ def _range_end(end: str) -> int:
     return int(end)
 
 
-def _bad_range(text: str, reason: str) -> Exception:
+def _bad_range(text: str, reason: str) -> AtcFailure:
     return failure("E10048", shape_range=text, reason=reason, sample=_BRACKET_SAMPLE)
 
 
@@ -343,7 +362,3 @@ def _bounded(flag: str, value: str) -> int:
     if number >= _INT64:
         raise failure("E10013", parameter=flag, value=value)
     return number
-
-
-def _text_of(shape: Sequence[Dim]) -> str:
-    return ",".join("~".join(map(str, dim)) if isinstance(dim, tuple) else str(dim) for dim in shape)

@@ -1,0 +1,250 @@
+"""Every check of the flags that needs no model, in ATC's order: the first that fails decides (atc.md §1).
+
+The order is that of ge v8.5.0 api/atc/main_impl.cc:1995-2035, 633-860, 1618-1660; numbers in comments are the steps of
+atc.md §1. Values of single flags were checked before, while the command line was parsed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+
+from workbench.cann_emulator.atc.failure import AtcFailure, Record, failure
+from workbench.cann_emulator.atc.flags import FRAMEWORKS, value_of
+from workbench.cann_emulator.atc.output_flags import check_output_flags
+from workbench.cann_emulator.atc.paths import check_file_name, check_input, check_output
+from workbench.cann_emulator.atc.shapes import check_shape_flags
+
+Options = Mapping[str, str]
+
+_CAFFE = "0"
+_FORMATS = {
+    "0": ("NCHW", "ND"),
+    "3": ("NCHW", "NHWC", "ND", "NCDHW", "NDHWC"),
+    "5": ("NCHW", "ND", "NCDHW"),
+}
+_MIXED_MODES = ("allow_mix_precision", "allow_mix_precision_fp16", "allow_mix_precision_bf16")
+_MIXED_MODES_V2 = ("mixed_float16", "mixed_bfloat16", "mixed_hif8")
+_NANO = ("Ascend035", "Ascend035A", "Ascend035B")
+_HOSTS = {"linux": ("x86_64", "aarch64")}
+_OTHER_NAMES = {"arm64": "aarch64", "amd64": "x86_64"}
+
+
+def check_withdrawn(options: Options) -> None:
+    """Step 1."""
+    if options.get("auto_tune_mode"):
+        raise _bad(
+            "auto_tune_mode", options["auto_tune_mode"], "Auto Tune was withdrawn, use the AOE tool for tuning instead"
+        )
+
+
+def check_single_operators(options: Options) -> None:
+    """Step 2, and the flags of its own path."""
+    if (
+        options.get("display_model_info") == "1"
+        or "framework" in options
+        or options.get("insert_op_conf")
+        or value_of(options, "mode") != "0"
+    ):
+        raise _bad(
+            "singleop",
+            options["singleop"],
+            "it cannot be used with --display_model_info, --mode, --framework or --insert_op_conf",
+        )
+    for flag in ("output", "soc_version"):
+        _require(options, flag)
+    check_output(options["output"], "output")
+    _check_implementation_mode(options)
+    _check_precision_flags(options)
+    _check_true_or_false(options, "allow_hf32")
+
+
+def check_framework(options: Options) -> None:
+    """Steps 3 and 4: the weights, the framework, and what goes with a nano chip."""
+    mode = value_of(options, "mode")
+    if mode == "1" and options.get("framework") == "1":
+        raise _bad("framework", "1", "with --mode=1 it is 0(Caffe), 3(TensorFlow) or 5(ONNX)")
+    if options.get("weight"):
+        check_input(options["weight"], "weight")
+    if mode in ("0", "3", "30"):
+        framework = options.get("framework")
+        if framework is None:
+            raise failure("E10007", parameter="framework", support=FRAMEWORKS)
+        if framework == _CAFFE and options.get("soc_version", "").startswith("Ascend910B"):
+            raise _bad("framework", framework, f"{options['soc_version']} does not support Caffe")
+        if framework == _CAFFE and not options.get("weight"):
+            raise failure("E10008")
+    nano = options.get("soc_version") in _NANO
+    if mode == "30" and not nano:
+        raise failure("E10055", reason=f"--mode=30 goes with --soc_version {', '.join(_NANO)} only")
+    if nano and mode != "30":
+        raise failure("E10055", reason=f"--soc_version={options['soc_version']} goes with --mode=30 only")
+
+
+def check_conversion(options: Options, notice: Callable[[str], None]) -> None:
+    """Modes 0, 3 and 30: steps 5 to 14, and what the optimizer asks of its own options.
+
+    Args:
+        notice: takes what appears on the screen when the checks reach the shapes.
+    """
+    for rule in _BEFORE_SHAPES:
+        rule(options)
+    if options.get("input_shape_range"):
+        notice("WARNING: input_shape_range is deprecated and will be removed, use input_shape instead")
+        if options.get("input_shape"):
+            notice("WARNING: input_shape is ignored beside input_shape_range")
+    for rule in _FROM_SHAPES:
+        rule(options)
+
+
+def check_json(options: Options) -> None:
+    """Modes 1 and 5: both paths are looked at before the run ends."""
+    if value_of(options, "mode") == "5":
+        if not options.get("om"):
+            raise failure("E10004", parameter="om")
+        if not options["om"].endswith("txt"):
+            raise _bad("om", options["om"], "with --mode=5 it is a *.txt file")
+    records: list[Record] = []
+    for flag in ("om", "json"):
+        if not options.get(flag):
+            records += failure("E10004", parameter=flag).records
+    for flag, check in (("om", check_input), ("json", check_output)):
+        if options.get(flag):
+            try:
+                check(options[flag], flag)
+            except AtcFailure as error:
+                records += error.records
+    if records:
+        raise AtcFailure(*records)
+
+
+def check_info(options: Options) -> None:
+    """Mode 6."""
+    if not options.get("om"):
+        raise failure("E10004", parameter="om")
+    check_input(options["om"], "om")
+    if "framework" in options:
+        raise failure("E10057", parameter0="mode", parameter1="om")
+
+
+def _check_input_format(options: Options) -> None:  # 5
+    allowed = _FORMATS.get(options["framework"], ())
+    if options.get("input_format") and allowed and options["input_format"] not in allowed:
+        raise _bad("input_format", options["input_format"], f"this framework has {', '.join(allowed)}")
+
+
+def _check_paths(options: Options) -> None:  # 6 to 8
+    writes = value_of(options, "mode") != "3"
+    _require(options, "soc_version")
+    if writes:
+        _require(options, "output")
+    _require(options, "model")
+    check_input(options["model"], "model")
+    if writes:
+        suffix = ".exeom" if value_of(options, "mode") == "30" else ".om"
+        check_output(options["output"] + suffix, "output")
+        check_file_name(options["output"], "output")
+
+
+def _check_implementation_mode(options: Options) -> None:  # 9
+    if options.get("optypelist_for_implmode") and not options.get("op_select_implmode"):
+        raise _bad("op_select_implmode", "", "--op_select_implmode and --optypelist_for_implmode are given together")
+
+
+def _check_precision_flags(options: Options) -> None:  # 9, 10
+    if options.get("op_precision_mode"):
+        check_input(options["op_precision_mode"], "op_precision_mode")
+    _check_zero_or_one(options, "is_weight_clip", empty=False)
+    mode, mode_v2 = options.get("precision_mode"), options.get("precision_mode_v2")
+    if mode and mode_v2:
+        raise failure("E10056", parameter1="--precision_mode", parameter2="--precision_mode_v2")
+    if options.get("modify_mixlist") and mode not in _MIXED_MODES and mode_v2 not in _MIXED_MODES_V2:
+        raise _bad(
+            "modify_mixlist",
+            options["modify_mixlist"],
+            f"it needs --precision_mode {', '.join(_MIXED_MODES)} or --precision_mode_v2 {', '.join(_MIXED_MODES_V2)}",
+        )
+
+
+def _check_shapes(options: Options) -> None:  # 11, 12
+    check_shape_flags(options)
+    if options.get("insert_op_conf") and options.get("dynamic_dims"):
+        raise _bad("insert_op_conf", options["insert_op_conf"], "AIPP and --dynamic_dims do not go together")
+
+
+def _check_files(options: Options) -> None:  # 13
+    for flag in ("cal_conf", "op_name_map", "insert_op_conf", "compress_weight_conf"):
+        if options.get(flag):
+            check_input(options[flag], flag)
+    _check_true_or_false(options, "enable_compress_weight")
+    if options.get("enable_compress_weight") == "true" and options.get("compress_weight_conf"):
+        raise failure("E10047", parameter0="enable_compress_weight", parameter1="compress_weight_conf")
+    if options.get("keep_dtype"):
+        check_input(options["keep_dtype"], "keep_dtype")
+
+
+def _check_switches(options: Options) -> None:  # 14
+    check_output(value_of(options, "check_report"), "check_report")
+    _check_true_or_false(options, "save_original_model")
+    _check_true_or_false(options, "enable_single_stream")
+    for flag in ("ac_parallel_enable", "tiling_schedule_optimize", "quant_dumpable"):
+        _check_zero_or_one(options, flag)
+    _check_host(options)
+    _check_true_or_false(options, "allow_hf32")
+
+
+def _check_host(options: Options) -> None:
+    system = options.get("host_env_os") or "linux"
+    processor = options.get("host_env_cpu") or _OTHER_NAMES.get(os.uname().machine, os.uname().machine)
+    if system not in _HOSTS:
+        raise _bad("host_env_os", system, f"the operator packages are for {', '.join(_HOSTS)}")
+    if processor not in _HOSTS[system]:
+        raise _bad("host_env_cpu", processor, f"the operator packages are for {', '.join(_HOSTS[system])}")
+
+
+def _check_optimization(options: Options) -> None:
+    """Flags whose values the optimizer checks when it is set up; E10001 is established for oo_level [inferred]."""
+    for flag, allowed in (
+        ("oo_level", ("O1", "O3")),
+        ("oo_constant_folding", ("true", "false")),
+        ("oo_dead_code_elimination", ("true", "false")),
+        ("topo_sorting_mode", ("0", "1", "2", "3")),
+        ("export_compile_stat", ("0", "1", "2")),
+    ):
+        if options.get(flag) and options[flag] not in allowed:
+            raise _bad(flag, options[flag], f"it is one of {', '.join(allowed)}")
+
+
+_BEFORE_SHAPES: tuple[Callable[[Options], None], ...] = (
+    _check_input_format,
+    _check_paths,
+    _check_implementation_mode,
+    _check_precision_flags,
+)
+_FROM_SHAPES: tuple[Callable[[Options], None], ...] = (
+    _check_shapes,
+    _check_files,
+    _check_switches,
+    _check_optimization,
+    check_output_flags,
+)
+
+
+def _require(options: Options, flag: str) -> None:
+    if not options.get(flag):
+        raise failure("E10054", parameter=f"--{flag}")
+
+
+def _check_true_or_false(options: Options, flag: str) -> None:
+    if options.get(flag, "") not in ("", "true", "false"):
+        raise failure("E10005", parameter=flag, value=options[flag])
+
+
+def _check_zero_or_one(options: Options, flag: str, *, empty: bool = True) -> None:
+    value = value_of(options, flag)
+    if value not in ("0", "1") and not (empty and not value):
+        raise failure("E10006", parameter=flag, value=value)
+
+
+def _bad(flag: str, value: str, reason: str) -> AtcFailure:
+    return failure("E10001", parameter=f"--{flag}", value=value, reason=reason)

@@ -1,0 +1,127 @@
+"""What atc prints: banner, dots, verdict and the block of errors, in the layout of the version (atc.md §5.1, §5.3)."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+
+from workbench.cann_emulator.atc.catalogue import entry_of, is_inner, message_of
+from workbench.cann_emulator.atc.failure import Record
+from workbench.cann_emulator.atc.logs import Log, local_time
+
+VERSION = "8.5.0"
+_BANNER = "ATC start working now, please wait for a moment."
+_SUCCESS = "ATC run success, welcome to the next use."
+_FAILURE = "ATC run failed, Please check the detail log, Try 'atc --help' for more information"
+_INDENT = " " * 8
+_LAST_OLD_LAYOUT = (8, 1)
+_TRACEBACK = f"{_INDENT}TraceBack (most recent call last):"
+
+
+class Console:
+    """Stdout of one run, and its log.
+
+    The log is opened by `start_log`, after the flags; until then nothing is logged.
+    """
+
+    def __init__(self) -> None:
+        self._log: Log | None = None
+
+    def line(self, text: str) -> None:
+        """One line on stdout."""
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+
+    def dot(self) -> None:
+        """A sign of life while operators compile: no line ends."""
+        sys.stdout.write(".")
+        sys.stdout.flush()
+
+    def log(self, level: str, module: str, text: str) -> None:
+        """A line of the log: level debug, info, warning, error or event; module GE, FE, TEFUSION, TBE or AMCT."""
+        if self._log is not None:
+            self._log.write(level, module, text, caller=2)
+
+    def start_log(self, level: str) -> None:
+        """The log at the level of --log, where the environment says."""
+        self._log = Log.of_environment(level, self.line)
+
+    def banner(self) -> None:
+        self.line(_BANNER)
+
+    def end_of_dots(self) -> None:
+        self.line("...")
+
+    def success(self, warnings: Sequence[Record]) -> None:
+        """The verdict of a good run, and its warnings or an empty line."""
+        self.line(_SUCCESS)
+        self.line("".join(f"{line}\n" for line in warning_lines(warnings)))
+
+    def failure(self, records: Sequence[Record]) -> None:
+        """The verdict of a failed run, and its block of errors with an empty line behind it."""
+        for record in records:
+            self.log("error", "GE", f"{record.code}: {message_of(record)}")
+        self.line(_FAILURE)
+        self.line("".join(f"{line}\n" for line in error_lines(records)))
+
+
+def emulated_version() -> tuple[int, ...]:
+    """The numbers that CANN_EMULATOR_VERSION begins with: (8, 5, 0) of `8.5.0`, (8, 1) of `8.1.RC1`."""
+    text = os.environ.get("CANN_EMULATOR_VERSION") or VERSION
+    start = re.match(r"\d+(\.\d+)*", text)
+    return tuple(int(number) for number in start.group().split(".")) if start else (8, 5, 0)
+
+
+def error_lines(records: Sequence[Record]) -> list[str]:
+    """The block of errors; the headline is the first record that is no inner error."""
+    told = [record for record in records if message_of(record) is not None]
+    if not told:
+        return []
+    headline = next((record for record in told if not is_inner(record.code)), None)
+    if headline is None:
+        return _inner_lines(told)
+    entry = entry_of(headline.code)
+    lines = [_headline(headline)]
+    if entry and entry.cause:
+        lines.append(f"{_INDENT}Possible Cause: {entry.cause}")
+    if entry and entry.solution:
+        lines.append(f"{_INDENT}Solution: {entry.solution}")
+    # the manager keeps each record once, whatever reported it again
+    others = dict.fromkeys(message_of(record) for record in told if record is not headline)
+    others.pop(message_of(headline), None)
+    if others:
+        lines.append(_TRACEBACK)
+        lines += [f"{_INDENT}{message}" for message in others]
+    return lines
+
+
+def warning_lines(records: Sequence[Record]) -> list[str]:
+    """Warnings: the headline's form, one line each."""
+    return list(dict.fromkeys(_headline(record) for record in records if message_of(record) is not None))
+
+
+def _inner_lines(records: Sequence[Record]) -> list[str]:
+    """Only inner errors: no title in their headline [inferred: which form 8.5 gives it is not established]."""
+    first, *others = records
+    lines = [f"{first.code}: Inner Error!", f"{first.code}: {_stamp()} {message_of(first)}"]
+    if others:
+        lines.append(_TRACEBACK)
+        lines += [f"{_INDENT}{message_of(record)}" for record in others]
+    return lines
+
+
+def _headline(record: Record) -> str:
+    message = message_of(record)
+    if emulated_version()[:2] <= _LAST_OLD_LAYOUT:
+        # the unsupported operator had another number then (atc.md §5.4) [inferred: up to which release]
+        code = "E19010" if record.code == "E13010" else record.code
+        return f"{code}: {_stamp()} {message}"
+    entry = entry_of(record.code)
+    return f"{_stamp()} {entry.title if entry else ''}({record.code}): {message}"
+
+
+def _stamp() -> str:
+    return f"[PID: {os.getpid()}] {local_time(datetime.now())}"

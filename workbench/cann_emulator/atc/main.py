@@ -1,0 +1,140 @@
+"""One run of the emulated atc: words, flags, checks, work, verdict (atc.md §1, §5).
+
+The work itself, from the model's parse on, is `workbench.cann_emulator.atc.compiler`, imported only when the flags
+allow it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+
+from workbench.cann_emulator.atc import checks, grammar
+from workbench.cann_emulator.atc.console import Console, emulated_version
+from workbench.cann_emulator.atc.failure import AtcFailure, Record, failure
+from workbench.cann_emulator.atc.flags import SECTIONS, known_flags, value_of
+
+_ONNX = "5"
+_FAILED = 255
+_PROGRAM = "atc.bin"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run `atc` with these arguments (without the program's name).
+
+    Returns:
+        0 done or help shown, 255 failed.
+    """
+    console = Console()
+    console.banner()
+    try:
+        options = grammar.parse(argv, known_flags(emulated_version()))
+    except grammar.HelpAsked:
+        console.line(usage())
+        return 0
+    except grammar.Malformed as malformed:
+        for line in malformed.lines:
+            print(f"ERROR: {line}", file=sys.stderr, flush=True)
+        console.failure(())
+        return _FAILED
+    except AtcFailure as refused:
+        console.failure(refused.records)
+        return _FAILED
+    console.start_log(value_of(options, "log"))
+    console.log("info", "GE", f"command line: {_PROGRAM} {' '.join(argv)}")
+    try:
+        warnings = _run({**options, "_command_line": " ".join((_PROGRAM, *argv))}, console)
+    except AtcFailure as failed:
+        console.end_of_dots()
+        console.failure(failed.records)
+        return _FAILED
+    console.end_of_dots()
+    console.success(warnings)
+    return 0
+
+
+def usage() -> str:
+    """The usage text: every flag of 8.5.0 by section."""
+    lines = [
+        "usage: atc <args>",
+        "an offline model of an ONNX file:",
+        "atc --framework=5 --model=model.onnx --output=model --soc_version=<soc_version>",
+        "offline models of single operators:",
+        "atc --singleop=operators.json --output=folder --soc_version=<soc_version>",
+    ]
+    known = known_flags(emulated_version())
+    width = max(map(len, known)) + 4
+    for section, flags in SECTIONS.items():
+        lines += ["", f"[{section}]"]
+        if section == "General":
+            lines.append(f"  {'--h/help':{width}}this text")
+        for name, flag in flags.items():
+            if name in known:
+                default = f" (default {flag.default})" if flag.default not in ("", "-1") else ""
+                lines.append(f"  {'--' + name:{width}}{flag.about}{default}")
+    return "\n".join(lines)
+
+
+def _run(options: Mapping[str, str], console: Console) -> tuple[Record, ...]:
+    checks.check_withdrawn(options)
+    if options.get("singleop"):
+        return _compile_single_operators(options)
+    checks.check_framework(options)
+    mode = value_of(options, "mode")
+    if mode in ("1", "5"):
+        checks.check_json(options)
+        return _to_json(options, console)
+    if mode == "6":
+        checks.check_info(options)
+        from workbench.cann_emulator.atc.compiler import run_info
+
+        run_info(_given(options), console)
+        return ()
+    checks.check_conversion(options, console.line)
+    for name, value in options.items():
+        console.log("debug", "GE", f"option {name} is {value}")
+    return _convert(options, console)
+
+
+def _convert(options: Mapping[str, str], console: Console) -> tuple[Record, ...]:
+    if value_of(options, "mode") == "30":
+        raise _not_emulated("models for nano devices (--mode=30)")
+    if options["framework"] != _ONNX:
+        raise _not_emulated(f"models of --framework={options['framework']}; convert ONNX models (--framework=5)")
+    if options.get("compression_optimize_conf"):
+        from workbench.cann_emulator.atc.compression_conf import check_compression_conf
+
+        check_compression_conf(options["compression_optimize_conf"])
+    from workbench.cann_emulator.atc.compiler import run_compile, run_precheck
+
+    work = run_precheck if value_of(options, "mode") == "3" else run_compile
+    return work(_given(options), console)
+
+
+def _to_json(options: Mapping[str, str], console: Console) -> tuple[Record, ...]:
+    if value_of(options, "mode") == "5":
+        raise _not_emulated("the conversion of dumped graphs (--mode=5)")
+    if options.get("framework", _ONNX) != _ONNX:
+        raise _not_emulated(f"models of --framework={options['framework']}")
+    from workbench.cann_emulator.atc.compiler import run_to_json
+
+    run_to_json(_given(options), console)
+    return ()
+
+
+def _compile_single_operators(options: Mapping[str, str]) -> tuple[Record, ...]:
+    checks.check_single_operators(options)
+    from workbench.cann_emulator.atc.single_operators import check_single_operator_file
+
+    check_single_operator_file(options)
+    raise _not_emulated("models of single operators (--singleop)")
+
+
+def _given(options: Mapping[str, str]) -> dict[str, str]:
+    """Flags that mean something: an empty value is the same as none, and shape ranges replace shapes."""
+    replaced = "input_shape" if options.get("input_shape_range") else ""
+    return {name: value for name, value in options.items() if value and name != replaced}
+
+
+def _not_emulated(what: str) -> AtcFailure:
+    return failure("E10055", reason=f"this atc is emulated and does not make {what}")
