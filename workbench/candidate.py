@@ -20,6 +20,7 @@ Algorithm = Literal["minmax", "moving_average", "percentile", "kl", "mse", "ifmr
 WeightAlgorithm = Literal["minmax", "mse", "arq", "adaround"]
 Granularity = Literal["tensor", "channel"]
 FloatUnit = Literal["layer", "group"]
+Calibrator = Literal["amct", "workbench"]
 SensitivityMetric = Literal["sqnr", "kl", "cosine", "first_order"]
 PerformanceHint = Literal["latency", "throughput"]
 GraphOptimization = Literal["disabled", "basic", "extended", "all"]
@@ -82,6 +83,8 @@ class Quantization:
         keep_float_unit, sensitivity: what is counted and by which ranking, 'layer' and 'sqnr' where they are not
             given; None when nothing is kept in float.
         cfg: the text of an AMCT simplified configuration or of its JSON form; the content, not a path.
+        calibrator: who derives the scales for Ascend: the vendor's AMCT, or this workbench; None for AMCT where it
+            is installed and knows the recipe, the workbench otherwise. The record says who it was.
     """
 
     scheme: Scheme = "none"
@@ -97,6 +100,7 @@ class Quantization:
     keep_float_unit: FloatUnit | None = None
     sensitivity: SensitivityMetric | None = None
     cfg: str | None = None
+    calibrator: Calibrator | None = None
 
     def __post_init__(self) -> None:
         _check_literal(Scheme, "quantization.scheme", self.scheme)
@@ -158,7 +162,7 @@ class Quantization:
 _QUANTIZATION_FIELDS: Mapping[Scheme, tuple[frozenset[str], frozenset[str]]] = {
     "none": (frozenset(), frozenset()),
     "dynamic": (frozenset({"weight_granularity"}), frozenset()),
-    "cfg": (frozenset({"cfg"}), frozenset()),
+    "cfg": (frozenset({"cfg"}), frozenset({"calibrator"})),
     "static": (
         frozenset(
             {
@@ -171,7 +175,7 @@ _QUANTIZATION_FIELDS: Mapping[Scheme, tuple[frozenset[str], frozenset[str]]] = {
                 "keep_float",
             }
         ),
-        frozenset({"balance"}),
+        frozenset({"balance", "calibrator"}),
     ),
 }
 """Scheme → the fields it needs, and those it may have."""
@@ -182,6 +186,7 @@ _QUANTIZATION_LITERALS: Mapping[str, Any] = {
     "weight_granularity": Granularity,
     "keep_float_unit": FloatUnit,
     "sensitivity": SensitivityMetric,
+    "calibrator": Calibrator,
 }
 
 
@@ -293,6 +298,8 @@ class Candidate:
                 key="precision.mode",
                 hint="Use fp32.",
             )
+        if self.target != ASCEND and self.quantization.calibrator is not None:
+            raise ConfigError("is for Ascend only.", key="quantization.calibrator", hint="Leave it out.")
         if isinstance(self.compile, AscendCompile):
             self._check_ascend(self.compile)
         if isinstance(self.compile, OnnxRuntimeCompile):
@@ -389,6 +396,8 @@ def describe(candidate: Candidate) -> str:
         words.append(f"balanced {q.balance}")
     if q.bias_correction:
         words.append("bias corrected")
+    if q.calibrator is not None:
+        words.append(f"by {'AMCT' if q.calibrator == 'amct' else 'the workbench'}")
     if q.keep_float:
         by = "" if q.sensitivity == "sqnr" else f" by {q.sensitivity}"
         unit = f"{q.keep_float_unit}" if q.keep_float == 1 else f"{q.keep_float_unit}s"

@@ -21,6 +21,7 @@ from workbench.ascend_settings import (
 from workbench.candidate import (
     ONNXRUNTIME_FUSIONS,
     Algorithm,
+    Calibrator,
     FloatUnit,
     Granularity,
     GraphOptimization,
@@ -108,6 +109,15 @@ DIMENSIONS: Mapping[str, Dimension] = {
     ),
     "quantization.sensitivity": Dimension(
         about="the figure by which layers are ranked for keep_float", values=get_args(SensitivityMetric)
+    ),
+    "quantization.calibrator": Dimension(
+        about="who derives the scales: amct (the vendor's, in its own interpreter) or workbench; off takes AMCT where "
+        "it is installed and knows the recipe, the workbench otherwise",
+        values=get_args(Calibrator),
+        targets=(ASCEND,),
+        may_be_off=True,
+        excludes="amct: algorithms other than ifmr, hfmg and cfg",
+        source="AMCT manual, create_quant_config and its configuration file",
     ),
     CFG: Dimension(about="an AMCT simplified configuration (.cfg) or its JSON form, relative to the space file"),
     "compile.graph_optimization": Dimension(

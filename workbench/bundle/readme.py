@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from workbench.ascend_settings import ASCEND, AscendCompile
 from workbench.bundle.manifest import INTEGRITY, MANIFEST, Manifest
 from workbench.candidate import OpenVinoCompile, Serving, describe
 from workbench.model import TensorSpec
@@ -34,7 +35,7 @@ def readme(manifest: Manifest) -> str:
         "",
         f"- target `{artifact.target}`, {', '.join(f'{k} {v}' for k, v in artifact.toolchain.components.items())}",
         f"- figures below are from {artifact.toolchain.device} ({', '.join(artifact.toolchain.features)})",
-        f"- {_serving(candidate.serving)}",
+        f"- {_serving(candidate.serving, candidate.target)}",
         *(f"- {words}" for words in _loading(manifest)),
         "",
         "## Inputs and limits",
@@ -119,8 +120,9 @@ def _quantization_files(manifest: Manifest) -> list[str]:
     return lines
 
 
-def _serving(serving: Serving) -> str:
+def _serving(serving: Serving, target: str) -> str:
     words = [_count(serving.intra_op_threads, "thread"), f"batch {serving.batch}"]
+    words = words[target == ASCEND :]  # the host's threads compute nothing there
     if serving.streams is not None:
         words.append(_count(serving.streams, "stream"))
     return ", ".join(words)
@@ -129,6 +131,8 @@ def _serving(serving: Serving) -> str:
 def _loading(manifest: Manifest) -> list[str]:
     """What a program that loads the files without the workbench must know."""
     settings = manifest.candidate.compile
+    if isinstance(settings, AscendCompile):
+        return _loading_oms(manifest)
     if not isinstance(settings, OpenVinoCompile):
         return []
     names = " and ".join(f"`model/{file.file}`" for file in manifest.artifact.files)
@@ -141,6 +145,22 @@ def _loading(manifest: Manifest) -> list[str]:
         "`ENABLE_CPU_PINNING=False`",
         "`import openvino` sends a usage event over the network unless the package openvino-telemetry is missing; "
         "`workbench verify` sends none",
+    ]
+
+
+def _loading_oms(manifest: Manifest) -> list[str]:
+    """Which OM holds which shape, and what whoever calls it must do."""
+    lines = [
+        f"`model/{file.file}`: batch {file.batch}"
+        + (f", padded length {file.sequence_bin}" if file.sequence_bin is not None else "")
+        for file in manifest.artifact.files
+        if file.batch is not None
+    ]
+    return [
+        *lines,
+        "take the smallest that holds the request, pad rows and length with zeros (0 in the mask), cut the output",
+        f"compiled for {manifest.artifact.toolchain.device}; an OM runs on the CANN it was made with or a newer one",
+        "created readable by its owner only (0600): chmod for another service user",
     ]
 
 
