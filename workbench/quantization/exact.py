@@ -84,8 +84,8 @@ def calibrate_exactly(
         for layer in layers
         if (settings := recipe.layers[layer.name].weight) is not None and layer.name in weights
     }
-    graph = _with_quantized_weights(_dividing(proto, factors), layers, weights, weight_scales)
-    scales = _activation_scales(model, graph, batches, requests(layers, recipe), threads, report)
+    graph = with_quantized_weights(dividing(proto, factors), layers, weights, weight_scales)
+    scales = activation_scales(model, graph, batches, requests(layers, recipe), threads, report)
     if recipe.force_fp16:
         scales = {request: replace(scale, scale=as_half(scale.scale)) for request, scale in scales.items()}
     return QuantizationRecord(
@@ -153,7 +153,7 @@ def _balance_factors(
     return factors
 
 
-def _dividing(proto: ModelProto, factors: Mapping[str, Sequence[float]]) -> ModelProto:
+def dividing(proto: ModelProto, factors: Mapping[str, Sequence[float]]) -> ModelProto:
     """The balanced model with x / s in place of the Mul by 1/s.
 
     AMCT calibrates on the quotient, and multiplies only in the deploy model: its record shows the last digit of it.
@@ -178,10 +178,14 @@ def _strength(recipe: ModelRecipe, layer: Layer) -> float | None:
     return settings.balance if layer.weight is not None else None
 
 
-def _with_quantized_weights(
+def with_quantized_weights(
     proto: ModelProto, layers: Sequence[Layer], weights: Mapping[str, Floats], scales: Mapping[str, WeightScale]
 ) -> ModelProto:
-    """The float model with the values that the int8 weights stand for (amct.md §4.4)."""
+    """The float model with the values that the int8 weights stand for (amct.md §4.4).
+
+    Raises:
+        ValueError: layers share a weight and give it different scales, or a weight is no stored constant.
+    """
     replaced: dict[str, tuple[Layer, Floats]] = {}
     for layer in layers:
         if layer.weight is None or layer.name not in scales:
@@ -210,7 +214,7 @@ def _with_quantized_weights(
 # --- passes over the data ------------------------------------------------------------------------------------------
 
 
-def _activation_scales(
+def activation_scales(
     model: Model,
     graph: ModelProto,
     batches: Batches,
@@ -218,6 +222,15 @@ def _activation_scales(
     threads: int,
     report: Callable[[int], None] | None,
 ) -> dict[Request, ActivationScale]:
+    """The scale of every request by exact search, in as many passes over the batches as that takes.
+
+    Args:
+        graph: what runs in the model's place: balanced, its weights fake-quantized (`with_quantized_weights`).
+        threads, report: as those of `calibrate_exactly`.
+
+    Raises:
+        CalibrationError: as `calibrate_exactly`.
+    """
     searches = {request: search_for(request[1]) for request in wanted}
     whole = any(recipe.algorithm == "hfmg" for _, recipe in wanted)
     done = 0

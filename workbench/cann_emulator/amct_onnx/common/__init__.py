@@ -1,0 +1,1 @@
+"""Modules of amct_onnx that evaluators import."""

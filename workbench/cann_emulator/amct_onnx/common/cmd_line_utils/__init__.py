@@ -1,0 +1,1 @@
+"""What evaluators of the command line use."""

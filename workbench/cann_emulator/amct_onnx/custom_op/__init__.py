@@ -1,0 +1,1 @@
+"""Where amct_onnx keeps its operator library."""
