@@ -48,7 +48,10 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "layer_study",
     ),
     "search": ("executors", "tracking", "sweep", "report"),
-    "doors": ("cli", "commands", "console", "opening", "progress", "serve", "doctor", "init", "__main__"),
+    "doors": (
+        *("cli", "commands", "console", "emulator_command", "opening", "progress", "serve", "doctor", "init"),
+        "__main__",
+    ),
     # switched on by its environment, as the vendor's kit is: it sees no target, and no layer may import it
     "aside": ("cann_emulator",),
 }
@@ -76,7 +79,7 @@ OWNERS = {
     "numba": {"quantization"},
     "plotly": {"report"},
     "sklearn": {"report"},
-    "typer": {"cli", "commands"},
+    "typer": {"cli", "commands", "emulator_command"},
     "rich": {"cli", "commands", "console", "progress", "report", "doctor", "inspection"},
     "litserve": {"serve"},
     "openvino": {"targets"},

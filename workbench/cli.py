@@ -20,6 +20,7 @@ from rich.text import Text
 from workbench import __version__, commands
 from workbench.canonical import DecodeError
 from workbench.console import err, out
+from workbench.emulator_command import emulator
 from workbench.errors import BundleError, ConfigError, ToolchainError, WorkbenchError
 from workbench.opening import (
     calibration_line,
@@ -45,6 +46,7 @@ app = typer.Typer(
 app.command()(commands.calibrate)
 app.command()(commands.compare)
 app.command()(commands.sensitivity)
+app.add_typer(emulator)
 
 ExperimentFile = Annotated[Path, typer.Argument(help="experiment file (YAML)", show_default=False)]
 Workspace = Annotated[

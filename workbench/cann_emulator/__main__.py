@@ -15,7 +15,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from workbench.cann_emulator.state import state_folder
-from workbench.cann_emulator.tree import CANN_VERSIONS, default_root, remove_tree, search_paths, variables, write_tree
+from workbench.cann_emulator.tree import (
+    CANN_VERSIONS,
+    cache_folder,
+    default_root,
+    remove_tree,
+    search_paths,
+    variables,
+    write_tree,
+)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -30,16 +38,14 @@ def main(argv: Sequence[str]) -> int:
     env.add_argument("--devices", type=int, choices=range(17), metavar="0..16", help="cards; default 1")
     env.add_argument("--hbm-mb", type=int, help="HBM of each card; default 65536")
     commands.add_parser("fit", help="refit the time model from an msprof summary", add_help=False)
-    remove = commands.add_parser("remove", help="delete the folder that env wrote")
-    remove.add_argument("--root", type=Path)
-    remove.add_argument("--cann", choices=CANN_VERSIONS, default="8.5.0")
+    remove = commands.add_parser("remove", help="delete what env wrote")
+    remove.add_argument("--root", type=Path, help="the folder; default: all of them in the user's cache")
     arguments = parser.parse_args(argv)
-    root: Path = (arguments.root or default_root(arguments.cann)).expanduser().absolute()
     try:
         if arguments.command == "remove":
-            removed = remove_tree(root)
-            print(f"removed {root}" if removed else f"nothing at {root}")
+            _remove(arguments.root)
             return 0
+        root: Path = (arguments.root or default_root(arguments.cann)).expanduser().absolute()
         if arguments.hbm_mb is not None and arguments.hbm_mb < 1:
             parser.error(f"argument --hbm-mb: {arguments.hbm_mb} is no size")
         if any(character in str(root) for character in ":\n\r"):
@@ -49,6 +55,15 @@ def main(argv: Sequence[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _remove(root: Path | None) -> None:
+    roots = [root] if root is not None else [p for p in cache_folder().glob("*") if (p / ".emulator").is_file()]
+    removed = [place for place in roots if remove_tree(place)]
+    for place in removed:
+        print(f"removed {place}")
+    if not removed:
+        print(f"nothing at {root or cache_folder()}")
 
 
 def environment_lines(root: Path, cann: str, devices: int | None, hbm_mb: int | None) -> str:

@@ -34,11 +34,15 @@ _MODULES = ("acl", "amct_onnx")
 _AI_CORE = "opp/built-in/op_impl/ai_core/tbe"
 
 
+def cache_folder() -> Path:
+    """Where trees lie unless told otherwise, below XDG_CACHE_HOME or ~/.cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "int8-workbench" / "cann-emulator"
+
+
 def default_root(cann: Cann) -> Path:
-    """`<cache>/int8-workbench/cann-emulator/<digest>`; another version, interpreter or source is another folder."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    """`<cache folder>/<digest>`; another version, interpreter or source is another folder."""
     key = "\0".join((source_digest(), cann, sys.executable, str(_SOURCE)))
-    return cache / "int8-workbench" / "cann-emulator" / hashlib.sha256(key.encode()).hexdigest()[:12]
+    return cache_folder() / hashlib.sha256(key.encode()).hexdigest()[:12]
 
 
 def write_tree(root: Path, cann: Cann = "8.5.0") -> Path:

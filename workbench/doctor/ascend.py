@@ -1,33 +1,31 @@
-"""What of Ascend is here: CANN, compiler, runtime, driver, devices. Nothing fails; the other target works without."""
+"""What of Ascend is here: CANN, compiler, runtime, driver, devices. Nothing fails; the other targets work without."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
-import re
-import shutil
-import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from workbench import __version__
+from workbench.doctor.ascend_device import Machine, device_findings
 from workbench.doctor.finding import Finding
 from workbench.targets import TARGETS
+from workbench.targets.ascend.installation import (
+    OPERATOR_KERNELS,
+    Installation,
+    dormant_installations,
+    read_installation,
+)
+from workbench.targets.ascend.program import run_program
+from workbench.targets.ascend.versions import CANN_WANTED, cann_problem, same_release
 
 ASCEND = "ascend910b3"
-DRIVER_VERSION_FILE = Path("/usr/local/Ascend/driver/version.info")
 
-_CANN_WANTED, _DRIVER_WANTED = "8.5.0", "25.2.0"
-_CANN_VERSION_FILES = (
-    "share/info/ge-compiler/version.info",
-    "share/info/runtime/version.info",
-    "compiler/version.info",
-    "opp/version.info",
-)
-"""Below ASCEND_HOME_PATH, the 8.5 layout first (runtime/scripts/package/common/sh/common_func_v2.inc of CANN 8.5.0)."""
-
-_NPU_SMI_TIMEOUT_S = 20
 _GROUP = f"target {ASCEND}"
+_IMPORT_TIMEOUT_S = 60.0
+_ASK_ACL = "import acl; print(getattr(acl, '__file__', None) or 'built in'); print(acl.get_soc_name() or '')"
 
 
 def module_at(name: str) -> str | None:
@@ -39,15 +37,15 @@ def module_at(name: str) -> str | None:
 def ascend_findings(
     environment: Mapping[str, str],
     *,
-    driver_file: Path = DRIVER_VERSION_FILE,
+    machine: Machine | None = None,
     place_of: Callable[[str], str | None] = module_at,
     targets: Iterable[str] = TARGETS,
 ) -> Iterator[Finding]:
-    """One finding per part that a sweep on Ascend 910B3 needs.
+    """One finding per part that a sweep on Ascend 910B3 needs, and one for each thing found wrong with it.
 
     Args:
-        environment: ASCEND_HOME_PATH and PATH are read.
-        driver_file: version.info of the NPU driver.
+        environment: ASCEND_HOME_PATH, ASCEND_OPP_PATH, ASCEND_RT_VISIBLE_DEVICES and the search paths are read.
+        machine: where device files and the driver's records lie.
         place_of: where Python finds a module.
         targets: names of the targets that this workbench has.
     """
@@ -60,89 +58,132 @@ def ascend_findings(
             remedy=f"`workbench inspect --target {ASCEND}` says what ATC would stumble over; the findings below say "
             "whether the machine is ready for one.",
         )
-    yield _toolkit(environment.get("ASCEND_HOME_PATH", ""))
-    path = environment.get("PATH", os.defpath)
-    yield _part(
-        "compiler", shutil.which("atc", path=path), "no atc", "It comes with the toolkit; compiling needs no NPU."
+    home = environment.get("ASCEND_HOME_PATH", "")
+    installation = read_installation(Path(home), environment) if home and Path(home).is_dir() else None
+    if installation is not None and installation.emulator is not None:
+        yield _warn(
+            "emulated",
+            f"CANN and its devices are emulated here: {installation.emulator}",
+            "Every result says so, and `workbench export` refuses it without --allow-emulated. To measure, source the "
+            "set_env.sh of a real CANN in a new shell.",
+        )
+    yield from _toolkit(installation, home, environment)
+    yield _compiler(installation, environment)
+    yield _runtime(environment, place_of)
+    yield _amct(place_of)
+    emulated = installation is not None and installation.emulator is not None
+    yield from device_findings(environment, machine or Machine(), group=_GROUP, emulated=emulated)
+
+
+def _toolkit(installation: Installation | None, home: str, environment: Mapping[str, str]) -> Iterator[Finding]:
+    remedy = f"Install the CANN {CANN_WANTED} toolkit and the ops package of the 910b, then: source <CANN>/set_env.sh"
+    if installation is None:
+        missing = f"ASCEND_HOME_PATH names {home}, which is no folder" if home else "ASCEND_HOME_PATH is not set"
+        dormant = dormant_installations(environment)
+        if dormant:
+            missing, remedy = f"{missing}, but CANN is at {dormant[0]}", f"source {dormant[0]}/set_env.sh"
+        yield _warn("toolkit", missing, remedy)
+        return
+    problem = cann_problem(installation.release)
+    yield (
+        _warn("toolkit", f"{problem}; found at {installation.home}", remedy)
+        if problem
+        else _ok("toolkit", f"CANN {_with_build(installation)} at {installation.home}")
     )
-    yield _part(
-        "runtime", place_of("acl"), "no Python module acl", "set_env.sh puts it on PYTHONPATH; it needs the driver."
-    )
-    yield _part(
+    if not installation.version:
+        yield _warn(
+            "packages",
+            f"half an installation: no version.info below {installation.home}",
+            "The installer was interrupted, or the folder copied in part: install the toolkit again.",
+        )
+    mixed = {
+        name: version
+        for name, version in installation.packages.items()
+        if name in ("compiler", "ge-compiler", "opp", "runtime") and not same_release(version, installation.version)
+    }
+    if mixed:
+        others = ", ".join(f"{name} {version}" for name, version in mixed.items())
+        yield _warn(
+            "packages",
+            f"parts of other releases: {others}",
+            f"Install toolkit and ops package of one release, {CANN_WANTED}, into one folder.",
+        )
+    if OPERATOR_KERNELS in installation.kernels:
+        yield _ok("operators", f"kernels of {', '.join(installation.kernels)}")
+    else:
+        have = f"only of {', '.join(installation.kernels)}" if installation.kernels else "none"
+        yield _warn(
+            "operators",
+            f"kernels of {OPERATOR_KERNELS} are missing ({have}): ATC cannot compile for a 910B3",
+            f"Install the ops package of the 910b for CANN {CANN_WANTED} (before 8.5: the kernels package).",
+        )
+    opp = environment.get("ASCEND_OPP_PATH", "")
+    if not opp or not Path(opp).is_dir():
+        yield _warn(
+            "environment",
+            f"ASCEND_OPP_PATH {f'names {opp}, which is no folder' if opp else 'is not set'}: half of set_env.sh",
+            f"source {installation.home}/set_env.sh",
+        )
+
+
+def _with_build(installation: Installation) -> str:
+    build = "" if installation.version == installation.release else f" (build {installation.version})"
+    return f"{installation.release}{build}"
+
+
+def _compiler(installation: Installation | None, environment: Mapping[str, str]) -> Finding:
+    remedy = "It comes with the toolkit; compiling needs no NPU."
+    atc = (installation or read_installation(Path(os.devnull), environment)).atc
+    if atc is None:
+        return _warn("compiler", "no atc", remedy)
+    if installation is not None and not atc.is_relative_to(installation.home):
+        remedy = f"source {installation.home}/set_env.sh again, in a new shell; where it has no bin/atc, install it."
+        return _warn("compiler", f"{atc} is not of the CANN at {installation.home}", remedy)
+    return _ok("compiler", str(atc))
+
+
+def _runtime(environment: Mapping[str, str], place_of: Callable[[str], str | None]) -> Finding:
+    """Whether `import acl` works, tried in a process of its own: a library that does not fit may end it."""
+    if place_of("acl") is None:
+        return _warn("runtime", "no Python module acl", "set_env.sh puts it on PYTHONPATH; it needs the driver.")
+    try:
+        ended = run_program(
+            [sys.executable, "-P", "-c", _ASK_ACL], environment=environment, timeout_s=_IMPORT_TIMEOUT_S
+        )
+    except OSError as error:
+        return _warn("runtime", f"import acl cannot be tried: {error}", "Look at the message.")
+    if ended.code is None:
+        return _warn(
+            "runtime", f"import acl does not end within {_IMPORT_TIMEOUT_S:g} s", "Look at dmesg: a card may hang."
+        )
+    lines = ended.output.strip().splitlines()
+    if ended.code != 0:
+        why = lines[-1] if lines else f"exit code {ended.code}"
+        remedy = f"source set_env.sh with the Python of the workbench, {sys.executable}."
+        if "libascend_hal" in why:
+            remedy = (
+                "libascend_hal.so belongs to the NPU driver: install it, or add its lib64/driver and lib64/common to "
+                "LD_LIBRARY_PATH; on a machine without NPU, <CANN>/devlib."
+            )
+        return _warn("runtime", f"import acl fails: {why}", remedy)
+    place, soc = [*lines, "", ""][:2]
+    return _ok("runtime", f"acl at {place}{f', chip {soc}' if soc else ''}")
+
+
+def _amct(place_of: Callable[[str], str | None]) -> Finding:
+    place = place_of("amct_onnx")
+    if place is not None:
+        return _ok("AMCT", place)
+    return _warn(
         "AMCT",
-        place_of("amct_onnx"),
         "no Python module amct_onnx",
         "Optional. Of CANN 8.5 it wants onnx 1.14.0 with onnxruntime 1.16.0: give it a virtual environment of its own.",
     )
-    yield _driver(version_in(driver_file))
-    smi = shutil.which("npu-smi", path=path)
-    devices, trouble = _devices(smi) if smi else (None, "no npu-smi")
-    yield _part(
-        "device",
-        devices,
-        trouble,
-        "Install the driver and firmware of the Atlas A2; in a container, mount /dev/davinci* and the driver's folder.",
-    )
 
 
-def version_in(file: Path) -> str:
-    """What the line `Version=…` of a vendor's version.info says; empty without one."""
-    try:
-        text = file.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-    found = re.search(r"^\s*version\s*=\s*(\S+)\s*$", text, re.MULTILINE | re.IGNORECASE)
-    return found.group(1) if found else ""
+def _ok(name: str, value: str) -> Finding:
+    return Finding(group=_GROUP, name=name, status="ok", value=value)
 
 
-def _toolkit(home: str) -> Finding:
-    remedy = f"Install the CANN {_CANN_WANTED} toolkit and the ops package of the 910b, then: source <CANN>/set_env.sh"
-    if not home or not Path(home).is_dir():
-        missing = f"ASCEND_HOME_PATH names {home}, which is no folder" if home else "ASCEND_HOME_PATH is not set"
-        return _part("toolkit", None, missing, remedy)
-    version = next((v for name in _CANN_VERSION_FILES if (v := version_in(Path(home) / name))), "")
-    if _numbers(version) == _numbers(_CANN_WANTED):
-        return _part("toolkit", f"CANN {version} at {home}", "", remedy)
-    found = f"CANN {version or 'of unknown version'} at {home}, wanted {_CANN_WANTED}"
-    return _part("toolkit", None, found, remedy)
-
-
-def _driver(version: str) -> Finding:
-    remedy = f"Install the NPU driver {_DRIVER_WANTED} or newer; only compiling needs none."
-    if not version:
-        return _part("driver", None, "no version found", remedy)
-    enough = _numbers(version) >= _numbers(_DRIVER_WANTED)
-    return _part("driver", version if enough else None, f"{version}, wanted {_DRIVER_WANTED} or newer", remedy)
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    """(25, 3) of '25.3.rc1' and of '25.3.0': the leading numbers, by which Ascend's versions are ordered."""
-    leading = re.match(r"\d+(\.\d+)*", version)
-    numbers = [int(part) for part in leading.group().split(".")] if leading else []
-    while numbers and numbers[-1] == 0:
-        numbers.pop()
-    return tuple(numbers)
-
-
-def _devices(smi: str) -> tuple[str | None, str]:
-    """(chips by name, '') or (None, why there are none), from `npu-smi info`.
-
-    Its text differs between drivers, so it is read leniently: a device is a row `| 0     910B3 | OK | …`.
-    """
-    try:
-        done = subprocess.run(
-            [smi, "info"], capture_output=True, text=True, errors="replace", timeout=_NPU_SMI_TIMEOUT_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return None, f"npu-smi does not answer: {error}"
-    cells = [line.split("|")[1].split() for line in done.stdout.splitlines() if line.count("|") >= 3]
-    chips = [words[1] for words in cells if len(words) == 2 and words[0].isdigit() and not words[1].isdigit()]
-    if done.returncode != 0 or not chips:
-        return None, f"npu-smi lists no device (exit code {done.returncode})"
-    return ", ".join(f"{chips.count(name)} × {name}" for name in dict.fromkeys(chips)), ""
-
-
-def _part(name: str, value: str | None, missing: str, remedy: str) -> Finding:
-    if value is not None:
-        return Finding(group=_GROUP, name=name, status="ok", value=value)
-    return Finding(group=_GROUP, name=name, status="warn", value=missing, remedy=remedy)
+def _warn(name: str, value: str, remedy: str) -> Finding:
+    return Finding(group=_GROUP, name=name, status="warn", value=value, remedy=remedy)

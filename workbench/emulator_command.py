@@ -1,0 +1,52 @@
+"""`workbench emulator`: starts the CANN emulator's own program. Nothing of the workbench imports the emulator.
+
+eval "$(workbench emulator env)"
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import typer
+
+_RUN = (
+    "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); "
+    "runpy.run_module('workbench.cann_emulator', run_name='__main__', alter_sys=True)"
+)
+"""This very workbench, wherever it lies: its folder goes to the child by argument, and PYTHONPATH stays as it is."""
+
+emulator = typer.Typer(
+    name="emulator",
+    help="Rehearse on an emulated CANN 8.5.0 with a 910B3; every result says that it is emulated.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+_AS_GIVEN = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+
+
+@emulator.command(context_settings=_AS_GIVEN)
+def env(context: typer.Context) -> None:
+    """Print the lines that switch it on, for eval "$(…)". Options: --root --cann --devices --hbm-mb."""
+    _start("env", context.args)
+
+
+@emulator.command(context_settings=_AS_GIVEN)
+def fit(context: typer.Context) -> None:
+    """Fit the emulator's model of time to an msprof summary of a real device."""
+    _start("fit", context.args)
+
+
+@emulator.command(context_settings=_AS_GIVEN)
+def remove(context: typer.Context) -> None:
+    """Delete what `env` wrote: --root DIR, or all of it in the user's cache."""
+    _start("remove", context.args)
+
+
+def _start(command: str, arguments: list[str]) -> None:
+    """Its words go through as they are; so does its exit code."""
+    package = Path(__file__).parents[1]
+    done = subprocess.run([sys.executable, "-P", "-c", _RUN, str(package), command, *arguments], check=False)
+    if done.returncode:
+        raise typer.Exit(done.returncode if done.returncode > 0 else 1)
