@@ -1,0 +1,125 @@
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench.errors import MeasureError
+from workbench.targets.ascend.fitting import Shape, Turn, cut, extent, joined, place, rows_of, turns
+from workbench.targets.ascend.interface import Interface, Port
+
+IDS = Port(name="ids", dtype="int64", shape=("batch", "sequence"))
+BIAS = Port(name="bias", dtype="float32", shape=(1, "sequence", "batch"))
+LOGITS = Port(name="logits", dtype="float32", shape=("batch", 3))
+GRID = [Shape(batch=b, length=n) for b, n in itertools.product((1, 4, 8), (16, 64))]
+
+
+def served(shapes: list[Shape], batch: int | None, length: int | None) -> list[tuple[int | None, int | None, int]]:
+    found = turns(shapes, Shape(batch=batch, length=length))
+    return [(turn.shape.batch, turn.shape.length, turn.stop - turn.start) for turn in found]
+
+
+@pytest.mark.parametrize(
+    ("batch", "length", "expected"),
+    [
+        (1, 1, [(1, 16, 1)]),
+        (1, 17, [(1, 64, 1)]),
+        (2, 16, [(4, 16, 2)]),
+        (5, 64, [(8, 64, 5)]),
+        (8, 16, [(8, 16, 8)]),
+        (9, 16, [(8, 16, 8), (1, 16, 1)]),
+        (19, 20, [(8, 64, 8), (8, 64, 8), (4, 64, 3)]),
+    ],
+)
+def test_the_smallest_shape_that_holds_the_call_serves_it(
+    batch: int, length: int, expected: list[tuple[int, int, int]]
+) -> None:
+    assert served(GRID, batch, length) == expected
+
+
+def test_an_uneven_set_of_shapes_is_searched_by_elements() -> None:
+    shapes = [Shape(batch=8, length=16), Shape(batch=2, length=128)]
+
+    assert served(shapes, 1, 16) == [(8, 16, 1)]
+    assert served(shapes, 1, 17) == [(2, 128, 1)]
+    assert served(shapes, 5, 100) == [(2, 128, 2), (2, 128, 2), (2, 128, 1)]
+
+
+def test_a_text_longer_than_every_shape_is_refused_with_what_was_compiled() -> None:
+    with pytest.raises(MeasureError, match="length 65 is longer than every compiled shape") as caught:
+        turns(GRID, Shape(batch=1, length=65))
+
+    assert "batch 8, length 64" in str(caught.value)
+
+
+def test_models_without_one_of_the_axes_are_served() -> None:
+    assert served([Shape(batch=4, length=None)], 6, None) == [(4, None, 4), (4, None, 2)]
+    assert served([Shape(batch=None, length=32)], None, 20) == [(None, 32, 1)]
+    assert served([Shape(batch=None, length=None)], None, None) == [(None, None, 1)]
+
+
+@given(st.integers(1, 40), st.integers(1, 64))
+@settings(max_examples=100, deadline=None)
+def test_turns_cover_every_row_once_in_order(batch: int, length: int) -> None:
+    found = turns(GRID, Shape(batch=batch, length=length))
+
+    assert [turn.start for turn in found] == [0, *(turn.stop for turn in found[:-1])]
+    assert found[-1].stop == batch
+    assert all(turn.stop - turn.start <= (turn.shape.batch or 0) for turn in found)
+    assert all((turn.shape.length or 0) >= length for turn in found)
+
+
+def test_a_short_call_is_filled_up_with_its_first_row_and_zeros() -> None:
+    room = np.full((4, 5), 9, np.int64)
+
+    place(np.array([[1, 2, 3], [4, 5, 6]]), room, IDS)
+
+    assert room.tolist() == [[1, 2, 3, 0, 0], [4, 5, 6, 0, 0], [1, 2, 3, 0, 0], [1, 2, 3, 0, 0]]
+
+
+def test_axes_may_stand_anywhere() -> None:
+    room = np.full((1, 3, 3), 9, np.float32)
+
+    place(np.array([[[1], [2]]], np.float32), room, BIAS)
+
+    assert room.tolist() == [[[1, 1, 1], [2, 2, 2], [0, 0, 0]]]
+
+
+def test_what_the_last_call_left_does_not_show() -> None:
+    room = np.zeros((2, 4), np.int64)
+    place(np.full((2, 4), 7), room, IDS)
+
+    place(np.array([[1, 2]]), room, IDS)
+
+    assert room.tolist() == [[1, 2, 0, 0], [1, 2, 0, 0]]
+
+
+def test_rows_and_length_are_cut_back() -> None:
+    turn = Turn(shape=Shape(batch=4, length=8), start=8, stop=10)
+    tokens = Port(name="tokens", dtype="float32", shape=("batch", "sequence", 3))
+
+    assert cut(np.zeros((4, 8, 3)), tokens, turn, 5).shape == (2, 5, 3)
+    assert cut(np.zeros((4, 3)), LOGITS, turn, 5).shape == (2, 3)
+    assert rows_of(np.arange(12).reshape(12, 1), IDS, turn).ravel().tolist() == [8, 9]
+    assert rows_of(np.zeros((1, 5, 12)), BIAS, turn).shape == (1, 5, 2)
+
+
+def test_turns_are_joined_along_the_batch() -> None:
+    assert joined([np.ones((4, 3)), np.zeros((2, 3))], LOGITS).shape == (6, 3)
+
+
+def test_an_output_without_rows_cannot_be_joined() -> None:
+    with pytest.raises(MeasureError, match="Output 'loss' has no batch axis"):
+        joined([np.ones(1), np.ones(1)], Port(name="loss", dtype="float32", shape=(1,)))
+
+
+def test_inputs_of_one_call_agree_in_rows_and_length() -> None:
+    interface = Interface(inputs=(IDS, Port(name="mask", dtype="int64", shape=("batch", "sequence"))), outputs=())
+    feeds = {"ids": np.zeros((2, 5), np.int64), "mask": np.zeros((2, 5), np.int64)}
+
+    assert extent(feeds, interface) == Shape(batch=2, length=5)
+    with pytest.raises(MeasureError, match="'mask' is fed batch 3, input 'ids' 2"):
+        extent({**feeds, "mask": np.zeros((3, 5), np.int64)}, interface)
+    with pytest.raises(MeasureError, match="'ids' is fed shape \\(0, 5\\): nothing to compute"):
+        extent({name: array[:0] for name, array in feeds.items()}, interface)
