@@ -69,17 +69,20 @@ class DeviceTimes:
         return self.host_to_device_ms + self.execute_ms + self.device_to_host_ms
 
 
-class DeviceSamples(Protocol):
-    """What a device said while something ran on it, complete once it is over; None where it could not be read."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceLoad:
+    """What a device said while it worked, as medians; None for what could not be read."""
 
-    @property
-    def power_w(self) -> float | None: ...
+    power_w: float | None = None
+    utilization_percent: float | None = None
+    temperature_c: float | None = None
 
-    @property
-    def utilization_percent(self) -> float | None: ...
 
-    @property
-    def temperature_c(self) -> float | None: ...
+class DeviceWatch(Protocol):
+    """Looks at a device for as long as a block runs."""
+
+    def load(self) -> DeviceLoad:
+        """Up to now."""
 
 
 @runtime_checkable
@@ -95,7 +98,7 @@ class DeviceSession(Protocol):
     def device_memory_bytes(self) -> int:
         """Device memory that this session holds: weights, work memory, buffers."""
 
-    def watched(self) -> AbstractContextManager[DeviceSamples]:
+    def watched(self) -> AbstractContextManager[DeviceWatch]:
         """Sample power, utilization and temperature of its device while the block runs."""
 
 

@@ -1,0 +1,179 @@
+from dataclasses import replace
+
+import pytest
+
+from workbench.ascend_settings import FUSION_GROUPS, AscendCompile
+from workbench.candidate import Candidate, Precision, Quantization, Serving, candidate_from_json, describe
+from workbench.errors import ConfigError
+
+STATIC = Quantization(
+    scheme="static",
+    algorithm="ifmr",
+    activation_symmetric=False,
+    weight_granularity="tensor",
+    attention_matmul=False,
+    keep_float=0,
+)
+
+
+def candidate(
+    mode: str = "force_fp16", quantization: Quantization | None = None, batch: int = 1, **settings: object
+) -> Candidate:
+    return Candidate(
+        target="ascend910b3",
+        precision=Precision(mode=mode),
+        quantization=quantization or Quantization(),
+        compile=AscendCompile(**settings),  # type: ignore[arg-type]  # a test names fields by keyword
+        serving=Serving(batch=batch),
+    )
+
+
+def test_a_candidate_survives_its_json() -> None:
+    one = candidate("mixed_float16", sequence_bins=(32, 64), modify_mixlist=("black-list.to-add:SoftmaxV2",))
+
+    assert candidate_from_json(one.to_json()) == one
+
+
+@pytest.mark.parametrize("mode", ["mixed_hif8", "cube_hif8"])
+def test_hif8_is_refused_because_the_vendor_check_lets_it_pass(mode: str) -> None:
+    """atc.md, fact 10."""
+    with pytest.raises(ConfigError, match=r"not supported by CANN 8\.5"):
+        candidate(mode)
+
+
+def test_a_mode_of_another_target_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no precision mode of ATC"):
+        candidate("fp32")
+    with pytest.raises(ConfigError, match="'force_fp16' is ATC's"):
+        Candidate(precision=Precision(mode="force_fp16"))
+
+
+@pytest.mark.parametrize("mode", ["force_fp32", "cube_fp16in_fp32out", "must_keep_origin_dtype", "origin"])
+def test_int8_refuses_modes_that_give_neither_speed_nor_precision(mode: str) -> None:
+    """atc.md, fact 5."""
+    with pytest.raises(ConfigError, match="neither the speed nor the precision"):
+        candidate(mode, STATIC)
+
+
+def test_int8_refuses_gears() -> None:
+    """atc.md, fact 4."""
+    with pytest.raises(ConfigError, match="dynamic-shape flags"):
+        candidate(quantization=STATIC, shapes="gears", sequence_bins=(32, 64))
+
+
+def test_int8_refuses_high_precision_kernels() -> None:
+    for settings in ({"op_select_implmode": "high_precision"}, {"op_precision_mode": ("Gelu=high_precision",)}):
+        with pytest.raises(ConfigError, match="high_precision kernels"):
+            candidate(quantization=STATIC, **settings)
+
+
+def test_int8_of_attention_products_must_be_symmetric() -> None:
+    with pytest.raises(ConfigError, match="can only be symmetric"):
+        candidate(quantization=replace(STATIC, attention_matmul=True))
+    candidate(quantization=replace(STATIC, attention_matmul=True, activation_symmetric=True))
+
+
+def test_dynamic_int8_does_not_exist() -> None:
+    with pytest.raises(ConfigError, match="no dynamic INT8"):
+        candidate(quantization=Quantization(scheme="dynamic", weight_granularity="channel"))
+
+
+@pytest.mark.parametrize(
+    ("mode", "settings", "fault"),
+    [
+        ("force_fp16", {"modify_mixlist": ("black-list.to-add:Pow",)}, "E10001"),
+        ("origin", {"keep_dtype": ("OpType::LayerNorm",)}, "is void"),
+        ("force_fp16", {"optypelist_for_implmode": ("Gelu",)}, "types without a mode"),
+        ("force_fp16", {"op_precision_mode": ("Gelu=x",), "op_select_implmode": "high_performance"}, "is void"),
+        ("force_fp16", {"shapes": "gears", "sequence_bins": (64,)}, "E10035"),
+        ("force_fp16", {"oo_level": "O1", "disabled_fusions": ("gelu",)}, "O1 closes every fusion"),
+        ("force_fp16", {"oo_level": "O2"}, "none of O3, O1"),
+        ("force_fp16", {"disabled_fusions": ("softmax_small",)}, "no such group"),
+        ("force_fp16", {"enabled_fusions": ("gelu",)}, "no such group"),
+        ("force_fp16", {"disabled_fusions": ("softmax", "gelu")}, "sorted and unique"),
+        ("force_fp16", {"batches": ()}, "no batch size"),
+        ("force_fp16", {"sequence_bins": (64, 32)}, "not ascending"),
+    ],
+)
+def test_settings_that_atc_refuses_or_ignores_are_refused(mode: str, settings: dict[str, object], fault: str) -> None:
+    with pytest.raises(ConfigError, match=fault):
+        candidate(mode, **settings)
+
+
+def test_a_batch_that_is_not_compiled_is_refused() -> None:
+    with pytest.raises(ConfigError, match="larger than every compiled batch"):
+        candidate(batch=16, batches=(1, 8))
+
+
+def test_the_host_threads_are_no_setting_of_the_device() -> None:
+    shown = candidate(sequence_bins=(64, 128), disabled_fusions=("gelu",)).parameters()
+
+    assert "serving.intra_op_threads" not in shown
+    assert shown["compile.sequence_bins"] == "64 128"
+    assert shown["compile.disabled_fusions"] == "gelu"
+    assert "compile.oo_level" not in shown
+
+
+def test_a_candidate_is_described_by_what_differs_from_the_defaults() -> None:
+    one = candidate("allow_mix_precision", STATIC, sequence_bins=(64, 128), disabled_fusions=("gelu",))
+
+    assert describe(one) == (
+        "INT8 static, ifmr, asymmetric, weights per tensor, the rest allow_mix_precision, bins 64 128, no gelu"
+    )
+
+
+NEVER_CLOSED = {
+    "MatmulV2QuantProcessFusionPass",
+    "BatchMatmulV2QuantProcessFusionPass",
+    "FCQuantProcessFusionPass",
+    "EinsumPass",
+    "ConstToAttrPass",
+    "ConstToAttrGatherV2Fusion",
+    "ConstToAttrReduceSumFusion",
+    "AReduceMeanFusionPass",
+    "AReduceSumFusionPass",
+    "PackFusionPass",
+    "UnpackFusionPass",
+    "ZSplitVFusionPass",
+    "AddNFusionPass",
+    "TransdataCastFusionPass",
+    "TransposedUpdateFusionPass",
+    "PermuteFusionPass",
+    "COPYPass",
+    "ArgMaxWithFusionPass",
+    "NormalizeFusionPass",
+    "HostBNFusionPass",
+    "ApplyAddOutputPass",
+    "TfTagNoConstFoldingFusionPass",
+    "TfMergeSubFusionPass",
+    "TbeConvDequantS16FusionPass",
+    "TbeConvRequantFusionPass",
+    "TbeAntiquantMaxpoolingFusionPass",
+    "AddRmsNormFusionGraphPass",
+    "BatchMatMulFusionPass",
+    "CastRemoveFusionPass",
+    "CommonSubexpressionEliminationPass",
+    "FixPipeAbilityProcessPass",
+    "FlattenV2Pass",
+    "MatMul2MatMulV2FusionPass",
+    "WeightQuantBatchMatmulV2TransposeFusionPass",
+    "ZConcatExt2FusionPass",
+    "ZConcatDFusionPass",
+    "ZSplitVDFusionPass",
+    "InplaceAddRmsNormFusionPass",
+    "SoftmaxGradExtFusion",
+    "HostShapeOptimizationPass",
+    "LayerNormV4FusionPass",
+    "SxpyFusionPass",
+    "ARefreshCubeC0FusionPass",
+    "DeleteNoConstFolding",
+    "MapIndexFusionPass",
+}
+
+
+def test_no_group_holds_a_pass_that_cannot_be_closed_and_none_stands_in_two() -> None:
+    """atc.md §4.3, Not closable; and §4.3, ExceptionalPassOfO1Level."""
+    passes = [name for group in FUSION_GROUPS.values() for name in (*group.graph, *group.ub)]
+
+    assert not NEVER_CLOSED & set(passes)
+    assert len(passes) == len(set(passes))

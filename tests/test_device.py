@@ -1,0 +1,91 @@
+"""Modelled time and device figures, with a session that has a clock of its own."""
+
+import contextlib
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from workbench.device import device_figures
+from workbench.errors import MeasureError
+from workbench.measure import TimingProtocol, time_modelled
+from workbench.targets.base import DeviceLoad, DeviceSession, DeviceTimes, Feeds
+
+
+class Clocked:
+    """A session whose modelled time is its length times a factor."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor, self.calls, self.last = factor, 0, 0.0
+
+    def run(self, feeds: Feeds) -> dict[str, np.ndarray]:
+        self.calls += 1
+        self.last = self.factor * feeds["ids"].shape[1]
+        return {"y": np.zeros(1)}
+
+    def times(self) -> DeviceTimes:
+        return DeviceTimes(host_to_device_ms=0.25, execute_ms=self.last, device_to_host_ms=0.5)
+
+    def device_memory_bytes(self) -> int:
+        return 4096
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator["Clocked"]:
+        yield self
+
+    def load(self) -> DeviceLoad:
+        return DeviceLoad(power_w=93.5)
+
+    def close(self) -> None:
+        pass
+
+
+FEEDS = [{"ids": np.zeros((1, length), np.int64)} for length in (16, 32, 16, 64)]
+
+
+def test_one_call_for_each_shape_stands_for_all_of_them() -> None:
+    candidate, baseline = Clocked(0.5), Clocked(1.0)
+
+    latency, raw = time_modelled(candidate, baseline, FEEDS, 1, TimingProtocol(calls=1000))
+
+    assert (candidate.calls, baseline.calls) == (3, 3)
+    assert latency.clock == "modelled"
+    assert latency.quiet
+    assert latency.samples == 1000
+    assert latency.p99_ms == pytest.approx(32.75)
+    for times, factor in ((raw.candidate_ms, 0.5), (raw.baseline_ms, 1.0)):
+        lengths = np.array([16, 32, 16, 64])[raw.feed]
+        assert np.allclose(times, lengths * factor + 0.75)
+    assert 1.9 < latency.speedup.value < 2.0
+
+
+def test_a_model_timed_against_itself_has_a_speed_up_of_one() -> None:
+    latency, _ = time_modelled(Clocked(1.0), Clocked(1.0), FEEDS, 1, TimingProtocol(calls=100))
+
+    assert (latency.speedup.low, latency.speedup.value, latency.speedup.high) == (1.0, 1.0, 1.0)
+
+
+def test_a_session_without_a_clock_cannot_be_modelled() -> None:
+    class Plain:
+        def run(self, feeds: Feeds) -> dict[str, np.ndarray]:
+            return {}
+
+        def close(self) -> None:
+            pass
+
+    with pytest.raises(MeasureError, match="Plain has no clock of its own"):
+        time_modelled(Plain(), Plain(), FEEDS, 1, TimingProtocol(calls=100))
+
+
+def test_device_figures_are_medians_of_the_events_and_the_load() -> None:
+    session = Clocked(1.0)
+    assert isinstance(session, DeviceSession)
+
+    found = device_figures(session, FEEDS, load_s=0.01)
+
+    assert (found.host_to_device_ms, found.execute_ms, found.device_to_host_ms) == (0.25, 24.0, 0.5)
+    assert (found.memory_bytes, found.power_w, found.utilization_percent) == (4096, 93.5, None)
+
+
+def test_the_load_of_a_modelled_device_is_not_asked_for() -> None:
+    assert device_figures(Clocked(1.0), FEEDS, load_s=0).power_w is None
