@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 
+from workbench.ascend_settings import ASCEND
 from workbench.errors import ConfigError, nearest
 from workbench.targets.base import Target
 
 TARGETS = {
     "onnxruntime": "workbench.targets.onnxruntime:OnnxRuntimeTarget",
     "openvino": "workbench.targets.openvino:OpenVinoTarget",
+    ASCEND: "workbench.targets.ascend.target:AscendTarget",
 }
 
 

@@ -1,0 +1,115 @@
+"""The Ascend 910B3 target: ATC compiles, pyACL runs; see `workbench.targets.base.Target`.
+
+    lower    float: what ATC covers · INT8: AMCT's deploy form of the record
+    compile  one OM for each (batch, bin), or one with gears (float only)
+    open     every OM on the device, buffers allocated once
+
+Facts that shaped it: a quantized model takes no dynamic-shape flag, so INT8 means one static file for each batch and
+bin (ATC manual, General Restrictions); no precision mode gives INT8, it comes with the deploy model (atc.md, fact 3);
+every shape in a file is fixed, so the session pads and cuts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from workbench.ascend_settings import ASCEND, AscendCompile
+from workbench.candidate import Candidate
+from workbench.canonical import file_digest
+from workbench.errors import CompileError, ConfigError, LoweringError, MeasureError
+from workbench.graph import load_graph, read_model
+from workbench.model import Model
+from workbench.quantization.deploy import lower_deploy
+from workbench.quantization.interpreter import Interpreter
+from workbench.quantization.record import QuantizationRecord
+from workbench.quantization.surgery import serialize
+from workbench.results import Artifact, CompiledFile, Toolchain
+from workbench.targets.ascend.check import candidate_issues
+from workbench.targets.ascend.interface import INTERFACE, write_interface
+from workbench.targets.ascend.lowering import atc_form
+from workbench.targets.ascend.om_set import compile_set
+from workbench.targets.ascend.probe import DeployProbe
+from workbench.targets.ascend.session import open_session
+from workbench.targets.ascend.shapes import interface_of
+from workbench.targets.ascend.toolchain import ascend_toolchain
+from workbench.targets.base import OperatorIssue, Session
+from workbench.targets.onnxruntime import OnnxRuntimeTarget
+
+LOWERED = "lowered.onnx"
+
+
+class AscendTarget:
+    """Ascend 910B3 with CANN 8.5.0."""
+
+    name = ASCEND
+
+    def toolchain(self) -> Toolchain:
+        return ascend_toolchain()
+
+    def check(self, model: Model, candidate: Candidate) -> tuple[OperatorIssue, ...]:
+        return candidate_issues(model, candidate)
+
+    def lower(self, model: Model, candidate: Candidate, record: QuantizationRecord | None, to: Path) -> Path:
+        scheme = candidate.quantization.scheme
+        if (record is not None) != candidate.quantization.calibrated:
+            raise TypeError(f"scheme {scheme!r} {'needs' if record is None else 'takes no'} record")
+        try:
+            proto = load_graph(model)
+        except ConfigError as error:  # the user's file was fine when the experiment began
+            raise LoweringError(str(error)) from error
+        if record is not None:
+            if record.model_sha256 != model.sha256:
+                raise LoweringError(
+                    f"The record belongs to model {record.model_sha256[:12]}, this is {model.sha256[:12]}. "
+                    "Calibrate again."
+                )
+            proto = lower_deploy(proto, record)
+        file = to / LOWERED
+        temporary = file.with_suffix(".tmp")
+        temporary.write_bytes(serialize(atc_form(proto)))
+        temporary.replace(file)
+        return file
+
+    def compile(self, lowered: Path, candidate: Candidate, to: Path) -> Artifact:
+        assert isinstance(candidate.compile, AscendCompile)  # Candidate checks it
+        toolchain = self.toolchain()
+        try:
+            interface = interface_of(read_model(lowered))
+        except ConfigError as error:
+            log = to / "atc.log"
+            log.write_text(f"{lowered}: {error}\n", encoding="utf-8")
+            raise CompileError(f"ATC cannot take {lowered}: {error}", log_path=log) from error
+        compiled = compile_set(lowered, candidate, interface, to, soc_version=toolchain.device)
+        described = write_interface(interface, to)
+        beside = CompiledFile(
+            batch=None,
+            sequence_bin=None,
+            file=INTERFACE,
+            sha256=file_digest(described),
+            size_bytes=described.stat().st_size,
+        )
+        return Artifact(
+            target=self.name,
+            files=(*compiled.files, beside),
+            toolchain=toolchain,
+            int8_ops=compiled.int8_ops,
+            float_matmuls_left=compiled.float_matmuls_left,
+            kernels=compiled.kernels,
+        )
+
+    def open(self, artifact: Artifact, directory: Path, candidate: Candidate) -> Session:
+        return open_session(directory, artifact, batch=candidate.serving.batch)
+
+    def probe(self, lowered: Path, tensors: Sequence[str]) -> Session:
+        """The lowered model on the host: float by ONNX Runtime, INT8 by the exact integers of the deploy form."""
+        try:
+            proto = load_graph(read_model(lowered))
+        except ConfigError as error:
+            raise MeasureError(f"{lowered}: ONNX Runtime cannot load it: {error}") from error
+        if not any(node.op_type.startswith("Ascend") for node in proto.graph.node):
+            return OnnxRuntimeTarget().probe(lowered, tensors)
+        made = {name for node in proto.graph.node for name in node.output}
+        outputs = [value.name for value in proto.graph.output]
+        wanted = [name for name in dict.fromkeys(tensors) if name in made and name not in outputs]
+        return DeployProbe(Interpreter(proto), wanted)
