@@ -310,7 +310,9 @@ def doctor(
 @app.command()
 def inspect(
     model: Annotated[Path, typer.Argument(help="ONNX file", show_default=False)],
-    target: Annotated[str | None, typer.Option(help="onnxruntime or ascend910b3; default: both")] = None,
+    target: Annotated[
+        str | None, typer.Option(help="onnxruntime, openvino or ascend910b3; default: all of them")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show inputs, operators, quantizable layers, and patterns that will hurt, each with what to do."""

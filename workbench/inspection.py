@@ -11,20 +11,23 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
+from workbench.ascend_settings import ASCEND
 from workbench.candidate import COMPILE_OF, EVERYTHING_INT8, Candidate, Quantization
 from workbench.canonical import encode
-from workbench.errors import ConfigError, ToolchainError, nearest
+from workbench.errors import ConfigError, LoweringError, ToolchainError, nearest
 from workbench.graph import Layer, constants, load_graph, operator_counts, quantizable_layers, read_model
 from workbench.model import Model, TensorSpec
 from workbench.quantization.normalize import normalized
 from workbench.targets import open_target
+from workbench.targets.ascend.check import known_and_asked
+from workbench.targets.ascend.lowering import atc_form
 from workbench.targets.ascend.operators import check_operators
 from workbench.targets.base import OperatorIssue
 
 if TYPE_CHECKING:  # a bundle or a test that inspects does not need a terminal
     from rich.console import Group
 
-TARGETS = ("onnxruntime", "openvino", "ascend910b3")
+TARGETS = ("onnxruntime", "openvino", ASCEND)
 
 _DYNAMIC_INT8 = Quantization(scheme="dynamic", weight_granularity="channel")
 
@@ -65,8 +68,8 @@ def inspect_model(path: Path, target: str | None = None) -> Inspection:
     proto = load_graph(model)
     found = {"every target": _model_issues(model, proto)}
     for name in TARGETS if target is None else (target,):
-        if name == "ascend910b3":
-            found[name] = check_operators(proto)
+        if name == ASCEND:
+            found[name] = _ascend_issues(proto)
             continue
         try:
             found[name] = _issues_of(name, model)
@@ -100,6 +103,15 @@ def _issues_of(target: str, model: Model) -> tuple[OperatorIssue, ...]:
     others = opened.check(model, replace(static, quantization=_DYNAMIC_INT8))
     issues += tuple(replace(issue, severity="warning") for issue in others if issue not in issues)
     return tuple(sorted(issues, key=lambda issue: issue.severity))
+
+
+def _ascend_issues(proto: onnx.ModelProto) -> tuple[OperatorIssue, ...]:
+    """Of the form that ATC is given, so that what lowering mends is no issue."""
+    try:
+        lowered = atc_form(proto)
+    except LoweringError:  # the table names every operator that lowering stumbled over, not only the first
+        return check_operators(proto)
+    return known_and_asked(lowered)
 
 
 def _not_asked(target: str, error: ToolchainError) -> OperatorIssue:

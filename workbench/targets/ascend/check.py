@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
 from onnx import ModelProto
 
 from workbench.ascend_settings import AscendCompile
 from workbench.candidate import Candidate
-from workbench.errors import ConfigError, LoweringError
+from workbench.errors import ConfigError, LoweringError, ToolchainError
 from workbench.graph import constants, load_graph, quantizable_layers
 from workbench.model import Model
 from workbench.quantization.normalize import normalized
+from workbench.quantization.surgery import serialize
 from workbench.targets.ascend.lowering import atc_form
-from workbench.targets.ascend.operators import check_operators
+from workbench.targets.ascend.operators import NOT_IN_OPS_NN, check_operators
+from workbench.targets.ascend.precheck import check_model
 from workbench.targets.ascend.shapes import has_axis, interface_of
 from workbench.targets.base import OperatorIssue
 
+SOC_VERSION = "Ascend910B3"
 _SMALL_CHANNELS = 4
 
 
@@ -31,10 +38,44 @@ def candidate_issues(model: Model, candidate: Candidate) -> tuple[OperatorIssue,
         lowered = atc_form(proto)
     except (ConfigError, LoweringError) as error:
         return (_issue("error", str(model.path), str(error), "Export the model again.", "the model itself"),)
-    issues = [*_shape_issues(model, settings), *_operator_issues(lowered, settings), *_convolutions(lowered, settings)]
+    issues = [*_shape_issues(model, settings), *_convolutions(lowered, settings)]
+    # bins and batches give every input its shape
+    issues += [issue for issue in known_and_asked(lowered) if "are dynamic" not in issue.problem]
     if candidate.quantization.scheme != "none":
         issues += _int8_issues(proto, candidate)
     return tuple(sorted(issues, key=lambda issue: issue.severity))
+
+
+def known_and_asked(lowered: ModelProto) -> tuple[OperatorIssue, ...]:
+    """What the table of operators knows about a lowered model, and what ATC says of it where there is an ATC.
+
+    ATC has the last word: an operator that it takes is no trouble, although the open library lacks it.
+    """
+    known = check_operators(lowered)
+    said = _said_by_atc(serialize(lowered))
+    if said is None:
+        return known
+    if not said:
+        known = tuple(issue for issue in known if not issue.source.startswith(NOT_IN_OPS_NN))
+    return (*known, *said)
+
+
+_SAID: dict[tuple[str, str], tuple[OperatorIssue, ...] | None] = {}
+"""(CANN's folder, digest of a lowered model) → what ATC said: every candidate of a sweep asks about the same file."""
+
+
+def _said_by_atc(payload: bytes) -> tuple[OperatorIssue, ...] | None:
+    """What `atc --mode=3` refuses; None without an ATC that could be asked."""
+    key = (os.environ.get("ASCEND_HOME_PATH", ""), hashlib.sha256(payload).hexdigest())
+    if key not in _SAID:
+        with tempfile.TemporaryDirectory(prefix="workbench-") as folder:
+            file = Path(folder, "model.onnx")
+            file.write_bytes(payload)
+            try:
+                _SAID[key] = check_model(file, soc_version=SOC_VERSION)
+            except ToolchainError:
+                _SAID[key] = None
+    return _SAID[key]
 
 
 def _shape_issues(model: Model, settings: AscendCompile) -> Iterator[OperatorIssue]:
@@ -69,13 +110,6 @@ def _shape_issues(model: Model, settings: AscendCompile) -> Iterator[OperatorIss
             "Compile that one, or export the model with a free first axis.",
             "the model's inputs",
         )
-
-
-def _operator_issues(lowered: ModelProto, settings: AscendCompile) -> Iterator[OperatorIssue]:
-    for issue in check_operators(lowered):
-        if issue.operator == "input" and "are dynamic" in issue.problem:
-            continue  # bins and batches give every input its shape
-        yield issue
 
 
 def _convolutions(lowered: ModelProto, settings: AscendCompile) -> Iterator[OperatorIssue]:

@@ -18,7 +18,7 @@ from onnx import TensorProto, numpy_helper
 from workbench.graph import constants
 from workbench.targets.base import OperatorIssue
 
-_NOT_IN_OPS_NN = "ops-nn v8.5.0: no ONNX plugin registers it (atc.md §8); the closed operator package was not visible"
+NOT_IN_OPS_NN = "ops-nn v8.5.0: no ONNX plugin registers it (atc.md §8); the closed operator package was not visible"
 _PARSER = "ge v8.5.0 parser/parser/onnx/onnx_parser.cc:418-455,571-600 (atc.md §8)"
 
 OLDEST_OPSET, NEWEST_OPSET = 8, 18
@@ -54,7 +54,7 @@ OPERATOR_RULES = (
         severity="warning",
         problem="not registered in the open operator library; ATC may stop with E13010",
         remedy="Export with opset 16: LayerNorm is then written in small operators, which ATC's fusion rebuilds.",
-        source=f"{_NOT_IN_OPS_NN}; LayerNormalization 17 and 18 appear in ops-nn after 8.5",
+        source=f"{NOT_IN_OPS_NN}; LayerNormalization 17 and 18 appear in ops-nn after 8.5",
     ),
     OperatorRule(
         domain="",
@@ -62,7 +62,7 @@ OPERATOR_RULES = (
         severity="warning",
         problem="not registered in the open operator library; ATC may stop with E13010",
         remedy="Export with opset 17 or lower: Gelu is then written with Erf, which ATC's fusion rebuilds.",
-        source=_NOT_IN_OPS_NN,
+        source=NOT_IN_OPS_NN,
     ),
     OperatorRule(
         domain="",
@@ -78,7 +78,7 @@ OPERATOR_RULES = (
         severity="error",
         problem="ONNX's own quantization operators are not what ATC quantizes with",
         remedy="Start from the float model; INT8 reaches ATC as a deploy model with AscendQuant operators.",
-        source=f"{_NOT_IN_OPS_NN}; the advice there: do not feed QDQ models to ATC",
+        source=f"{NOT_IN_OPS_NN}; the advice there: do not feed QDQ models to ATC",
     ),
     OperatorRule(
         domain="com.microsoft",
@@ -86,7 +86,7 @@ OPERATOR_RULES = (
         severity="error",
         problem="an operator of ONNX Runtime, unknown to ATC",
         remedy="Use the file as it was before ONNX Runtime's optimizer or quantizer touched it.",
-        source=_NOT_IN_OPS_NN,
+        source=NOT_IN_OPS_NN,
     ),
 )
 
