@@ -19,6 +19,9 @@ from workbench.errors import ToolchainError
 from workbench.targets.ascend.program import run_program
 
 TIMEOUT_S = 20.0
+USUAL_PLACES = (Path("/usr/local/bin/npu-smi"), Path("/usr/local/sbin/npu-smi"))
+"""Where the driver puts the program."""
+
 _ONE_AT_A_TIME = threading.Lock()
 """npu-smi is not to be run by several threads at once (its manual)."""
 
@@ -89,8 +92,7 @@ class Chip:
 def npu_smi_path(environment: Mapping[str, str] = os.environ) -> Path | None:
     """The program on PATH, or where the driver puts it; None where it is not."""
     found = shutil.which("npu-smi", path=environment.get("PATH", os.defpath))
-    usual = [Path("/usr/local/bin/npu-smi"), Path("/usr/local/sbin/npu-smi")]
-    return Path(found) if found else next((p for p in usual if os.access(p, os.X_OK)), None)
+    return Path(found) if found else next((place for place in USUAL_PLACES if os.access(place, os.X_OK)), None)
 
 
 def run_npu_smi(

@@ -1,0 +1,121 @@
+"""Layouts of atc.md §7.1 and pyacl.md §6.5."""
+
+from pathlib import Path
+
+import pytest
+
+from workbench.errors import ToolchainError
+from workbench.targets.ascend.installation import (
+    driver_files,
+    find_installation,
+    read_installation,
+    read_version_info,
+)
+
+KERNELS = "opp/built-in/op_impl/ai_core/tbe/kernel"
+
+
+def write(file: Path, text: str = "", mode: int = 0o644) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    file.chmod(mode)
+    return file
+
+
+def cann(home: Path, version: str = "8.5.0", place: str = "share/info/ge-compiler", more: str = "") -> Path:
+    write(home / place / "version.info", f"package_name=x\nVersion={version}\n{more}")
+    return home
+
+
+def test_a_whole_installation_is_described(tmp_path: Path) -> None:
+    cann(tmp_path, "8.5.0.2.220", more="version_dir=8.5.0\n")
+    cann(tmp_path, "8.5.0.2.220", "opp")
+    atc = write(tmp_path / "bin/atc", "#!/bin/sh\n", 0o755)
+    write(tmp_path / KERNELS / "ascend910b/ops_legacy/bias_add/x.o")
+
+    found = find_installation({"ASCEND_HOME_PATH": str(tmp_path), "PATH": "/nowhere"})
+
+    assert (found.version, found.release, found.atc) == ("8.5.0.2.220", "8.5.0", atc)
+    assert found.kernels == ("ascend910b",)
+    assert dict(found.packages) == {"ge-compiler": "8.5.0.2.220", "opp": "8.5.0.2.220"}
+    assert found.emulator is None
+
+
+def test_the_version_is_taken_where_atc_looks_first(tmp_path: Path) -> None:
+    cann(tmp_path, "8.2.RC1", "opp")
+    cann(tmp_path, "8.3.RC1", "compiler")
+    assert read_installation(tmp_path, {}).version == "8.3.RC1"
+    cann(tmp_path, "8.4.0", "share/info/runtime")
+    assert read_installation(tmp_path, {}).version == "8.4.0"
+    cann(tmp_path, "8.5.0", "share/info/ge-compiler")
+    assert read_installation(tmp_path, {}).version == "8.5.0"
+
+
+def test_a_version_folder_without_a_number_does_not_hide_the_version(tmp_path: Path) -> None:
+    assert read_installation(cann(tmp_path, "9.2.0", more="version_dir=cann\n"), {}).release == "9.2.0"
+
+
+def test_an_emulated_one_says_so(tmp_path: Path) -> None:
+    cann(tmp_path, more="Emulator=int8-workbench 0123456789ab\n")
+
+    assert read_installation(tmp_path, {}).emulator == "int8-workbench 0123456789ab"
+
+
+def test_a_toolkit_without_the_ops_package_has_no_kernels(tmp_path: Path) -> None:
+    cann(tmp_path)
+    (tmp_path / KERNELS / "ascend910b/ops_oam").mkdir(parents=True)
+    (tmp_path / KERNELS / "config/ascend910b").mkdir(parents=True)
+
+    assert read_installation(tmp_path, {}).kernels == ()
+
+
+def test_the_compiler_of_the_root_wins_over_the_one_on_path(tmp_path: Path) -> None:
+    other = write(tmp_path / "other/atc", "", 0o755)
+    environment = {"PATH": str(other.parent)}
+
+    assert read_installation(tmp_path / "cann", environment).atc == other
+    own = write(tmp_path / "cann/compiler/bin/atc", "", 0o755)
+    assert read_installation(tmp_path / "cann", environment).atc == own
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [({}, "ASCEND_HOME_PATH is not set"), ({"ASCEND_HOME_PATH": "/gone"}, "/gone, which is no folder")],
+)
+def test_no_cann_says_how_to_get_one_and_how_to_rehearse(environment: dict[str, str], words: str) -> None:
+    with pytest.raises(ToolchainError, match=words) as caught:
+        find_installation(environment)
+    assert "set_env.sh" in str(caught.value)
+    assert "workbench emulator env" in str(caught.value)
+
+
+def test_half_an_installation_names_the_files_it_lacks(tmp_path: Path) -> None:
+    write(tmp_path / "bin/atc", "", 0o755)
+
+    with pytest.raises(ToolchainError, match=r"no whole CANN: none of share/info/ge-compiler/version\.info"):
+        find_installation({"ASCEND_HOME_PATH": str(tmp_path)})
+
+
+def test_one_that_is_not_switched_on_is_pointed_at(tmp_path: Path) -> None:
+    write(tmp_path / "Ascend/cann/set_env.sh")
+
+    with pytest.raises(ToolchainError, match=f"source {tmp_path}/Ascend/cann/set_env.sh"):
+        find_installation({"HOME": str(tmp_path)})
+
+
+def test_the_install_record_leads_to_the_driver(tmp_path: Path) -> None:
+    record = write(tmp_path / "ascend_install.info", f"UserName=HwHiAiUser\nDriver_Install_Path_Param={tmp_path}/d\n")
+    write(tmp_path / "d/driver/version.info", "Version=25.3.rc1\nascendhal_version=7.35.23\n")
+    write(tmp_path / "d/firmware/version.info", "Version=7.8.0.2.212\nfirmware_version=1.0\n")
+
+    found = driver_files(record)
+
+    assert (found.root, found.driver, found.firmware) == (tmp_path / "d", "25.3.rc1", "7.8.0.2.212")
+
+
+def test_a_version_file_of_any_bytes_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "version.info").write_bytes(b'\xff\xfe\x00Ver\nVersion = "8.5.0" \n=\n')
+
+    assert read_version_info(tmp_path / "version.info")["version"] == "8.5.0"
+    assert read_version_info(tmp_path / "absent") == {}
+    assert read_version_info(tmp_path) == {}

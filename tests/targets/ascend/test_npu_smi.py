@@ -1,0 +1,227 @@
+"""Shapes of public captures of drivers 23 to 25 (pyacl.md §6.1-6.2), written here after them."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench.errors import ToolchainError
+from workbench.targets.ascend import npu_smi
+from workbench.targets.ascend.npu_smi import (
+    Card,
+    Process,
+    details,
+    number,
+    overview,
+    parse_info,
+    parse_list,
+    parse_mapping,
+    parse_pairs,
+    run_npu_smi,
+    soc_name,
+    value_of,
+)
+
+CAPTURES = Path(__file__).parent / "npu_smi"
+
+
+def capture(name: str) -> str:
+    return (CAPTURES / f"{name}.txt").read_text(encoding="utf-8")
+
+
+def fake(folder: Path, script: str) -> dict[str, str]:
+    """An environment whose npu-smi is this shell script."""
+    program = folder / "bin" / "npu-smi"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return {"PATH": f"{program.parent}:{os.environ['PATH']}"}
+
+
+def test_two_rows_make_a_card() -> None:
+    seen = parse_info(capture("info_25_5_1"))
+
+    assert seen.driver == "25.5.1"
+    assert seen.cards == (
+        Card(
+            npu_id=0,
+            chip=0,
+            logic_id=None,
+            name="910B3",
+            health="OK",
+            power_w=94.3,
+            temperature_c=53,
+            aicore_percent=0,
+            hbm_used_mb=4487,
+            hbm_total_mb=65536,
+            bus_id="0000:C1:00.0",
+        ),
+    )
+    assert seen.processes == ()
+
+
+def test_npu_ids_need_not_begin_at_0_and_slashes_need_no_blanks() -> None:
+    first, second = parse_info(capture("info_23_0_6")).cards
+
+    assert (first.npu_id, second.npu_id) == (2, 5)
+    assert (first.hbm_used_mb, first.hbm_total_mb, first.aicore_percent) == (58626, 65536, 97)
+
+
+def test_a_dash_and_na_are_unknown_and_not_zero() -> None:
+    card = parse_info(capture("info_23_0_6")).cards[1]
+
+    assert (card.power_w, card.temperature_c, card.aicore_percent, card.hbm_used_mb, card.bus_id) == (None,) * 5
+    assert (card.health, card.hbm_total_mb) == ("Warning", 65536)
+
+
+def test_processes_are_no_cards_even_without_a_name() -> None:
+    assert parse_info(capture("info_23_0_6")).processes == (
+        Process(npu_id=2, chip=0, pid=907864, name="", memory_mb=134),
+        Process(npu_id=2, chip=0, pid=48988, name="python", memory_mb=55844),
+    )
+
+
+def test_two_dies_of_one_card_are_two_chips() -> None:
+    seen = parse_info(capture("info_24_1_0_two_dies"))
+
+    assert [(card.npu_id, card.chip, card.power_w) for card in seen.cards] == [(0, 0, 160.2), (0, 1, None)]
+    assert [(process.chip, process.pid) for process in seen.processes] == [(1, 1444272)]
+
+
+def test_a_card_without_hbm_has_no_hbm() -> None:
+    (card,) = parse_info(capture("info_25_3_rc1_ddr_only")).cards
+
+    assert (card.name, card.hbm_used_mb, card.hbm_total_mb) == ("310P3", None, None)
+
+
+@pytest.mark.parametrize("text", ["", "dcmi model initialized failed, because the device is used. ret is -8020\n"])
+def test_a_text_without_any_row_is_unknown_rather_than_no_device(text: str) -> None:
+    assert not parse_info(text).readable
+
+
+def test_a_table_without_rows_is_known_to_have_no_card() -> None:
+    head = "\n".join(capture("info_25_5_1").splitlines()[:6])
+
+    assert parse_info(head).readable
+    assert parse_info(head).cards == ()
+
+
+def test_logic_ids_come_from_the_mapping_without_the_boards_controller() -> None:
+    rows = [(chip.npu_id, chip.logic_id, chip.name) for chip in parse_mapping(capture("mapping"))]
+
+    assert rows == [(2, 0, "Ascend910B3"), (5, 1, "Ascend910B3")]
+
+
+def test_a_column_of_physical_ids_is_not_part_of_the_name() -> None:
+    assert [(c.chip, c.logic_id, c.name) for c in parse_mapping(capture("mapping_two_dies"))] == [
+        (0, 0, "Ascend910"),
+        (1, 1, "Ascend910"),
+    ]
+
+
+def test_the_chip_counts_and_not_the_boards_controller() -> None:
+    pairs = parse_pairs(capture("common"))
+
+    assert value_of(pairs, "Temperature(C)") == 46
+    assert value_of(pairs, "NPU Real-time Power(W)") == 93.4
+    assert value_of(pairs, "aicore curfreq (MHz)") == 800
+
+
+def test_the_first_key_that_has_a_number_counts() -> None:
+    assert value_of({"Power Dissipation(W)": "42.9"}, "NPU Real-time Power(W)", "Power Dissipation(W)") == 42.9
+    assert value_of({"NPU Real-time Power(W)": "NA"}, "NPU Real-time Power(W)") is None
+    assert value_of({}, "Temperature(C)") is None
+
+
+def test_bus_addresses_keep_their_colons() -> None:
+    assert parse_pairs(capture("board"))["PCIe Bus Info"] == "0000:C1:00.0"
+
+
+def test_the_list_gives_npu_ids() -> None:
+    assert parse_list(
+        "\tTotal Count                    : 2\n\n\tNPU ID                         : 2\n\tNPU ID : 5\n"
+    ) == (2, 5)
+
+
+@pytest.mark.parametrize(("text", "value"), [("94.3", 94.3), ("-5", -5), ("800 MHz", 800), ("-", None), ("NA", None)])
+def test_a_number_or_nothing(text: str, value: float | None) -> None:
+    assert number(text) == value
+
+
+@pytest.mark.parametrize("name", ["910B3", "Ascend 910B3", "Ascend910B3"])
+def test_the_soc_name_has_one_form(name: str) -> None:
+    assert soc_name(name) == "Ascend910B3"  # pyacl.md §6.3
+
+
+@settings(deadline=None)
+@given(text=st.text(alphabet=st.sampled_from("|+-=:/ 0179NAOK.\n"), max_size=200))
+def test_no_text_is_too_strange(text: str) -> None:
+    parse_info(text)
+    parse_mapping(text)
+    parse_pairs(text)
+    parse_list(text)
+
+
+def test_the_cards_of_a_machine_have_their_logic_ids(tmp_path: Path) -> None:
+    info, mapping = CAPTURES / "info_23_0_6.txt", CAPTURES / "mapping.txt"
+    environment = fake(tmp_path, f'if [ "$2" = -m ]; then cat {mapping}; else cat {info}; fi')
+
+    assert [(card.npu_id, card.logic_id) for card in overview(environment).cards] == [(2, 0), (5, 1)]
+
+
+def test_an_npu_smi_without_a_mapping_leaves_logic_ids_unknown(tmp_path: Path) -> None:
+    environment = fake(tmp_path, f'[ "$2" = -m ] && exit 1; cat {CAPTURES}/info_23_0_6.txt')
+
+    assert [card.logic_id for card in overview(environment).cards] == [None, None]
+
+
+def test_details_ask_for_one_kind_of_one_card(tmp_path: Path) -> None:
+    environment = fake(tmp_path, f'[ "$*" = "info -t common -i 1" ] && cat {CAPTURES}/common.txt')
+
+    assert details("common", 1, environment=environment)["Aicore Count"] == "20"
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("dcmi model initialized failed, because the device is used. ret is -8020", "Another container holds a card"),
+        ("dcmi module initialize failed. ret is -8005", "The driver is not loaded"),
+        ("", "no output"),
+    ],
+)
+def test_a_failure_is_told_in_its_own_words_with_a_remedy(tmp_path: Path, words: str, hint: str) -> None:
+    environment = fake(tmp_path, f"echo '{words}'; exit 1")
+
+    with pytest.raises(ToolchainError, match=hint) as caught:
+        run_npu_smi(["info"], environment=environment)
+    assert words in str(caught.value)
+
+
+def test_one_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
+    environment = fake(tmp_path, f"sleep 60 & echo $! > {tmp_path}/child; wait")
+
+    with pytest.raises(ToolchainError, match=r"did not answer within 0\.5 s"):
+        run_npu_smi(["info"], environment=environment, timeout_s=0.5)
+    assert not runs(int((tmp_path / "child").read_text()))
+
+
+def runs(pid: int) -> bool:
+    """False also for one that has ended and whom nobody has asked yet how."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def test_one_that_cannot_be_started_or_found_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = fake(tmp_path, "")
+    (tmp_path / "bin" / "npu-smi").write_bytes(b"\x7fELF of another machine")
+
+    with pytest.raises(ToolchainError, match="cannot be started"):
+        run_npu_smi(["info"], environment=environment)
+    monkeypatch.setattr(npu_smi, "USUAL_PLACES", ())  # a machine with a driver has one there
+    with pytest.raises(ToolchainError, match="not on PATH"):
+        run_npu_smi(["info"], environment={"PATH": "/nowhere"})
