@@ -62,6 +62,7 @@ class Kernel:
         macs: multiply-adds of its cube part, from unpadded shapes.
         cube: (batch, m, k, n) of each matrix product in it, for padding; empty without.
         passes: names of the fusion passes that shaped it.
+        implementation: high_precision, high_performance, … where a flag or file chose one; empty for the default.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Kernel:
     macs: int = 0
     cube: tuple[tuple[int, int, int, int], ...] = ()
     passes: tuple[str, ...] = ()
+    implementation: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +108,7 @@ class OfflineModel:
         fusions: pass → (match_times, effect_times), of graph and UB.
         work_bytes, weight_bytes: device memory.
         truncate_deq_scale: AscendDequant's factors lose their low 13 bits ([inferred] for 910B3, amct.md §6.6).
+        output_names: outputs as acl names them, `node:index:onnx_output_name` (pyacl.md §1), in order.
         graph: ONNX file content.
     """
 
@@ -125,6 +128,7 @@ class OfflineModel:
     work_bytes: int
     weight_bytes: int
     truncate_deq_scale: bool
+    output_names: tuple[str, ...] = ()
     graph: bytes = b""
 
 

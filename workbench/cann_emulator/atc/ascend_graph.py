@@ -1,0 +1,206 @@
+"""The compiler's own graph: operators of Ascend, each covering some ONNX nodes, that passes join and annotate."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from workbench.cann_emulator.atc.folding import Constants, Shape
+from workbench.cann_emulator.om import Core, Dtype
+
+FLOATS: frozenset[Dtype] = frozenset({"float32", "float16", "bfloat16"})
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Op:
+    """One operator; mutable, since passes work on it.
+
+    Attributes:
+        type: of Ascend.
+        onnx: ONNX operator of its first node, for patterns; "" for what the compiler added.
+        nodes: ONNX node names; none for what the compiler added.
+        parts: types of what was joined into it, in order; (type,) at first.
+        dtype: of its computation, once the precision is settled.
+        cube: (batch, m, k, n) of its products.
+        order: position; a joined operator has its last part's.
+    """
+
+    name: str
+    type: str
+    onnx: str
+    core: Core
+    nodes: list[str]
+    inputs: list[str]
+    outputs: list[str]
+    order: int
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    parts: tuple[str, ...] = ()
+    dtype: Dtype = "float32"
+    reads: Dtype = "float32"
+    writes: Dtype = "float32"
+    cube: tuple[tuple[int, int, int, int], ...] = ()
+    passes: tuple[str, ...] = ()
+    implementation: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.parts:
+            self.parts = (self.type,)
+
+    @property
+    def view(self) -> bool:
+        return self.core == "none"
+
+
+class AscendGraph:
+    """Operators with their wiring, kept up to date under joins."""
+
+    def __init__(
+        self,
+        ops: Iterable[Op],
+        *,
+        constants: Constants,
+        shapes: dict[str, Shape],
+        dtypes: dict[str, Dtype],
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+    ) -> None:
+        self.constants, self.shapes, self.dtypes = constants, shapes, dtypes
+        self.inputs, self.outputs = tuple(inputs), tuple(outputs)
+        self.casts: list[str] = []
+        self._ops: dict[int, Op] = {}
+        self._producers: dict[str, Op] = {}
+        self._readers: dict[str, dict[int, Op]] = {}
+        for op in ops:
+            self.add(op)
+
+    def add(self, op: Op) -> None:
+        self._ops[id(op)] = op
+        for name in op.outputs:
+            self._producers[name] = op
+        for name in op.inputs:
+            self._readers.setdefault(name, {})[id(op)] = op
+
+    def remove(self, op: Op) -> None:
+        del self._ops[id(op)]
+        for name in op.outputs:
+            if self._producers.get(name) is op:
+                del self._producers[name]
+        for name in op.inputs:
+            self._readers.get(name, {}).pop(id(op), None)
+
+    def replace_input(self, op: Op, old: str, new: str) -> None:
+        op.inputs = [new if name == old else name for name in op.inputs]
+        self._readers.get(old, {}).pop(id(op), None)
+        self._readers.setdefault(new, {})[id(op)] = op
+
+    def __contains__(self, op: Op) -> bool:
+        return id(op) in self._ops
+
+    def ops(self) -> list[Op]:
+        """In execution order."""
+        waiting = {
+            key: len({id(self._producers[n]) for n in op.inputs if n in self._producers} - {key})
+            for key, op in self._ops.items()
+        }
+        ready = [(op.order, key) for key, op in self._ops.items() if not waiting[key]]
+        heapq.heapify(ready)
+        done: list[Op] = []
+        while ready:
+            _, key = heapq.heappop(ready)
+            op = self._ops[key]
+            done.append(op)
+            for follower in {id(r): r for name in op.outputs for r in self.readers(name)}.values():
+                waiting[id(follower)] -= 1
+                if not waiting[id(follower)]:
+                    heapq.heappush(ready, (follower.order, id(follower)))
+        return done
+
+    def producer(self, tensor: str) -> Op | None:
+        return self._producers.get(tensor)
+
+    def readers(self, tensor: str) -> list[Op]:
+        return list(self._readers.get(tensor, {}).values())
+
+    def only_reader(self, tensor: str) -> Op | None:
+        """The one operator that reads a tensor, where nobody else needs it."""
+        readers = self._readers.get(tensor, {})
+        return next(iter(readers.values())) if len(readers) == 1 and tensor not in self.outputs else None
+
+    def is_constant(self, tensor: str) -> bool:
+        return tensor in self.constants
+
+    def scalar(self, tensor: str) -> float | None:
+        """Value of a constant of one element."""
+        if tensor not in self.constants or self.constants.size(tensor) != 1:
+            return None
+        return float(np.asarray(self.constants[tensor]).reshape(-1)[0])
+
+    def join(
+        self,
+        group: Sequence[Op],
+        pass_name: str,
+        *,
+        type: str,
+        core: Core,
+        absorbed: Collection[str] = (),
+        attributes: Mapping[str, Any] | None = None,
+    ) -> Op | None:
+        """Make one operator of several, the last of which gives the result; None where order forbids it.
+
+        Args:
+            absorbed: constants that become attributes, so that they are no inputs any more.
+        """
+        members = {id(op) for op in group}
+        last = group[-1]
+        made = [name for op in group for name in op.outputs]
+        escaping = [
+            name for name in made if name in self.outputs or any(id(r) not in members for r in self.readers(name))
+        ]
+        if any(name not in last.outputs for name in escaping) and self._returns(escaping, members):
+            return None
+        inside = set(made)
+        inputs = list(dict.fromkeys(n for op in group for n in op.inputs if n not in inside and n not in absorbed))
+        joined = Op(
+            name=last.name,
+            type=type,
+            onnx="",
+            core=core,
+            nodes=[node for op in group for node in op.nodes],
+            inputs=inputs,
+            outputs=list(
+                dict.fromkeys([*(n for n in last.outputs if n in escaping or n == last.outputs[0]), *escaping])
+            ),
+            order=max(op.order for op in group),
+            attributes=attributes or {},
+            parts=tuple(part for op in group for part in op.parts),
+            dtype=last.dtype,
+            reads=group[0].reads,
+            writes=last.writes,
+            cube=tuple(product for op in group for product in op.cube),
+            passes=tuple(dict.fromkeys([*(p for op in group for p in op.passes), pass_name])),
+            implementation=next((op.implementation for op in group if op.implementation), ""),
+        )
+        for op in group:
+            self.remove(op)
+        self.add(joined)
+        return joined
+
+    def _returns(self, escaping: Iterable[str], members: set[int]) -> bool:
+        """Whether a way leads out of the group and back into it."""
+        seen: set[int] = set()
+        todo = [op for name in escaping for op in self.readers(name) if id(op) not in members]
+        while todo:
+            op = todo.pop()
+            if id(op) in seen:
+                continue
+            seen.add(id(op))
+            for name in op.outputs:
+                for reader in self.readers(name):
+                    if id(reader) in members:
+                        return True
+                    todo.append(reader)
+        return False

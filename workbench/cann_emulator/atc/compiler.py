@@ -1,0 +1,233 @@
+"""What atc does once its flags are checked: parse, pre-check, start the engine, compile, write.
+
+ONNX ─► fold at each shape ─► operators ─► graph passes ─► dtypes and Casts ─► buffer passes ─► kernels ─► OM
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from workbench.cann_emulator.atc.ascend_graph import AscendGraph
+from workbench.cann_emulator.atc.boundary import format_of, input_dtypes, output_dtypes, output_tensors
+from workbench.cann_emulator.atc.emission import constants_read, emit
+from workbench.cann_emulator.atc.engine import Engine, Screen, start_engine
+from workbench.cann_emulator.atc.failure import Record, failure
+from workbench.cann_emulator.atc.folding import Folded, Shape, fold
+from workbench.cann_emulator.atc.fusion import Counts, Settings, run_passes
+from workbench.cann_emulator.atc.fusion_graph import GRAPH_PASSES, LATE_GRAPH_PASSES
+from workbench.cann_emulator.atc.fusion_result import forget_earlier_result, write_result
+from workbench.cann_emulator.atc.fusion_ub import UB_PASSES
+from workbench.cann_emulator.atc.gears import ShapePlan, plan_shapes
+from workbench.cann_emulator.atc.info import show_info
+from workbench.cann_emulator.atc.json_form import json_of_om, json_of_onnx
+from workbench.cann_emulator.atc.kernels import kernels_of, weight_bytes, work_bytes
+from workbench.cann_emulator.atc.lowering import dtype_of, lower
+from workbench.cann_emulator.atc.onnx_parser import Parsed, parse_onnx
+from workbench.cann_emulator.atc.outputs import om_path, write_file, write_weights
+from workbench.cann_emulator.atc.precheck import check, failed, report_path, write_report
+from workbench.cann_emulator.atc.precision import assign
+from workbench.cann_emulator.om import Dtype, Gear, Kernel, NotAnOm, OfflineModel, Tensor, load_om, write_om
+from workbench.cann_emulator.revision import emulator
+
+_KERNELS_PER_DOT = 50
+_VERSION = os.environ.get("CANN_EMULATOR_VERSION", "8.5.0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Compiled:
+    """One gear's result."""
+
+    graph: AscendGraph
+    kernels: tuple[Kernel, ...]
+    graph_counts: Counts
+    ub_counts: Counts
+
+
+def run_precheck(options: Mapping[str, str], console: Screen) -> tuple[Record, ...]:
+    """Mode 3: the report, and failure where an operator did not pass.
+
+    Raises:
+        AtcFailure: of the parse, or E13010/E13009, one record for each operator.
+    """
+    parsed = parse_onnx(Path(options["model"]))
+    checked = check(parsed)
+    write_report(parsed, checked, report_path(options))
+    console.log("info", "GE", f"{len(checked)} operators checked")
+    if (error := failed(checked)) is not None:
+        raise error
+    return ()
+
+
+def run_compile(options: Mapping[str, str], console: Screen) -> tuple[Record, ...]:
+    """Mode 0: from the ONNX file to the OM file; returns warnings.
+
+    Args:
+        options: flag → text of those given, and `_command_line`.
+
+    Raises:
+        AtcFailure: whatever stops the run, in the vendor's order: the model, the engine's files, the compile, writing.
+    """
+    parsed = parse_onnx(Path(options["model"]))
+    checked = check(parsed)
+    if (error := failed(checked)) is not None:
+        write_report(parsed, checked, report_path(options))
+        raise error
+    outputs = output_tensors(parsed, options)
+    plan = plan_shapes(parsed, options)
+    fed = input_dtypes(parsed, options)
+    forget_earlier_result()
+    engine = start_engine(options, console)
+    names = tuple(name for name, _ in outputs)
+    fold_floats = options.get("oo_constant_folding") != "false"
+    at_gears = [fold(parsed, shapes, names, fold_floats=fold_floats) for _, shapes in plan.gears]
+    kept = at_gears[0] if not plan.kind else fold(parsed, plan.boundary, names, fold_floats=fold_floats)
+    positions = {node.name: index for index, node in enumerate(kept.nodes)}
+    compiled = [_compile(parsed, folded, plan, engine, options, fed, outputs, positions) for folded in at_gears]
+    dynamic = plan.kind == "range" or any(folded.data_dependent for folded in at_gears)
+    path = om_path(options["output"], options, dynamic=dynamic)
+    for _ in range(0, sum(len(one.kernels) for one in compiled), _KERNELS_PER_DOT):
+        console.dot()
+    model = _assemble(parsed, options, plan, engine, kept, compiled, fed, outputs, Path(path).stem)
+    write_result(options, model.graph_fusions, model.ub_fusions)
+    if options.get("external_weight") == "1":
+        write_weights(path, kept.constants, constants_read(kept))
+    content = write_om(model)
+    write_file(path, content)
+    if options.get("save_original_model") == "true":
+        write_file(f"{options['output']}_original.om", content)
+    if options.get("display_model_info") == "1":
+        show_info(model, len(content), console.line)
+    return ()
+
+
+def run_to_json(options: Mapping[str, str], console: Screen) -> tuple[Record, ...]:
+    """Mode 1: an OM, or with --framework=5 an ONNX file, as JSON.
+
+    Raises:
+        AtcFailure: E10041 (no OM), those of the parse, E10001 (the JSON file cannot be written).
+    """
+    if options.get("framework") == "5":
+        text = json_of_onnx(parse_onnx(Path(options["om"])).proto)
+    else:
+        text = json_of_om(_load(options["om"]))
+    write_file(options["json"], text.encode())
+    console.log("info", "GE", f"{options['json']} is written")
+    return ()
+
+
+def run_info(options: Mapping[str, str], console: Screen) -> tuple[Record, ...]:
+    """Mode 6: what an OM holds.
+
+    Raises:
+        AtcFailure: E10041 (no OM).
+    """
+    show_info(_load(options["om"]), Path(options["om"]).stat().st_size, console.line)
+    return ()
+
+
+def _load(path: str) -> OfflineModel:
+    try:
+        return load_om(Path(path))
+    except (OSError, NotAnOm) as error:
+        raise failure("E10041", parameter=path) from error
+
+
+def _compile(
+    parsed: Parsed,
+    folded: Folded,
+    plan: ShapePlan,
+    engine: Engine,
+    options: Mapping[str, str],
+    fed: Mapping[str, Dtype],
+    outputs: tuple[tuple[str, str], ...],
+    positions: Mapping[str, int],
+) -> _Compiled:
+    graph = lower(folded, [value.name for value in parsed.inputs])
+    leaves = output_dtypes(parsed, options, outputs, {name: _own_dtype(folded, name) for name, _ in outputs})
+    graph.dtypes.update(fed)
+    settings = Settings(static=plan.kind != "range", quant_dumpable=options.get("quant_dumpable") == "1")
+    early = run_passes(GRAPH_PASSES, graph, engine.switches, settings)
+    assign(graph, engine.precision, leaves)
+    late = run_passes(LATE_GRAPH_PASSES, graph, engine.switches, settings)
+    ub = run_passes(UB_PASSES, graph, engine.switches, settings)
+    return _Compiled(graph=graph, kernels=kernels_of(graph, positions), graph_counts={**early, **late}, ub_counts=ub)
+
+
+def _own_dtype(folded: Folded, name: str) -> Dtype:
+    return dtype_of(folded.constants.element_type(name) if name in folded.constants else folded.types[name])
+
+
+def _assemble(
+    parsed: Parsed,
+    options: Mapping[str, str],
+    plan: ShapePlan,
+    engine: Engine,
+    kept: Folded,
+    compiled: list[_Compiled],
+    fed: Mapping[str, Dtype],
+    outputs: tuple[tuple[str, str], ...],
+    name: str,
+) -> OfflineModel:
+    leaves = output_dtypes(parsed, options, outputs, {name: _own_dtype(kept, name) for name, _ in outputs})
+    gears = tuple(
+        Gear(
+            dims=dims,
+            outputs=tuple(Tensor(name=n, dtype=leaves[n], shape=_shape(one.graph, n)) for n, _ in outputs),
+            kernels=one.kernels,
+        )
+        for (dims, _), one in zip(plan.gears, compiled, strict=True)
+    )
+    reuse = options.get("disable_reuse_memory") != "1"
+    return OfflineModel(
+        emulator=emulator(),
+        soc_version=engine.soc_version,
+        atc_version=_VERSION,
+        precision_mode=options.get("precision_mode_v2") or options.get("precision_mode") or "force_fp16",
+        command_line=options.get("_command_line", ""),
+        options={key: value for key, value in options.items() if not key.startswith("_")},
+        name=name,
+        inputs=tuple(
+            Tensor(name=n, dtype=fed[n], shape=shape, format=format_of(options, len(shape)))
+            for n, shape in plan.boundary.items()
+        ),
+        outputs=tuple(
+            Tensor(
+                name=n, dtype=leaves[n], shape=_common([gear.outputs[i].shape for gear in gears], kept.shapes.get(n))
+            )
+            for i, (n, _) in enumerate(outputs)
+        ),
+        gear_kind=plan.kind,
+        gears=gears,
+        graph_fusions=_summed(one.graph_counts for one in compiled),
+        ub_fusions=_summed(one.ub_counts for one in compiled),
+        work_bytes=max(work_bytes(one.graph, one.kernels, reuse=reuse) for one in compiled),
+        weight_bytes=max(weight_bytes(one.graph, one.kernels) for one in compiled),
+        truncate_deq_scale=True,
+        output_names=tuple(acl_name for _, acl_name in outputs),
+        graph=emit(parsed, kept, plan.boundary, name).SerializeToString(),
+    )
+
+
+def _shape(graph: AscendGraph, name: str) -> Shape:
+    return graph.shapes[name] if name in graph.shapes else graph.constants.shape(name)
+
+
+def _common(shapes: list[Shape], open_shape: Shape | None) -> Shape:
+    """An output's shape at the boundary: -1 where gears differ, or where one gear stands for a range."""
+    if len(shapes) == 1 and open_shape is not None and len(open_shape) == len(shapes[0]):
+        return tuple(-1 if size < 0 else at for size, at in zip(open_shape, shapes[0], strict=True))
+    if len({len(shape) for shape in shapes}) > 1:
+        return shapes[-1]
+    return tuple(sizes[0] if len(set(sizes)) == 1 else -1 for sizes in zip(*shapes, strict=True))
+
+
+def _summed(counts: Iterable[Counts]) -> dict[str, tuple[int, int]]:
+    total: dict[str, tuple[int, int]] = {}
+    for one in counts:
+        for name, (matched, effective) in one.items():
+            before = total.get(name, (0, 0))
+            total[name] = (before[0] + matched, before[1] + effective)
+    return total

@@ -1,0 +1,55 @@
+"""Where the OM goes, and how it is written (atc.md §6)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+
+from workbench.cann_emulator.atc.failure import failure
+from workbench.cann_emulator.atc.folding import Constants
+
+_MODE = 0o600
+
+
+def om_path(output: str, options: Mapping[str, str], *, dynamic: bool) -> str:
+    """`<output>.om`, whatever the output ends in; of a dynamic-shape model with `_<os>_<arch>` before the first `.om`
+    of the whole path, folders included (ge v8.5.0 base/common/helper/model_helper.cc:514-542)."""
+    path = f"{output}.om"
+    if not dynamic:
+        return path
+    system = options.get("host_env_os") or platform.system().lower()
+    cpu = options.get("host_env_cpu") or platform.machine()
+    return path.replace(".om", f"_{system}_{cpu}.om", 1)
+
+
+def write_file(path: str, content: bytes) -> None:
+    """Truncates an existing file, keeping its mode; a new one is the owner's alone (base/common/helper/file_saver.cc).
+
+    Raises:
+        AtcFailure: E10001, the file cannot be opened: found here, after all the work.
+    """
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, _MODE)
+    except OSError as error:
+        raise failure("E10001", parameter="file parameter", value=path, reason=str(error.strerror)) from error
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(content)
+
+
+def write_weights(path: str, constants: Constants, names: list[str]) -> None:
+    """`--external_weight=1`: every constant beside the OM as weight/weight_<hash of its bytes>.
+
+    Raises:
+        AtcFailure: E10001, the folder or a file cannot be made.
+    """
+    folder = Path(path).parent / "weight"
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise failure("E10001", parameter="file parameter", value=str(folder), reason=str(error.strerror)) from error
+    for name in names:
+        content = constants[name].tobytes()
+        write_file(str(folder / f"weight_{hashlib.sha256(content).hexdigest()}"), content)

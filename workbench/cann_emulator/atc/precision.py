@@ -1,0 +1,240 @@
+"""Which dtype every operator computes in, and the Casts that follow from it (atc.md §3.1, §3.2).
+
+Precision modes decide by type of operator; the files of §3.2 come before them: customize_dtypes, then keep_dtype. A
+Cast goes wherever a tensor is stored in another type than its reader takes; readers of the same type share it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from workbench.cann_emulator.atc.ascend_graph import FLOATS, AscendGraph, Op
+from workbench.cann_emulator.atc.failure import failure
+from workbench.cann_emulator.atc.words import words
+from workbench.cann_emulator.om import Dtype
+
+TWINS: Mapping[str, str] = {
+    "fp16": "force_fp16",
+    "origin": "must_keep_origin_dtype",
+    "cube_fp16in_fp32out": "force_fp32",
+    "mixed_float16": "allow_mix_precision_fp16",
+    "mixed_bfloat16": "allow_mix_precision_bf16",
+    "allow_mix_precision": "allow_mix_precision_fp16",
+}
+"""Values that mean another one (atc.md §3.1)."""
+
+CUBE_TYPES = words("""
+    MatMul MatMulV2 MatMulV3 BatchMatMul BatchMatMulV2 BatchMatMulV3 FullyConnection GEMM Conv2D Conv3D DepthwiseConv2D
+    Conv2DTranspose Conv3DTranspose Deconvolution
+    """)
+"""fe.ini, key fp16.op_type, by our types (atc.md §3.1)."""
+
+WHITE = words("""
+    MatMul MatMulV2 BatchMatMul BatchMatMulV2 FullyConnection AddLayerNorm QuantBatchMatmulV3 PromptFlashAttention
+    FlashAttentionScore Conv2D Conv3D DepthwiseConv2D Conv2DTranspose Conv3DTranspose
+    """)
+BLACK = frozenset({"Pow", "ReduceMeanD", "ReduceSum", "ReduceSumD", "Log", "LogSoftmaxV2"})
+"""Built-in flags of a 9.x tree (atc.md §3.2); that convolutions are white is [inferred]. All else is grey."""
+
+_QUANT_TYPES = frozenset({"AscendQuant", "AscendDequant", "AscendAntiQuant"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CustomDtypes:
+    """One entry of --customize_dtypes; None leaves a slot as it is."""
+
+    inputs: tuple[Dtype | None, ...] = ()
+    outputs: tuple[Dtype | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Precision:
+    """What the flags and files say.
+
+    Attributes:
+        mode: v1 spelling, twins resolved.
+        white, black: Ascend types; of mixed modes.
+        keep_names, keep_types: keep the graph's dtype.
+        custom_names, custom_types: of customize_dtypes.
+        implementation_names, implementation_types: of op_precision_mode or op_select_implmode.
+        implementation_all: for every type, "" for the library's own choice.
+    """
+
+    mode: str = "force_fp16"
+    white: frozenset[str] = WHITE
+    black: frozenset[str] = BLACK
+    keep_names: frozenset[str] = frozenset()
+    keep_types: frozenset[str] = frozenset()
+    custom_names: Mapping[str, CustomDtypes] = field(default_factory=dict)
+    custom_types: Mapping[str, CustomDtypes] = field(default_factory=dict)
+    implementation_names: Mapping[str, str] = field(default_factory=dict)
+    implementation_types: Mapping[str, str] = field(default_factory=dict)
+    implementation_all: str = ""
+
+
+def assign(graph: AscendGraph, precision: Precision, boundary: Mapping[str, Dtype]) -> None:
+    """Settle every operator's dtype and insert the Casts.
+
+    Args:
+        boundary: model output → the dtype it leaves the device in.
+
+    Raises:
+        AtcFailure: EZ3003 where --customize_dtypes asks for what no kernel computes.
+    """
+    casts = _Casts(graph)
+    for op in graph.ops():
+        op.implementation = _implementation(op, precision)
+        if op.view:
+            _follow(graph, op)
+            continue
+        floats = [name for name in op.inputs if graph.dtypes.get(name) in FLOATS]
+        made = [name for name in op.outputs if graph.dtypes.get(name) in FLOATS]
+        if not floats and not made:
+            op.dtype = op.reads = op.writes = graph.dtypes[op.outputs[0]]
+            if any(graph.dtypes[name] == "int8" for name in op.inputs):
+                op.dtype = "int8"
+            continue
+        op.reads, op.writes = _decide(graph, op, precision, floats, made)
+        op.dtype = "int8" if op.type in _QUANT_TYPES else op.reads if floats else op.writes
+        if op.onnx == "Cast":
+            _cast_node(graph, op)
+            continue
+        for name in dict.fromkeys(floats):
+            if not graph.is_constant(name) and graph.dtypes[name] != op.reads:
+                casts.insert(name, op.reads, op)
+        for name in made:
+            graph.dtypes[name] = op.writes
+    for name in graph.outputs:
+        if graph.dtypes[name] in FLOATS and graph.dtypes[name] != boundary[name]:
+            casts.at_output(name, boundary[name])
+
+
+def _decide(
+    graph: AscendGraph, op: Op, precision: Precision, floats: list[str], made: list[str]
+) -> tuple[Dtype, Dtype]:
+    origin: Dtype = next((d for d in (graph.dtypes[n] for n in made or floats) if d in FLOATS), "float32")
+    custom = _custom(op, precision)
+    if custom is not None:
+        reads = _first_float(custom.inputs)
+        writes = _first_float(custom.outputs) or reads
+        _check_custom(op, custom)
+        if reads or writes:
+            plain = _by_mode(graph, op, precision, floats, origin)
+            return reads or plain[0], writes or plain[1]
+    types = {op.type, *op.parts}
+    if precision.keep_names.intersection([op.name, *op.nodes]) or precision.keep_types & types:
+        return origin, origin
+    return _by_mode(graph, op, precision, floats, origin)
+
+
+def _by_mode(graph: AscendGraph, op: Op, precision: Precision, floats: list[str], origin: Dtype) -> tuple[Dtype, Dtype]:
+    cube = op.type in CUBE_TYPES
+    match precision.mode:
+        case "force_fp16":
+            return "float16", "float16"
+        case "force_fp32":
+            return ("float16", "float32") if cube else ("float32", "float32")
+        case "allow_fp32_to_fp16":
+            return ("float16", "float16") if cube else (origin, origin)
+        case "must_keep_origin_dtype" | "allow_fp32_to_bf16":
+            return origin, origin  # every float32 kernel that is modelled here exists on 910B3 [inferred]
+        case _:
+            low: Dtype = "bfloat16" if precision.mode.endswith("bf16") else "float16"
+            if op.type in precision.white:
+                return low, low
+            if op.type in precision.black:
+                return origin, origin
+            before = _predecessor(graph, op, floats, low, origin)
+            return before, before
+
+
+def _predecessor(graph: AscendGraph, op: Op, floats: list[str], low: Dtype, origin: Dtype) -> Dtype:
+    """A grey operator's dtype: that of what it reads. Behind integer products, which are white, the low one."""
+    for name in floats:
+        if not graph.is_constant(name) and name not in graph.inputs:
+            return graph.dtypes[name]
+    return low if op.type == "AscendDequant" else origin
+
+
+def _follow(graph: AscendGraph, op: Op) -> None:
+    dtype = graph.dtypes[op.inputs[0]] if op.inputs else graph.dtypes[op.outputs[0]]
+    op.dtype = op.reads = op.writes = dtype
+    graph.dtypes[op.outputs[0]] = dtype
+
+
+def _cast_node(graph: AscendGraph, op: Op) -> None:
+    """A Cast of the model's own: between floats it converts to what the mode says, or is nothing."""
+    source, target = graph.dtypes[op.inputs[0]], graph.dtypes[op.outputs[0]]
+    if target in FLOATS:
+        graph.dtypes[op.outputs[0]] = op.writes
+        op.dtype = op.writes
+    else:
+        op.dtype = op.writes = target
+    op.reads = source
+    if source in FLOATS and graph.dtypes[op.outputs[0]] == source:
+        op.core = "none"
+
+
+def _custom(op: Op, precision: Precision) -> CustomDtypes | None:
+    for name in (op.name, *op.nodes):
+        if name in precision.custom_names:
+            return precision.custom_names[name]
+    return precision.custom_types.get(op.type)
+
+
+def _first_float(dtypes: tuple[Dtype | None, ...]) -> Dtype | None:
+    return next((dtype for dtype in dtypes if dtype in FLOATS), None)
+
+
+def _check_custom(op: Op, custom: CustomDtypes) -> None:
+    if any(dtype is not None and dtype not in FLOATS for dtype in (*custom.inputs[:1], *custom.outputs[:1])):
+        raise failure("EZ3003", opname=op.name, optype=op.type)  # [inferred]: no kernel takes the dtype
+
+
+def _implementation(op: Op, precision: Precision) -> str:
+    for name in (op.name, *op.nodes):
+        if name in precision.implementation_names:
+            return precision.implementation_names[name]
+    return precision.implementation_types.get(op.type, precision.implementation_all)
+
+
+class _Casts:
+    """Casts put into a graph, one for each tensor and dtype. They stand for no ONNX node."""
+
+    def __init__(self, graph: AscendGraph) -> None:
+        self._graph = graph
+        self._made: dict[tuple[str, Dtype], str] = {}
+
+    def insert(self, tensor: str, dtype: Dtype, reader: Op) -> None:
+        if (tensor, dtype) not in self._made:
+            self._made[tensor, dtype] = self._add(tensor, dtype, reader.order)
+        self._graph.replace_input(reader, tensor, self._made[tensor, dtype])
+
+    def at_output(self, tensor: str, dtype: Dtype) -> None:
+        """The last operator of a model: its result is what leaves the device."""
+        producer = self._graph.producer(tensor)
+        if producer is not None:  # a model input that is an output too stays as it is fed
+            self._add(tensor, dtype, producer.order)
+
+    def _add(self, source: str, dtype: Dtype, order: int) -> str:
+        graph, name = self._graph, f"trans_Cast_{len(self._graph.casts)}"
+        target = f"{source}/{name}"
+        graph.casts.append(name)
+        graph.shapes[target], graph.dtypes[target] = graph.shapes[source], dtype
+        graph.add(
+            Op(
+                name=name,
+                type="Cast",
+                onnx="",
+                core="vector",
+                nodes=[],
+                inputs=[source],
+                outputs=[target],
+                order=order,
+                dtype=dtype,
+                reads=graph.dtypes[source],
+                writes=dtype,
+            )
+        )
+        return target

@@ -1,0 +1,269 @@
+"""The files that set the precision of single operators (atc.md §3.2)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.cann_emulator.atc.failure import AtcFailure, failure
+from workbench.cann_emulator.atc.precision import BLACK, TWINS, WHITE, CustomDtypes, Precision
+from workbench.cann_emulator.atc.words import words
+from workbench.cann_emulator.om import Dtype
+
+IMPLEMENTATIONS = words("""
+    high_precision high_performance support_out_of_bound_index keep_fp16 super_performance enable_float_32_execution
+    enable_hi_float_32_execution norm_class
+    """)
+_LISTS = ("black-list", "white-list", "gray-list")
+_ACTIONS = ("to-add", "to-remove")
+_ALLOWED_CHANGES = tuple(
+    words(changes)
+    for changes in (
+        "-black",
+        "-white",
+        "+gray",
+        "+gray -black",
+        "+gray -white",
+        "+white",
+        "+white -gray",
+        "+white -black",
+        "+black",
+        "+black -gray",
+        "+black -white",
+    )
+)
+_GE_DTYPES: Mapping[str, Dtype | None] = {
+    "float": "float32",
+    "float32": "float32",
+    "float16": "float16",
+    "bfloat16": "bfloat16",
+    "int8": "int8",
+    "uint8": "uint8",
+    "int32": "int32",
+    "int64": "int64",
+    "uint64": "uint64",
+    "bool": "bool",
+    # known to GE, held by no tensor here
+    **dict.fromkeys(("double", "int16", "uint16", "uint32", "int4", "string", "complex64", "complex128"), None),
+}
+_PASCAL_CASE = re.compile(r"[A-Z][A-Za-z0-9]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Warned:
+    """Precision, and what only the log tells of its files."""
+
+    precision: Precision
+    warnings: tuple[str, ...]
+
+
+def read_precision(options: Mapping[str, str]) -> Warned:
+    """Every flag and file about precision.
+
+    Raises:
+        AtcFailure: E21001, E21002, E20003 (modify_mixlist), E10003 (keep_dtype), E20003, E20101 (customize_dtypes).
+    """
+    given = options.get("precision_mode") or options.get("precision_mode_v2") or "force_fp16"
+    mode = TWINS.get(given, given)
+    warnings: list[str] = []
+    white, black = read_mixlist(options.get("modify_mixlist", ""))
+    keep_names, keep_types = read_keep_dtype(options.get("keep_dtype", ""))
+    if mode == "must_keep_origin_dtype":
+        keep_names = keep_types = frozenset()
+    custom_names, custom_types = read_customize_dtypes(options.get("customize_dtypes", ""))
+    by_name, by_type, everywhere = read_implementations(options, warnings)
+    precision = Precision(
+        mode=mode,
+        white=white,
+        black=black,
+        keep_names=keep_names,
+        keep_types=keep_types,
+        custom_names=custom_names,
+        custom_types=custom_types,
+        implementation_names=by_name,
+        implementation_types=by_type,
+        implementation_all=everywhere,
+    )
+    return Warned(precision=precision, warnings=tuple(warnings))
+
+
+def read_mixlist(path: str) -> tuple[frozenset[str], frozenset[str]]:
+    """White and black types: the built-in ones as --modify_mixlist changes them.
+
+    Raises:
+        AtcFailure: E21001 (missing), E19999 (empty), E21002 (another form), E20003 (changes that exclude each other).
+    """
+    if not path:
+        return WHITE, BLACK
+    text = _read(path)
+    if not text:
+        raise failure("E19999")
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise failure("E21002", file_name=path, reason=f"it is no JSON: {error}") from error
+    changes: dict[str, set[str]] = {}
+    for sign, which, kind in _mixlist_entries(content, path):
+        changes.setdefault(kind, set()).add(f"{sign}{which}")
+    white, black = set(WHITE), set(BLACK)
+    for kind, wanted in changes.items():
+        if frozenset(wanted) not in _ALLOWED_CHANGES:
+            raise failure(
+                "E20003", parameter=kind, filepath=path, reason=f"these changes exclude each other: {sorted(wanted)}"
+            )
+        white.discard(kind)
+        black.discard(kind)
+        if "+white" in wanted:
+            white.add(kind)
+        if "+black" in wanted:
+            black.add(kind)
+        # a removal alone leaves the other list as it was
+        if wanted == {"-black"} and kind in WHITE:
+            white.add(kind)
+        if wanted == {"-white"} and kind in BLACK:
+            black.add(kind)
+    return frozenset(white), frozenset(black)
+
+
+def _mixlist_entries(content: Any, path: str) -> list[tuple[str, str, str]]:
+    """(+ or -, list, type) of every entry."""
+    if not isinstance(content, dict):
+        raise failure("E21002", file_name=path, reason="it is no JSON object")
+    entries: list[tuple[str, str, str]] = []
+    for key, actions in content.items():
+        if key not in _LISTS or not isinstance(actions, dict):
+            raise failure("E21002", file_name=path, reason=f"{key} is none of {', '.join(_LISTS)}, or no object")
+        for action, kinds in actions.items():
+            if action not in _ACTIONS or not isinstance(kinds, list) or not all(isinstance(k, str) for k in kinds):
+                raise failure(
+                    "E21002", file_name=path, reason=f"{action} is none of {', '.join(_ACTIONS)}, or no list of types"
+                )
+            sign = "+" if action == "to-add" else "-"
+            entries.extend((sign, key.removesuffix("-list"), kind.strip()) for kind in kinds)
+    return entries
+
+
+def read_keep_dtype(path: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Names and types that keep the graph's dtype.
+
+    Raises:
+        AtcFailure: E10410 (missing), E10003 (a type that is not in PascalCase).
+    """
+    names, types = set(), set()
+    for line in _lines(path, missing="E10410"):
+        head, separator, kind = line.partition("::")
+        if not separator or head.strip() != "OpType":
+            names.add(line)
+            continue
+        if not _PASCAL_CASE.fullmatch(kind.strip()):
+            raise failure("E10003", parameter="keep_dtype", value=kind.strip(), reason="a type is in PascalCase")
+        types.add(kind.strip())
+    return frozenset(names), frozenset(types)
+
+
+def read_customize_dtypes(path: str) -> tuple[dict[str, CustomDtypes], dict[str, CustomDtypes]]:
+    """Entries by name and by type; the first of a name counts.
+
+    Raises:
+        AtcFailure: E21001 (missing) [inferred], E20101 (a line of another form), E20003 (no such dtype).
+    """
+    names: dict[str, CustomDtypes] = {}
+    types: dict[str, CustomDtypes] = {}
+    for line in _lines(path, missing="E21001"):
+        match = re.fullmatch(r"(?:OpType::(?P<type>[^:]+):|(?P<name>.+?)::)(?P<dtypes>(?:In|Out)putDtype:.*)", line)
+        parts = match and re.fullmatch(r"(?:InputDtype:(.*?))?(?:,?OutputDtype:(.*))?", match["dtypes"])
+        if not match or not parts:
+            raise failure(
+                "E20101",
+                parameter="ge.customizeDtypes",
+                value=line,
+                reason="a line is name::InputDtype:…,OutputDtype:… or OpType::Type:InputDtype:…,OutputDtype:…",
+            )
+        custom = CustomDtypes(inputs=_dtypes(parts[1], path), outputs=_dtypes(parts[2], path))
+        if match["type"]:
+            types.setdefault(match["type"].strip(), custom)
+        else:
+            names.setdefault(match["name"].strip(), custom)
+    return names, types
+
+
+def _dtypes(text: str | None, path: str) -> tuple[Dtype | None, ...]:
+    found: list[Dtype | None] = []
+    for word in (text or "").rstrip(",").split(",") if text else ():
+        word = word.strip()
+        if word and word not in _GE_DTYPES:
+            raise failure("E20003", parameter=word, filepath=path, reason="there is no such dtype")
+        found.append(_GE_DTYPES[word] if word else None)
+    return tuple(found)
+
+
+def read_implementations(options: Mapping[str, str], warnings: list[str]) -> tuple[dict[str, str], dict[str, str], str]:
+    """Implementation modes by node name, by type, and for everything.
+
+    With --op_precision_mode the two older flags are void. Without a list of types they mean the library's own list,
+    which is not public: every type, for high_precision [inferred], and nothing, for high_performance, the default.
+    """
+    path = options.get("op_precision_mode", "")
+    if path:
+        return *_read_ini(path, warnings), ""
+    mode = options.get("op_select_implmode", "")
+    types = [kind.strip() for kind in options.get("optypelist_for_implmode", "").split(",") if kind.strip()]
+    if mode.endswith("_for_all"):
+        return {}, {}, mode.removesuffix("_for_all")
+    if types:
+        return {}, dict.fromkeys(types, mode), ""
+    return {}, {}, mode if mode == "high_precision" else ""
+
+
+def _read_ini(path: str, warnings: list[str]) -> tuple[dict[str, str], dict[str, str]]:
+    sections: dict[str, dict[str, str]] = {"[ByOpType]": {}, "[ByNodeName]": {}}
+    current = sections["[ByOpType]"]
+    for line in _lines(path, missing="E21001"):
+        if line.startswith("["):
+            if line not in sections:
+                warnings.append(f"{path}: the section {line} is unknown")
+            current = sections.get(line, {})
+            continue
+        key, _, mode = (part.strip() for part in line.partition("="))
+        if mode not in IMPLEMENTATIONS:
+            warnings.append(f"{path}: the mode {mode!r} of {key} is unknown and left out")
+            continue
+        current[key] = mode
+    return sections["[ByNodeName]"], sections["[ByOpType]"]
+
+
+def check_op_debug_config(path: str) -> None:
+    """--op_debug_config: `op_debug_config=oom,dump_cce` and `op_debug_list=…`; nothing here depends on it.
+
+    Raises:
+        AtcFailure: E21001 (missing) [inferred], E20101 (another option).
+    """
+    known = {"oom", "dump_bin", "dump_cce", "dump_loc", "ccec_O0", "ccec_g", "check_flag"}
+    for line in _lines(path, missing="E21001"):
+        key, _, values = (part.strip() for part in line.partition("="))
+        for value in values.split(",") if key == "op_debug_config" else ():
+            if value.strip() and value.strip() not in known:
+                raise failure(
+                    "E20101", parameter="ge.opDebugConfig", value=value, reason=f"it is none of {sorted(known)}"
+                )
+
+
+def _lines(path: str, *, missing: str) -> list[str]:
+    if not path:
+        return []
+    return [line.strip() for line in _read(path, missing).splitlines() if line.strip() and not line.startswith("#")]
+
+
+def _read(path: str, missing: str = "E21001") -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise _missing(path, missing) from error
+
+
+def _missing(path: str, code: str) -> AtcFailure:
+    return failure(code, **({"cfgpath": path} if code == "E10410" else {"file_name": path}))
