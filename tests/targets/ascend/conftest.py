@@ -1,0 +1,22 @@
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+
+import pytest
+
+from workbench.targets.ascend import acl_calls, acl_process
+
+
+@pytest.fixture
+def acl(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The emulated pyACL in the place of the vendor's, strict about what no document covers; nothing may be left."""
+    from workbench.cann_emulator import acl as emulated
+    from workbench.cann_emulator.acl import faults, leaks, strict
+
+    monkeypatch.setitem(sys.modules, "acl", emulated)
+    monkeypatch.setitem(strict.STRICT, "on", True)
+    yield emulated
+    faults.arm("")
+    acl_process.shut_down()
+    acl_calls.clear_doubt()
+    assert leaks.alive() == []

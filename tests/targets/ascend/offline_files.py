@@ -1,0 +1,151 @@
+"""Compiled artifacts for the session's tests: a tiny text model in every form a file can have, without the compiler.
+
+Its results are whole numbers, exact in float16 too, and depend on nothing but the row and the text under the mask:
+
+    logits [batch, 3]           sum over the text of mask · table[ids]
+    tokens [batch, length, 2]   ids · mask, and that doubled
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.cann_emulator.handmade import offline_model
+from workbench.cann_emulator.om import Dtype, Gear, OfflineModel, Tensor, write_om
+from workbench.canonical import file_digest
+from workbench.results import Artifact, CompiledFile, Toolchain
+from workbench.targets.ascend.interface import Interface, Port, write_interface
+
+Array = npt.NDArray[Any]
+
+VOCABULARY = 30
+TABLE = np.random.default_rng(3).integers(-8, 8, (VOCABULARY, 3)).astype(np.float32)
+TEXT = Interface(
+    inputs=(
+        Port(name="ids", dtype="int64", shape=("batch", "sequence")),
+        Port(name="mask", dtype="int64", shape=("batch", "sequence")),
+    ),
+    outputs=(
+        Port(name="logits", dtype="float32", shape=("batch", 3)),
+        Port(name="tokens", dtype="float32", shape=("batch", "sequence", 2)),
+    ),
+)
+
+
+def text_model(batch: int | str, length: int | str) -> onnx.ModelProto:
+    nodes = [
+        helper.make_node("Cast", ["mask"], ["kept"], name="cast_mask", to=TensorProto.FLOAT),
+        helper.make_node("Cast", ["ids"], ["numbers"], name="cast_ids", to=TensorProto.FLOAT),
+        helper.make_node("Unsqueeze", ["kept", "last"], ["column"], name="unsqueeze"),
+        helper.make_node("Gather", ["table", "ids"], ["rows"], name="embed"),
+        helper.make_node("Mul", ["rows", "column"], ["seen"], name="hide"),
+        helper.make_node("ReduceSum", ["seen", "one"], ["logits"], name="sum", keepdims=0),
+        helper.make_node("Mul", ["numbers", "kept"], ["shown"], name="show"),
+        helper.make_node("Unsqueeze", ["shown", "last"], ["shown_column"], name="unsqueeze_shown"),
+        helper.make_node("Mul", ["shown_column", "weights"], ["tokens"], name="double"),
+    ]
+    shape = [batch, length]
+    constants = {"table": TABLE, "last": np.array([2]), "one": np.array([1]), "weights": np.array([1, 2], np.float32)}
+    graph = helper.make_graph(
+        nodes,
+        "text",
+        [helper.make_tensor_value_info(name, TensorProto.INT64, shape) for name in ("ids", "mask")],
+        [
+            helper.make_tensor_value_info("logits", TensorProto.FLOAT, [batch, 3]),
+            helper.make_tensor_value_info("tokens", TensorProto.FLOAT, [batch, length, 2]),
+        ],
+        [numpy_helper.from_array(values, name) for name, values in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def expected(feeds: Mapping[str, Array]) -> dict[str, Array]:
+    kept = feeds["mask"].astype(np.float32)
+    shown = feeds["ids"] * kept
+    return {
+        "logits": (TABLE[feeds["ids"]] * kept[:, :, None]).sum(axis=1),
+        "tokens": np.stack([shown, 2 * shown], axis=2).astype(np.float32),
+    }
+
+
+def texts(batch: int, length: int, seed: int = 0) -> dict[str, Array]:
+    random = np.random.default_rng(seed)
+    lengths = random.integers(1, length + 1, batch)
+    mask = (np.arange(length) < lengths[:, None]).astype(np.int64)
+    return {"ids": random.integers(0, VOCABULARY, (batch, length)), "mask": mask}
+
+
+def static_model(batch: int, length: int, *, ids: Dtype = "int64", floats: Dtype = "float32") -> OfflineModel:
+    """A file for one shape; `ids` and `floats` are the types it takes and gives."""
+    model = offline_model(text_model(batch, length), dtype="float32", output_dtype=floats)
+    return replace(
+        model,
+        name=f"b{batch}_s{length}",
+        inputs=tuple(replace(tensor, dtype=ids) for tensor in model.inputs),
+        gears=(replace(model.gears[0], outputs=model.outputs),),
+        work_bytes=4096,
+        weight_bytes=1024,
+    )
+
+
+def gear_model(shapes: Sequence[tuple[int, int]], *, kind: str = "dynamic_dims") -> OfflineModel:
+    """One file for several shapes; with 'dynamic_batch_size' all of one length."""
+    length: int | str = shapes[0][1] if kind == "dynamic_batch_size" else "length"
+    model = offline_model(text_model("batch", length), dtype="float32")
+    gears = []
+    for batch, size in shapes:
+        sizes = {"batch": batch, "sequence": size}
+        outputs = tuple(
+            Tensor(
+                name=port.name,
+                dtype="float32",
+                shape=tuple(axis if isinstance(axis, int) else sizes[axis] for axis in port.shape),
+            )
+            for port in TEXT.outputs
+        )
+        dims = (batch, batch) if kind == "dynamic_batch_size" else (batch, size, batch, size)
+        gears.append(Gear(dims=dims, outputs=outputs, kernels=model.gears[0].kernels))
+    return replace(model, name="gears", gear_kind=kind, gears=tuple(gears), work_bytes=8192, weight_bytes=1024)
+
+
+def artifact_of(
+    models: Mapping[tuple[int | None, int | None], OfflineModel],
+    directory: Path,
+    *,
+    interface: Interface = TEXT,
+    device: str = "Ascend910B3",
+) -> Artifact:
+    """Write the files as a compile does, and describe them."""
+    files = []
+    for (batch, length), model in models.items():
+        path = directory / f"{model.name}.om"
+        path.write_bytes(write_om(model))
+        files.append(entry(path, batch, length))
+    files.append(entry(write_interface(interface, directory), None, None))
+    return Artifact(
+        target="ascend910b3",
+        files=tuple(files),
+        toolchain=Toolchain(target="ascend910b3", components={"cann": "8.5.0"}, device=device, emulated=True),
+        int8_ops=0,
+        float_matmuls_left=0,
+        kernels={},
+    )
+
+
+def entry(path: Path, batch: int | None, length: int | None) -> CompiledFile:
+    size = path.stat().st_size
+    return CompiledFile(batch=batch, sequence_bin=length, file=path.name, sha256=file_digest(path), size_bytes=size)
+
+
+def grid(batches: Sequence[int], lengths: Sequence[int], directory: Path, **types: Dtype) -> Artifact:
+    models = {(b, n): static_model(b, n, **types) for b, n in itertools.product(batches, lengths)}
+    return artifact_of(models, directory)

@@ -1,0 +1,138 @@
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from tests.targets.ascend.offline_files import Array, expected, grid, texts
+from workbench.canonical import canonical_json
+from workbench.errors import MeasureError
+from workbench.results import Artifact
+from workbench.targets.ascend import acl_process
+from workbench.targets.ascend.session import open_session
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Artifact]:
+    directory = tmp_path_factory.mktemp("grid")
+    return directory, grid((1, 4), (8,), directory)
+
+
+def assert_right(outputs: dict[str, Array], feeds: dict[str, Array]) -> None:
+    for name, values in expected(feeds).items():
+        assert np.array_equal(outputs[name], values), name
+
+
+# --- one process, many sessions ------------------------------------------------------------------------------------
+
+
+def test_sessions_open_side_by_side_and_close_in_any_order(acl: ModuleType, files: tuple[Path, Artifact]) -> None:
+    """pyacl.md §4, rows 18 and 19: init once, finalize by one owner, each reset_device for its set_device."""
+    first, second = open_session(*files, batch=4), open_session(*files, batch=4)
+    feeds = texts(4, 8)
+    assert_right(first.run(feeds), feeds)
+    assert_right(second.run(feeds), feeds)
+
+    first.close()
+    assert_right(second.run(feeds), feeds)
+    third = open_session(*files, batch=4)
+    second.close()
+
+    assert_right(third.run(feeds), feeds)
+    third.close()
+
+
+def test_what_another_library_initialized_is_not_finalized(acl: ModuleType, files: tuple[Path, Artifact]) -> None:
+    assert acl.init() == 0
+
+    open_session(*files, batch=4).close()
+    acl_process.shut_down()
+
+    assert acl.finalize() == 0, "it was still up"
+    assert acl.finalize() == 100037
+
+
+def test_pyacl_can_be_shut_down_and_used_again(acl: ModuleType, files: tuple[Path, Artifact]) -> None:
+    feeds = texts(1, 8)
+    for _ in range(2):
+        session = open_session(*files, batch=1)
+        assert_right(session.run(feeds), feeds)
+        acl_process.shut_down()  # closes what is still open
+        with pytest.raises(MeasureError, match="closed"):
+            session.run(feeds)
+
+
+# --- processes -----------------------------------------------------------------------------------------------------
+
+
+def child(script: str, files: tuple[Path, Artifact]) -> subprocess.CompletedProcess[str]:
+    """Run `script` with `files` (directory, artifact) and the emulated acl in a process of its own."""
+    head = f"""
+        import sys
+        import json
+        from pathlib import Path
+        import workbench.cann_emulator.acl as acl
+        sys.modules["acl"] = acl
+        from tests.targets.ascend.offline_files import texts, expected
+        from workbench.canonical import decode
+        from workbench.results import Artifact
+        from workbench.targets.ascend.session import open_session
+        directory = Path({str(files[0])!r})
+        files = directory, decode(Artifact, json.loads((directory / "artifact.json").read_text()))
+    """
+    (files[0] / "artifact.json").write_text(canonical_json(files[1]))
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(head) + textwrap.dedent(script)],
+        cwd=ROOT,
+        env={**os.environ, "CANN_EMULATOR_STRICT": "1", "CANN_EMULATOR_LEAKS": "error"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_what_nobody_closed_is_released_at_exit(files: tuple[Path, Artifact]) -> None:
+    done = child("session = open_session(*files, batch=4); session.run(texts(2, 8)); print('done')", files)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+def test_what_nobody_closed_is_released_after_an_error_too(files: tuple[Path, Artifact]) -> None:
+    done = child("session = open_session(*files, batch=4); session.run(texts(2, 8)); raise SystemExit(7)", files)
+
+    assert (done.returncode, done.stderr) == (7, "")
+
+
+def test_a_forked_child_is_refused_and_harms_nobody(files: tuple[Path, Artifact]) -> None:
+    """pyacl.md §4, row 26, and §3.5: handles do not survive fork."""
+    script = """
+        import os
+        session = open_session(*files, batch=1)
+        session.run(texts(1, 8))
+        if os.fork() == 0:
+            for attempt in (lambda: session.run(texts(1, 8)), lambda: open_session(*files, batch=1)):
+                try:
+                    attempt()
+                except Exception as error:
+                    print(type(error).__name__, str(error)[:60], flush=True)
+            session.close()
+            raise SystemExit(0)
+        print("child:", os.wait()[1], flush=True)
+        session.run(texts(1, 8))
+        session.close()
+    """
+
+    done = child(script, files)
+
+    refusal = "ToolchainError This process was forked from process"
+    lines = done.stdout.splitlines()
+    assert [line[: len(refusal)] for line in lines[:2]] == [refusal, refusal], done.stderr
+    assert lines[2:] == ["child: 0"]
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,422 @@
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.targets.ascend.offline_files import (
+    TEXT,
+    Array,
+    artifact_of,
+    expected,
+    gear_model,
+    grid,
+    static_model,
+    texts,
+)
+from workbench.errors import MeasureError, ToolchainError
+from workbench.results import Artifact
+from workbench.targets.ascend import acl_process
+from workbench.targets.ascend.interface import Interface, Port
+from workbench.targets.ascend.session import AscendSession, open_session
+from workbench.targets.base import DeviceSession
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Artifact]:
+    directory = tmp_path_factory.mktemp("grid")
+    return directory, grid((1, 4), (8, 16), directory)
+
+
+@pytest.fixture
+def session(acl: ModuleType, files: tuple[Path, Artifact]) -> Iterator[AscendSession]:
+    session = open_session(*files, batch=4)
+    yield session
+    session.close()
+
+
+def assert_right(outputs: dict[str, Array], feeds: dict[str, Array]) -> None:
+    wanted = expected(feeds)
+    assert outputs.keys() == wanted.keys()
+    for name, values in wanted.items():
+        assert outputs[name].dtype == np.float32
+        assert np.array_equal(outputs[name], values), name
+
+
+# --- results -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("batch", "length"), [(1, 8), (4, 16), (1, 16), (4, 8)])
+def test_a_call_of_a_compiled_shape_gives_the_models_results(session: AscendSession, batch: int, length: int) -> None:
+    feeds = texts(batch, length)
+
+    assert_right(session.run(feeds), feeds)
+
+
+@pytest.mark.parametrize(("batch", "length"), [(1, 1), (2, 8), (3, 11), (5, 16), (13, 9)])
+def test_any_other_number_of_rows_or_length_gives_them_too(session: AscendSession, batch: int, length: int) -> None:
+    feeds = texts(batch, length)
+
+    assert_right(session.run(feeds), feeds)
+
+
+def test_results_do_not_depend_on_how_rows_are_grouped_or_filled_up(session: AscendSession) -> None:
+    @given(st.integers(1, 9), st.integers(1, 16), st.integers(0, 99), st.data())
+    @settings(max_examples=40, deadline=None)
+    def check(batch: int, length: int, seed: int, data: st.DataObject) -> None:
+        feeds = texts(batch, length, seed)
+        cuts = sorted(data.draw(st.sets(st.integers(1, batch), max_size=3)) | {batch})
+        room = data.draw(st.integers(length, 16))
+        parts, start = [], 0
+        for stop in cuts:
+            longer = {n: np.pad(a[start:stop], ((0, 0), (0, room - length))) for n, a in feeds.items()}
+            parts.append(session.run(longer))
+            start = stop
+
+        whole = session.run(feeds)
+
+        assert np.array_equal(whole["logits"], np.concatenate([part["logits"] for part in parts]))
+        assert np.array_equal(whole["tokens"], np.concatenate([part["tokens"][:, :length] for part in parts]))
+
+    check()
+
+
+def test_outputs_are_the_callers_own(session: AscendSession) -> None:
+    first = session.run(texts(4, 16, 1))
+    kept = {name: values.copy() for name, values in first.items()}
+
+    session.run(texts(4, 16, 2))
+
+    assert all(np.array_equal(first[name], kept[name]) for name in kept)
+
+
+def test_feeds_need_not_be_contiguous(session: AscendSession) -> None:
+    wide = texts(4, 16)
+    feeds = {name: np.asfortranarray(np.repeat(array, 2, axis=1))[:, ::2] for name, array in wide.items()}
+
+    assert_right(session.run(feeds), wide)
+
+
+def test_more_rows_than_files_for_served_batches_go_in_turns(acl: ModuleType, files: tuple[Path, Artifact]) -> None:
+    """Files for larger batches than the served one are not loaded: what is measured is what is served."""
+    both = open_session(*files, batch=4)
+    small = open_session(*files, batch=1)
+    feeds = texts(4, 16)
+
+    assert_right(small.run(feeds), feeds)
+    assert small.device_memory_bytes() < both.device_memory_bytes()
+    small.close()
+    both.close()
+
+
+# --- types ---------------------------------------------------------------------------------------------------------
+
+
+def test_other_types_in_the_file_do_not_reach_the_caller(acl: ModuleType, tmp_path: Path) -> None:
+    session = open_session(tmp_path, grid((2,), (8,), tmp_path, ids="int32", floats="float16"), batch=2)
+    feeds = texts(2, 8)
+
+    assert_right(session.run(feeds), feeds)
+    session.close()
+
+
+def test_a_number_that_the_files_type_cannot_hold_is_refused_by_the_inputs_name(
+    acl: ModuleType, tmp_path: Path
+) -> None:
+    session = open_session(tmp_path, grid((1,), (8,), tmp_path, ids="int32"), batch=1)
+    feeds = texts(1, 8)
+    huge = {**feeds, "ids": feeds["ids"] + 2**33}
+
+    with pytest.raises(MeasureError, match=rf"'ids' holds {huge['ids'].max()}, which does not fit int32"):
+        session.run(huge)
+    assert_right(session.run(feeds), feeds)
+    session.close()
+
+
+def test_outputs_are_found_by_name_not_by_place(acl: ModuleType, tmp_path: Path) -> None:
+    turned = Interface(inputs=TEXT.inputs[::-1], outputs=TEXT.outputs[::-1])
+    artifact = artifact_of({(2, 8): static_model(2, 8)}, tmp_path, interface=turned)
+    session = open_session(tmp_path, artifact, batch=2)
+    feeds = texts(2, 8)
+
+    assert_right(session.run(feeds), feeds)
+    session.close()
+
+
+def test_an_output_axis_that_is_no_length_comes_back_whole(acl: ModuleType, tmp_path: Path) -> None:
+    """Exporters leave out sizes of outputs; the place alone would make 3 classes a text of length 3."""
+    logits = Port(name="logits", dtype="float32", shape=("batch", "sequence"))
+    interface = Interface(inputs=TEXT.inputs, outputs=(logits, TEXT.outputs[1]))
+    artifact = artifact_of({(2, 8): static_model(2, 8)}, tmp_path, interface=interface)
+    session = open_session(tmp_path, artifact, batch=2)
+    feeds = texts(2, 2)
+
+    assert_right(session.run(feeds), feeds)
+    session.close()
+
+
+# --- refusals ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (lambda f: {"ids": f["ids"]}, "'mask' is not fed"),
+        (lambda f: {**f, "extra": f["ids"]}, "no input 'extra'"),
+        (lambda f: {**f, "ids": f["ids"].astype(np.int32)}, "'ids' is fed int32; the model takes int64"),
+        (lambda f: {**f, "ids": f["ids"][0]}, "'ids' is fed shape"),
+        (lambda f: {**f, "mask": f["mask"][:1]}, "'mask' is fed batch 1, input 'ids' 2"),
+        (lambda f: {n: a[:0] for n, a in f.items()}, "nothing to compute"),
+        (lambda f: {n: np.tile(a, (1, 4)) for n, a in f.items()}, r"length 32 is longer than every compiled shape"),
+    ],
+    ids=["missing", "unknown", "dtype", "rank", "rows differ", "no rows", "too long"],
+)
+def test_a_wrong_feed_is_refused_and_the_session_goes_on(session: AscendSession, change: object, fault: str) -> None:
+    feeds = texts(2, 8)
+
+    with pytest.raises(MeasureError, match=fault):
+        session.run(change(feeds))  # type: ignore[operator]  # one of the lambdas above
+    assert_right(session.run(feeds), feeds)
+
+
+def test_a_closed_session_refuses_everything_but_closing(acl: ModuleType, files: tuple[Path, Artifact]) -> None:
+    session = open_session(*files, batch=4)
+    session.run(texts(1, 8))
+    session.close()
+    session.close()
+
+    with pytest.raises(MeasureError, match="closed"):
+        session.run(texts(1, 8))
+    with pytest.raises(MeasureError, match="closed"):
+        session.times()
+
+
+@pytest.mark.parametrize("damage", ["missing", "truncated", "interface missing", "interface damaged"])
+def test_damaged_files_are_told_before_pyacl_is_asked(
+    files: tuple[Path, Artifact], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "acl", None)  # importing it fails
+    directory, artifact = files
+    for file in artifact.files:
+        content = (directory / file.file).read_bytes()
+        (tmp_path / file.file).write_bytes(content)
+    victim = tmp_path / artifact.files[1 if "interface" not in damage else -1].file
+    content = victim.read_bytes()
+    victim.unlink()
+    if damage == "truncated":
+        victim.write_bytes(content[:-1])
+    if damage == "interface damaged":
+        victim.write_bytes(b"x" * len(content))
+
+    with pytest.raises(MeasureError, match="cannot load") as caught:
+        open_session(tmp_path, artifact, batch=1)
+    assert victim.name in str(caught.value)
+
+
+def test_without_pyacl_the_sweep_stops_with_a_remedy(
+    files: tuple[Path, Artifact], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "acl", None)
+
+    with pytest.raises(ToolchainError, match=r"module `acl`.*set_env\.sh"):
+        open_session(*files, batch=1)
+
+
+def test_files_for_another_chip_are_refused_with_both_names(acl: ModuleType, tmp_path: Path) -> None:
+    artifact = artifact_of({(1, 8): static_model(1, 8)}, tmp_path, device="Ascend310P3")
+
+    with pytest.raises(MeasureError, match=r"device is Ascend910B3; the files were compiled for Ascend310P3"):
+        open_session(tmp_path, artifact, batch=1)
+
+
+@pytest.mark.parametrize("spelling", ["Ascend910B3", "910B3", "Ascend 910B3"])
+def test_every_spelling_of_the_chip_is_known(acl: ModuleType, tmp_path: Path, spelling: str) -> None:
+    """pyacl.md §6.3"""
+    artifact = artifact_of({(1, 8): static_model(1, 8)}, tmp_path, device=spelling)
+
+    open_session(tmp_path, artifact, batch=1).close()
+
+
+def test_an_om_of_another_chip_is_refused_by_pyacl_with_its_reason(acl: ModuleType, tmp_path: Path) -> None:
+    artifact = artifact_of({(1, 8): replace(static_model(1, 8), soc_version="Ascend310P3")}, tmp_path)
+
+    with pytest.raises(MeasureError, match=r"b1_s8\.om: pyACL cannot load it: acl\.mdl\.\w+ failed with \d+") as caught:
+        open_session(tmp_path, artifact, batch=1)
+    assert not caught.value.transient
+    assert "CANN says:" in str(caught.value)
+
+
+IDS, MASK = TEXT.inputs
+LOGITS, TOKENS = TEXT.outputs
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "fault"),
+    [
+        ((replace(IDS, name="tokens"), MASK), (LOGITS, TOKENS), "takes ids, mask; its interface says mask, tokens"),
+        ((IDS, MASK), (LOGITS,), "gives 2 outputs"),
+        ((replace(IDS, dtype="float32"), MASK), (LOGITS, TOKENS), "not the same kind of number"),
+        ((replace(IDS, shape=("batch", 9)), MASK), (LOGITS, TOKENS), "compiled as"),
+        ((IDS, MASK), (LOGITS, replace(TOKENS, shape=("batch",))), "'tokens' is"),
+    ],
+    ids=["input name", "output count", "kind", "shape", "rank"],
+)
+def test_files_that_are_not_what_the_interface_says_are_refused(
+    acl: ModuleType, tmp_path: Path, inputs: tuple[Port, ...], outputs: tuple[Port, ...], fault: str
+) -> None:
+    interface = Interface(inputs=inputs, outputs=outputs)
+    artifact = artifact_of({(1, 8): static_model(1, 8)}, tmp_path, interface=interface)
+
+    with pytest.raises(MeasureError, match=fault):
+        open_session(tmp_path, artifact, batch=1)
+
+
+def test_a_file_of_another_shape_than_its_entry_says_is_refused(acl: ModuleType, tmp_path: Path) -> None:
+    artifact = artifact_of({(2, 8): static_model(1, 8)}, tmp_path)
+
+    with pytest.raises(MeasureError, match="compiled for batch 1, length 8, its entry says batch 2, length 8"):
+        open_session(tmp_path, artifact, batch=1)
+
+
+def test_an_output_without_rows_cannot_be_cut(acl: ModuleType, tmp_path: Path) -> None:
+    logits = Port(name="logits", dtype="float32", shape=(3, "batch"))
+    interface = Interface(inputs=TEXT.inputs, outputs=(logits, TEXT.outputs[1]))
+    artifact = artifact_of({(2, 8): static_model(2, 8)}, tmp_path, interface=interface)
+
+    with pytest.raises(MeasureError, match="'logits' has 3 rows in a shape of batch 2"):
+        open_session(tmp_path, artifact, batch=1)
+
+
+# --- gears ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def geared(acl: ModuleType, tmp_path: Path) -> Iterator[AscendSession]:
+    model = gear_model([(1, 8), (4, 8), (1, 16), (4, 16)])
+    session = open_session(tmp_path, artifact_of({(None, None): model}, tmp_path), batch=4)
+    yield session
+    session.close()
+
+
+@pytest.mark.parametrize(("batch", "length"), [(1, 8), (4, 16), (3, 10), (9, 16), (1, 1)])
+def test_gears_serve_as_separate_files_do(geared: AscendSession, batch: int, length: int) -> None:
+    """pyacl.md §7"""
+    feeds = texts(batch, length)
+
+    assert_right(geared.run(feeds), feeds)
+
+
+def test_gears_may_change_with_every_call(geared: AscendSession) -> None:
+    for batch, length in ((1, 8), (4, 16), (1, 8), (2, 16), (2, 8)):
+        feeds = texts(batch, length, seed=batch)
+        assert_right(geared.run(feeds), feeds)
+
+
+def test_gears_of_the_batch_alone_serve(acl: ModuleType, tmp_path: Path) -> None:
+    model = gear_model([(1, 8), (2, 8), (4, 8)], kind="dynamic_batch_size")
+    session = open_session(tmp_path, artifact_of({(None, None): model}, tmp_path), batch=4)
+
+    for batch in (1, 2, 3, 4, 7):
+        feeds = texts(batch, 8, seed=batch)
+        assert_right(session.run(feeds), feeds)
+    session.close()
+
+
+# --- times and memory ----------------------------------------------------------------------------------------------
+
+
+def test_copies_and_execution_are_timed_apart(session: AscendSession) -> None:
+    session.run(texts(1, 8))
+    one = session.times()
+    assert session.times() == one
+
+    session.run(texts(4, 16))
+    four = session.times()
+    session.run(texts(8, 16))
+    two_turns = session.times()
+
+    assert min(one.host_to_device_ms, one.execute_ms, one.device_to_host_ms) > 0
+    assert four.host_to_device_ms >= one.host_to_device_ms
+    assert two_turns.execute_ms == pytest.approx(2 * four.execute_ms, rel=1e-3)
+    assert isinstance(session, DeviceSession)
+
+
+def test_there_are_no_times_before_the_first_call(session: AscendSession) -> None:
+    with pytest.raises(MeasureError, match="no times"):
+        session.times()
+
+
+def test_device_memory_counts_weights_work_memory_and_buffers(acl: ModuleType, files: tuple[Path, Artifact]) -> None:
+    acl.init()
+    acl.rt.set_device(0)
+    free_before, _, _ = acl.rt.get_mem_info(1)
+    session = open_session(*files, batch=4)
+    acl.rt.set_device(0)
+    free_after, _, _ = acl.rt.get_mem_info(1)
+
+    held = session.device_memory_bytes()
+
+    assert held == pytest.approx(free_before - free_after, rel=0.2)
+    assert held > 4 * (4096 + 1024)
+    session.close()
+    assert acl.rt.reset_device(0) == 0
+    assert acl.rt.reset_device(0) == 0
+    acl_process.shut_down()
+    assert acl.finalize() == 0
+
+
+# --- threads and handles ----------------------------------------------------------------------------------------------
+
+
+def test_threads_share_a_session_and_get_their_own_answers(session: AscendSession) -> None:
+    """pyacl.md §4, rows 25 and 27: the context is set in each thread, one lock over inputs and execution."""
+    wrong: list[object] = []
+
+    def work(seed: int) -> None:
+        try:
+            for turn in range(20):
+                feeds = texts(1 + (seed + turn) % 5, 16, seed * 100 + turn)
+                assert_right(session.run(feeds), feeds)
+                session.times()
+        except BaseException as error:  # told in the main thread
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert wrong == []
+
+
+def test_a_session_may_be_closed_in_another_thread(acl: ModuleType, files: tuple[Path, Artifact]) -> None:
+    session = open_session(*files, batch=1)
+    thread = threading.Thread(target=session.close)
+    thread.start()
+    thread.join()
+
+    with pytest.raises(MeasureError, match="closed"):
+        session.run(texts(1, 8))
+
+
+def test_ten_thousand_calls_leave_no_handle_behind(acl: ModuleType, tmp_path: Path) -> None:
+    from workbench.cann_emulator.acl import leaks
+
+    session = open_session(tmp_path, grid((1,), (8,), tmp_path), batch=1)
+    feeds = texts(1, 8)
+    session.run(feeds)
+    before = sorted(leaks.alive())
+
+    for _ in range(10_000):
+        session.run(feeds)
+
+    assert sorted(leaks.alive()) == before
+    assert_right(session.run(feeds), feeds)
+    session.close()
