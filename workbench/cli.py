@@ -46,6 +46,7 @@ app = typer.Typer(
 app.command()(commands.calibrate)
 app.command()(commands.compare)
 app.command()(commands.sensitivity)
+app.command()(commands.profile)
 app.add_typer(emulator)
 
 ExperimentFile = Annotated[Path, typer.Argument(help="experiment file (YAML)", show_default=False)]

@@ -231,3 +231,36 @@ def _layers_table(done: Calibrated) -> Table:
             weights = f"second activation {found.second.scale:.6g}"
         table.add_row(Text(layer.name), layer.op_type, scale, offset, weights)
     return table
+
+
+def profile(
+    experiment: Annotated[Path, typer.Argument(help="experiment file (YAML)", show_default=False)],
+    candidate: Annotated[str, typer.Option(help="id, JSON file, or baseline")] = "baseline",
+    calls: Annotated[int, typer.Option(min=1, help="calls to profile")] = 100,
+    overflow: Annotated[
+        bool, typer.Option("--overflow", help="check for overflows on the device instead, one call for each feed")
+    ] = False,
+    to: Annotated[Path | None, typer.Option(help="folder for the vendor's own files; default: the sweep's")] = None,
+    workspace: Annotated[Path | None, typer.Option(help="folder of .workbench and mlruns")] = None,
+) -> None:
+    """Where the time of a candidate goes on an Ascend device, operator by operator; or what overflows there."""
+    from workbench.artifacts import artifact_of
+    from workbench.opening import named_candidate, opened
+    from workbench.profiling import overflows, where_time_goes
+    from workbench.targets.ascend.msprof import text_of
+    from workbench.targets.ascend.overflow import overflow_text
+
+    with opened(experiment, workspace) as (question, bench):
+        chosen = named_candidate(candidate, question)
+        artifact, directory = artifact_of(question, chosen, bench)
+        feeds = question.dataset.sample_feeds("validation", 32, chosen.serving.batch, seed=question.seed)
+        folder = to or question.workspace / ".workbench" / "profiles" / chosen.short_id
+        if bench.toolchain(chosen).emulated:
+            err.print("EMULATED: modelled, not measured on a real device.", style="bold red")
+        if overflow:
+            found = overflows(directory, artifact, chosen, feeds, folder / "overflow-check")
+            out.print(overflow_text(found, len(feeds)), highlight=False, soft_wrap=True)
+        else:
+            times = where_time_goes(directory, artifact, chosen, feeds, folder, calls=calls)
+            out.print(text_of(times), highlight=False)
+        out.print(f"files in {folder}", highlight=False, soft_wrap=True)

@@ -345,7 +345,7 @@ class _Climb(StageClock):
             "serving": self.candidate.serving,
             "toolchain": self.bench.toolchain(self.candidate),
             "data": self.experiment.dataset.digest(self.split),
-            "code": source_digest("memory", "targets"),
+            "code": source_digest("memory", "replay", "targets"),
         }
         found = self.bench.store.get_json("memory", key)
         if found is None:

@@ -21,16 +21,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from workbench.candidate import Candidate, candidate_from_json
-from workbench.canonical import canonical_json, decode
+from workbench.candidate import Candidate
 from workbench.errors import MeasureError, WorkbenchError
+from workbench.replay import read_request, write_request
 from workbench.results import Artifact
 from workbench.targets import open_target
-from workbench.targets.base import Array, Feeds
-
-REQUEST, FEEDS = "request.json", "feeds.npz"
+from workbench.targets.base import Feeds
 
 
 def peak_memory(
@@ -52,10 +48,7 @@ def peak_memory(
     if not feeds:
         raise ValueError("no feeds to run")
     with tempfile.TemporaryDirectory(prefix="workbench-memory-") as folder:
-        request = {"directory": directory.resolve(), "artifact": artifact, "candidate": candidate.to_json()}
-        Path(folder, REQUEST).write_text(canonical_json(request), encoding="utf-8")
-        arrays: dict[str, Any] = {f"{i}/{name}": array for i, feed in enumerate(feeds) for name, array in feed.items()}
-        np.savez(Path(folder, FEEDS), **arrays)
+        write_request(Path(folder), directory, artifact, candidate, feeds)
         answer = _ask_child(Path(folder), timeout_s)
     if "error" in answer:
         raise MeasureError(f"while its memory was measured: {answer['error']}")
@@ -98,32 +91,19 @@ def _ask_child(folder: Path, timeout_s: float) -> dict[str, Any]:
 
 
 def _measure(folder: Path) -> int:
-    request = json.loads((folder / REQUEST).read_text(encoding="utf-8"))
-    artifact = decode(Artifact, request["artifact"])
-    candidate = candidate_from_json(request["candidate"])
-    feeds = _load_feeds(folder / FEEDS)
-    target = open_target(candidate.target)
+    request = read_request(folder)
     # Brings in the runtime's libraries, which belong to no artifact.
-    target.toolchain()
+    open_target(request.candidate.target).toolchain()
     gc.collect()
     before = _status_bytes("VmRSS")
     _reset_peak()
-    session = target.open(artifact, Path(request["directory"]), candidate)
+    session = request.open()
     try:
-        for feed in feeds:
+        for feed in request.feeds:
             session.run(feed)
         return max(_status_bytes("VmHWM") - before, 0)
     finally:
         session.close()
-
-
-def _load_feeds(file: Path) -> list[dict[str, Array]]:
-    feeds: dict[int, dict[str, Array]] = {}
-    with np.load(file, allow_pickle=False) as arrays:
-        for key in arrays.files:
-            index, _, name = key.partition("/")
-            feeds.setdefault(int(index), {})[name] = arrays[key]
-    return [feeds[index] for index in sorted(feeds)]
 
 
 def _status_bytes(field: str) -> int:

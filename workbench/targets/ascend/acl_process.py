@@ -26,6 +26,9 @@ from workbench.targets.ascend.undo import UndoStack
 
 _log = logging.getLogger(__name__)
 
+ACL_CONFIG = "WORKBENCH_ACL_CONFIG"
+"""Environment variable naming an acl.json for `acl.init`, in a process that looks for overflows and times nothing."""
+
 
 class _Process:
     """What this process holds of pyACL.
@@ -122,7 +125,9 @@ def _initialize() -> None:
         return
     library()
     _process = _Process()
-    code = do("init", about="pyACL cannot be initialized", accept=(REPEAT_INITIALIZE,))
+    config = os.environ.get(ACL_CONFIG)
+    arguments = (config,) if config else ()
+    code = do("init", *arguments, about="pyACL cannot be initialized", accept=(REPEAT_INITIALIZE,))
     _process.initialized = True
     _process.owner = code != REPEAT_INITIALIZE
     if not _at_exit:

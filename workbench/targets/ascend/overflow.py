@@ -9,7 +9,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -120,6 +120,22 @@ def read_overflows(
             except (ValueError, TypeError, AttributeError) as error:
                 raise MeasureError(f"{result}: no overflow status of a known layout: {error}", log_path=log) from error
     return tuple(found)
+
+
+def overflow_text(found: Sequence[Overflow], feeds: int) -> str:
+    """For the terminal: each overflow with its causes, and what they mean for the candidate."""
+    if not found:
+        return f"nothing overflowed in {feeds} calls"
+    lines = [f"{len(found)} overflows in {feeds} calls"]
+    for one in found:
+        mark = "SUSPECT " if one.suspect else ""
+        lines.append(f"  {mark}{one.unit}, task {one.task_id}, stream {one.stream_id}: {'; '.join(one.causes)}")
+    if any(one.suspect for one in found):
+        lines.append(
+            "numbers that the model computes with are affected: keep those operators in float32 (compile.keep_dtype), "
+            "or do not ship this candidate, even if it scores well on a small set"
+        )
+    return "\n".join(lines)
 
 
 def decode_overflow(content: Mapping[str, Any], file: Path | None = None) -> tuple[Overflow, ...]:

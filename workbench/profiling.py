@@ -1,0 +1,88 @@
+"""Where the time of a candidate goes on the device, and whether anything overflows there: the vendor's own tools.
+
+Both change what they look at, so they run apart from every measurement, in a process of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from workbench.ascend_settings import ASCEND
+from workbench.candidate import Candidate
+from workbench.errors import ConfigError, MeasureError
+from workbench.replay import write_request
+from workbench.results import Artifact
+from workbench.targets.ascend.acl_process import ACL_CONFIG
+from workbench.targets.ascend.installation import find_installation
+from workbench.targets.ascend.msprof import TimeByOperator, profile
+from workbench.targets.ascend.overflow import Overflow, read_overflows, write_overflow_config
+from workbench.targets.ascend.program import run_program
+from workbench.targets.base import Feeds
+
+REPLAY_TIMEOUT_S = 900.0
+
+
+def where_time_goes(
+    directory: Path, artifact: Artifact, candidate: Candidate, feeds: Sequence[Feeds], to: Path, *, calls: int
+) -> TimeByOperator:
+    """Operators by their device time over `calls` calls under msprof, whose files stay in `to`.
+
+    Raises:
+        ConfigError: the candidate's target has no profiler here.
+        ToolchainError, MeasureError: as `msprof.profile`.
+    """
+    _check_target(candidate)
+    with tempfile.TemporaryDirectory(prefix="workbench-profile-") as folder:
+        write_request(Path(folder), directory, artifact, candidate, feeds)
+        return profile(_replay(folder, calls), to, environment=_environment())
+
+
+def overflows(
+    directory: Path, artifact: Artifact, candidate: Candidate, feeds: Sequence[Feeds], to: Path
+) -> tuple[Overflow, ...]:
+    """What overflowed while each feed ran once; empty when nothing did. The device's files stay in `to`.
+
+    Raises:
+        ConfigError: the candidate's target has no such check.
+        ToolchainError: the toolkit lacks what reads the files.
+        MeasureError: the run failed; carries its log.
+    """
+    _check_target(candidate)
+    to.mkdir(parents=True, exist_ok=True)
+    config = write_overflow_config(to)
+    log = to / "run.log"
+    with tempfile.TemporaryDirectory(prefix="workbench-overflow-") as folder:
+        write_request(Path(folder), directory, artifact, candidate, feeds)
+        surroundings = _environment() | {ACL_CONFIG: str(config)}
+        ended = run_program(_replay(folder, len(feeds)), environment=surroundings, timeout_s=REPLAY_TIMEOUT_S, log=log)
+    if ended.code != 0:
+        how = (
+            f"took longer than {REPLAY_TIMEOUT_S:g} s" if ended.code is None else f"failed with exit code {ended.code}"
+        )
+        last = ended.output.strip().splitlines()[-1:] or ["no output"]
+        raise MeasureError(f"the run with the overflow check {how}: {last[0]}", log_path=log)
+    return read_overflows(to / "overflow", find_installation().home, to / "decoded")
+
+
+def _check_target(candidate: Candidate) -> None:
+    if candidate.target != ASCEND:
+        raise ConfigError(
+            f"{candidate.target} is not profiled here.",
+            key="--candidate",
+            hint="Choose a candidate of target ascend910b3; `workbench sensitivity` times the layers of the others.",
+        )
+
+
+def _replay(folder: str, calls: int) -> list[str]:
+    return [sys.executable, "-m", "workbench.replay", folder, str(calls)]
+
+
+def _environment() -> dict[str, str]:
+    """The child must find the very package that is running now, wherever it was started."""
+    here = str(Path(__file__).parent.parent)
+    path = [here, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
