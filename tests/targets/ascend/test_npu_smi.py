@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.targets.ascend.test_program import ends
 from workbench.errors import ToolchainError
 from workbench.targets.ascend import npu_smi
 from workbench.targets.ascend.npu_smi import (
@@ -204,16 +205,7 @@ def test_one_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
 
     with pytest.raises(ToolchainError, match=r"did not answer within 0\.5 s"):
         run_npu_smi(["info"], environment=environment, timeout_s=0.5)
-    assert not runs(int((tmp_path / "child").read_text()))
-
-
-def runs(pid: int) -> bool:
-    """False also for one that has ended and whom nobody has asked yet how."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
+    assert ends(int((tmp_path / "child").read_text()))
 
 
 def test_one_that_cannot_be_started_or_found_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

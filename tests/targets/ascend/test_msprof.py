@@ -1,0 +1,145 @@
+"""Tables of msprof: pyacl.md §5.4."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from workbench.errors import MeasureError, ToolchainError
+from workbench.targets.ascend.msprof import profile, read_profile, text_of
+
+SUMMARY = (Path(__file__).parent / "msprof" / "op_summary.csv").read_text(encoding="utf-8")
+STATISTIC = """\
+Device_id,Model Name,OP Type,Core Type,Count,Total Time(us),Min Time(us),Avg Time(us),Max Time(us),Ratio(%)
+0,bert,MatMulV2,AI_CORE,4,75.0,1,2,3,75
+0,bert,Cast,AI_VECTOR_CORE,2,25.0,1,2,3,25
+"""
+
+
+def put(folder: Path, name: str, text: str) -> Path:
+    file = folder / "PROF_000001_20261121_ABC" / "mindstudio_profiler_output" / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    return folder / "PROF_000001_20261121_ABC"
+
+
+def test_time_is_summed_by_operator_the_costliest_first(tmp_path: Path) -> None:
+    found = read_profile([put(tmp_path, "op_summary_20261121.csv", SUMMARY)])
+
+    assert found.total_us == 100
+    assert [(o.op_type, o.core, o.total_us, o.int8) for o in found.operators[:2]] == [
+        ("MatMulV2", "AI_CORE", 40, True),
+        ("MatMulV2", "MIX_AIC", 20, False),
+    ]
+    assert found.conversion_share == pytest.approx(0.2)
+    assert found.quantization_share == pytest.approx(0.1)
+    assert found.product_share == pytest.approx(0.6)
+    assert found.int8_share == pytest.approx(2 / 3)
+
+
+def test_columns_are_read_by_name_wherever_they_stand(tmp_path: Path) -> None:
+    rows = [line.split(",") for line in STATISTIC.strip().splitlines()]
+    turned = "\n".join(",".join(reversed(row)) for row in rows)
+    straight = read_profile([put(tmp_path / "a", "op_statistic_1.csv", STATISTIC)])
+
+    assert read_profile([put(tmp_path / "b", "op_statistic_1.csv", turned)]).operators == straight.operators
+    assert [(o.op_type, o.calls, o.share) for o in straight.operators] == [("MatMulV2", 4, 0.75), ("Cast", 2, 0.25)]
+
+
+def test_without_data_types_nothing_is_said_of_int8(tmp_path: Path) -> None:
+    found = read_profile([put(tmp_path, "op_statistic_1.csv", STATISTIC)])
+
+    assert found.int8_share is None
+    assert "INT8" not in text_of(found)
+
+
+def test_the_summary_wins_over_the_statistic(tmp_path: Path) -> None:
+    put(tmp_path, "op_statistic_1.csv", STATISTIC)
+
+    assert read_profile([put(tmp_path, "op_summary_1.csv", SUMMARY)]).total_us == 100
+
+
+def test_a_summary_without_details_leaves_the_statistic(tmp_path: Path) -> None:
+    """Task time l0: most details are N/A."""
+    put(tmp_path, "op_statistic_1.csv", STATISTIC)
+    folder = put(tmp_path, "op_summary_1.csv", "Op Name,OP Type,Task Duration(us)\nx,MatMulV2,N/A\n")
+
+    assert read_profile([folder]).total_us == 100
+
+
+def test_a_byte_order_mark_and_broken_rows_do_no_harm(tmp_path: Path) -> None:
+    text = "\ufeffOP Type,Core Type,Count,Total Time(us)\nCast,AI_VECTOR_CORE\nMatMulV2,AI_CORE,1,5.0,left,over\n"
+
+    assert read_profile([put(tmp_path, "op_statistic_1.csv", text)]).total_us == 5
+
+
+def test_nothing_to_read_is_an_error_that_names_the_places(tmp_path: Path) -> None:
+    with pytest.raises(MeasureError, match=f"with operators in {tmp_path}"):
+        read_profile([tmp_path])
+    with pytest.raises(MeasureError, match="no PROF_"):
+        read_profile([])
+
+
+def test_the_text_says_where_the_time_goes(tmp_path: Path) -> None:
+    text = text_of(read_profile([put(tmp_path, "op_summary_1.csv", SUMMARY)]), top=2)
+
+    assert text.splitlines() == [
+        "where the time goes: 0.100 ms on the device in 6 kinds",
+        "  MatMulV2   40.0%          40.0 us       1 calls  AI_CORE INT8",
+        "  MatMulV2   20.0%          20.0 us       1 calls  MIX_AIC",
+        "  4 more kinds: 40.0%",
+        "casts, layouts and transposes 20.0%, quantize and dequantize 10.0%, matrix products 60.0%",
+        "of the matrix products' time, 66.7% ran on INT8",
+    ]
+
+
+def msprof(folder: Path, script: str) -> dict[str, str]:
+    """An environment whose msprof is this shell script; `$out` is its output folder."""
+    program = folder / "bin/msprof"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(f"#!/bin/sh\nout=${{2#--output=}}\n{script}\n")
+    program.chmod(0o755)
+    return {"PATH": f"{program.parent}:{os.environ['PATH']}"}
+
+
+def test_a_program_runs_under_msprof_and_only_its_own_result_is_read(tmp_path: Path) -> None:
+    put(tmp_path / "out", "op_summary_old.csv", SUMMARY)
+    (tmp_path / "table.csv").write_text(STATISTIC.replace("75.0", "175.0"))
+    environment = msprof(
+        tmp_path,
+        f'echo "$1" > {tmp_path}/said; mkdir -p "$out/PROF_2/mindstudio_profiler_output"; '
+        f'cp {tmp_path}/table.csv "$out/PROF_2/mindstudio_profiler_output/op_statistic_2.csv"',
+    )
+
+    found = profile([sys.executable, "run it.py"], tmp_path / "out", environment=environment)
+
+    assert found.total_us == 200
+    assert (tmp_path / "said").read_text().strip() == f"--application={sys.executable} 'run it.py'"
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "transient"),
+    [
+        ("echo '[ERROR] no device'; exit 3", r"failed with exit code 3: \[ERROR\] no device", False),
+        ("sleep 60", "took longer than 0.5 s", True),
+        ("true", "No op_summary_", False),
+    ],
+)
+def test_a_failure_carries_the_log(tmp_path: Path, script: str, words: str, transient: bool) -> None:
+    with pytest.raises(MeasureError, match=words) as caught:
+        profile(["x"], tmp_path / "out", environment=msprof(tmp_path, script), timeout_s=0.5 if transient else 20)
+
+    assert caught.value.log_path == tmp_path / "out/msprof.log"
+    assert caught.value.log_path.exists()
+    assert caught.value.transient is transient
+
+
+def test_what_msprof_cannot_work_with_is_told_before_it_runs(tmp_path: Path) -> None:
+    environment = msprof(tmp_path, f"touch {tmp_path}/ran") | {"ASCEND_RT_VISIBLE_DEVICES": "0"}
+
+    with pytest.raises(ToolchainError, match="ASCEND_RT_VISIBLE_DEVICES is set"):
+        profile(["x"], tmp_path / "out", environment=environment)
+    with pytest.raises(ToolchainError, match="msprof is not on PATH"):
+        profile(["x"], tmp_path / "out", environment={"PATH": "/nowhere"})
+    assert not (tmp_path / "ran").exists()

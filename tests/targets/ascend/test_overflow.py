@@ -1,0 +1,129 @@
+"""The overflow check: pyacl.md §5.6."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench.errors import MeasureError, ToolchainError
+from workbench.targets.ascend.overflow import (
+    CONVERTER,
+    causes_of,
+    decode_overflow,
+    overflow_files,
+    read_overflows,
+    write_overflow_config,
+)
+
+
+def content(dha: int = 0, l2: int = 0, ai_core: int = 0) -> dict[str, Any]:
+    plain = {"model_id": 514, "stream_id": 563, "task_id": 57, "task_type": 0, "pc_start": "0x0", "para_base": "0x0"}
+    return {
+        "DHA Atomic Add": {**plain, "status": dha},
+        "L2 Atomic Add": {**plain, "status": l2},
+        "AI Core": {**plain, "kernel_code": "0x1008005ae000", "block_id": 1, "status": ai_core},
+    }
+
+
+def dumped(dump: Path, stamp: int, model: str = "bert") -> Path:
+    file = dump / f"20261121120000/0/{model}/1/0/Opdebug.Node_OpDebug.57.563.{stamp}"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(b"\0" * 16)
+    return file
+
+
+def toolkit(root: Path, code: str) -> Path:
+    """A toolkit whose converter is this program: `file` and `to` are its arguments."""
+    program = root / CONVERTER
+    program.parent.mkdir(parents=True)
+    program.write_text(f"import json, sys\nfile, to = sys.argv[3], sys.argv[5]\n{code}\n")
+    return root
+
+
+def test_the_configuration_switches_the_check_on_and_its_folder_exists(tmp_path: Path) -> None:
+    written = json.loads(write_overflow_config(tmp_path).read_text())
+
+    assert written == {"dump": {"dump_path": str(tmp_path / "overflow"), "dump_debug": "on"}}
+    assert (tmp_path / "overflow").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("status", "causes", "suspect"),
+    [
+        (0x8, ("negation of the smallest integer",), False),
+        (0x10, ("integer addition, subtraction, multiplication or multiply-add",), False),
+        (32, ("floating-point arithmetic",), True),
+        (0x80, ("negative float to unsigned integer",), False),
+        (256, ("float32 or int32 to float16",), True),
+        (0x400, ("accumulation in the cube unit",), False),
+        (0x120, ("floating-point arithmetic", "float32 or int32 to float16"), True),
+        (0x2, ("unknown bits 0x2",), False),
+    ],
+)
+def test_status_bits_are_told_in_words(status: int, causes: tuple[str, ...], suspect: bool) -> None:
+    (found,) = decode_overflow(content(ai_core=status))
+
+    assert (found.unit, found.causes, found.suspect) == ("AI Core", causes, suspect)
+    assert (found.model_id, found.stream_id, found.task_id) == (514, 563, 57)
+    assert causes_of(status) == causes
+
+
+def test_an_atomic_addition_overflows_with_any_status_above_0() -> None:
+    assert [(o.unit, o.causes) for o in decode_overflow(content(dha=1, l2=3))] == [
+        ("DHA Atomic Add", ("atomic addition",)),
+        ("L2 Atomic Add", ("atomic addition",)),
+    ]
+    assert decode_overflow(content()) == ()
+
+
+def test_the_newer_layout_is_a_list() -> None:
+    newer = {"magic": 0x5A5A5A5A, "version": 2, "acc_list": [{"data": {"status": "0x20", "task_id": 9}}, {"status": 0}]}
+
+    assert [(o.status, o.task_id) for o in decode_overflow(newer)] == [(32, 9)]
+
+
+def test_an_unknown_layout_is_not_taken_for_no_overflow() -> None:
+    with pytest.raises(ValueError, match="keys are something"):
+        decode_overflow({"something": 1})
+
+
+def test_files_are_found_the_oldest_first(tmp_path: Path) -> None:
+    late, early = dumped(tmp_path, 1732082705016774), dumped(tmp_path, 999999999999999, "other")
+    (late.parent / "MatMul.x.57.563.1").write_bytes(b"")
+
+    assert overflow_files(tmp_path) == (early, late)
+
+
+def test_no_file_is_no_overflow_and_needs_no_toolkit(tmp_path: Path) -> None:
+    assert read_overflows(tmp_path, tmp_path / "nowhere", tmp_path / "results") == ()
+
+
+def test_every_file_is_converted_and_decoded(tmp_path: Path) -> None:
+    files = [dumped(tmp_path / "dump", 1), dumped(tmp_path / "dump", 2)]
+    (tmp_path / "content.json").write_text(json.dumps(content(ai_core=32)))
+    root = toolkit(
+        tmp_path / "cann",
+        "assert sys.argv[1:] == ['convert', '-d', file, '-out', to, '-v', '2'], sys.argv\n"
+        f"open(to + '/result.json', 'w').write(open({str(tmp_path / 'content.json')!r}).read())",
+    )
+
+    found = read_overflows(tmp_path / "dump", root, tmp_path / "results")
+
+    assert [(o.file, o.status) for o in found] == [(files[0], 32), (files[1], 32)]
+
+
+@pytest.mark.parametrize("code", ["sys.exit('no numpy')", "pass", "open(to + '/r.json', 'w').write('[]')"])
+def test_a_converter_that_fails_is_not_taken_for_no_overflow(tmp_path: Path, code: str) -> None:
+    dumped(tmp_path / "dump", 1)
+
+    with pytest.raises(MeasureError, match=r"msaccucmp|no overflow status") as caught:
+        read_overflows(tmp_path / "dump", toolkit(tmp_path / "cann", code), tmp_path / "results")
+    assert caught.value.log_path == tmp_path / "results/0.log"
+
+
+def test_a_runtime_without_the_converter_says_which_package_has_it(tmp_path: Path) -> None:
+    dumped(tmp_path / "dump", 1)
+
+    with pytest.raises(ToolchainError, match="belongs to the CANN toolkit package"):
+        read_overflows(tmp_path / "dump", tmp_path, tmp_path / "results")

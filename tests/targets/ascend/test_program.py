@@ -1,0 +1,82 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from workbench.targets.ascend.program import Ended, run_program
+
+SHELL = ["/bin/sh", "-c"]
+
+
+def run(script: str, timeout_s: float = 20, log: Path | None = None) -> Ended:
+    return run_program([*SHELL, script], environment={"PATH": os.environ["PATH"]}, timeout_s=timeout_s, log=log)
+
+
+def ends(pid: int, seconds: float = 10) -> bool:
+    """True once a process has ended, be it that nobody asked yet how."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        if stat.rpartition(")")[2].split()[0] == "Z":
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_exit_code_and_both_streams_come_back_in_order() -> None:
+    assert run("echo one; echo two >&2; exit 7") == Ended(code=7, output="one\ntwo\n")
+
+
+def test_one_that_takes_too_long_has_no_exit_code_but_its_words() -> None:
+    started = time.monotonic()
+
+    ended = run("echo begun; sleep 60", timeout_s=0.5)
+
+    assert ended == Ended(code=None, output="begun\n")
+    assert time.monotonic() - started < 10
+
+
+def test_words_that_are_no_text_are_kept_readable(tmp_path: Path) -> None:
+    ended = run(r"printf 'a\377b'", log=tmp_path / "log")
+
+    assert ended.output == "a\ufffdb"
+    assert (tmp_path / "log").read_bytes() == b"a\xffb"
+
+
+def test_what_it_leaves_running_is_ended(tmp_path: Path) -> None:
+    run(f"sleep 60 & echo $! > {tmp_path}/child")
+
+    assert ends(int((tmp_path / "child").read_text()))
+
+
+def test_it_reads_nothing_from_our_input() -> None:
+    assert run("cat") == Ended(code=0, output="")
+
+
+def test_one_that_does_not_exist_cannot_be_started() -> None:
+    with pytest.raises(OSError, match="No such file"):
+        run_program(["/nowhere/npu-smi"], environment={}, timeout_s=1)
+
+
+def test_ctrl_c_ends_the_program_too(tmp_path: Path) -> None:
+    code = (
+        "from pathlib import Path\nfrom workbench.targets.ascend.program import run_program\n"
+        f"run_program(['/bin/sh', '-c', 'echo $$ > {tmp_path}/pid; sleep 60'], environment={{}}, timeout_s=60)"
+    )
+    caller = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+    caller.send_signal(signal.SIGINT)
+    caller.wait(20)
+
+    assert ends(int((tmp_path / "pid").read_text()))

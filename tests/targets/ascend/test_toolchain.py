@@ -1,0 +1,155 @@
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tests.emulated_cann import emulated_environment
+from workbench.cann_emulator.revision import emulator
+from workbench.errors import ToolchainError
+from workbench.targets.ascend import npu_smi
+from workbench.targets.ascend.toolchain import ascend_toolchain, forget_toolchain
+
+CAPTURES = Path(__file__).parent / "npu_smi"
+
+
+class Vendor:
+    """A machine with CANN's files, an npu-smi that gives captures, and perhaps the module acl."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder, self._monkeypatch = folder, monkeypatch
+        self.home = folder / "cann"
+        monkeypatch.setenv("ASCEND_HOME_PATH", str(self.home))
+        monkeypatch.setenv("PATH", f"{folder / 'bin'}:/usr/bin:/bin")
+        monkeypatch.setattr(npu_smi, "USUAL_PLACES", ())
+        monkeypatch.setitem(sys.modules, "acl", None)  # type: ignore[arg-type]  # how Python marks one that must not load
+        self.version("Version=8.5.0.2.220\nversion_dir=8.5.0\n")
+        self.npu_smi("info_25_5_1")
+
+    def version(self, text: str) -> None:
+        file = self.home / "share/info/ge-compiler/version.info"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    def npu_smi(self, info: str) -> None:
+        program = self.folder / "bin/npu-smi"
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(
+            f'#!/bin/sh\necho "$*" >> {self.folder}/calls\ncase "$*" in\n'
+            f'"info -m") exit 1;;\n"info") cat {CAPTURES}/{info}.txt;;\n'
+            f"*common*) cat {CAPTURES}/common.txt;;\n*board*) cat {CAPTURES}/board.txt;;\nesac\n"
+        )
+        program.chmod(0o755)
+
+    def acl(self, soc: str | None, **attributes: str) -> None:
+        module = ModuleType("acl")
+        vars(module).update(attributes, get_soc_name=lambda: soc)
+        self._monkeypatch.setitem(sys.modules, "acl", module)
+
+    @property
+    def calls(self) -> int:
+        return len((self.folder / "calls").read_text().splitlines())
+
+
+@pytest.fixture
+def vendor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Vendor:
+    forget_toolchain()
+    return Vendor(tmp_path, monkeypatch)
+
+
+def test_it_holds_what_can_change_a_compiled_file_or_a_time(vendor: Vendor) -> None:
+    found = ascend_toolchain()
+
+    assert (found.target, found.device, found.emulated) == ("ascend910b3", "Ascend910B3", False)
+    assert found.components["cann"] == "8.5.0"
+    assert found.components["cann build"] == "8.5.0.2.220"
+    assert found.components["driver"] == "25.5.1"
+    assert found.components["firmware"] == "7.8.0.6.201"
+    assert "emulator" not in found.components
+    assert found.features == ("1800 MHz AI core clock", "20 AI cores", "65536 MB HBM")
+
+
+def test_nothing_that_moves_while_the_machine_runs_is_in_it(vendor: Vendor) -> None:
+    text = str(ascend_toolchain())
+
+    assert not any(word in text for word in ("94.3", "4487", "C1:00"))
+
+
+def test_acl_names_the_chip_where_it_can(vendor: Vendor) -> None:
+    vendor.acl("Ascend910B4")
+    assert ascend_toolchain().device == "Ascend910B4"
+    forget_toolchain()
+    vendor.acl(None)
+    assert ascend_toolchain().device == "Ascend910B3"
+
+
+def test_it_asks_once_for_each_environment(vendor: Vendor, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = ascend_toolchain()
+    asked = vendor.calls
+
+    assert ascend_toolchain() is first
+    assert vendor.calls == asked
+    monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "0")
+    assert ascend_toolchain().fingerprint == first.fingerprint
+    assert vendor.calls > asked
+
+
+def test_the_fingerprint_follows_driver_and_cann(vendor: Vendor) -> None:
+    prints = [ascend_toolchain().fingerprint]
+    forget_toolchain()
+    prints.append(ascend_toolchain().fingerprint)
+    vendor.npu_smi("info_23_0_6")
+    forget_toolchain()
+    prints.append(ascend_toolchain().fingerprint)
+    vendor.version("Version=8.5.1\n")
+    forget_toolchain()
+    prints.append(ascend_toolchain().fingerprint)
+
+    assert prints[0] == prints[1]
+    assert len(set(prints)) == 3
+
+
+@pytest.mark.parametrize("where", ["version file", "acl"])
+def test_one_emulated_part_makes_all_of_it_emulated(vendor: Vendor, where: str) -> None:
+    if where == "acl":
+        vendor.acl("Ascend910B3", EMULATOR="int8-workbench 0123456789ab")
+    else:
+        vendor.version("Version=8.5.0\nEmulator=int8-workbench 0123456789ab\n")
+
+    found = ascend_toolchain()
+
+    assert found.emulated
+    assert found.components["emulator"] == "int8-workbench 0123456789ab"
+
+
+def test_no_chip_says_what_acl_and_npu_smi_said(vendor: Vendor) -> None:
+    (vendor.folder / "bin/npu-smi").write_text(
+        "#!/bin/sh\necho 'dcmi module initialize failed. ret is -8005'; exit 1\n"
+    )
+
+    with pytest.raises(ToolchainError, match="no NPU is seen: the module acl cannot be imported") as caught:
+        ascend_toolchain()
+    assert "ret is -8005" in str(caught.value)
+    assert "workbench doctor" in str(caught.value)
+
+
+def test_no_cann_is_told_before_anything_is_asked(vendor: Vendor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ASCEND_HOME_PATH")
+
+    with pytest.raises(ToolchainError, match="ASCEND_HOME_PATH is not set"):
+        ascend_toolchain()
+
+
+def test_the_emulators_revision_is_part_of_it(tmp_path: Path) -> None:
+    environment = emulated_environment(tmp_path, CANN_EMULATOR_DEVICES="2", CANN_EMULATOR_DRIVER="25.2.0")
+    code = (
+        "from workbench.targets.ascend.toolchain import ascend_toolchain as t\n"
+        "print(t().emulated, t().device, t().components['driver'], t().components['emulator'], sep='|')"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
+
+    assert done.stdout.strip() == f"True|Ascend910B3|25.2.0|{emulator()}"
