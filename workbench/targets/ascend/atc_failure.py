@@ -118,7 +118,7 @@ def _signal(status: int | None) -> int | None:
 
 def _killed(run: Run, what: str, number: int, again: str) -> CompileError:
     name = signal.Signals(number).name
-    if number in (signal.SIGKILL, signal.SIGTERM):
+    if number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         return CompileError(
             f"ATC was killed by {name} while it compiled {what}; most often the machine ran out of memory. Close other "
             f"programs, or set TE_PARALLEL_COMPILER lower, then run it again. {again}",

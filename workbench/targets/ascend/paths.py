@@ -13,10 +13,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-import onnx
-from onnx.external_data_helper import ExternalDataInfo, uses_external_data
-
-from workbench.errors import ToolchainError
+from workbench.errors import ConfigError, ToolchainError
+from workbench.graph import read_model
 
 _REFUSED = re.compile(r"[^A-Za-z0-9./_-]")
 
@@ -59,23 +57,28 @@ def work_directory(beside: Path, name: str) -> Path:
 
 
 def place_model(lowered: Path, root: Path) -> Path:
-    """The model under a path that ATC takes: its own, or a link or copy with its external files below `root`."""
+    """The model under a path that ATC takes: its own, or a link or copy with its external files below `root`.
+
+    Raises:
+        OSError: it cannot be read, or not be written there.
+    """
     resolved = lowered.resolve()
     if is_safe(resolved):
         return resolved
     folder = root / "model"
     folder.mkdir()
-    for name in _external_files(resolved):
-        target = folder / name
+    for file in _external_files(resolved):
+        target = folder / file.resolve().relative_to(resolved.parent)
         target.parent.mkdir(parents=True, exist_ok=True)
-        _link(resolved.parent / name, target)
+        _link(file, target)
     return _link(resolved, folder / "model.onnx")
 
 
-def _external_files(model: Path) -> list[str]:
-    proto = onnx.load(model, load_external_data=False)
-    tensors = [t for t in proto.graph.initializer if uses_external_data(t)]
-    return sorted({ExternalDataInfo(tensor).location for tensor in tensors})
+def _external_files(model: Path) -> tuple[Path, ...]:
+    try:
+        return read_model(model).external_files
+    except ConfigError:  # a damaged file is ATC's to refuse, in its own words
+        return ()
 
 
 def _link(source: Path, target: Path) -> Path:

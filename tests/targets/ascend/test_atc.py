@@ -1,0 +1,287 @@
+"""Runs of programs that play an atc: shell scripts that hang, die, or print what they like."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from workbench.errors import CompileError, ToolchainError
+from workbench.targets.ascend.atc import Run, compile_environment, find_atc, run_atc
+from workbench.targets.ascend.atc_failure import complete_log, failure_of, no_file
+
+
+def script(folder: Path, body: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "atc"
+    file.write_text("#!/bin/sh\n" + textwrap.dedent(body))
+    file.chmod(0o755)
+    return file
+
+
+def ran(tmp_path: Path, body: str, *, timeout_s: float = 30.0, stop: threading.Event | None = None) -> Run:
+    return run_atc(
+        [str(script(tmp_path / "bin", body)), "--framework=5"],
+        directory=tmp_path,
+        log=tmp_path / "atc.log",
+        environment={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+        timeout_s=timeout_s,
+        stop=stop,
+    )
+
+
+def alive(pid_file: Path) -> bool:
+    return psutil.pid_exists(int(pid_file.read_text())) and psutil.Process(int(pid_file.read_text())).status() not in (
+        psutil.STATUS_ZOMBIE,
+        psutil.STATUS_DEAD,
+    )
+
+
+def wait_until_gone(pid_file: Path) -> None:
+    deadline = time.monotonic() + 5
+    while alive(pid_file):
+        assert time.monotonic() < deadline, f"process {pid_file.read_text()} still runs"
+        time.sleep(0.01)
+
+
+def test_stdout_and_stderr_go_to_the_log_in_order(tmp_path: Path) -> None:
+    run = ran(tmp_path, "echo one; echo two >&2; echo three; exit 3")
+
+    assert (run.status, run.ended) == (3, "")
+    assert run.text == "one\ntwo\nthree\n" == (tmp_path / "atc.log").read_text()
+
+
+def test_it_runs_in_its_own_directory_without_standard_input(tmp_path: Path) -> None:
+    run = ran(tmp_path, "pwd; cat; echo end")
+
+    assert run.text == f"{tmp_path.resolve()}\nend\n"
+
+
+def test_a_run_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
+    started = time.monotonic()
+    run = ran(tmp_path, "sleep 60 & echo $! > child.pid; trap '' TERM INT; sleep 60", timeout_s=0.5)
+
+    assert (run.status, run.ended) == (None, "timeout")
+    assert time.monotonic() - started < 5
+    wait_until_gone(tmp_path / "child.pid")
+    error = failure_of(run, "the model for batch 1")
+    assert isinstance(error, CompileError)
+    assert error.transient
+    assert error.log_path == tmp_path / "atc.log"
+    assert "did not finish the model for batch 1 within" in str(error)
+    assert f"Reproduce: cd {tmp_path} && {tmp_path}/bin/atc --framework=5" in str(error)
+
+
+def test_children_that_outlive_it_are_ended_too(tmp_path: Path) -> None:
+    run = ran(tmp_path, "sleep 60 & echo $! > child.pid; exit 0")
+
+    assert run.status == 0
+    wait_until_gone(tmp_path / "child.pid")
+
+
+def test_another_thread_can_stop_it(tmp_path: Path) -> None:
+    stop = threading.Event()
+    threading.Timer(0.2, stop.set).start()
+
+    run = ran(tmp_path, "echo $$ > child.pid; sleep 60", stop=stop)
+
+    assert (run.status, run.ended) == (None, "stopped")
+    wait_until_gone(tmp_path / "child.pid")
+
+
+def test_nothing_is_left_when_the_workbench_itself_is_killed(tmp_path: Path) -> None:
+    atc = script(tmp_path / "bin", "sleep 60 & echo $! > child.pid; echo $$ > own.pid; wait")
+    program = (
+        "from pathlib import Path\n"
+        "from workbench.targets.ascend.atc import run_atc\n"
+        f"run_atc([{str(atc)!r}], directory=Path({str(tmp_path)!r}), log=Path({str(tmp_path / 'log')!r}),"
+        " environment={'PATH': '/usr/bin:/bin'})\n"
+    )
+    workbench = subprocess.Popen([sys.executable, "-c", program])
+    deadline = time.monotonic() + 20
+    while not (tmp_path / "own.pid").exists() or not (tmp_path / "own.pid").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+    workbench.kill()
+    workbench.wait()
+
+    wait_until_gone(tmp_path / "own.pid")
+    wait_until_gone(tmp_path / "child.pid")
+
+
+def test_a_program_that_prints_without_end_is_stopped(tmp_path: Path) -> None:
+    run = ran(tmp_path, "yes 'garbage of a program that is no atc'")
+
+    assert run.ended == "garbage"
+    error = failure_of(run, "the model")
+    assert "MiB" in str(error)
+    assert not error.transient if isinstance(error, CompileError) else False
+
+
+def test_bytes_that_are_no_text_do_no_harm(tmp_path: Path) -> None:
+    run = ran(tmp_path, r"printf '\377\376\000\033[31m\200'; exit 255")
+
+    error = failure_of(run, "the model")
+    assert "exit status 255 and gave no reason" in str(error)
+
+
+@pytest.mark.parametrize("how", ["kill -KILL $$", "exit 137"], ids=["signal", "told by a launcher"])
+def test_a_run_that_is_killed_may_be_tried_again(tmp_path: Path, how: str) -> None:
+    error = failure_of(ran(tmp_path, how), "the model")
+
+    assert isinstance(error, CompileError)
+    assert error.transient
+    assert "was killed by SIGKILL" in str(error)
+    assert "memory" in str(error)
+
+
+def test_a_crash_is_not_tried_again(tmp_path: Path) -> None:
+    error = failure_of(ran(tmp_path, "kill -SEGV $$"), "the model")
+
+    assert isinstance(error, CompileError)
+    assert not error.transient
+    assert "crashed with SIGSEGV" in str(error)
+
+
+def test_a_run_out_of_memory_may_be_tried_again(tmp_path: Path) -> None:
+    error = failure_of(ran(tmp_path, "echo 'terminate: std::bad_alloc'; exit 1"), "the model")
+
+    assert isinstance(error, CompileError)
+    assert error.transient
+    assert "TE_PARALLEL_COMPILER" in str(error)
+
+
+def test_a_full_disk_may_be_tried_again(tmp_path: Path) -> None:
+    error = failure_of(ran(tmp_path, "echo 'E13004: Failed to write: No space left on device'; exit 255"), "the model")
+
+    assert isinstance(error, CompileError)
+    assert error.transient
+    assert "disk" in str(error)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "(E13010): No operator plugin is registered for Op: gelu_0, optype: ai.onnx::20::Gelu.",
+        "E13010: [PID: 4] 2024-01-02-03:04:05.006.007 No parser is registered for Op [gelu_0, optype "
+        "[ai.onnx::20::Gelu]].",
+    ],
+    ids=["8.5", "8.1"],
+)
+def test_a_refusal_names_code_operator_and_remedy_in_either_layout(tmp_path: Path, line: str) -> None:
+    error = failure_of(ran(tmp_path, f"echo 'ATC run failed'\necho '{line}'\nexit 255"), "the model for batch 1")
+
+    assert isinstance(error, CompileError)
+    assert not error.transient
+    for words in ("(E13010)", "gelu_0 of type ai.onnx::20::Gelu", "opset from 11 to 17", "Reproduce: cd "):
+        assert words in str(error)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("echo 'E40020: [PID: 4] Failed to import numpy'; exit 255", "set_env.sh"),
+        ("echo 'ERROR: unknown command line flag'; exit 255", "workbench doctor"),
+        ("echo 'atc.bin: error while loading shared libraries: libge.so: no'; exit 127", "libge.so"),
+    ],
+)
+def test_trouble_of_the_installation_stops_everything(tmp_path: Path, body: str, words: str) -> None:
+    error = failure_of(ran(tmp_path, body), "the model")
+
+    assert isinstance(error, ToolchainError)
+    assert words in str(error)
+
+
+def test_a_program_that_cannot_start_is_trouble_of_the_installation(tmp_path: Path) -> None:
+    with pytest.raises(ToolchainError, match=r"cannot be started: .*No such file"):
+        run_atc([str(tmp_path / "none")], directory=tmp_path, log=tmp_path / "log", environment={})
+
+
+def test_a_success_without_a_file_is_told(tmp_path: Path) -> None:
+    error = no_file(ran(tmp_path, "exit 0"), "the model", "there is no OM file")
+
+    assert "exit status 0 for the model, and there is no OM file" in str(error)
+
+
+def test_a_log_is_completed_with_what_goes_away(tmp_path: Path) -> None:
+    switch = tmp_path / "switch.cfg"
+    switch.write_text('{"Switch": {}}')
+    run = run_atc(
+        [
+            str(
+                script(tmp_path / "bin", "mkdir -p log/debug; echo '[ERROR] GE(1): why' > log/debug/plog-1.log; exit 1")
+            ),
+            f"--fusion_switch_file={switch}",
+        ],
+        directory=tmp_path,
+        log=tmp_path / "atc.log",
+        environment={"PATH": "/usr/bin:/bin"},
+    )
+
+    complete_log(run)
+
+    log = (tmp_path / "atc.log").read_text()
+    assert f"$ cd {tmp_path}" in log
+    assert '{"Switch": {}}' in log
+    assert "[ERROR] GE(1): why" in log
+
+
+def test_atc_is_found_on_the_path_first(tmp_path: Path) -> None:
+    here, there = script(tmp_path / "here", ""), script(tmp_path / "there" / "bin", "")
+
+    assert find_atc({"PATH": str(here.parent), "ASCEND_HOME_PATH": str(tmp_path / "there")}) == here
+    assert find_atc({"PATH": "", "ASCEND_HOME_PATH": str(tmp_path / "there")}) == there
+
+
+def test_without_atc_the_message_says_how_to_get_it(tmp_path: Path) -> None:
+    with pytest.raises(ToolchainError, match=r"CANN is not installed .*workbench emulator env"):
+        find_atc({"PATH": str(tmp_path), "HOME": str(tmp_path)})
+
+
+def test_a_cann_that_was_not_switched_on_is_named(tmp_path: Path) -> None:
+    script(tmp_path / "Ascend" / "cann" / "bin", "")
+
+    with pytest.raises(ToolchainError, match=r"source .*/Ascend/cann/set_env.sh"):
+        find_atc({"PATH": "", "HOME": str(tmp_path)})
+
+
+def test_logs_and_side_files_stay_in_the_work_directory(tmp_path: Path) -> None:
+    made = compile_environment(
+        {"ASCEND_WORK_PATH": "/elsewhere", "ASCEND_SLOG_PRINT_TO_STDOUT": "1", "HOME": "/h"}, tmp_path, workers=2
+    )
+
+    assert made == {
+        "HOME": "/h",
+        "ASCEND_PROCESS_LOG_PATH": str(tmp_path / "log"),
+        "TE_PARALLEL_COMPILER": "2",
+    }
+
+
+@pytest.mark.parametrize(("asked", "workers", "given"), [("", 4, "4"), ("1", 4, "1"), ("64", 48, "32"), ("x", 99, "8")])
+def test_operator_compilers_are_bounded(tmp_path: Path, asked: str, workers: int, given: str) -> None:
+    base = {"TE_PARALLEL_COMPILER": asked} if asked else {}
+
+    assert compile_environment(base, tmp_path, workers=workers)["TE_PARALLEL_COMPILER"] == given
+
+
+def test_no_file_descriptor_is_left_open(tmp_path: Path) -> None:
+    ran(tmp_path, "exit 0")
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 (iterdir holds a descriptor of its own while it counts)
+    for _ in range(5):
+        ran(tmp_path, "exit 0")
+
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208 (as above)
+
+
+def test_signals_of_this_process_are_as_before(tmp_path: Path) -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)]
+    ran(tmp_path, "exit 0")
+
+    assert [signal.getsignal(number) for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)] == before

@@ -1,0 +1,172 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from workbench.ascend_settings import AscendCompile
+from workbench.candidate import Candidate, Precision, Quantization
+from workbench.errors import CompileError
+from workbench.targets.ascend.command import argument_vector, compile_flags, shapes_of
+from workbench.targets.ascend.interface import Axis, Interface, Port
+
+TEXT: tuple[int | Axis, ...] = ("batch", "sequence")
+BERT = Interface(
+    inputs=(Port(name="ids", dtype="int64", shape=TEXT), Port(name="mask", dtype="int64", shape=TEXT)),
+    outputs=(Port(name="logits", dtype="float32", shape=("batch", 77)),),
+)
+IMAGE = Interface(
+    inputs=(Port(name="x", dtype="float32", shape=("batch", 3, 8, 8)),),
+    outputs=(Port(name="y", dtype="float32", shape=("batch", 10)),),
+)
+INT8 = Quantization(
+    scheme="static",
+    algorithm="minmax",
+    activation_symmetric=True,
+    weight_granularity="channel",
+    attention_matmul=False,
+    keep_float=0,
+)
+
+
+def candidate(settings: AscendCompile, mode: str = "force_fp16") -> Candidate:
+    return Candidate(target="ascend910b3", precision=Precision(mode=mode), compile=settings)
+
+
+def flags_of(chosen: Candidate, interface: Interface = BERT) -> dict[str, str]:
+    assert isinstance(chosen.compile, AscendCompile)
+    return compile_flags(
+        chosen,
+        shapes_of(chosen.compile, interface)[0],
+        interface,
+        soc_version="Ascend910B3",
+        model=Path("/w/m.onnx"),
+        output=Path("/w/o"),
+        files={},
+    )
+
+
+def test_static_means_one_file_for_each_batch_and_bin() -> None:
+    shapes = shapes_of(AscendCompile(batches=(1, 8), sequence_bins=(64, 128)), BERT)
+
+    assert [(s.name, s.batch, s.sequence_bin, s.input_shape) for s in shapes] == [
+        ("b1_s64", 1, 64, "ids:1,64;mask:1,64"),
+        ("b1_s128", 1, 128, "ids:1,128;mask:1,128"),
+        ("b8_s64", 8, 64, "ids:8,64;mask:8,64"),
+        ("b8_s128", 8, 128, "ids:8,128;mask:8,128"),
+    ]
+
+
+def test_gears_are_one_file_with_a_value_for_every_free_size_of_every_input() -> None:
+    """atc.md §3.3: BERT with two inputs needs four values per gear, not two."""
+    (shape,) = shapes_of(AscendCompile(batches=(1, 8), sequence_bins=(64, 128), shapes="gears"), BERT)
+
+    assert (shape.batch, shape.sequence_bin) == (None, None)
+    assert shape.input_shape == "ids:-1,-1;mask:-1,-1"
+    assert shape.dynamic_dims == "1,64,1,64;1,128,1,128;8,64,8,64;8,128,8,128"
+
+
+def test_a_size_that_does_not_vary_is_no_gear() -> None:
+    (shape,) = shapes_of(AscendCompile(batches=(4,), sequence_bins=(64, 128), shapes="gears"), BERT)
+
+    assert (shape.batch, shape.sequence_bin) == (4, None)
+    assert (shape.input_shape, shape.dynamic_dims) == ("ids:4,-1;mask:4,-1", "64,64;128,128")
+
+
+def test_what_repeats_atcs_default_is_left_out() -> None:
+    assert flags_of(candidate(AscendCompile(sequence_bins=(128,)))) == {
+        "framework": "5",
+        "model": "/w/m.onnx",
+        "output": "/w/o",
+        "soc_version": "Ascend910B3",
+        "input_format": "ND",
+        "input_shape": "ids:1,128;mask:1,128",
+        "log": "error",
+        "display_model_info": "1",
+        "precision_mode": "force_fp16",
+    }
+
+
+def test_every_setting_reaches_its_flag() -> None:
+    settings = AscendCompile(
+        sequence_bins=(128,),
+        op_select_implmode="high_performance",
+        optypelist_for_implmode=("Gelu", "Sigmoid"),
+        oo_level="O1",
+        oo_constant_folding=False,
+        buffer_optimize="off_optimize",
+        tiling_schedule_optimize=True,
+        enable_single_stream=True,
+        enable_small_channel=True,
+    )
+
+    flags = flags_of(candidate(settings, "mixed_float16"))
+
+    assert {name: flags[name] for name in list(flags)[8:]} == {
+        "precision_mode_v2": "mixed_float16",
+        "op_select_implmode": "high_performance",
+        "optypelist_for_implmode": "Gelu,Sigmoid",
+        "oo_level": "O1",
+        "oo_constant_folding": "false",
+        "buffer_optimize": "off_optimize",
+        "tiling_schedule_optimize": "1",
+        "enable_single_stream": "true",
+        "enable_small_channel": "1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("mode", "flag"),
+    [
+        ("force_fp16", "precision_mode"),
+        ("cube_fp16in_fp32out", "precision_mode"),
+        ("fp16", "precision_mode_v2"),
+        ("origin", "precision_mode_v2"),
+    ],
+)
+def test_one_precision_flag_is_given_and_never_both(mode: str, flag: str) -> None:
+    """atc.md fact 2: E10056."""
+    flags = flags_of(candidate(AscendCompile(sequence_bins=(16,)), mode))
+
+    assert {name: value for name, value in flags.items() if name.startswith("precision_mode")} == {flag: mode}
+
+
+def test_images_are_nchw_and_texts_nd() -> None:
+    assert flags_of(candidate(AscendCompile()), IMAGE)["input_format"] == "NCHW"
+    gears = AscendCompile(batches=(1, 2), shapes="gears")
+    assert flags_of(candidate(gears), IMAGE)["input_format"] == "ND"
+
+
+def test_a_quantized_candidate_is_checked_as_one() -> None:
+    chosen = replace(candidate(AscendCompile(sequence_bins=(16,))), quantization=INT8)
+
+    assert flags_of(chosen)["input_shape"] == "ids:1,16;mask:1,16"
+
+
+@pytest.mark.parametrize(
+    ("settings", "interface", "words"),
+    [
+        (AscendCompile(), BERT, "ids, mask have a sequence axis"),
+        (AscendCompile(sequence_bins=(8,)), IMAGE, "mean nothing"),
+    ],
+)
+def test_bins_that_do_not_fit_the_model_are_refused(settings: AscendCompile, interface: Interface, words: str) -> None:
+    with pytest.raises(CompileError, match=words):
+        shapes_of(settings, interface)
+
+
+def test_batches_of_a_model_without_a_batch_are_refused() -> None:
+    fixed = Interface(inputs=(Port(name="x", dtype="float32", shape=(4, 8)),), outputs=())
+
+    with pytest.raises(CompileError, match="no batch axis"):
+        shapes_of(AscendCompile(batches=(1, 2)), fixed)
+
+
+def test_an_input_whose_name_has_a_separator_is_refused() -> None:
+    odd = Interface(inputs=(Port(name="x:0", dtype="float32", shape=("batch", 8)),), outputs=())
+
+    with pytest.raises(CompileError, match="E10016"):
+        shapes_of(AscendCompile(), odd)
+
+
+def test_the_argument_vector_has_one_word_for_each_flag() -> None:
+    assert argument_vector({"framework": "5", "dynamic_dims": "1;2"}) == ["--framework=5", "--dynamic_dims=1;2"]

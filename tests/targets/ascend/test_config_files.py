@@ -1,0 +1,177 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from workbench.ascend_settings import FUSION_GROUPS, AscendCompile
+from workbench.errors import CompileError
+from workbench.targets.ascend.config_files import (
+    config_texts,
+    customize_dtypes,
+    keep_dtype,
+    mixlist,
+    op_precision,
+    write_config_files,
+)
+
+NOT_CLOSABLE = frozenset(
+    """
+    MatmulV2QuantProcessFusionPass BatchMatmulV2QuantProcessFusionPass FCQuantProcessFusionPass EinsumPass
+    V100NotRequantFusionPass V200NotRequantFusionPass ConstToAttrPass ConstToAttrGatherV2Fusion
+    ConstToAttrReduceSumFusion AReduceMeanFusionPass AReduceSumFusionPass PackFusionPass UnpackFusionPass
+    ZSplitVFusionPass AddNFusionPass TransdataCastFusionPass TransposedUpdateFusionPass PermuteFusionPass COPYPass
+    ArgMaxWithFusionPass NormalizeFusionPass HostBNFusionPass ApplyAddOutputPass TfTagNoConstFoldingFusionPass
+    TfMergeSubFusionPass TbeConvDequantS16FusionPass TbeConvRequantFusionPass TbeConvCommonRules0FusionPass
+    TbeConvCommonRules2FusionPass TbeAntiquantMaxpoolingFusionPass AddRmsNormFusionGraphPass BatchMatMulFusionPass
+    CastRemoveFusionPass CommonSubexpressionEliminationPass FixPipeAbilityProcessPass FlattenV2Pass
+    MatMul2MatMulV2FusionPass WeightQuantBatchMatmulV2TransposeFusionPass ZConcatExt2FusionPass ZConcatDFusionPass
+    ZSplitVDFusionPass InplaceAddRmsNormFusionPass SoftmaxGradExtFusion HostShapeOptimizationPass
+    LayerNormV4FusionPass SxpyFusionPass ARefreshCubeC0FusionPass DeleteNoConstFolding MapIndexFusionPass
+    """.split()  # noqa: SIM905 (eighty quoted names in a list read worse)
+)
+"""atc.md §4.3: passes that stay on whatever a switch file says, and those the manual calls risky to close."""
+
+
+def test_settings_that_say_nothing_need_no_file() -> None:
+    assert config_texts(AscendCompile()) == {}
+
+
+def test_groups_become_a_switch_file_in_json_with_every_pass_named() -> None:
+    """atc.md §4.1 (JSON form) and §4.2 rule 6: only a name in the user's file beats a built-in entry."""
+    settings = AscendCompile(disabled_fusions=("add_layer_norm",), enabled_fusions=("softmax_small",))
+
+    name, text = config_texts(settings)["fusion_switch_file"]
+
+    assert name == "fusion_switch.cfg"
+    assert json.loads(text) == {
+        "Switch": {
+            "GraphFusion": {"AddLayerNormFusionPass": "off", "SoftmaxSmallOpFusionPass": "on"},
+            "UBFusion": {"AddLayernormV3FusionPass": "off"},
+        }
+    }
+
+
+def test_a_group_of_one_kind_leaves_the_other_kind_out() -> None:
+    _, text = config_texts(AscendCompile(disabled_fusions=("gelu",)))["fusion_switch_file"]
+
+    assert json.loads(text) == {"Switch": {"GraphFusion": {"GeluFusionPass": "off"}}}
+
+
+def test_no_pass_is_in_two_groups_and_none_stays_on_whatever_is_said() -> None:
+    passes = [name for group in FUSION_GROUPS.values() for name in (*group.graph, *group.ub)]
+
+    assert len(passes) == len(set(passes))
+    assert not set(passes) & NOT_CLOSABLE
+
+
+def test_a_mixed_precision_list_has_three_levels() -> None:
+    """atc.md §3.2, --modify_mixlist."""
+    text = mixlist(("black-list.to-add:SoftmaxV2", "white-list.to-remove:SoftmaxV2", "gray-list.to-add:LayerNorm"))
+
+    assert json.loads(text) == {
+        "black-list": {"to-add": ["SoftmaxV2"]},
+        "gray-list": {"to-add": ["LayerNorm"]},
+        "white-list": {"to-remove": ["SoftmaxV2"]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("entries", "code"),
+    [
+        (("black-list:SoftmaxV2",), "E21002"),
+        (("blacklist.to-add:SoftmaxV2",), "E21002"),
+        (("black-list.add:SoftmaxV2",), "E21002"),
+        (("black-list.to-add:",), "E21002"),
+        (("black-list.to-add:Soft max",), "E21002"),
+        (("black-list.to-add:Add", "white-list.to-add:Add"), "E20003"),
+        (("gray-list.to-remove:Add",), "E20003"),
+        (("black-list.to-add:Add", "black-list.to-remove:Add"), "E20003"),
+    ],
+)
+def test_a_mixed_precision_list_that_atc_refuses_is_refused(entries: tuple[str, ...], code: str) -> None:
+    with pytest.raises(CompileError, match=code):
+        mixlist(entries)
+
+
+def test_kernel_modes_are_lines_by_operator_type() -> None:
+    """atc.md §3.2, --op_precision_mode; the form of ModelZoo's own files."""
+    assert op_precision(("Gelu=high_performance", "Tanh=high_performance")) == (
+        "Gelu=high_performance\nTanh=high_performance\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("entries", "words"),
+    [
+        (("Gelu",), "Gelu=high_performance"),
+        (("Gelu=fast",), "ATC would skip it"),
+        (("Gelu=enable_hi_float_32_execution",), "ATC would skip it"),
+        (("Gelu=high_precision", "Gelu=high_performance"), "has high_precision already"),
+        (("[ByNodeName]=high_precision",), "Write such as"),
+    ],
+)
+def test_kernel_modes_that_atc_would_skip_are_refused(entries: tuple[str, ...], words: str) -> None:
+    with pytest.raises(CompileError) as raised:
+        op_precision(entries)
+
+    assert words in str(raised.value)
+
+
+def test_names_and_types_to_keep_are_one_a_line() -> None:
+    assert keep_dtype(("/layer.0/MatMul", "OpType::LayerNorm")) == "/layer.0/MatMul\nOpType::LayerNorm\n"
+
+
+@pytest.mark.parametrize("entry", ["OpType::layerNorm", "OpType::", " a", "", "a\nb"])
+def test_a_name_to_keep_that_atc_would_miss_is_refused(entry: str) -> None:
+    """atc.md §3.2, --keep_dtype: types are PascalCase, else E10003."""
+    with pytest.raises(CompileError, match="keep_dtype"):
+        keep_dtype((entry,))
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "OpType::Gelu:InputDtype:float,OutputDtype:float",
+        "/layer.0/Add::InputDtype:float16,float16,OutputDtype:float16",
+        "node::InputDtype:,float16,OutputDtype:",
+    ],
+)
+def test_types_of_single_operators_are_taken_as_the_manual_writes_them(entry: str) -> None:
+    assert customize_dtypes((entry,)) == f"{entry}\n"
+
+
+@pytest.mark.parametrize(
+    ("entries", "code"),
+    [
+        (("OpType::Gelu:float",), "E20101"),
+        (("OpType::Gelu:OutputDtype:float,InputDtype:float",), "E20101"),
+        (("OpType::Gelu:InputDtype:fp16,OutputDtype:float",), "E20003"),
+        (("a::InputDtype:float,OutputDtype:float", "a::InputDtype:int8,OutputDtype:float"), "the first wins"),
+    ],
+)
+def test_types_of_single_operators_that_atc_refuses_are_refused(entries: tuple[str, ...], code: str) -> None:
+    with pytest.raises(CompileError, match=code):
+        customize_dtypes(entries)
+
+
+def test_files_are_written_under_names_that_atc_takes(tmp_path: Path) -> None:
+    settings = AscendCompile(
+        disabled_fusions=("gelu",),
+        op_precision_mode=("Gelu=high_performance",),
+        modify_mixlist=("black-list.to-add:SoftmaxV2",),
+        keep_dtype=("OpType::LayerNorm",),
+        customize_dtypes=("OpType::Gelu:InputDtype:float,OutputDtype:float",),
+    )
+
+    files = write_config_files(settings, tmp_path)
+
+    assert sorted(files) == [
+        "customize_dtypes",
+        "fusion_switch_file",
+        "keep_dtype",
+        "modify_mixlist",
+        "op_precision_mode",
+    ]
+    assert {flag: file.read_text() for flag, file in files.items()} == {
+        flag: text for flag, (_, text) in config_texts(settings).items()
+    }

@@ -1,0 +1,191 @@
+import pytest
+
+from workbench.errors import CompileError, ConfigError
+from workbench.targets.ascend.flag_table import FLAGS, NEWER
+from workbench.targets.ascend.flags import check_flags
+
+COMPILE = {
+    "framework": "5",
+    "model": "/work/m.onnx",
+    "output": "/work/m",
+    "soc_version": "Ascend910B3",
+    "input_shape": "ids:1,128;mask:1,128",
+}
+GEARS = {**COMPILE, "input_shape": "ids:-1,-1;mask:-1,-1", "dynamic_dims": "1,64,1,64;1,128,1,128"}
+
+REFERENCE = frozenset(
+    """
+    mode model weight om json framework input_format input_shape input_shape_range input_hint_shape
+    dynamic_batch_size dynamic_image_size dynamic_dims singleop output output_type check_report host_env_os
+    host_env_cpu soc_version virtual_type core_type aicore_num help target device_id cal_conf
+    out_nodes input_fp16_nodes is_input_adjust_hw_layout is_output_adjust_hw_layout insert_op_conf op_name_map
+    external_weight cluster_config
+    fusion_switch_file enable_scope_fusion_passes buffer_optimize disable_reuse_memory enable_single_stream
+    ac_parallel_enable tiling_schedule_optimize quant_dumpable enable_small_channel enable_compress_weight
+    compress_weight_conf compression_optimize_conf sparsity mdl_bank_path oo_level oo_constant_folding
+    oo_dead_code_elimination topo_sorting_mode auto_tune_mode
+    precision_mode precision_mode_v2 modify_mixlist keep_dtype customize_dtypes op_precision_mode
+    op_select_implmode optypelist_for_implmode allow_hf32 op_bank_path
+    op_compiler_cache_mode op_compiler_cache_dir
+    log op_debug_level op_debug_config debug_dir status_check dump_mode display_model_info save_original_model
+    export_compile_stat deterministic atomic_clean_policy is_weight_clip shape_generalized_build_mode
+    """.split()  # noqa: SIM905 (eighty quoted names in a list read worse)
+)
+"""Every flag of atc.md §2.1 to §2.6, §3.1, §3.2 and §9 that 8.5.0 has."""
+
+
+def test_the_table_has_every_flag_of_8_5_0_and_no_other() -> None:
+    assert set(FLAGS) == REFERENCE
+
+
+def test_every_default_is_a_value_that_the_flag_takes() -> None:
+    assert not [f.name for f in FLAGS.values() if f.kind == "choice" and f.default and f.default not in f.values]
+
+
+def test_what_belongs_together_or_excludes_each_other_is_in_the_table() -> None:
+    assert not [other for f in FLAGS.values() for other in (*f.requires, *f.excludes) if other not in FLAGS]
+
+
+@pytest.mark.parametrize("flags", [COMPILE, GEARS], ids=["static", "gears"])
+def test_a_usual_command_passes(flags: dict[str, str]) -> None:
+    check_flags(flags)
+
+
+def test_modes_that_read_a_compiled_file_need_no_framework() -> None:
+    check_flags({"mode": "1", "om": "/work/m.om", "json": "/work/m.json"})
+    check_flags({"mode": "6", "om": "/work/m.om"})
+    check_flags({"mode": "3", "framework": "5", "model": "/work/m.onnx", "soc_version": "Ascend910B3"})
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        ({"precision_mode": "fp16"}, "E10001", "none of [allow_fp32_to_bf16], [allow_fp32_to_fp16]"),
+        ({"precision_mode_v2": "force_fp16"}, "E10001", "[cube_fp16in_fp32out], [cube_hif8], [fp16]"),
+        ({"precision_mode": "force_fp16", "precision_mode_v2": "fp16"}, "E10056", "even where they mean the same"),
+        ({"modify_mixlist": "/w/l.json"}, "E10001", "means nothing with precision force_fp16"),
+        ({"optypelist_for_implmode": "Gelu"}, "E10001", "--op_select_implmode is missing"),
+        ({"buffer_optimize": "l3"}, "E10001", "[l1_optimize]"),
+        ({"oo_level": "O2"}, "E10001", "[O1], [O3]"),
+        ({"enable_single_stream": "1"}, "E10005", "[false], [true]"),
+        ({"tiling_schedule_optimize": "true"}, "E10006", "[0], [1]"),
+        ({"virtual_type": "2"}, "E10001", "[0], [1]"),
+        ({"log": "warn"}, "E10010", "[debug]"),
+        ({"input_format": "NHWC"}, "E10001", "[NCDHW]"),
+        ({"output": "/work/my model"}, "E10001", "ATC takes no ' ' in a path"),
+        ({"model": "/work/a+b@c/m.onnx"}, "E10001", "no '+', '@' in a path"),
+        ({"output": "/work/dir/"}, "E10022", "names no file"),
+        ({"aicore_num": "24|40"}, "E20103", "24 is outside (0, 20]"),
+        ({"aicore_num": "x"}, "E10001", "not of the form"),
+        ({"output_type": "INT32"}, "E10001", "FP32, FP16, UINT8 and INT8"),
+        ({"output_type": "a:0:FP32"}, "E10001", "--out_nodes is missing"),
+        ({"virtual_type": "1", "buffer_optimize": "l1_optimize"}, "E10001", "excludes"),
+        ({"input_shape": "ids:1,x"}, "E10002", "'x' is no size"),
+        ({"input_shape": "ids:1.5,2"}, "E10002", "'1.5' is no size"),
+        ({"input_shape": "ids:0,128"}, "E10011", "0 is not positive"),
+        ({"input_shape": "ids:1,99999999999"}, "E10013", "out of range"),
+        ({"input_shape": " "}, "E10014", "is empty"),
+        ({"dynamic_batch_size": "1,2", "dynamic_dims": "1;2"}, "E10009", "excludes --"),
+        ({"dynamic_batch_size": "1,2"}, "E10031", "no size in --input_shape is -1"),
+        ({"dynamic_batch_size": "1,2", "input_shape": "ids:-1,-1"}, "E10018", "ids has -1 behind"),
+        ({"dynamic_batch_size": "1,a", "input_shape": "ids:-1,8"}, "E10003", "only digits"),
+        ({"dynamic_image_size": "1,2,3;4,5,6", "input_shape": "x:1,3,-1,-1"}, "E10020", "height,width"),
+        ({"dynamic_dims": "1;2"}, "E10040", "no size in --input_shape is -1"),
+        ({"dynamic_dims": "1;2", "input_shape": "ids:1~8,128"}, "E10040", "exclude each other"),
+        ({"dynamic_dims": "1,64;1,128", "input_shape": "a:-1,-1;b:-1,-1"}, "E10003", "has 2 sizes"),
+        ({"dynamic_dims": "64", "input_shape": "a:1,-1"}, "E10035", "at least two"),
+        ({"dynamic_dims": "0;2", "input_shape": "a:1,-1"}, "E10038", "not positive"),
+        ({"dynamic_dims": "64;64", "input_shape": "a:1,-1"}, "E10039", "twice"),
+        ({"dynamic_dims": ";".join(map(str, range(1, 102))), "input_shape": "a:1,-1"}, "E10036", "101 gears"),
+        ({"dynamic_dims": "1;2", "input_shape": "a:1,-1", "insert_op_conf": "/w/a"}, "E10001", "--dynamic_dims"),
+        ({"host_env_os": "linux"}, "E10001", "--host_env_cpu is missing"),
+    ],
+    ids=lambda value: "+".join(value) if isinstance(value, dict) else None,
+)
+def test_what_atc_refuses_is_refused_before_it_starts(change: dict[str, str], code: str, words: str) -> None:
+    """atc.md §1 (values and order), §3.3 (shapes), §3.5 (interplay)."""
+    with pytest.raises(CompileError) as raised:
+        check_flags({**COMPILE, **change})
+
+    assert code in str(raised.value)
+    assert words in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("missing", "code"),
+    [("framework", "E10007"), ("soc_version", "E10054"), ("output", "E10054"), ("model", "E10054")],
+)
+def test_a_missing_flag_is_named_with_its_code(missing: str, code: str) -> None:
+    """atc.md §1, steps 3, 6 and 7."""
+    with pytest.raises(CompileError, match=f"--{missing} is missing, which mode 0 needs .ATC: {code}."):
+        check_flags({name: value for name, value in COMPILE.items() if name != missing})
+
+
+def test_mode_6_refuses_a_framework() -> None:
+    with pytest.raises(CompileError, match="E10057"):
+        check_flags({"mode": "6", "om": "/work/m.om", "framework": "5"})
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "words"),
+    [
+        ("precision_mode_v2", "mixed_hif8", "not supported by CANN 8.5"),
+        ("precision_mode_v2", "cube_hif8", "not supported by CANN 8.5"),
+        ("auto_tune_mode", "RL,GA", "withdrawn"),
+        ("mdl_bank_path", "/bank", "AOE"),
+        ("op_bank_path", "/bank", "AOE"),
+        ("weight", "/w/a.caffemodel", "Caffe"),
+        ("op_name_map", "/w/map", "Caffe"),
+        ("framework", "0", "Caffe is refused on every 910B"),
+        ("framework", "3", "compiles ONNX"),
+        ("soc_version", "Ascend910B", "first generation"),
+        ("soc_version", "Ascend310P3", "E20101"),
+        ("deterministic_level", "1", "maintenance releases"),
+        ("jit_compile", "1", "does not know"),
+        ("precison_mode", "force_fp16", "Did you mean 'precision_mode'"),
+        ("status_check", "1", "not supported on Atlas A2"),
+        ("compression_optimize_conf", "/w/c", "needs a device"),
+        ("mode", "30", "E10055"),
+    ],
+)
+def test_what_has_no_place_on_a_910b3_is_the_users_to_change(flag: str, value: str, words: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        check_flags({**COMPILE, flag: value})
+
+    assert words in str(raised.value)
+
+
+def test_flags_of_later_releases_are_in_no_table_of_8_5_0() -> None:
+    assert not NEWER.keys() & FLAGS.keys()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"precision_mode": "force_fp32"}, "neither the speed nor the precision"),
+        ({"precision_mode_v2": "origin"}, "neither the speed nor the precision"),
+        ({"op_select_implmode": "high_precision"}, "must not be combined"),
+        ({"input_shape": "ids:-1,8", "dynamic_batch_size": "1,2"}, "cannot be compiled for dynamic shapes"),
+        ({"input_shape": "ids:1~4,8"}, "cannot be compiled for dynamic shapes"),
+    ],
+)
+def test_a_quantized_model_takes_less(change: dict[str, str], words: str) -> None:
+    """atc.md facts 4 and 5: General Restrictions."""
+    check_flags({**COMPILE, **change})
+
+    with pytest.raises(CompileError, match=words):
+        check_flags({**COMPILE, **change}, quantized=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"keep_dtype": "/w/k", "precision_mode": "must_keep_origin_dtype"}, "void"),
+        ({"op_precision_mode": "/w/o", "op_select_implmode": "high_performance"}, "void"),
+        ({"op_select_implmode": "high_precision_for_all", "optypelist_for_implmode": "Gelu"}, "void"),
+        ({"debug_dir": "/w/d"}, "void"),
+    ],
+)
+def test_what_atc_would_ignore_in_silence_is_refused(change: dict[str, str], words: str) -> None:
+    with pytest.raises(CompileError, match=words):
+        check_flags({**COMPILE, **change})

@@ -1,0 +1,298 @@
+"""Sets of OM files from programs that play an atc; what the emulator makes of them is in test_om_set_emulated.py."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.targets.ascend.played_atc import SUCCESS, play_atc
+from workbench.ascend_settings import AscendCompile
+from workbench.candidate import Candidate, Precision
+from workbench.errors import CompileError, ToolchainError
+from workbench.targets.ascend import om_set
+from workbench.targets.ascend.interface import Interface, Port
+from workbench.targets.ascend.om_set import CompiledSet, compile_set, parallel_compiles
+
+INTERFACE = Interface(
+    inputs=(Port(name="ids", dtype="int64", shape=("batch", "sequence")),),
+    outputs=(Port(name="y", dtype="float32", shape=("batch", 3)),),
+)
+ONE = AscendCompile(sequence_bins=(16,))
+FOUR = AscendCompile(batches=(1, 2), sequence_bins=(16, 32))
+WRITES_OM = 'echo "$shape" > "$output.om"\n' + SUCCESS
+
+
+def compiled(
+    tmp_path: Path, body: str, settings: AscendCompile = ONE, to: Path | None = None, **options: float
+) -> CompiledSet:
+    lowered = tmp_path / "lowered.onnx"
+    lowered.write_bytes(b"onnx")
+    to = to or tmp_path / "to"
+    to.mkdir(parents=True, exist_ok=True)
+    return compile_set(
+        lowered,
+        Candidate(target="ascend910b3", precision=Precision(mode="force_fp16"), compile=settings),
+        INTERFACE,
+        to,
+        soc_version="Ascend910B3",
+        environment=play_atc(tmp_path, body),
+        parallel=int(options.get("parallel", 2)),
+        timeout_s=options.get("timeout_s", 30.0),
+    )
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in folder.iterdir())
+
+
+def test_one_file_for_each_batch_and_bin_and_its_log(tmp_path: Path) -> None:
+    made = compiled(tmp_path, WRITES_OM, FOUR)
+
+    assert [(f.file, f.batch, f.sequence_bin) for f in made.files] == [
+        ("b1_s16.om", 1, 16),
+        ("b1_s32.om", 1, 32),
+        ("b2_s16.om", 2, 16),
+        ("b2_s32.om", 2, 32),
+    ]
+    assert (tmp_path / "to" / "b2_s32.om").read_text() == "ids:2,32\n"
+    assert made.files[3].size_bytes == 9
+    assert (dict(made.kernels), made.int8_ops, made.float_matmuls_left) == ({"MatMulV2": 1}, 0, 1)
+    assert names(tmp_path / "to") == [
+        *("b1_s16.log", "b1_s16.om", "b1_s32.log", "b1_s32.om"),
+        *("b2_s16.log", "b2_s16.om", "b2_s32.log", "b2_s32.om", "json.log"),
+    ]
+
+
+def test_a_file_with_the_suffix_of_a_dynamic_model_is_found(tmp_path: Path) -> None:
+    """atc.md §6: `_<os>_<arch>` before .om."""
+    made = compiled(tmp_path, 'echo x > "${output}_linux_x86_64.om"\n' + SUCCESS)
+
+    assert [f.file for f in made.files] == ["b1_s16.om"]
+    assert (tmp_path / "to" / "b1_s16.om").read_text() == "x\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (SUCCESS, "there is no OM file"),
+        (': > "$output.om"\n' + SUCCESS, "b1_s16.om is empty"),
+        ('echo x > "$output.om.om"\n' + SUCCESS, "there is no OM file"),
+    ],
+    ids=["none", "empty", "wrong name"],
+)
+def test_a_success_without_a_usable_file_is_a_failure(tmp_path: Path, body: str, words: str) -> None:
+    with pytest.raises(CompileError) as raised:
+        compiled(tmp_path, body)
+
+    assert words in str(raised.value)
+    assert raised.value.log_path == tmp_path / "to" / "b1_s16.log"
+    assert "ATC run success" in raised.value.log_path.read_text()
+
+
+def test_half_a_file_of_a_failed_run_is_not_kept(tmp_path: Path) -> None:
+    with pytest.raises(CompileError):
+        compiled(tmp_path, 'printf half > "$output.om"\nexit 255\n')
+
+    assert names(tmp_path / "to") == ["b1_s16.log"]
+
+
+def test_the_first_failure_ends_the_others_and_its_log_is_told(tmp_path: Path) -> None:
+    body = """\
+    if [ "$shape" = "ids:1,32" ]; then
+      sleep 0.3
+      echo "ATC run failed"
+      echo "(E20001): Failed to compile Op gelu_3, optype: Gelu."
+      exit 255
+    fi
+    sleep 60 & echo $! > "$output.pid"
+    wait
+    """
+    started = time.monotonic()
+
+    with pytest.raises(CompileError) as raised:
+        compiled(tmp_path, body, FOUR)
+
+    assert time.monotonic() - started < 10
+    assert raised.value.log_path == tmp_path / "to" / "b1_s32.log"
+    for words in ("batch 1, length 32", "(E20001)", "gelu_3 of type Gelu", "--input_shape=ids:1,32", "Reproduce: cd "):
+        assert words in str(raised.value)
+    assert not running_below(tmp_path)
+    assert not [name for name in names(tmp_path / "to") if not name.endswith(".log")]
+
+
+def running_below(folder: Path) -> list[str]:
+    """Command lines of live processes that mention the folder."""
+    found = []
+    for process in psutil.process_iter(["cmdline", "status"]):
+        line = " ".join(process.info["cmdline"] or ())
+        if str(folder) in line and process.info["status"] != psutil.STATUS_ZOMBIE and process.pid != os.getpid():
+            found.append(line)
+    return found
+
+
+def test_a_run_that_hangs_is_transient_and_keeps_its_log(tmp_path: Path) -> None:
+    with pytest.raises(CompileError, match="did not finish") as raised:
+        compiled(tmp_path, "echo working; sleep 60", timeout_s=0.4)
+
+    assert raised.value.transient
+    assert raised.value.log_path is not None
+    assert "working" in raised.value.log_path.read_text()
+
+
+def test_a_path_with_blanks_is_not_passed_on(tmp_path: Path) -> None:
+    """atc.md §5.4: a blank, +, =, @, ~ or : fails with E10001."""
+    folder = tmp_path / "my models+more @ home"
+    folder.mkdir()
+
+    made = compiled(folder, 'echo "$output $model $PWD" > "$output.om"\n' + SUCCESS, to=folder / "to")
+
+    assert [f.file for f in made.files] == ["b1_s16.om"]
+    seen = (folder / "to" / "b1_s16.om").read_text()
+    assert "my models" not in seen
+    assert not set("+=@~: ") & set(seen.split()[0])
+
+
+def test_a_folder_that_looks_like_an_om_is_not_passed_on(tmp_path: Path) -> None:
+    """atc.md §6: the suffix goes before the first `.om` of the path."""
+    made = compiled(tmp_path, 'echo "$output" > "$output.om"\n' + SUCCESS, to=tmp_path / "runs.om" / "a")
+
+    assert made.files
+    assert "runs.om" not in (tmp_path / "runs.om" / "a" / "b1_s16.om").read_text()
+
+
+def test_the_temporary_folder_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+
+    (tmp_path / "a b").mkdir()
+
+    compiled(tmp_path / "a b", WRITES_OM)
+    with pytest.raises(CompileError):
+        compiled(tmp_path / "a b", "exit 255", to=tmp_path / "a b" / "again")
+
+    assert names(temporary) == []
+
+
+def test_a_full_disk_while_moving_is_transient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Path, target: Path) -> Path:
+        raise OSError(errno.ENOSPC, "No space left on device", str(target))
+
+    monkeypatch.setattr(Path, "replace", full)
+
+    with pytest.raises(CompileError, match="no space for compiled files") as raised:
+        compiled(tmp_path, WRITES_OM)
+
+    assert raised.value.transient
+
+
+def test_files_move_across_disks_by_copy_and_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rename = Path.replace
+
+    def across(self: Path, target: Path) -> Path:
+        if self.suffix == ".om":
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "replace", across)
+
+    made = compiled(tmp_path, WRITES_OM)
+
+    assert [f.file for f in made.files] == ["b1_s16.om"]
+    assert names(tmp_path / "to") == ["b1_s16.log", "b1_s16.om", "json.log"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_rights_is_the_machines_trouble(tmp_path: Path) -> None:
+    to = tmp_path / "to"
+    to.mkdir(mode=0o555)
+
+    with pytest.raises(ToolchainError, match="write rights"):
+        compiled(tmp_path, WRITES_OM)
+
+
+def test_a_folder_that_is_not_there_is_the_machines_trouble(tmp_path: Path) -> None:
+    (tmp_path / "to").write_text("a file")
+
+    with pytest.raises(ToolchainError, match="cannot be read or written"):
+        compile_set(
+            tmp_path / "lowered.onnx",
+            Candidate(target="ascend910b3", precision=Precision(mode="force_fp16"), compile=ONE),
+            INTERFACE,
+            tmp_path / "to",
+            soc_version="Ascend910B3",
+            environment=play_atc(tmp_path, WRITES_OM),
+        )
+
+
+def test_json_that_cannot_be_read_is_a_failure(tmp_path: Path) -> None:
+    environment = play_atc(tmp_path, WRITES_OM)
+    program = tmp_path / "bin" / "atc"
+    program.write_text(program.read_text().replace('{"graph"', '{"grap'))
+    lowered = tmp_path / "lowered.onnx"
+    lowered.write_bytes(b"onnx")
+    (tmp_path / "to").mkdir()
+
+    with pytest.raises(CompileError, match="its JSON cannot be read") as raised:
+        compile_set(
+            lowered,
+            Candidate(target="ascend910b3", precision=Precision(mode="force_fp16"), compile=ONE),
+            INTERFACE,
+            tmp_path / "to",
+            soc_version="Ascend910B3",
+            environment=environment,
+        )
+
+    assert raised.value.log_path == tmp_path / "to" / "json.log"
+
+
+def test_an_interrupt_ends_every_compile(tmp_path: Path) -> None:
+    play_atc(tmp_path, 'echo $$ > "$output.pid"; sleep 60')
+    program = (
+        "import sys; sys.path.insert(0, '.')\n"
+        "from pathlib import Path\n"
+        "from tests.targets.ascend.test_om_set import compiled, FOUR\n"
+        f"compiled(Path({str(tmp_path)!r}), 'echo $$ > \"$output.pid\"; sleep 60', FOUR)\n"
+    )
+    workbench = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 30
+    while len(list((tmp_path / "to").rglob("*.pid"))) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+    workbench.send_signal(signal.SIGINT)
+    _, words = workbench.communicate(timeout=20)
+
+    assert b"KeyboardInterrupt" in words
+    assert not running_below(tmp_path)
+    assert not list((tmp_path / "to").glob("atc-*"))
+
+
+def test_compiles_side_by_side_are_bounded_by_memory_and_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Memory:
+        available = 6 * 2**30
+
+    monkeypatch.setattr(om_set.psutil, "virtual_memory", lambda: Memory)
+    monkeypatch.setattr(om_set.os, "sched_getaffinity", lambda _: range(16))
+    assert parallel_compiles(8) == 2
+
+    Memory.available = 2**30
+    assert parallel_compiles(8) == 1
+
+    Memory.available = 10**12
+    assert (parallel_compiles(8), parallel_compiles(99)) == (8, 16)
+
+
+def test_warnings_and_a_missing_fusion_report_are_told(tmp_path: Path) -> None:
+    made = compiled(tmp_path, WRITES_OM + "echo '(W11001): Op gelu does not hit the library.'\n", FOUR)
+
+    assert made.fusions == ()
+    assert "fusion_result.json cannot be read" in made.warnings[0]
+    assert made.warnings[1:] == ("W11001: Op gelu does not hit the library.",)
+    assert sorted(made.seconds) == ["b1_s16.om", "b1_s32.om", "b2_s16.om", "b2_s32.om"]
