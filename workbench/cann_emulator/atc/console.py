@@ -100,7 +100,8 @@ def error_lines(records: Sequence[Record]) -> list[str]:
 
 def warning_lines(records: Sequence[Record]) -> list[str]:
     """Warnings: the headline's form, one line each."""
-    return list(dict.fromkeys(_headline(record) for record in records if message_of(record) is not None))
+    once = {(record.code, message_of(record)): record for record in records if message_of(record) is not None}
+    return [_headline(record) for record in once.values()]
 
 
 def _inner_lines(records: Sequence[Record]) -> list[str]:

@@ -33,7 +33,8 @@ def is_by_index(text: str) -> bool:
 def parse_input_shape(text: str, *, gears: bool = False) -> Shapes:
     """Input → its shape, in the order written; `name:` alone is a scalar, ().
 
-    Without names (`1,128;1,128`) the keys are the positions "0", "1", … (`is_by_index` tells which form it is).
+    Without names (`1,128;1,128`) the keys are the positions "0", "1", … (`is_by_index` tells which form it is): the
+    manual has this form; v8.5.0's own reader of static shapes does not [inferred: the manual is followed].
 
     Args:
         gears: one of the dynamic flags is given, so that -1 stands for what the gears fill in; otherwise any -1 or `~`
@@ -46,7 +47,8 @@ def parse_input_shape(text: str, *, gears: bool = False) -> Shapes:
         return _parse_range(text)
     shapes: dict[str, tuple[Dim, ...]] = {}
     for position, entry in enumerate(text.split(";")):
-        name, dims = (str(position), entry) if is_by_index(text) and entry else _split_name(entry)
+        by_index = is_by_index(text) and re.fullmatch(r"[0-9 ,+-]+", entry)
+        name, dims = (str(position), entry) if by_index else _split_name(entry)
         values = tuple(_static_dim(dim.strip(), entry, gears=gears) for dim in dims.split(",")) if dims else ()
         shapes.setdefault(name.strip(), values)  # of a name written twice the first counts, as in a C++ map's emplace
     return shapes

@@ -1,0 +1,289 @@
+"""atc.md §1: the order of the checks, and every rule about two flags (§2, §3.2, §3.3)."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from workbench.cann_emulator.atc import checks
+from workbench.cann_emulator.atc.failure import AtcFailure
+
+Options = Mapping[str, str]
+GOOD = {"framework": "5", "model": "m.onnx", "output": "out/m", "soc_version": "Ascend910B3"}
+EXISTING = ("m.onnx", "p.ini", "aipp.cfg", "keep.cfg", "weights", "map.cfg", "m.om", "dump.txt", "cal.cfg", "w.cfg")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ASCEND_WORK_PATH", raising=False)
+    for name in EXISTING:
+        (tmp_path / name).write_text("x")
+    return tmp_path
+
+
+def check(options: Options) -> list[str]:
+    """What the screen shows, when modes 0, 3 or 30 pass."""
+    shown: list[str] = []
+    checks.check_withdrawn(options)
+    checks.check_framework(options)
+    checks.check_conversion(options, shown.append)
+    return shown
+
+
+def refusal(options: Options) -> tuple[list[str], Mapping[str, str]]:
+    with pytest.raises(AtcFailure) as caught:
+        check(options)
+    return [record.code for record in caught.value.records], caught.value.records[-1].arguments
+
+
+def test_the_least_command_line_passes_and_makes_the_output_folder(folder: Path) -> None:
+    assert check(GOOD) == []
+    assert (folder / "out").is_dir()
+
+
+def test_a_pre_check_needs_no_output() -> None:
+    check({"mode": "3", "framework": "5", "model": "m.onnx", "soc_version": "Ascend910B3"})
+
+
+# Each line: what is added to GOOD, the code, and the parameter it names. In the order of §1; each later line is also
+# tried together with every earlier one, and the earlier one must win.
+ORDER: list[tuple[str, dict[str, str], str]] = [
+    ("auto tune", {"auto_tune_mode": "RL,GA"}, "E10001"),
+    ("weight", {"weight": "none"}, "E10001"),
+    ("framework", {"framework": "-"}, "E10007"),
+    ("nano", {"soc_version": "Ascend035"}, "E10055"),
+    ("format", {"input_format": "NHWC"}, "E10001"),
+    ("no soc", {"soc_version": ""}, "E10054"),
+    ("no output", {"output": ""}, "E10054"),
+    ("no model", {"model": ""}, "E10054"),
+    ("model missing", {"model": "none.onnx"}, "E10001"),
+    ("output alphabet", {"output": "a b"}, "E10001"),
+    ("output name", {"output": "out/"}, "E10022"),
+    ("types without mode", {"optypelist_for_implmode": "Gelu"}, "E10001"),
+    ("op precision", {"op_precision_mode": "none.ini"}, "E10001"),
+    ("weight clip", {"is_weight_clip": "2"}, "E10006"),
+    ("both precisions", {"precision_mode": "force_fp16", "precision_mode_v2": "fp16"}, "E10056"),
+    ("mixlist", {"modify_mixlist": "list.json"}, "E10001"),
+    ("tilde with gears", {"input_shape": "a:1~2", "dynamic_batch_size": "1,2"}, "E10040"),
+    ("AIPP with dims", {"insert_op_conf": "none.cfg", "dynamic_dims": "1;2", "input_shape": "a:-1"}, "E10001"),
+    ("calibration file", {"cal_conf": "none"}, "E10001"),
+    ("name map", {"op_name_map": "none"}, "E10001"),
+    ("AIPP file", {"insert_op_conf": "none"}, "E10001"),
+    ("weight file", {"compress_weight_conf": "none"}, "E10001"),
+    ("weights twice", {"enable_compress_weight": "true", "compress_weight_conf": "w.cfg"}, "E10047"),
+    ("keep dtype", {"keep_dtype": "none"}, "E10001"),
+    ("report", {"check_report": "a b"}, "E10001"),
+    ("original", {"save_original_model": "1"}, "E10005"),
+    ("stream", {"enable_single_stream": "1"}, "E10005"),
+    ("AI CPU", {"ac_parallel_enable": "2"}, "E10006"),
+    ("tiling", {"tiling_schedule_optimize": "true"}, "E10006"),
+    ("dumpable", {"quant_dumpable": "2"}, "E10006"),
+    ("host", {"host_env_os": "plan9"}, "E10001"),
+    ("hf32", {"allow_hf32": "1"}, "E10005"),
+    ("level", {"oo_level": "O2"}, "E10001"),
+    ("outputs", {"out_nodes": "a:0;b"}, "E10001"),
+]
+
+
+@pytest.mark.parametrize(("added", "code"), [row[1:] for row in ORDER], ids=[row[0] for row in ORDER])
+def test_each_rule_refuses_with_its_code(added: dict[str, str], code: str) -> None:
+    options = {name: value for name, value in {**GOOD, **added}.items() if (name, value) != ("framework", "-")}
+    codes, _ = refusal(options)
+
+    assert code in codes
+    assert codes[-1] == code
+
+
+@pytest.mark.parametrize("earlier", range(len(ORDER)), ids=[row[0] for row in ORDER])
+def test_the_earlier_rule_wins(earlier: int) -> None:
+    _, first, _ = ORDER[earlier]
+    alone = refusal({k: v for k, v in {**GOOD, **first}.items() if v != "-"})
+    for _, second, _ in ORDER[earlier + 1 :]:
+        if set(first) & set(second) or {"dynamic_dims", "dynamic_batch_size"} <= {*first, *second}:
+            continue
+        both = {k: v for k, v in {**GOOD, **second, **first}.items() if v != "-"}
+        assert refusal(both) == alone, f"{first} before {second}"
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "parameter"),
+    [
+        ({"weight": "none"}, "E10001", "--weight"),
+        ({"framework": "0"}, "E10001", "--framework"),
+        ({"framework": "0", "soc_version": "Ascend310"}, "E10008", None),
+        ({"framework": "3", "input_format": "NC1HWC0"}, "E10001", "--input_format"),
+        ({"framework": "0", "weight": "weights", "soc_version": "Ascend310", "input_format": "NHWC"}, "E10001", None),
+        ({"mode": "30"}, "E10055", None),
+        ({"soc_version": ""}, "E10054", "--soc_version"),
+        ({"output": ""}, "E10054", "--output"),
+        ({"model": ""}, "E10054", "--model"),
+        ({"optypelist_for_implmode": "Gelu"}, "E10001", "--op_select_implmode"),
+        ({"op_precision_mode": "none"}, "E10001", "--op_precision_mode"),
+        ({"is_weight_clip": ""}, "E10006", "is_weight_clip"),
+        ({"host_env_cpu": "riscv"}, "E10001", "--host_env_cpu"),
+        ({"enable_compress_weight": "1"}, "E10005", "enable_compress_weight"),
+        ({"check_report": ""}, "E10004", "check_report"),
+        ({"oo_level": "O0"}, "E10001", "--oo_level"),
+        ({"oo_constant_folding": "1"}, "E10001", "--oo_constant_folding"),
+        ({"oo_dead_code_elimination": "no"}, "E10001", "--oo_dead_code_elimination"),
+        ({"topo_sorting_mode": "4"}, "E10001", "--topo_sorting_mode"),
+        ({"export_compile_stat": "3"}, "E10001", "--export_compile_stat"),
+        ({"insert_op_conf": "aipp.cfg", "dynamic_dims": "1;2", "input_shape": "a:-1"}, "E10001", "--insert_op_conf"),
+    ],
+)
+def test_the_refusal_names_the_flag(options: dict[str, str], code: str, parameter: str | None) -> None:
+    codes, arguments = refusal({**GOOD, **options})
+
+    assert codes == [code]
+    assert parameter is None or arguments["parameter"] == parameter
+
+
+def test_auto_tune_points_to_aoe() -> None:
+    assert "AOE" in refusal({**GOOD, "auto_tune_mode": "RL,GA"})[1]["reason"]
+    check({**GOOD, "auto_tune_mode": ""})
+
+
+def test_weights_are_ignored_for_onnx_but_must_exist() -> None:
+    check({**GOOD, "weight": "weights"})
+
+
+@pytest.mark.parametrize("value", ["NCHW", "ND", "NCDHW", ""])
+def test_formats_of_onnx(value: str) -> None:
+    check({**GOOD, "input_format": value})
+
+
+@pytest.mark.parametrize("value", ["allow_mix_precision", "allow_mix_precision_fp16", "allow_mix_precision_bf16"])
+def test_a_mixlist_goes_with_a_mixed_mode(value: str) -> None:
+    """§3.2; that the file exists is looked at later, when the engine starts."""
+    check({**GOOD, "precision_mode": value, "modify_mixlist": "not-there.json"})
+
+
+@pytest.mark.parametrize("value", ["mixed_float16", "mixed_bfloat16", "mixed_hif8"])
+def test_a_mixlist_goes_with_a_mixed_mode_of_the_second_family(value: str) -> None:
+    check({**GOOD, "precision_mode_v2": value, "modify_mixlist": "not-there.json"})
+
+
+@pytest.mark.parametrize(
+    "mode", [{}, {"precision_mode": "force_fp16"}, {"precision_mode_v2": "origin"}, {"precision_mode": "force_fp32"}]
+)
+def test_a_mixlist_without_a_mixed_mode_is_refused(mode: dict[str, str]) -> None:
+    codes, arguments = refusal({**GOOD, **mode, "modify_mixlist": "list.json"})
+
+    assert codes == ["E10001"]
+    assert arguments["parameter"] == "--modify_mixlist"
+
+
+def test_both_precision_flags_are_refused_even_if_they_mean_the_same() -> None:
+    codes, _ = refusal({**GOOD, "precision_mode": "force_fp16", "precision_mode_v2": "fp16"})
+
+    assert codes == ["E10056"]
+
+
+@pytest.mark.parametrize("flag", ["fusion_switch_file", "customize_dtypes", "op_debug_config", "mdl_bank_path"])
+def test_files_that_the_engine_reads_are_not_looked_at_here(flag: str) -> None:
+    """§1 step 15: so is the chip's name."""
+    check({**GOOD, flag: "not-there", "soc_version": "NoSuchChip"})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"enable_compress_weight": "true"},
+        {"enable_compress_weight": "false", "compress_weight_conf": "w.cfg"},
+        {"save_original_model": "true", "enable_single_stream": "false", "allow_hf32": "true"},
+        {"ac_parallel_enable": "1", "tiling_schedule_optimize": "", "quant_dumpable": "0", "external_weight": "1"},
+        {"host_env_os": "linux", "host_env_cpu": "aarch64"},
+        {"oo_level": "O1", "oo_constant_folding": "false", "topo_sorting_mode": "3", "export_compile_stat": "2"},
+        {"op_precision_mode": "p.ini", "op_select_implmode": "high_precision", "optypelist_for_implmode": "Gelu"},
+        {"insert_op_conf": "aipp.cfg", "keep_dtype": "keep.cfg", "op_name_map": "map.cfg", "cal_conf": "cal.cfg"},
+        {"check_report": "reports/check.json"},
+        {"framework": "0", "weight": "weights", "soc_version": "Ascend310P3", "input_format": "ND"},
+        {"mode": "30", "soc_version": "Ascend035B"},
+    ],
+    ids=str,
+)
+def test_what_passes(options: dict[str, str]) -> None:
+    check({**GOOD, **options})
+
+
+def test_a_deprecated_range_is_told_on_the_screen() -> None:
+    shown = check({**GOOD, "input_shape_range": "a:[1~8]", "input_shape": "a:1"})
+
+    assert [line.partition(" ")[0] for line in shown] == ["WARNING:", "WARNING:"]
+    assert len(check({**GOOD, "input_shape_range": "a:[1~8]"})) == 1
+
+
+def test_the_report_of_a_work_folder_is_made_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASCEND_WORK_PATH", str(folder / "work"))
+    check(GOOD)
+
+    assert (folder / "work").is_dir()
+
+
+SINGLE = {"singleop": "ops.json", "output": "out", "soc_version": "Ascend910B3"}
+
+
+@pytest.mark.parametrize(
+    ("added", "code"),
+    [
+        ({"framework": "5"}, "E10001"),
+        ({"display_model_info": "1"}, "E10001"),
+        ({"insert_op_conf": "aipp.cfg"}, "E10001"),
+        ({"mode": "3"}, "E10001"),
+        ({"output": ""}, "E10054"),
+        ({"soc_version": ""}, "E10054"),
+        ({"output": "a b"}, "E10001"),
+        ({"optypelist_for_implmode": "Gelu"}, "E10001"),
+        ({"op_precision_mode": "none"}, "E10001"),
+        ({"precision_mode": "force_fp16", "precision_mode_v2": "fp16"}, "E10056"),
+        ({"modify_mixlist": "x"}, "E10001"),
+        ({"allow_hf32": "1"}, "E10005"),
+    ],
+)
+def test_single_operators_have_a_path_of_their_own(added: dict[str, str], code: str) -> None:
+    checks.check_single_operators(SINGLE)
+    with pytest.raises(AtcFailure) as caught:
+        checks.check_single_operators({**SINGLE, **added})
+
+    assert caught.value.records[-1].code == code
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"mode": "1"}, ["E10004", "E10004"]),
+        ({"mode": "1", "om": "m.om"}, ["E10004"]),
+        ({"mode": "1", "json": "m.json"}, ["E10004"]),
+        ({"mode": "1", "om": "none.om", "json": "m.json"}, ["E10001"]),
+        ({"mode": "1", "om": "none.om"}, ["E10004", "E10001"]),
+        ({"mode": "5"}, ["E10004"]),
+        ({"mode": "5", "om": "m.om", "json": "m.json"}, ["E10001"]),
+        ({"mode": "5", "om": "none.txt", "json": "m.json"}, ["E10001"]),
+    ],
+)
+def test_conversions_to_json_look_at_both_paths(options: dict[str, str], expected: list[str]) -> None:
+    with pytest.raises(AtcFailure) as caught:
+        checks.check_json(options)
+
+    assert [record.code for record in caught.value.records] == expected
+
+
+def test_conversions_to_json_that_pass() -> None:
+    checks.check_json({"mode": "1", "om": "m.om", "json": "made/m.json"})
+    checks.check_json({"mode": "5", "om": "dump.txt", "json": "m.json"})
+    with pytest.raises(AtcFailure) as caught:
+        checks.check_framework({"mode": "1", "framework": "1"})
+    assert caught.value.records[0].code == "E10001"
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [({}, "E10004"), ({"om": "none.om"}, "E10001"), ({"om": "m.om", "framework": "5"}, "E10057")],
+)
+def test_showing_an_om_needs_it_and_nothing_else(options: dict[str, str], code: str) -> None:
+    checks.check_info({"om": "m.om"})
+    with pytest.raises(AtcFailure) as caught:
+        checks.check_info(options)
+
+    assert caught.value.records[0].code == code
