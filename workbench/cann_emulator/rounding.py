@@ -12,7 +12,7 @@ be set to saturate: `aclrtSetDeviceSatMode`].
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -70,7 +70,8 @@ def rounded_graph(model: OfflineModel, gear: int) -> ModelProto:
     )
     kernels = model.gears[gear].kernels
     kernel_of = {node: kernel for kernel in kernels for node in kernel.nodes}
-    sources = _sources(kernels)
+    in_graph = {*writer.known, *writer.stored, *(name for node in plain.graph.node for name in node.output)}
+    sources = _sources(kernels, in_graph)
     for node in plain.graph.node:
         if node.output[0] in writer.known:
             continue
@@ -97,7 +98,7 @@ class _Edges:
     @classmethod
     def of(cls, kernel: Kernel, sources: Mapping[str, str]) -> _Edges:
         reads = {sources.get(tensor.name, tensor.name): tensor.dtype for tensor in kernel.inputs}
-        writes = {tensor.name: tensor.dtype for tensor in kernel.outputs}
+        writes = {sources.get(tensor.name, tensor.name): tensor.dtype for tensor in kernel.outputs}
         outside = {*writes.values()} & {"float32", "float16", "bfloat16"} or {*reads.values()} - {"float32", "uint64"}
         return cls(name=kernel.name, reads=reads, writes=writes, halves_inside=outside <= {"float16", "int8", "int32"})
 
@@ -234,13 +235,17 @@ def half_scale(scale: np.float32) -> np.float32:
     return np.float32(np.float16(np.sqrt(scale))) ** 2
 
 
-def _sources(kernels: Iterable[Kernel]) -> dict[str, str]:
-    """Output → input of kernels that stand for no node of the graph: type and layout changes of the compiler."""
+def _sources(kernels: Iterable[Kernel], in_graph: Collection[str]) -> dict[str, str]:
+    """Tensor of a kernel → the graph's tensor that it is, where type changes of the compiler have given it a name of
+    its own. Such a kernel has no node; it stands before a reader or, at an output, behind the producer."""
     sources: dict[str, str] = {}
     for kernel in kernels:
         if not kernel.nodes and kernel.inputs and kernel.outputs:
-            origin = kernel.inputs[0].name
-            sources[kernel.outputs[0].name] = sources.get(origin, origin)
+            origin, made = kernel.inputs[0].name, kernel.outputs[0].name
+            if made in in_graph and origin not in in_graph:
+                sources[origin] = made
+            else:
+                sources[made] = sources.get(origin, origin)
     return sources
 
 

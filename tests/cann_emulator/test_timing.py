@@ -1,0 +1,232 @@
+"""The time model: sensible in every direction, and equal to what is published for the chip."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+from tests.cann_emulator.handmade import mlp, offline_model
+from tests.targets.encoder import model_of
+from workbench.cann_emulator.device_data import PARAMETERS, load_device_data, with_parameters
+from workbench.cann_emulator.om import Dtype, Gear, Kernel, OfflineModel, Tensor
+from workbench.cann_emulator.timing import copy_us, execute_us, kernel_times, stream_us
+
+B3 = load_device_data("Ascend910B3")
+GRAPH = mlp(8, 8)
+SIZES = st.integers(1, 3000)
+
+
+def tensor(name: str, *shape: int, dtype: Dtype = "float16") -> Tensor:
+    return Tensor(name=name, dtype=dtype, shape=shape)
+
+
+def matmul(batch: int, m: int, k: int, n: int, dtype: Dtype = "float16", out: Dtype = "float16", **more: str) -> Kernel:
+    return Kernel(
+        name="matmul0",
+        op_type="MatMulV2",
+        core="cube",
+        nodes=("matmul0",),
+        dtype=dtype,
+        inputs=(tensor("x", batch, m, k, dtype=dtype), tensor("w0", k, n, dtype=dtype)),
+        outputs=(tensor("y", batch, m, n, dtype=out),),
+        macs=batch * m * k * n,
+        cube=((batch, m, k, n),),
+        **more,
+    )
+
+
+def elementwise(*shape: int, name: str = "add0", dtype: Dtype = "float16") -> Kernel:
+    return Kernel(
+        name=name,
+        op_type="Add",
+        core="vector",
+        nodes=(name,),
+        dtype=dtype,
+        inputs=(tensor("x", *shape, dtype=dtype),),
+        outputs=(tensor(f"{name}_y", *shape, dtype=dtype),),
+    )
+
+
+def model(*kernels: Kernel, **changes: object) -> OfflineModel:
+    gears = (Gear(dims=(), outputs=(), kernels=kernels),)
+    return replace(offline_model(GRAPH), gears=gears, **{"options": {}, **changes})
+
+
+def time_us(*kernels: Kernel, **changes: object) -> float:
+    return stream_us(model(*kernels, **changes), 0, B3)
+
+
+@settings(deadline=None)
+@given(batch=st.integers(1, 64), m=SIZES, k=SIZES, n=SIZES, axis=st.integers(0, 3), more=st.integers(1, 500))
+def test_a_larger_product_is_never_quicker(batch: int, m: int, k: int, n: int, axis: int, more: int) -> None:
+    sizes = [batch, m, k, n]
+    larger = [size + more * (index == axis) for index, size in enumerate(sizes)]
+
+    assert 0 < time_us(matmul(*sizes)) <= time_us(matmul(*larger))
+
+
+@settings(deadline=None)
+@given(batch=st.integers(1, 32), m=SIZES, k=SIZES, n=SIZES)
+def test_int8_takes_at_least_half_of_float16_and_float32_is_slower(batch: int, m: int, k: int, n: int) -> None:
+    """Up to a side of 32, INT8 gains nothing from padding to 32; beyond it at most the cube's factor of 2."""
+    quick, half, single = (time_us(matmul(batch, m, k, n, dtype)) for dtype in ("int8", "float16", "float32"))
+
+    assert half / 2 <= quick <= half * (1 if k > 16 else 2)
+    assert half <= single
+
+
+@settings(deadline=None)
+@given(rows=SIZES, columns=SIZES, more=SIZES)
+def test_vector_kernels_grow_with_what_they_move(rows: int, columns: int, more: int) -> None:
+    assert 0 < time_us(elementwise(rows, columns)) <= time_us(elementwise(rows + more, columns))
+    assert time_us(elementwise(rows, columns)) <= time_us(elementwise(rows, columns, dtype="float32"))
+
+
+def test_sides_that_are_padded_to_16_cost_as_much_as_the_padded_ones() -> None:
+    assert time_us(matmul(1, 1000, 512, 497)) == pytest.approx(time_us(matmul(1, 1000, 512, 512)), rel=0.02)
+
+
+def test_a_fused_kernel_saves_the_launch_and_the_traffic() -> None:
+    """MatMul and its bias, in one kernel and in two."""
+    two = (matmul(1, 512, 512, 512), elementwise(512, 512))
+    one = replace(two[0], nodes=("matmul0", "add0"), core="mix")
+
+    saved = time_us(*two) - time_us(one)
+
+    assert saved >= B3.kernel_launch_us
+    assert saved == pytest.approx(kernel_times(model(two[1]), 0, B3)[0].duration_us, rel=0.01)
+
+
+def test_throughput_of_a_small_layer_rises_with_the_batch_and_levels_off() -> None:
+    """At length 128 it saturates between 8 and 32 sentences, as on 310P3 (atc.md §11)."""
+    layer = {
+        batch: time_us(matmul(1, 128 * batch, 512, 512), *[elementwise(128 * batch, 512)] * 2) / batch
+        for batch in (1, 2, 4, 8, 16, 32, 64)
+    }
+
+    assert list(layer.values()) == sorted(layer.values(), reverse=True)
+    assert layer[1] > 2 * layer[16]
+    assert layer[64] > 0.8 * layer[32]
+
+
+def test_longer_sequences_cost_more_than_their_share_in_attention() -> None:
+    """Scores are length × length: bins pay."""
+    scores = {length: time_us(matmul(8 * 32, length, 64, length)) for length in (64, 128, 256, 512)}
+
+    assert scores[512] > 10 * scores[128]
+
+
+def test_kernels_are_reported_by_their_parts() -> None:
+    (found,) = kernel_times(model(matmul(1, 512, 512, 512)), 0, B3)
+
+    assert (found.name, found.op_type, found.core) == ("matmul0", "MatMulV2", "cube")
+    assert found.duration_us == found.launch_us + max(found.compute_us, found.memory_us)
+    assert found.launch_us == B3.kernel_launch_us
+
+
+def test_views_cost_nothing_and_are_not_launched() -> None:
+    view = replace(elementwise(512, 512), core="none", op_type="Reshape")
+
+    assert kernel_times(model(view), 0, B3) == ()
+
+
+def test_an_execution_waits_for_the_host_too() -> None:
+    plain = model(matmul(1, 512, 512, 512))
+
+    assert execute_us(plain, 0, B3) == B3.execute_launch_us + stream_us(plain, 0, B3)
+
+
+def test_shape_ranges_cost_a_launch_by_the_host_for_each_kernel_and_gears_a_little() -> None:
+    kernels = [elementwise(16, 16)] * 10
+    static, gears, dynamic = (time_us(*kernels, gear_kind=kind) for kind in ("", "dynamic_dims", "range"))
+
+    assert static < gears < static + 2 * B3.gear_us
+    assert dynamic == pytest.approx(static + 10 * (B3.dynamic_launch_us - B3.kernel_launch_us))
+
+
+def test_ai_cpu_kernels_are_slow_to_start() -> None:
+    assert time_us(replace(elementwise(16), core="aicpu")) > B3.aicpu_launch_us
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("aicore_num", "10|20"), ("buffer_optimize", "off_optimize")], ids=lambda v: v
+)
+def test_options_that_take_something_away_cost_time(option: str, value: str) -> None:
+    kernels = (matmul(1, 8192, 512, 2048), elementwise(8192, 2048))
+
+    assert time_us(*kernels, options={option: value}) > time_us(*kernels)
+
+
+@pytest.mark.parametrize(("mode", "factor"), [("high_precision", 1.6), ("high_performance", 0.85), ("", 1.0)])
+def test_the_implementation_mode_changes_vector_work(mode: str, factor: float) -> None:
+    value = helper.make_tensor_value_info
+    graph = model_of(
+        [helper.make_node("Erf", ["x"], ["y"], name="erf")],
+        {"unused": np.float32([0])},
+        [value("x", TensorProto.FLOAT, [4096, 4096])],
+        [value("y", TensorProto.FLOAT, [4096, 4096])],
+    ).SerializeToString()
+    kernel = replace(elementwise(4096, 4096), nodes=("erf",))
+
+    plain, changed = (
+        kernel_times(model(k, graph=graph), 0, B3)[0] for k in (kernel, replace(kernel, implementation=mode))
+    )
+
+    assert changed.compute_us == pytest.approx(plain.compute_us * factor)
+
+
+def test_a_lookup_reads_rows_not_the_table() -> None:
+    value = helper.make_tensor_value_info
+    graph = model_of(
+        [helper.make_node("Gather", ["table", "ids"], ["y"], name="gather")],
+        {"table": np.zeros((4, 2), np.float32)},
+        [value("ids", TensorProto.INT64, [64])],
+        [value("y", TensorProto.FLOAT, [64, 2])],
+    ).SerializeToString()
+    kernel = replace(
+        elementwise(64, 512),
+        nodes=("gather",),
+        inputs=(tensor("table", 30522, 512), tensor("ids", 64, dtype="int64")),
+    )
+
+    assert time_us(kernel, graph=graph) < 2 * B3.kernel_launch_us
+
+
+def test_weights_beyond_l2_come_from_hbm() -> None:
+    layers = [replace(matmul(1, 16, 4096, 4096), name=f"m{i}") for i in range(8)]
+    distinct = [replace(layer, inputs=(layer.inputs[0], tensor(f"w{i}", 4096, 4096))) for i, layer in enumerate(layers)]
+    weights = {f"w{i}": np.zeros(1, np.float32) for i in range(8)}
+    graph = model_of([helper.make_node("Relu", ["x"], ["y"], name="r")], weights, [], []).SerializeToString()
+
+    assert time_us(*distinct, graph=graph) > 1.3 * time_us(*layers, graph=graph)
+
+
+@pytest.mark.parametrize("kind", ["host_to_device", "device_to_host", "device_to_device", "host_to_host"])
+def test_copies_have_a_latency_and_a_rate(kind: str) -> None:
+    small, large = copy_us(4, kind, B3), copy_us(20_000_000, kind, B3)
+
+    assert small == pytest.approx(B3.copy_latency_us, rel=0.01)
+    assert large > B3.copy_latency_us + 10
+
+
+def test_chips_differ_as_their_platform_files_do() -> None:
+    """atc.md §7.2: 910B1 has more cores, 910B4 a slower clock; an unknown name is timed as 910B3."""
+    kernel = matmul(1, 16384, 512, 2048)
+    b1, b3, b4, other = (
+        stream_us(model(kernel), 0, load_device_data(f"Ascend910{bin}")) for bin in ("B1", "B3", "B4", "_9362")
+    )
+
+    assert b1 < b3 < b4
+    assert other == b3
+
+
+@settings(deadline=None)
+@given(name=st.sampled_from([name for name in PARAMETERS if "efficiency" in name]), factor=st.floats(0.1, 1.0))
+def test_a_lower_efficiency_is_never_quicker(name: str, factor: float) -> None:
+    kernels = model(matmul(4, 512, 512, 512), elementwise(2048, 512), matmul(1, 512, 512, 512, "int8"))
+    slower = with_parameters(B3, {name: getattr(B3, name) * factor})
+
+    assert stream_us(kernels, 0, slower) >= stream_us(kernels, 0, B3)
