@@ -1,0 +1,58 @@
+"""How long the modelled device needs, from the time model of the emulator; microseconds."""
+
+from __future__ import annotations
+
+import functools
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from workbench.cann_emulator.acl.contexts import SOC_NAME, Context
+
+if TYPE_CHECKING:
+    from workbench.cann_emulator.device_data import DeviceData
+    from workbench.cann_emulator.om import OfflineModel
+    from workbench.cann_emulator.timing import KernelTime
+
+
+@functools.cache
+def _timing() -> tuple[ModuleType, DeviceData]:
+    """The module and the device's data; imported late, as programs that never copy or execute need neither."""
+    from workbench.cann_emulator import device_data, timing
+
+    return timing, device_data.load_device_data(SOC_NAME)
+
+
+@functools.lru_cache(maxsize=4096)
+def _copy_us(count: int, to_device: bool, from_device: bool) -> float:
+    timing, device = _timing()
+    kind = f"{'device' if from_device else 'host'}_to_{'device' if to_device else 'host'}"
+    return float(timing.copy_us(count, kind, device))
+
+
+def copy_us(count: int, to_device: bool, from_device: bool) -> float:
+    return _copy_us(count, to_device, from_device)
+
+
+def count_copy(context: Context, count: int, to_device: bool, from_device: bool) -> None:
+    """A copy that the caller waited for counts as work of the device, on no stream that events are recorded in."""
+    context.device.busy_us += _copy_us(count, to_device, from_device)
+
+
+def execution_us(model: OfflineModel, gear: int, times: dict[int, tuple[float, float]]) -> tuple[float, float]:
+    """One execution: (on the stream alone, with the host's launch in front of it).
+
+    Args:
+        times: by gear, what was computed before for this load.
+    """
+    found = times.get(gear)
+    if found is None:
+        timing, device = _timing()
+        stream_us = float(timing.stream_us(model, gear, device))
+        found = times[gear] = stream_us, float(timing.execute_us(model, gear, device))
+    return found
+
+
+def kernel_times(model: OfflineModel, gear: int) -> tuple[KernelTime, ...]:
+    timing, device = _timing()
+    times: tuple[KernelTime, ...] = timing.kernel_times(model, gear, device)
+    return times

@@ -1,0 +1,205 @@
+"""acl.json, the argument of `acl.init`: what it may hold and what each mistake gives (pyacl.md §5.5, §2.5)."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.cann_emulator.acl import codes, contexts, reason
+
+DEEPEST = 10
+
+_ON_OFF = ("on", "off")
+_DUMP_VALUES: Mapping[str, tuple[str, ...]] = {
+    "dump_mode": ("input", "output", "all"),
+    "dump_level": ("op", "kernel", "all"),
+    "dump_op_switch": _ON_OFF,
+    "dump_data": ("tensor", "stats"),
+    "dump_debug": _ON_OFF,
+}
+_STATISTICS = ("Max", "Min", "Avg", "Nan", "Negative Inf", "Positive Inf", "L2norm")
+_SCENES = ("aic_err_brief_dump", "aic_err_norm_dump", "aic_err_detail_dump", "lite_exception", "watcher")
+_PROFILER_KEYS = {
+    *("switch", "output", "aic_metrics", "aicpu", "ascendcl", "task_time", "task_trace", "runtime_api"),
+    *("ge_api", "task_memory", "l2", "hccl", "msproftx", "storage_limit", "instr_profiling"),
+    *("instr_profiling_freq", "task_tsfw", "scale", "sys_hardware_mem_freq", "sys_mem_serviceflow"),
+    *("llc_profiling", "sys_io_sampling_freq", "sys_interconnection_freq", "sys_cpu_freq", "sys_lp_freq"),
+    *("dvpp_freq", "host_sys", "host_sys_usage", "host_sys_usage_freq"),
+}
+_METRICS = (
+    *("PipeUtilization", "ArithmeticUtilization", "Memory", "MemoryL0", "MemoryUB", "ResourceConflictRatio", "L2Cache"),
+    *("PipelineExecuteUtilization", "MemoryAccess", ""),
+)
+
+
+class ConfigurationRefused(Exception):
+    """`acl.init` fails with `code`; the reason text is recorded."""
+
+    def __init__(self, code: int, why: str) -> None:
+        super().__init__(why)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """What acl.json asks for.
+
+    Attributes:
+        overflow_path, dump_path: where overflow files and tensor dumps go; None when off.
+        dump_list: models and layers whose tensors are dumped.
+        profile_path: result folder when profiling is on.
+        default_device: for threads that set none.
+    """
+
+    overflow_path: Path | None = None
+    dump_path: Path | None = None
+    dump_list: tuple[Mapping[str, Any], ...] = ()
+    profile_path: Path | None = None
+    default_device: int | None = None
+    error_text_per_process: bool = False
+
+
+def read(path: str) -> tuple[Configuration, bytes]:
+    """The configuration and the file's content.
+
+    Raises:
+        ConfigurationRefused: with the vendor's code for the mistake.
+    """
+    try:
+        content = Path(path).read_bytes()
+    except (OSError, ValueError) as error:
+        reason.report("EH0003", path=path, reason="it cannot be read")
+        raise ConfigurationRefused(codes.INVALID_FILE, str(error)) from error
+    if not content.strip():
+        return Configuration(), content  # an empty file counts as no configuration [inferred]
+    return parse(content, path), content
+
+
+def parse(content: bytes, path: str) -> Configuration:
+    try:
+        body = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise _refused(codes.PARSE_FILE, path, f"it is no JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise _refused(codes.PARSE_FILE, path, "it is no JSON object")
+    if _depth(body) > DEEPEST:
+        raise _refused(codes.PARSE_FILE, path, f"it is nested deeper than {DEEPEST}")
+    if "dump" in body:
+        _check_dump(body["dump"], path)
+    if "profiler" in body:
+        _check_profiler(body["profiler"], path)
+    dump: dict[str, Any] = body.get("dump", {})
+    profiler: dict[str, Any] = body.get("profiler", {})
+    tensor_dump = bool(dump.get("dump_list")) and dump.get("dump_scene") is None
+    overflow = dump.get("dump_debug") == "on"
+    profiles = profiler.get("switch") == "on"
+    return Configuration(
+        overflow_path=Path(dump["dump_path"]) if overflow else None,
+        dump_path=Path(dump["dump_path"]) if tensor_dump else None,
+        dump_list=tuple(dump["dump_list"]) if tensor_dump else (),
+        profile_path=Path(profiler.get("output") or ".") if profiles else None,
+        default_device=_default_device(body.get("defaultDevice"), path),
+        error_text_per_process=_error_mode(body.get("err_msg_mode"), path),
+    )
+
+
+def _check_dump(dump: object, path: str) -> None:
+    def refuse(why: str) -> ConfigurationRefused:
+        return _refused(codes.INVALID_DUMP_CONFIG, path, f"dump: {why}")
+
+    if not isinstance(dump, dict):
+        raise refuse("it is no object")
+    for key, allowed in _DUMP_VALUES.items():
+        if key in dump and dump[key] not in allowed:
+            raise refuse(f"{key} is {dump[key]!r}, not one of {', '.join(allowed)}")
+    scene = dump.get("dump_scene")
+    if scene is not None and scene not in _SCENES:
+        raise refuse(f"dump_scene is {scene!r}, not one of {', '.join(_SCENES)}")
+    debug, listed = dump.get("dump_debug") == "on", dump.get("dump_list")
+    if scene is not None and scene != "watcher" and (listed or debug):
+        raise refuse("dump_scene excludes tensor and overflow dump")
+    if debug and listed:
+        raise refuse("dump_debug excludes dump_list")
+    if scene is not None and scene != "watcher":
+        return
+    if listed is not None and not (isinstance(listed, list) and all(isinstance(entry, dict) for entry in listed)):
+        raise refuse("dump_list is no list of objects")
+    for entry in listed or []:
+        if not isinstance(entry.get("layer", []), list):
+            raise refuse("layer of an entry of dump_list is no list")
+    if not debug and not listed:
+        raise refuse("dump_list is missing" if listed is None else "dump_list is empty")
+    folder = dump.get("dump_path")
+    if not isinstance(folder, str) or not folder:
+        raise refuse("dump_path is missing")
+    if not (Path(folder).is_dir() and os.access(folder, os.W_OK)):
+        raise refuse(f"dump_path {folder} does not exist or cannot be written")
+    statistics = dump.get("dump_stats", [])
+    if not isinstance(statistics, list) or any(s not in _STATISTICS for s in statistics):
+        raise refuse(f"dump_stats holds something else than {', '.join(_STATISTICS)}")
+    if not _are_steps(dump.get("dump_step", "")):
+        raise refuse(f'dump_step is {dump["dump_step"]!r}, not of the form "0|3-5|10"')
+
+
+def _are_steps(text: object) -> bool:
+    if not isinstance(text, str):
+        return False
+    parts = [part.split("-") for part in text.split("|")] if text else []
+    return all(1 <= len(p) <= 2 and all(n.isdecimal() for n in p) and int(p[0]) <= int(p[-1]) for p in parts)
+
+
+def _check_profiler(profiler: object, path: str) -> None:
+    def refuse(why: str) -> ConfigurationRefused:
+        return _refused(codes.INVALID_PARAM, path, f"profiler: {why}")
+
+    if not isinstance(profiler, dict):
+        raise refuse("it is no object")
+    unknown = sorted(set(profiler) - _PROFILER_KEYS)
+    if unknown:
+        raise refuse(f"{unknown[0]} is no key of it")
+    if profiler.get("switch", "off") not in _ON_OFF:
+        raise refuse(f"switch is {profiler['switch']!r}, not on or off")
+    for key in ("aicpu", "ascendcl", "runtime_api", "task_memory", "l2", "hccl", "msproftx", "task_trace"):
+        if key in profiler and profiler[key] not in _ON_OFF:
+            raise refuse(f"{key} is {profiler[key]!r}, not on or off")
+    if profiler.get("task_time", "on") not in ("on", "off", "l0", "l1"):
+        raise refuse(f"task_time is {profiler['task_time']!r}")
+    if profiler.get("aic_metrics", "") not in _METRICS:
+        raise refuse(f"aic_metrics is {profiler['aic_metrics']!r}")
+    output = profiler.get("output", "")
+    if not isinstance(output, str) or len(output.encode()) > 4096:
+        raise refuse("output is no path of at most 4096 bytes")
+
+
+def _default_device(section: object, path: str) -> int | None:
+    if section is None:
+        return None
+    text = section.get("default_device") if isinstance(section, dict) else None
+    if not isinstance(text, str) or not text.isdecimal():
+        raise _refused(codes.INVALID_PARAM, path, 'defaultDevice: default_device is no number in quotes, such as "0"')
+    if int(text) >= len(contexts.devices()):
+        raise _refused(codes.FAILURE, path, f"defaultDevice: there is no device {text}")
+    return int(text)
+
+
+def _error_mode(mode: object, path: str) -> bool:
+    if mode not in (None, "0", "1"):
+        raise _refused(codes.INVALID_PARAM, path, f'err_msg_mode is {mode!r}, not "0" or "1"')
+    return mode == "1"
+
+
+def _refused(code: int, path: str, why: str) -> ConfigurationRefused:
+    reason.report("EH0004", path=path, reason=why)
+    return ConfigurationRefused(code, why)
+
+
+def _depth(value: object) -> int:
+    if isinstance(value, dict):
+        return 1 + max((_depth(v) for v in value.values()), default=0)
+    if isinstance(value, list):
+        return 1 + max((_depth(v) for v in value), default=0)
+    return 0

@@ -1,0 +1,173 @@
+"""Devices, contexts, and which context is current in which thread (pyacl.md §1.2, §2.5, §3.4).
+
+A device has a default context that all threads share which set the device; it is counted. A device's memory is
+mapped when the first context of it is made.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from workbench.cann_emulator.acl import codes, faults, handles, memory, reason
+from workbench.cann_emulator.state import RESERVED_HBM_MB, device_count, hbm_mb
+
+SOC_NAME = "Ascend910B3"
+_RESERVED_SHARE = RESERVED_HBM_MB / 65536
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Device:
+    """A card as this process sees it.
+
+    Attributes:
+        index: as the process numbers it, after ASCEND_RT_VISIBLE_DEVICES.
+        physical: as the machine numbers it.
+        sets: `set_device` calls minus `reset_device` calls.
+        clock_us: virtual time that the host knows to have passed on it (see streams).
+        busy_us: virtual time that it computed.
+    """
+
+    index: int
+    physical: int
+    sets: int = 0
+    default: Context | None = None
+    contexts: list[Context] = field(default_factory=list)
+    arena: memory.Arena | None = None
+    clock_us: float = 0.0
+    busy_us: float = 0.0
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Context:
+    device: Device
+    explicit: bool
+    site: tuple[str, int]
+    handle: int = 0
+    stream: object = None  # its default stream, made by `streams` when it is first used
+    alive: bool = True
+
+
+_THREAD = threading.local()
+_LOCK = threading.Lock()
+_DEVICES: list[Device] = []
+DEFAULT_DEVICE: dict[str, int] = {}
+"""'device' → the device of `defaultDevice` in acl.json; empty without."""
+ON_RELEASE: list[Callable[[Context], None]] = []
+"""What else ends with a context: streams, models."""
+
+
+def devices() -> list[Device]:
+    """The devices that this process may use; ASCEND_RT_VISIBLE_DEVICES is read once, at first use (pyacl.md §6.6)."""
+    if not _DEVICES:
+        with _LOCK:
+            if not _DEVICES:
+                _DEVICES.extend(Device(index=i, physical=p) for i, p in enumerate(_visible()))
+    return _DEVICES
+
+
+def capacity_bytes() -> int:
+    """HBM that allocations can use: what the card has minus what its system keeps [inferred]."""
+    total = hbm_mb()
+    return (total - min(RESERVED_HBM_MB, round(total * _RESERVED_SHARE))) << 20
+
+
+def device_of(index: int, parameter: str) -> Device | None:
+    """The device, or None with a reason text: then the call gives 107001."""
+    known = devices()
+    if 0 <= index < len(known):
+        return known[index]
+    reason.report("EL0002", value=index, reason=f"{parameter} must be in [0, {len(known)})")
+    return None
+
+
+def current() -> Context | None:
+    """The context of this thread; `defaultDevice` of acl.json applies where none was ever set."""
+    context: Context | None = getattr(_THREAD, "context", None)
+    if context is not None:
+        return context if context.alive else None
+    if DEFAULT_DEVICE and not hasattr(_THREAD, "context"):
+        device = devices()[DEFAULT_DEVICE["device"]]
+        context = _default_context(device, ("acl.json", 0))
+        _THREAD.context = context
+    return context
+
+
+def make_current(context: Context | None) -> None:
+    _THREAD.context = context
+
+
+def set_device(device: Device, site: tuple[str, int]) -> None:
+    device.sets += 1
+    make_current(_default_context(device, site))
+
+
+def create(device: Device, site: tuple[str, int]) -> Context:
+    """An explicit context, current in this thread from now on."""
+    context = _new(device, site, explicit=True)
+    make_current(context)
+    return context
+
+
+def destroy(context: Context) -> None:
+    for end in ON_RELEASE:
+        end(context)
+    context.alive = False
+    handles.drop(context.handle)
+    context.device.contexts.remove(context)
+    if getattr(_THREAD, "context", None) is context:
+        make_current(None)
+
+
+def arena(device: Device) -> memory.Arena:
+    if device.arena is None:
+        with _LOCK:
+            if device.arena is None:
+                device.arena = memory.open_arena(device.physical, capacity_bytes())
+    return device.arena
+
+
+def forget_after_fork() -> None:
+    """A forked child cannot use what its parent opened: calls for a device fail there, its own exit reports nothing.
+
+    [inferred, pyacl.md §3.5: the vendor's process hangs or faults.]
+    """
+    if any(device.contexts for device in _DEVICES):
+        faults.armed[faults.FORKED] = []
+    memory.close_arenas()
+    _DEVICES.clear()
+
+
+def _default_context(device: Device, site: tuple[str, int]) -> Context:
+    if device.default is None:
+        device.default = _new(device, site, explicit=False)
+    return device.default
+
+
+def _new(device: Device, site: tuple[str, int], explicit: bool) -> Context:
+    arena(device)
+    context = Context(device=device, explicit=explicit, site=site)
+    context.handle = handles.give(context)
+    device.contexts.append(context)
+    return context
+
+
+def _visible() -> list[int]:
+    """Physical ids; an empty or absent variable means all, parsing ends at the first entry that is wrong."""
+    count = device_count()
+    listed = os.environ.get("ASCEND_RT_VISIBLE_DEVICES")
+    if listed is None:
+        return list(range(count))
+    found: list[int] = []
+    for entry in listed.split(","):
+        text = entry.strip()
+        if not text.isdecimal() or int(text) >= count or (found and int(text) <= found[-1]):
+            break
+        found.append(int(text))
+    return found
+
+
+os.register_at_fork(after_in_child=forget_after_fork)
+NO_CONTEXT = codes.RT_CONTEXT_NULL

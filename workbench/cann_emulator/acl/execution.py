@@ -1,0 +1,265 @@
+"""What `acl.mdl.execute` and `execute_async` check and do (pyacl.md §2.5 "Model" and "Gears", §3.3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.cann_emulator.acl import (
+    clock,
+    codes,
+    dtypes,
+    handles,
+    memory,
+    models,
+    overflow,
+    profiling,
+    reason,
+    rt_memory,
+)
+from workbench.cann_emulator.acl import strict as strictness
+from workbench.cann_emulator.acl.datasets import DataBuffer, Dataset, TensorDesc
+from workbench.cann_emulator.acl.models import LoadedModel
+from workbench.cann_emulator.acl.streams import Task
+
+TOLERANCE = 64
+"""Bytes that a buffer may be short of (pyacl.md §2.5)."""
+
+Array = npt.NDArray[np.generic]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A checked execution: addresses and shapes as they were when it was launched.
+
+    Attributes:
+        duration_us: on the stream; `latency_us` has the host's launch in front of it, which a full queue hides.
+    """
+
+    entry: LoadedModel
+    gear: int
+    inputs: tuple[tuple[int, int], ...]
+    outputs: tuple[DataBuffer, ...]
+    output_spans: tuple[tuple[int, int], ...]
+    shapes: tuple[tuple[int, ...], ...]
+    into: Dataset
+    duration_us: float
+    latency_us: float
+    stream_number: int
+
+
+def check(entry: LoadedModel, inputs: Dataset, outputs: Dataset, call: str, stream_number: int) -> Run | int:
+    """A run ready to be done, or the code that refuses it, with a reason text."""
+    model = entry.model
+    if entry.called and entry.called != call:
+        reason.report("E19999", reason=f"not support mix execute: the model was run with {entry.called} before")
+        return codes.GE_FAILURE
+    with_gears = model.gear_kind not in ("", "range")
+    wanted = len(model.inputs) + int(with_gears)
+    if model.gear_kind == "range" and len(inputs.buffers) < wanted:
+        return codes.INVALID_PARAM
+    for given, needed in ((len(inputs.buffers), wanted), (len(outputs.buffers), len(model.outputs))):
+        if given != needed:
+            text = "The number of inputs or outputs provided by the user is inconsistent with that of the model"
+            reason.report("E13025", reason=f"{text}: {given} given, {needed} needed")
+            return codes.GE_FAILURE
+    for buffer in (*inputs.buffers, *outputs.buffers):
+        if handles.look(buffer.handle, DataBuffer) is None:
+            return strictness.undefined("execute with a data buffer that was destroyed", codes.INVALID_PARAM)
+    if any(b.address == 0 and b.size for b in (*inputs.buffers, *outputs.buffers)):
+        reason.report("EH0002", param="dataBuffer")
+        return codes.INVALID_PARAM
+    chosen = _gear(entry, inputs, with_gears)
+    if chosen is None:
+        return codes.GE_FAILURE
+    if model.gear_kind == "range":
+        shapes = _given_shapes(entry, inputs)
+        if shapes is None:
+            return codes.INVALID_PARAM
+    else:
+        shapes = models.input_shapes(model, model.gears[chosen]) if with_gears else tuple(t.shape for t in model.inputs)
+    needs = [prod(shape) * dtypes.item_bytes(t.dtype) for shape, t in zip(shapes, model.inputs, strict=True)]
+    if not with_gears:
+        for buffer, needed in zip(inputs.buffers, needs, strict=True):
+            if not _large_enough("input", buffer.size, needed):
+                return codes.GE_FAILURE
+    sizes = _output_sizes(entry, chosen)
+    for buffer, size in zip(outputs.buffers, sizes, strict=True):
+        allocated = buffer.address == 0 and call == models.SYNCHRONOUS
+        checked = model.gear_kind != "range" and not with_gears
+        if not allocated and checked and not _large_enough("output", buffer.size, size):
+            return codes.GE_FAILURE
+        if not allocated and not buffer.address:
+            reason.report("EH0002", param="dataBuffer")
+            return codes.INVALID_PARAM
+    duration_us, latency_us = clock.execution_us(model, chosen, entry.times_us)
+    return Run(
+        entry=entry,
+        gear=chosen,
+        inputs=tuple((b.address, n) for b, n in zip(inputs.buffers, needs, strict=False)),
+        outputs=tuple(outputs.buffers),
+        output_spans=tuple((b.address, min(b.size, n)) for b, n in zip(outputs.buffers, sizes, strict=True)),
+        shapes=shapes,
+        into=outputs,
+        duration_us=duration_us,
+        latency_us=latency_us,
+        stream_number=stream_number,
+    )
+
+
+def perform(run: Run) -> int:
+    """Read the inputs, compute, write the outputs; 0, or the code of a fault on the device."""
+    from workbench.cann_emulator.executable import ExecutionFailed
+
+    model = run.entry.model
+    feeds: dict[str, Array] = {}
+    for tensor, shape, (address, needed) in zip(model.inputs, run.shapes, run.inputs, strict=True):
+        values = _read(address, needed, tensor.dtype, shape)
+        if values is None:
+            return _fault(f"input {tensor.name}", address)
+        feeds[tensor.name] = values
+    shared = models.executable(run.entry)
+    try:
+        with run.entry.runnable.lock:
+            results = shared.run(feeds, run.gear)
+    except ExecutionFailed as error:
+        reason.report("EE1009", reason=str(error).replace("\n", " "))
+        return codes.RT_AICORE_EXCEPTION
+    run.entry.executions += 1
+    for index, (tensor, buffer) in enumerate(zip(model.outputs, run.outputs, strict=True)):
+        values = np.ascontiguousarray(results[tensor.name])
+        code = _write(run, index, buffer, values)
+        if code:
+            return code
+    overflow.watch(run.entry, feeds, results)
+    profiling.executed(run.entry, run.gear, run.stream_number)
+    return 0
+
+
+def task(run: Run, busy: bool) -> Task:
+    """The queued form; on a stream that already has an execution to do, the host's launch costs no time."""
+    return Task(
+        work=lambda: perform(run),
+        duration_us=run.duration_us if busy else run.latency_us,
+        spans=(*run.inputs, *run.output_spans),
+        what=models.ASYNCHRONOUS,
+    )
+
+
+def _gear(entry: LoadedModel, inputs: Dataset, with_gears: bool) -> int | None:
+    """Index of the gear to run; None where none was set, or a wrong one.
+
+    The vendor executes with an undefined selector then; here it fails loudly (pyacl.md §7, [inferred]).
+    """
+    if not with_gears:
+        return 0
+    model = entry.model
+    for index, gear in enumerate(model.gears):
+        if inputs.gear == models.gear_key(model, gear):
+            if entry.gear != index and strictness.STRICT["on"]:
+                strictness.undefined("execute with a gear that is not the one set last on this model", 0)
+            return index
+    chosen = "no gear was set on this dataset" if inputs.gear is None else f"{inputs.gear} is no gear of the model"
+    reason.report("E13025", reason=f"{chosen}: call the acl.mdl.set_dynamic_* function of the model's kind first")
+    return None
+
+
+def _given_shapes(entry: LoadedModel, inputs: Dataset) -> tuple[tuple[int, ...], ...] | None:
+    found = []
+    for index, tensor in enumerate(entry.model.inputs):
+        described = inputs.described.get(index)
+        dims = tuple(described.dims) if described is not None else tensor.shape
+        bounds = models.range_of(entry.model, index)
+        fits = len(dims) == len(bounds)
+        fits = fits and all(
+            low <= d and high in (-1, max(d, high)) for d, (low, high) in zip(dims, bounds, strict=True)
+        )
+        if not fits:
+            text = f"shape {list(dims)} of input {tensor.name} is outside of the model's range"
+            reason.report("EH0001", value=list(dims), param="tensorDesc", reason=text)
+            return None
+        found.append(dims)
+    return tuple(found)
+
+
+def _output_sizes(entry: LoadedModel, gear: int) -> list[int]:
+    model = entry.model
+    if model.gear_kind == "range":
+        return [models.output_bytes(model, i) for i in range(len(model.outputs))]
+    return [prod(models.output_shape(model, i, gear)) * dtypes.item_bytes(t.dtype) for i, t in enumerate(model.outputs)]
+
+
+def _large_enough(kind: str, given: int, needed: int) -> bool:
+    if given + TOLERANCE >= needed:
+        return True
+    reason.report(
+        "E13025",
+        reason=f"The {kind} memory size set by the user is invalid.The provided {given} bytes of buffer size plus the "
+        f"aligned {TOLERANCE} bytes is less than the tensor size {needed} bytes required by the model",
+    )
+    return False
+
+
+def _read(address: int, needed: int, dtype: str, shape: tuple[int, ...]) -> Array | None:
+    """A view on device memory; None for a host address, freed memory, or less than the tensor needs."""
+    arena = memory.arena_of(address)
+    if arena is None:
+        return None
+    block = memory.block_at(arena, address)
+    if block is None:
+        return None
+    # A buffer that is up to 64 bytes short reads what lies behind it, as on the device
+    inside = min(needed, block.address + block.extent - address)
+    private = memory.reach(arena, address, max(inside, 1), False)
+    if private is None:
+        return None
+    values = np.frombuffer(arena.bytes, np.uint8, inside, offset=address - arena.public)
+    if inside < needed:
+        values = np.concatenate([values, np.full(needed - inside, memory.FRESH, np.uint8)])
+    elif address % 16:
+        values = values.copy()
+    return values.view(dtypes.numpy_dtype(dtype)).reshape(shape)
+
+
+def _write(run: Run, index: int, buffer: DataBuffer, values: Array) -> int:
+    """Put one result where it belongs; an output buffer made as (0, 0) gets memory first."""
+    if not buffer.address:
+        block = rt_memory.grab(run.entry.context, max(values.nbytes, 1), "malloc", run.entry.site)
+        if block is None:
+            reason.report("EL0004", reason=f"{values.nbytes} bytes of device memory were asked for by module GE.")
+            return codes.GE_MEMORY_ALLOCATION
+        buffer.address, buffer.size = block.address, values.nbytes
+    arena = memory.arena_of(buffer.address)
+    block = memory.block_at(arena, buffer.address) if arena is not None else None
+    name = run.entry.model.outputs[index].name
+    if arena is None or block is None:
+        return _fault(f"output {name}", buffer.address)
+    room = min(values.nbytes, block.address + block.extent - buffer.address)
+    if run.entry.model.gear_kind == "range":
+        if buffer.size + TOLERANCE < values.nbytes:
+            _large_enough("output", buffer.size, values.nbytes)
+            return codes.GE_FAILURE
+        run.into.described[index] = TensorDesc(
+            dtype=dtypes.CODES[run.entry.model.outputs[index].dtype],
+            dims=list(values.shape),
+            format=run.entry.model.outputs[index].format,
+            site=run.into.site,
+            dataset=True,
+        )
+    if room < values.nbytes - TOLERANCE:
+        return _fault(f"output {name}", buffer.address)
+    if memory.reach(arena, buffer.address, max(room, 1), True) is None:
+        return _fault(f"output {name}", buffer.address)
+    raw = values.reshape(-1).view(np.uint8)
+    target = np.frombuffer(arena.bytes, np.uint8, room, offset=buffer.address - arena.public)
+    target[:] = raw[:room]
+    return 0
+
+
+def _fault(what: str, address: int) -> int:
+    """[inferred] A device that meets a host or freed address stops with an AI Core exception."""
+    kind = "no device memory" if memory.arena_of(address) is None else "no live device memory"
+    return strictness.undefined(f"the {what} is at {address:#x}, which is {kind}", codes.RT_AICORE_EXCEPTION)

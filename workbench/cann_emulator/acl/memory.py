@@ -1,0 +1,218 @@
+"""Device memory: real addresses that host code cannot touch (pyacl.md §9, pointers, device/host, contents, limits).
+
+The memory of a device is one sparse file without a name, mapped twice: at the addresses that are given out it allows
+no access at all, so a host that reads one crashes as it would on a server; through a private second mapping the
+emulator moves the bytes. A page of the file costs nothing until it is written.
+
+Every block starts on a page of its own, with a page that belongs to nobody behind it, and takes the next address
+range, so that a range is not used again for a long time: access to freed memory or beyond a block is found here.
+"""
+
+from __future__ import annotations
+
+import bisect
+import ctypes
+import os
+import threading
+from dataclasses import dataclass, field
+
+PAGE = 4096
+CHUNK = 256 << 10
+FRESH = 0xA5
+"""What memory holds before anything was written to it: a missing copy shows up as -1.5e-16 or huge ids."""
+_RANGE = 1 << 38  # addresses per device; four times the HBM, so that ranges are reused late
+_PROT_NONE, _PROT_RW, _MAP_SHARED, _MAP_NORESERVE = 0, 3, 0x01, 0x4000
+_FALLOC_PUNCH_HOLE_KEEP_SIZE = 0x03
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]
+
+
+@dataclass(slots=True, kw_only=True)
+class Block:
+    """One allocation.
+
+    Attributes:
+        size: as asked for.
+        extent: bytes it really takes, `ceil32(size) + 32` (pyacl.md §3.3).
+        what: 'malloc', or what the library allocated it for.
+        unwritten: one flag per chunk that still lacks the pattern; None when every chunk has content.
+    """
+
+    address: int
+    size: int
+    extent: int
+    what: str
+    site: tuple[str, int]
+    unwritten: bytearray | None
+
+
+@dataclass(slots=True, kw_only=True)
+class Arena:
+    """The memory of one device in this process."""
+
+    device: int
+    capacity: int
+    file: int
+    public: int
+    shift: int  # private address minus public address
+    bytes: memoryview
+    cursor: int
+    used: int = 0
+    starts: list[int] = field(default_factory=list)
+    blocks: dict[int, Block] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def end(self) -> int:
+        return self.public + _RANGE
+
+
+ARENAS: list[Arena] = []
+
+
+def open_arena(device: int, capacity: int) -> Arena:
+    """Map the memory of a device; OSError where the machine has no address space for it."""
+    file = os.memfd_create(f"ascend-hbm-{device}", os.MFD_CLOEXEC)
+    os.ftruncate(file, _RANGE)
+    public = _map(file, _PROT_NONE)
+    private = _map(file, _PROT_RW)
+    view = memoryview((ctypes.c_char * _RANGE).from_address(private)).cast("B")
+    arena = Arena(
+        device=device,
+        capacity=capacity,
+        file=file,
+        public=public,
+        shift=private - public,
+        bytes=view,
+        cursor=public + PAGE,
+    )
+    ARENAS.append(arena)
+    return arena
+
+
+def close_arenas() -> None:
+    """In a forked child: the mappings are shared with the parent and must not be used or freed there."""
+    ARENAS.clear()
+
+
+def taken(size: int) -> int:
+    """Bytes that an allocation of `size` takes."""
+    return (size + 31) // 32 * 32 + 32
+
+
+def allocate(arena: Arena, size: int, what: str, site: tuple[str, int], others: int = 0) -> Block | None:
+    """A new block; None when the device has no room for it beside `others` bytes of other processes."""
+    extent = taken(size)
+    with arena.lock:
+        if arena.used + others + extent > arena.capacity:
+            return None
+        span = (extent + PAGE - 1) // PAGE * PAGE + PAGE
+        address = _place(arena, span)
+        chunks = (size + CHUNK - 1) // CHUNK
+        block = Block(
+            address=address,
+            size=size,
+            extent=extent,
+            what=what,
+            site=site,
+            unwritten=bytearray(b"\1") * chunks,
+        )
+        bisect.insort(arena.starts, address)
+        arena.blocks[address] = block
+        arena.cursor = address + span
+        arena.used += extent
+        return block
+
+
+def release(arena: Arena, block: Block) -> None:
+    """Free a block; its pages go back to the system, and with them what they held."""
+    with arena.lock:
+        del arena.blocks[block.address]
+        del arena.starts[bisect.bisect_left(arena.starts, block.address)]
+        arena.used -= block.extent
+    length = (block.extent + PAGE - 1) // PAGE * PAGE
+    _libc.fallocate(arena.file, _FALLOC_PUNCH_HOLE_KEEP_SIZE, block.address - arena.public, length)
+
+
+def arena_of(address: int) -> Arena | None:
+    """The device whose memory has this address; None for a host address."""
+    for arena in ARENAS:
+        if arena.public <= address < arena.public + _RANGE:
+            return arena
+    return None
+
+
+def block_at(arena: Arena, address: int) -> Block | None:
+    """The live block that holds this address; None where there is none (freed, or never given out)."""
+    block = arena.blocks.get(address)
+    if block is not None:
+        return block
+    index = bisect.bisect_right(arena.starts, address) - 1
+    if index < 0:
+        return None
+    block = arena.blocks[arena.starts[index]]
+    return block if address < block.address + block.extent else None
+
+
+def reach(arena: Arena, address: int, count: int, writes: bool) -> int | None:
+    """The private address of `count` bytes inside one live block, ready to be read or written; None outside of one.
+
+    Bytes that nobody wrote yet hold the pattern.
+    """
+    block = arena.blocks.get(address)
+    if block is None:
+        block = block_at(arena, address)
+        if block is None:
+            return None
+    offset = address - block.address
+    if offset + count > block.extent:
+        return None
+    if block.unwritten is not None:
+        _fill(arena, block, offset, count, writes)
+    return address + arena.shift
+
+
+def _fill(arena: Arena, block: Block, offset: int, count: int, writes: bool) -> None:
+    unwritten = block.unwritten
+    if unwritten is None:
+        return
+    base = block.address + arena.shift
+    for chunk in range(offset // CHUNK, min((offset + count - 1) // CHUNK + 1, len(unwritten))):
+        if not unwritten[chunk]:
+            continue
+        start, end = chunk * CHUNK, min(chunk * CHUNK + CHUNK, block.size)
+        if not (writes and offset <= start and offset + count >= end):
+            ctypes.memset(base + start, FRESH, end - start)
+        unwritten[chunk] = 0
+    if not any(unwritten):
+        block.unwritten = None
+
+
+def _place(arena: Arena, span: int) -> int:
+    """Where `span` free bytes begin: behind the last block, or from the start again once the range is used up."""
+    address = arena.cursor
+    if address + span <= arena.end and _is_free(arena, address, span):
+        return address
+    address = arena.public + PAGE
+    for start in arena.starts:
+        if start - address >= span:
+            return address
+        block = arena.blocks[start]
+        address = start + (block.extent + PAGE - 1) // PAGE * PAGE + PAGE
+    return address
+
+
+def _is_free(arena: Arena, address: int, span: int) -> bool:
+    index = bisect.bisect_left(arena.starts, address)
+    return index == len(arena.starts) or arena.starts[index] >= address + span
+
+
+def _map(file: int, protection: int) -> int:
+    address = _libc.mmap(None, _RANGE, protection, _MAP_SHARED | _MAP_NORESERVE, file, 0)
+    if address is None or address == ctypes.c_void_p(-1).value:
+        raise OSError(ctypes.get_errno(), "cannot map the emulated device memory")
+    return int(address)

@@ -1,0 +1,301 @@
+"""Loaded models and their descriptions (pyacl.md §1.5, §2.5 "Model", §7)."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from math import prod
+from typing import TYPE_CHECKING
+
+from workbench.cann_emulator.acl import codes, contexts, dtypes, handles, leaks, memory, reason, rt_memory
+from workbench.cann_emulator.acl.contexts import ON_RELEASE, SOC_NAME, Context
+from workbench.cann_emulator.om import Gear, NotAnOm, OfflineModel, Tensor, read_om
+
+if TYPE_CHECKING:
+    from workbench.cann_emulator.executable import Executable
+
+GEAR_INPUT = "ascend_mbatch_shape_data"
+SYNCHRONOUS, ASYNCHRONOUS = "execute", "execute_async"
+_KEPT_EXECUTABLES = 16
+_KEPT_MODELS = 16
+
+_IDS = itertools.count(1)
+_LOADED: dict[int, LoadedModel] = {}
+_FULL_NAME = re.compile(r".+:\d+:.+", re.DOTALL)
+
+
+@dataclass(slots=True, kw_only=True)
+class Runnable:
+    """An executable that several loads of the same content share; it is built at its first execution."""
+
+    model: OfflineModel
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    executable: Executable | None = None
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class LoadedModel:
+    """One load.
+
+    Attributes:
+        called: which of execute and execute_async was used; the two exclude each other on one load.
+        gear: index of the gear set last; None before.
+        name: for dumps and profiles: the file's name without suffix, or the model's own.
+        blocks: device memory that the library allocated for it.
+        times_us: by gear, see `clock.execution_us`.
+    """
+
+    id: int
+    model: OfflineModel
+    runnable: Runnable
+    context: Context
+    name: str
+    site: tuple[str, int]
+    blocks: list[memory.Block]
+    called: str = ""
+    gear: int | None = None
+    times_us: dict[int, tuple[float, float]] = field(default_factory=dict)
+    executions: int = 0
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Description:
+    """What `create_desc` gives; filled by `get_desc`.
+
+    Attributes:
+        of: the load it was filled from; None for a description from a file.
+    """
+
+    site: tuple[str, int]
+    handle: int = 0
+    inputs: tuple[Tensor, ...] = ()
+    outputs: tuple[Tensor, ...] = ()
+    model: OfflineModel | None = None
+    of: LoadedModel | None = None
+
+
+def loaded(model_id: int) -> LoadedModel | None:
+    return _LOADED.get(model_id)
+
+
+def parse(content: bytes) -> OfflineModel | int:
+    """The model of an OM's content, or the code of what is wrong with it, with a reason text."""
+    digest = hashlib.sha256(content).digest()
+    runnable = _RUNNABLES.get(digest)
+    if runnable is not None:
+        return runnable.model
+    try:
+        model = read_om(content)
+    except NotAnOm as error:
+        reason.report("E19999", reason=f"The offline model cannot be read: {error}.")
+        # Broken content behind a good header: not established per case, [inferred]
+        return codes.GE_LOAD_MODEL_PARTITION_FAILED if error.header else codes.GE_EXEC_MODEL_DATA_SIZE_INVALID
+    if model.soc_version != SOC_NAME:
+        reason.report("E19999", reason=f"The model was compiled for {model.soc_version}; this device is {SOC_NAME}.")
+        return codes.GE_FAILURE  # [inferred]
+    _RUNNABLES[digest] = Runnable(model=model)
+    while len(_RUNNABLES) > _KEPT_MODELS:
+        _RUNNABLES.popitem(last=False)
+    return model
+
+
+_RUNNABLES: OrderedDict[bytes, Runnable] = OrderedDict()
+
+
+def load(
+    content: bytes,
+    context: Context,
+    name: str | None,
+    where: tuple[str, int],
+    work: int | None = None,
+    weight: int | None = None,
+) -> tuple[int, int]:
+    """(model id, code).
+
+    Args:
+        name: of the file without suffix; None takes the model's own.
+        work, weight: bytes that the program brought along; None where the library allocates that part.
+    """
+    model = parse(content)
+    if isinstance(model, int):
+        return 0, model
+    runnable = next((r for r in _RUNNABLES.values() if r.model is model), None) or Runnable(model=model)
+    for given, needed, part in ((work, model.work_bytes, "work"), (weight, model.weight_bytes, "weight")):
+        if given is not None and given < needed:
+            text = f"The {part} size of model {model.name} is {needed}, but the input size set by user is {given}"
+            reason.report("E13025", reason=text)
+            return 0, codes.GE_FAILURE
+    blocks: list[memory.Block] = []
+    own = [model.weight_bytes if weight is None else 0, model.work_bytes if work is None else 0]
+    for size in filter(None, own):
+        block = rt_memory.grab(context, size, "a loaded model", where)
+        if block is None:
+            _give_back(context, blocks)
+            reason.report("EL0004", reason=f"{size} bytes of device memory were asked for by module GE.")
+            return 0, codes.GE_MEMORY_ALLOCATION
+        blocks.append(block)
+    entry = LoadedModel(
+        id=next(_IDS),
+        model=model,
+        runnable=runnable,
+        context=context,
+        site=where,
+        name=model.name if name is None else name,
+        blocks=blocks,
+    )
+    _LOADED[entry.id] = entry
+    return entry.id, 0
+
+
+def unload(entry: LoadedModel) -> None:
+    del _LOADED[entry.id]
+    _give_back(entry.context, entry.blocks)
+
+
+def unload_all() -> None:
+    """The graph engine ends with `acl.finalize`."""
+    for entry in list(_LOADED.values()):
+        unload(entry)
+
+
+def executable(entry: LoadedModel) -> Executable:
+    runnable = entry.runnable
+    with runnable.lock:
+        if runnable.executable is None:
+            from workbench.cann_emulator.executable import Executable
+
+            runnable.executable = Executable(runnable.model)
+        return runnable.executable
+
+
+def describe(model: OfflineModel, of: LoadedModel | None, description: Description) -> None:
+    """Fill a description; what it held is gone."""
+    extra = Tensor(name=GEAR_INPUT, dtype="int32", shape=(gear_values(model),))
+    described = _has_gears(model)
+    description.inputs = (*model.inputs, extra) if described else model.inputs
+    description.outputs = tuple(
+        Tensor(name=_output_name(model, i), dtype=t.dtype, shape=t.shape, format=t.format)
+        for i, t in enumerate(model.outputs)
+    )
+    description.model, description.of = model, of
+
+
+def _has_gears(model: OfflineModel) -> bool:
+    return model.gear_kind in ("dynamic_batch_size", "dynamic_image_size", "dynamic_dims")
+
+
+def gear_values(model: OfflineModel) -> int:
+    """How many numbers choose a gear (pyacl.md §7): one batch, height and width, or every dynamic axis."""
+    if model.gear_kind == "dynamic_batch_size":
+        return 1
+    if model.gear_kind == "dynamic_image_size":
+        return 2
+    return sum(size == -1 for tensor in model.inputs for size in tensor.shape)
+
+
+def gear_key(model: OfflineModel, gear: Gear) -> tuple[int, ...]:
+    """The numbers that choose this gear."""
+    return gear.dims[: gear_values(model)]
+
+
+def input_shapes(model: OfflineModel, gear: Gear) -> tuple[tuple[int, ...], ...]:
+    """Shapes of the inputs at a gear, the gear input excluded."""
+    axes = sum(size == -1 for tensor in model.inputs for size in tensor.shape)
+    # A batch may stand once for all inputs, height and width once for each
+    values = iter(gear.dims if len(gear.dims) == axes else gear.dims * axes)
+    return tuple(tuple(next(values) if s == -1 else s for s in tensor.shape) for tensor in model.inputs)
+
+
+def input_bytes(model: OfflineModel, index: int) -> int:
+    """Size of an input: of the largest gear, the upper bound of a range, 0 where there is no bound."""
+    if index == len(model.inputs):
+        return 4 * gear_values(model)
+    tensor = model.inputs[index]
+    item = dtypes.item_bytes(tensor.dtype)
+    if model.gear_kind == "range":
+        bounds = [high for _, high in range_of(model, index)]
+        return 0 if -1 in bounds else prod(bounds) * item
+    if not _has_gears(model):
+        return prod(tensor.shape) * item
+    return max(prod(input_shapes(model, gear)[index]) for gear in model.gears) * item
+
+
+def output_shape(model: OfflineModel, index: int, gear: int | None) -> tuple[int, ...]:
+    """At a gear; the largest where none is given."""
+    if model.gear_kind == "range":
+        return model.outputs[index].shape
+    if gear is not None:
+        return model.gears[gear].outputs[index].shape
+    return max((g.outputs[index].shape for g in model.gears), key=prod)
+
+
+def output_bytes(model: OfflineModel, index: int) -> int:
+    shape = output_shape(model, index, None)
+    if -1 in shape:
+        shapes = [g.outputs[index].shape for g in model.gears]
+        shape = max((s for s in shapes if -1 not in s), key=prod, default=(0,))
+    return prod(shape) * dtypes.item_bytes(model.outputs[index].dtype)
+
+
+def range_of(model: OfflineModel, index: int) -> list[tuple[int, int]]:
+    """Lowest and highest size of every axis of an input of a shape-range model; -1 is no bound."""
+    tensor = model.inputs[index]
+    given = _range_options(model).get(tensor.name, "")
+    sizes = [part.strip() for part in given.split(",")] if given else []
+    if len(sizes) != len(tensor.shape):
+        return [(1, -1) if size == -1 else (size, size) for size in tensor.shape]
+    found = []
+    for text in sizes:
+        low, _, high = text.partition("~")
+        found.append((1, -1) if text == "-1" else (int(low), int(high or low)))
+    return found
+
+
+def _range_options(model: OfflineModel) -> dict[str, str]:
+    for flag in ("input_shape", "input_shape_range"):
+        text = model.options.get(flag) or model.options.get(f"--{flag}")
+        if text:
+            entries = [entry.rpartition(":") for entry in text.strip("\"'").split(";") if entry]
+            return {name.strip(): sizes.strip().strip("[]") for name, _, sizes in entries}
+    return {}
+
+
+def _output_name(model: OfflineModel, index: int) -> str:
+    """`node:index:onnx_output_name` (pyacl.md §1.5)."""
+    name = model.outputs[index].name
+    if _FULL_NAME.fullmatch(name):
+        return name
+    for kernel in model.gears[-1].kernels:
+        for position, tensor in enumerate(kernel.outputs):
+            if tensor.name == name:
+                return f"{kernel.nodes[-1] if kernel.nodes else kernel.name}:{position}:{name}"
+    return f"{name}:0:{name}"
+
+
+def _give_back(context: Context, blocks: list[memory.Block]) -> None:
+    arena = context.device.arena
+    for block in blocks:
+        if arena is not None and arena.blocks.get(block.address) is block:
+            memory.release(arena, block)
+    blocks.clear()
+
+
+def _end_with(context: Context) -> None:
+    for entry in list(_LOADED.values()):
+        if entry.context is context:
+            leaks.reclaimed.append(("loaded models", entry.site))
+            unload(entry)
+
+
+def _left() -> list[leaks.Left]:
+    found: list[leaks.Left] = [("loaded models", m.site) for m in _LOADED.values()]
+    return found + [("model descriptions", d.site) for d in handles.alive(Description)]
+
+
+ON_RELEASE.append(_end_with)
+leaks.COLLECTORS.append(_left)
+NO_CONTEXT = contexts.NO_CONTEXT

@@ -1,0 +1,57 @@
+"""Page-locked host memory of `acl.rt.malloc_host`: ordinary memory of the process whose range is known."""
+
+from __future__ import annotations
+
+import bisect
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.cann_emulator.acl.memory import FRESH
+
+_POISON = 0xDD
+_ALIGNMENT = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pinned:
+    address: int
+    size: int
+    site: tuple[str, int]
+    storage: npt.NDArray[np.uint8]
+    what: str = "malloc_host"
+
+
+PINNED: dict[int, Pinned] = {}
+_STARTS: list[int] = []
+
+
+def allocate(size: int, site: tuple[str, int]) -> Pinned | None:
+    """A block that starts on 64 bytes (pyacl.md §3.3); None when the host has no memory for it."""
+    try:
+        storage = np.empty(size + _ALIGNMENT, np.uint8)
+    except MemoryError:
+        return None
+    start: int = storage.__array_interface__["data"][0]
+    skip = -start % _ALIGNMENT
+    storage[skip : skip + min(size, 1 << 20)] = FRESH  # the rest of a large block is left to the system's zeros
+    block = Pinned(address=start + skip, size=size, site=site, storage=storage)
+    PINNED[block.address] = block
+    bisect.insort(_STARTS, block.address)
+    return block
+
+
+def release(block: Pinned) -> None:
+    """Forget a block; views that a client kept on it see poison, as long as the system lets them."""
+    block.storage[: 1 << 20] = _POISON
+    del PINNED[block.address]
+    del _STARTS[bisect.bisect_left(_STARTS, block.address)]
+
+
+def is_pinned(address: int) -> bool:
+    index = bisect.bisect_right(_STARTS, address) - 1
+    if index < 0:
+        return False
+    block = PINNED[_STARTS[index]]
+    return address < block.address + block.size

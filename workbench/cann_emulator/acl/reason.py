@@ -1,0 +1,113 @@
+"""What `acl.get_recent_err_msg` says: records per thread, in the layout of the vendor's error manager (atc.md §5.3).
+
+Codes and meanings: pyacl.md §2.7. The wording of a message is [inferred] where only the meaning is known.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+_MODE = {"process": False}
+_THREADS = threading.local()
+_SHARED: list[str] = []
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    title: str
+    message: str
+    cause: str = ""
+    solution: str = ""
+
+
+_CATALOGUE: Mapping[str, _Entry] = {
+    "EH0001": _Entry("Invalid_Argument", "Value [{value}] for [{param}] is invalid. Reason: {reason}."),
+    "EH0002": _Entry(
+        "Invalid_Argument",
+        "Argument [{param}] must not be NULL.",
+        solution="Try again with a correct pointer argument.",
+    ),
+    "EH0003": _Entry("Invalid_Argument", "Path [{path}] is invalid. Reason: {reason}."),
+    "EH0004": _Entry("Invalid_Argument", "File [{path}] is invalid. Reason: {reason}."),
+    "EH0006": _Entry("Not_Supported", "{feature} is not supported. Reason: {reason}."),
+    "E13025": _Entry("Invalid_Argument", "Input tensor is invalid. Reason: {reason}."),
+    "E13026": _Entry("File_Operation_Error_Invalid_Path", "Input path {path} is invalid. Reason: {reason}"),
+    "EE1001": _Entry("Invalid_Argument", "The argument is invalid. Reason: {reason}"),
+    "EE1002": _Entry("Execution_Error", "Stream synchronization timed out. {reason}"),
+    "EE1003": _Entry(
+        "Invalid_Argument",
+        "Value {value} for parameter {param} in function {function} is invalid. Expected value: {expected}.",
+    ),
+    "EE1009": _Entry("Execution_Error", "Model execution failed. Reason: {reason}."),
+    "EE1010": _Entry("Execution_Error_Context", "{what} does not belong to the current context. {reason}"),
+    "EL0001": _Entry("Device_Error", "The device is absent or abnormal. Reason: {reason}."),
+    "EL0002": _Entry(
+        "Invalid_Argument_Device_ID",
+        "Device ID {value} is invalid. Reason: {reason}.",
+        solution="Use a device ID from 0 to the number of devices minus 1.",
+    ),
+    "EL0004": _Entry(
+        "Memory_Allocation_Failure",
+        "Failed to allocate memory. {reason}",
+        "Available memory is insufficient.",
+        "Close applications not in use.",
+    ),
+    "EK0002": _Entry("Execution_Error_Invalid_Call_Order", "Failed to call {second} before calling {first}."),
+    "E19999": _Entry("Inner_Error", "{reason}"),
+}
+
+
+def report(code: str, **arguments: object) -> None:
+    """Add a record for this thread; KeyError where the catalogue has no such code or argument."""
+    entry = _CATALOGUE[code]
+    message = entry.message.format_map(arguments)
+    stamp = datetime.now()
+    time = f"{stamp:%Y-%m-%d-%H:%M:%S}.{stamp.microsecond // 1000:03d}.{stamp.microsecond % 1000:03d}"
+    if _older():
+        lines = [f"{code}: [PID: {os.getpid()}] {time} {message}"]
+    else:
+        lines = [f"[PID: {os.getpid()}] {time} {entry.title}({code}): {message}"]
+    lines += [f"        Possible Cause: {entry.cause}"] if entry.cause else []
+    lines += [f"        Solution: {entry.solution}"] if entry.solution else []
+    _records().append("\n".join(lines) + "\n")
+
+
+def take() -> str | None:
+    """The text of all records of this thread, which are forgotten; None where there are none."""
+    records = _records()
+    if not records:
+        return None
+    first, *others = records
+    text = first
+    if others:
+        # The first is the headline; the others follow without their codes (atc.md §5.3).
+        inner = [line for record in others for line in record.rstrip("\n").split("\n")]
+        text += "        TraceBack (most recent call last):\n" + "".join(f"        {line.strip()}\n" for line in inner)
+    records.clear()
+    return text
+
+
+def share(process: bool) -> None:
+    """`err_msg_mode` of acl.json: one list for the process, or one per thread (pyacl.md §5.5)."""
+    _MODE["process"] = process
+
+
+def _records() -> list[str]:
+    if _MODE["process"]:
+        return _SHARED
+    records: list[str] | None = getattr(_THREADS, "records", None)
+    if records is None:
+        records = _THREADS.records = []
+    return records
+
+
+def _older() -> bool:
+    """Releases up to 8.1 put the code first (atc.md §5.3)."""
+    version = os.environ.get("CANN_EMULATOR_VERSION", "8.5.0")
+    major, _, rest = version.partition(".")
+    minor = rest.split(".")[0]
+    return major.isdigit() and minor.isdigit() and (int(major), int(minor)) < (8, 2)

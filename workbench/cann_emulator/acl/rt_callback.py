@@ -1,0 +1,142 @@
+"""Callbacks of a stream in a thread of the program: `acl.rt` part (pyacl.md §1.3, "Callbacks")."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from workbench.cann_emulator.acl import codes, contexts, handles, streams, strict
+from workbench.cann_emulator.acl.call import call
+from workbench.cann_emulator.acl.streams import Stream
+
+_IDLE_S = 0.001
+
+
+@dataclass(slots=True, kw_only=True)
+class _Due:
+    function: Callable[[Any], object]
+    data: Any
+    done: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Inbox:
+    """What waits for one thread."""
+
+    due: deque[_Due] = field(default_factory=deque)
+    arrived: threading.Condition = field(default_factory=threading.Condition)
+
+
+_INBOXES: dict[int, _Inbox] = {}
+"""Thread → its callbacks, for threads that were named in `subscribe_report`."""
+
+
+@call("Kk", "r")
+def subscribe_report(thread_id: int, stream: int) -> int:
+    found, code = _stream(stream)
+    if found is None:
+        return code
+    if found.subscriber:
+        return codes.RT_STREAM_SUBSCRIBE
+    found.subscriber = thread_id
+    _INBOXES.setdefault(thread_id, _Inbox())
+    return 0
+
+
+@call("Kk", "r")
+def unsubscribe_report(thread_id: int, stream: int) -> int:
+    found, code = _stream(stream)
+    if found is None:
+        return code
+    if found.subscriber != thread_id:
+        return codes.RT_STREAM_NO_CB_REG
+    found.subscriber = 0
+    if not any(s.subscriber == thread_id for s in handles.alive(Stream)):
+        _INBOXES.pop(thread_id, None)
+    return 0
+
+
+@call("OOik", "r")
+def launch_callback(function: Callable[[Any], object], data: Any, block: int, stream: int) -> int:
+    """Queue a call of `function(data)` in the subscribed thread; with block 1 the stream waits until it returned."""
+    if not callable(function):
+        raise TypeError("parameter must be callable")
+    found, code = _stream(stream)
+    if found is None:
+        return code
+    inbox = _INBOXES.get(found.subscriber)
+    if inbox is None:
+        return codes.RT_STREAM_NO_CB_REG
+    due = _Due(function=function, data=data)
+
+    def deliver() -> int:
+        with inbox.arrived:
+            inbox.due.append(due)
+            inbox.arrived.notify_all()
+        if block and found.subscriber != threading.get_ident():
+            due.done.wait()
+        elif block:
+            _run_due(inbox)
+        return 0
+
+    streams.queue(found, streams.Task(work=deliver, callback=True, blocks=bool(block), what="callback"))
+    return 0
+
+
+@call("i", "r")
+def process_report(timeout: int) -> int:
+    """Run what is due in this thread, waiting for at most `timeout` ms (-1: for ever); 507012 when nothing came."""
+    if timeout < -1 or timeout == 0:
+        return codes.RT_PARAM_INVALID
+    inbox = _INBOXES.get(threading.get_ident())
+    if inbox is None:
+        time.sleep(_IDLE_S)  # programs call this in a loop, from before their subscription on
+        return codes.RT_THREAD_SUBSCRIBE
+    deadline = None if timeout == -1 else time.monotonic() + timeout / 1000.0
+    while True:
+        if not inbox.due:
+            _get_on(threading.get_ident())
+        with inbox.arrived:
+            left = None if deadline is None else deadline - time.monotonic()
+            if not inbox.due and left is not None and left <= 0:
+                return codes.RT_REPORT_TIMEOUT
+            if not inbox.due:
+                inbox.arrived.wait(min(0.01, left) if left is not None else 0.01)
+        if inbox.due:
+            _run_due(inbox)
+            return 0
+
+
+def _run_due(inbox: _Inbox) -> None:
+    while inbox.due:
+        due = inbox.due.popleft()
+        try:
+            due.function(due.data)
+        finally:
+            due.done.set()
+
+
+def _get_on(thread_id: int) -> None:
+    """A device reaches a callback by itself: this thread drives the streams it serves, unless another one does."""
+    for stream in handles.alive(Stream):
+        waits = any(task.callback for task in list(stream.tasks))
+        if stream.subscriber == thread_id and waits and stream.lock.acquire(blocking=False):
+            try:
+                stream.failure = streams.drain(stream)
+            finally:
+                stream.lock.release()
+
+
+def _stream(handle: int) -> tuple[Stream | None, int]:
+    """By handle alone: the subscription may be made in another context than the stream's."""
+    context = contexts.current()
+    if handle == 0 and context is not None:
+        return streams.default_stream(context), 0
+    found = handles.look(handle, Stream)
+    if found is None:
+        return None, strict.undefined(f"{handle:#x} is no live stream", codes.RT_INVALID_HANDLE)
+    return found, 0

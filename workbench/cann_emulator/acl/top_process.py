@@ -1,0 +1,146 @@
+"""Init and finalize of the process, versions, names, error texts (pyacl.md §1.1, §2.5 "Init and finalize")."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from workbench.cann_emulator.acl import codes, config, contexts, dumping, leaks, models, overflow, profiling, reason
+from workbench.cann_emulator.acl.call import call
+
+_log = logging.getLogger("acl")
+_LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
+_ACL_VERSION = (1, 15, 0)
+"""Interface version of `aclrtGetVersion` [inferred: not in the reference]."""
+
+
+@dataclass(slots=True)
+class _State:
+    """Attributes:
+    references: `init` calls that `finalize_reference` did not undo yet.
+    content: of the first configuration of the process; None before any `init`.
+    finalized: a second `finalize` in a row gives 100037.
+    """
+
+    references: int = 0
+    content: bytes | None = None
+    finalized: bool = False
+
+
+_STATE = _State()
+
+
+def initialized() -> bool:
+    return _STATE.references > 0
+
+
+@call("|s", "r", device=False)
+def init(path: str = "") -> int:
+    """Once per process; a second call gives 100002, does no harm and counts."""
+    if _STATE.references:
+        _STATE.references += 1
+        return codes.REPEAT_INITIALIZE
+    configuration, content = config.Configuration(), b""
+    if path:
+        try:
+            configuration, content = config.read(path)
+        except config.ConfigurationRefused as refused:
+            return refused.code
+    if _STATE.content is not None and _STATE.content != content:
+        reason.report("EH0001", value=path, param="configPath", reason="another configuration was used before")
+        return codes.INVALID_PARAM
+    _STATE.content, _STATE.references, _STATE.finalized = content, 1, False
+    reason.share(configuration.error_text_per_process)
+    contexts.DEFAULT_DEVICE.clear()
+    if configuration.default_device is not None:
+        contexts.DEFAULT_DEVICE["device"] = configuration.default_device
+    overflow.configure(configuration.overflow_path)
+    dumping.configure(configuration.dump_path, configuration.dump_list)
+    profiling.configure(configuration.profile_path)
+    return 0
+
+
+@call("", "r", device=False)
+def finalize() -> int:
+    """Everything ends at once, whatever the count is; a second call gives 100037."""
+    if _STATE.finalized:
+        return codes.REPEAT_FINALIZE
+    _end()
+    return 0
+
+
+@call("", "Kr", device=False)
+def finalize_reference() -> tuple[int, int]:
+    """One `init` less, and how many are left; the last one ends everything."""
+    if not _STATE.references:
+        return 0, codes.REPEAT_FINALIZE
+    if _STATE.references > 1:
+        _STATE.references -= 1
+        return _STATE.references, 0
+    _end()
+    return 0, 0
+
+
+@call("", "s", device=False)
+def get_recent_err_msg() -> str | None:
+    """The reason texts of this thread since the last call; None when there are none."""
+    return reason.take()
+
+
+@call("", "s", device=False)
+def get_soc_name() -> str:
+    return contexts.SOC_NAME
+
+
+@call("", "iiir", device=False)
+def get_version() -> tuple[int, int, int, int]:
+    return (*_ACL_VERSION, 0)
+
+
+@call("I", "dr", device=False)
+def get_cann_version(name: int) -> tuple[dict[str, str], int]:
+    """Version of a package, by the number of the C enum: 0 CANN, 1 runtime, 2 compiler, and so on."""
+    version = _cann_version()
+    parts = re.match(r"(\d+)\.(\d+)(?:\.(RC\d+|\d+))?", version)
+    major, minor, release = (parts.group(i) or "" for i in (1, 2, 3)) if parts else ("", "", "")
+    found = {"version": version, "major_version": major, "minor_version": minor, "release_version": release}
+    empty = dict.fromkeys(found, "") | {"patch_version": "", "reserved": ""}
+    return (empty | found, 0) if name < 8 else (empty, codes.INVALID_PARAM)
+
+
+@call("s", "sr", device=False)
+def get_version_str(package: str) -> tuple[str, int]:
+    """`Version=` of an installed package, of share/info below ASCEND_HOME_PATH."""
+    home = os.environ.get("ASCEND_HOME_PATH", "")
+    file = Path(home) / "share" / "info" / package / "version.info"
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return "", codes.INVALID_FILE
+    return next((line.partition("=")[2] for line in lines if line.startswith("Version=")), ""), 0
+
+
+@call("is", "n", device=False)
+def app_log(level: int, message: str) -> None:
+    """To the logger `acl`, which stands for the CANN log."""
+    _log.log(_LEVELS[level] if 0 <= level < len(_LEVELS) else logging.ERROR, "%s", message)
+
+
+def _end() -> None:
+    """The graph engine unloads its models; devices, contexts and memory stay until reset or exit."""
+    profiling.end()
+    _STATE.references, _STATE.finalized = 0, True
+    overflow.configure(None)
+    dumping.configure(None, ())
+    try:
+        leaks.at_finalize()
+    finally:
+        models.unload_all()
+        reason.share(False)
+
+
+def _cann_version() -> str:
+    return os.environ.get("CANN_EMULATOR_VERSION") or "8.5.0"
