@@ -1,0 +1,58 @@
+"""Command lines as people write them (atc.md §10): forms seen in Ascend's model zoo and other public projects, in
+`command_lines.txt`, each with what an 8.5.0 `atc` makes of it before it looks at the model."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from workbench.cann_emulator.atc import checks
+from workbench.cann_emulator.atc.failure import AtcFailure
+from workbench.cann_emulator.atc.flags import known_flags, value_of
+from workbench.cann_emulator.atc.grammar import HelpAsked, Malformed, parse
+
+FILES = ("model", "insert_op_conf", "op_precision_mode", "keep_dtype", "weight", "op_name_map", "om", "cal_conf")
+"""Flags whose files exist when the line is run, unless their name begins with `missing`."""
+
+OK = "passes"
+LINES = [
+    (line.partition(" ")[2].strip(), line.partition(" ")[0])
+    for line in (Path(__file__).parent / "command_lines.txt").read_text(encoding="utf-8").splitlines()
+    if line and not line.startswith("#")
+]
+
+
+def outcome(line: str) -> str:
+    """`passes`, the code of the headline, ERROR for what goes to stderr, or help."""
+    words = shlex.split(line)
+    try:
+        options = parse(words, known_flags((8, 5, 0)))
+        for flag in FILES:
+            name = options.get(flag, "")
+            if name and not name.startswith("missing"):
+                Path(name).write_text("x")
+        checks.check_withdrawn(options)
+        checks.check_framework(options)
+        assert value_of(options, "mode") in ("0", "3", "30")
+        checks.check_conversion(options, lambda text: None)
+    except Malformed:
+        return "ERROR"
+    except HelpAsked:
+        return "help"
+    except AtcFailure as error:
+        return next(record.code for record in error.records if record.code != "E19999")
+    return OK
+
+
+@pytest.mark.parametrize(("line", "expected"), LINES, ids=range(len(LINES)))
+def test_a_line_as_people_write_it(line: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ASCEND_WORK_PATH", raising=False)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+    assert outcome(line) == expected, line
+
+
+def test_the_corpus_is_large_and_has_both_kinds() -> None:
+    assert len(LINES) >= 60
+    assert {expected for _, expected in LINES} >= {OK, "ERROR", "E10001", "E10054", "help"}

@@ -1,0 +1,253 @@
+"""Whole runs: stdout, stderr, exit status (atc.md §5.1, §5.2), with the real compile behind them."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.tiny import write_model
+from workbench.cann_emulator.atc.main import main
+from workbench.cann_emulator.om import load_om
+
+BANNER = "ATC start working now, please wait for a moment."
+SUCCESS = "ATC run success, welcome to the next use."
+FAILURE = "ATC run failed, Please check the detail log, Try 'atc --help' for more information"
+CHIP = "--soc_version=Ascend910B3"
+BUILD = ("--framework=5", "--model=m.onnx", "--output=m", "--input_shape=x:1,16", CHIP)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for variable in [name for name in os.environ if name.startswith(("ASCEND_", "CANN_EMULATOR_", "NPU_"))]:
+        monkeypatch.delenv(variable)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    write_model(tmp_path / "m.onnx")
+    return tmp_path
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, list[str], str]:
+    """Exit status, lines of stdout (dots joined to the line they stand in), stderr."""
+    status = main(words)
+    captured = capsys.readouterr()
+    return status, captured.out.split("\n"), captured.err
+
+
+def code_of(lines: list[str]) -> str:
+    match = re.search(r"\(([EW]\w{5})\): ", "\n".join(lines))
+    assert match, lines
+    return match.group(1)
+
+
+def test_a_good_run_prints_banner_dots_verdict_and_an_empty_line(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, lines, errors = run(capsys, *BUILD)
+
+    assert (status, errors) == (0, "")
+    banner, dots, *rest = lines
+    assert banner == BANNER
+    assert re.fullmatch(r"\.*\.\.\.", dots)
+    assert rest == [SUCCESS, "", ""]
+    model = load_om(folder / "m.om")
+    assert model.command_line == " ".join(("atc.bin", *BUILD))
+    assert model.options["input_shape"] == "x:1,16"
+    assert not (folder / "home").exists(), "--log=null writes no log"
+
+
+def test_a_refused_flag_prints_dots_before_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    status, lines, errors = run(capsys, "--framework=5", "--model=none.onnx", "--output=m", CHIP)
+
+    assert (status, errors) == (255, "")
+    assert lines[:3] == [BANNER, "...", FAILURE]
+    assert code_of(lines) == "E10001"
+    assert lines[-2:] == ["", ""]
+
+
+def test_a_bad_value_goes_straight_to_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    status, lines, errors = run(capsys, "--framework=7")
+
+    assert (status, errors) == (255, "")
+    assert lines[:2] == [BANNER, FAILURE]
+    assert code_of(lines) == "E10007"
+
+
+@pytest.mark.parametrize(
+    ("words", "errors"),
+    [
+        (("--optimization_switch=x",), "ERROR: unknown command line flag 'optimization_switch'\n"),
+        (("--model",), "ERROR: flag '--model' is missing its argument; flag description: file of the model\n"),
+        (("--framework=5", "a", "b"), "ERROR: Non-option parameter: a\nERROR: Non-option parameter: b\n"),
+    ],
+)
+def test_malformed_lines_are_told_on_stderr_with_an_empty_block(
+    words: tuple[str, ...], errors: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(capsys, *words) == (255, [BANNER, FAILURE, "", ""], errors)
+
+
+def test_no_arguments_are_no_help(capsys: pytest.CaptureFixture[str]) -> None:
+    status, lines, _ = run(capsys)
+
+    assert status == 255
+    assert lines[:3] == [BANNER, "...", FAILURE]
+    assert code_of(lines) == "E10007"
+
+
+@pytest.mark.parametrize("word", ["--help", "--h", "-h"])
+def test_help_prints_the_banner_and_every_flag(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    status, lines, errors = run(capsys, word)
+
+    assert (status, errors) == (0, "")
+    assert lines[:2] == [BANNER, "usage: atc <args>"]
+    shown = set(re.findall(r"^  --(\w+) ", "\n".join(lines), re.MULTILINE))
+    assert {"model", "soc_version", "precision_mode_v2", "fusion_switch_file", "log"} <= shown
+    assert "deterministic_level" not in shown
+
+
+@pytest.mark.parametrize(
+    ("version", "form"),
+    [("8.5.0", r"\[PID: \d+\] [\d.:-]+ \w+\(E10054\): .*"), ("8.1.RC1", r"E10054: \[PID: \d+\] [\d.:-]+ .*")],
+)
+def test_the_block_has_the_versions_layout(
+    version: str, form: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CANN_EMULATOR_VERSION", version)
+    _, lines, _ = run(capsys, "--framework=5", "--model=m.onnx", "--output=m")
+
+    assert re.fullmatch(form, lines[3])
+
+
+def test_a_later_release_knows_its_flag(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, *BUILD, "--deterministic_level=1")[0] == 255
+    monkeypatch.setenv("CANN_EMULATOR_VERSION", "8.5.1")
+    assert run(capsys, *BUILD, "--deterministic=1", "--deterministic_level=1")[0] == 0
+
+
+def test_a_pre_check_writes_its_report_and_no_om(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, _, _ = run(capsys, "--mode=3", "--framework=5", "--model=m.onnx", CHIP)
+
+    assert status == 0
+    assert (folder / "check_result.json").is_file()
+    assert not list(folder.glob("*.om"))
+
+
+def test_an_om_becomes_json_and_is_shown(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(capsys, *BUILD)
+    assert run(capsys, "--mode=1", "--om=m.om", "--json=m.json")[0] == 0
+    assert (folder / "m.json").is_file()
+    status, lines, _ = run(capsys, "--mode=6", "--om=m.om")
+    assert status == 0
+    assert any("Display Model Info start" in line for line in lines)
+    status, lines, _ = run(capsys, "--mode=6", "--om=m.om", "--framework=5")
+    assert (status, code_of(lines)) == (255, "E10057")
+
+
+def test_an_unknown_chip_fails_in_the_engine(capsys: pytest.CaptureFixture[str]) -> None:
+    status, lines, _ = run(capsys, *BUILD, "--soc_version=Ascend910B9")
+
+    assert (status, code_of(lines)) == (255, "E20101")
+
+
+def test_an_empty_value_is_no_value(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    empty = ("--output_type=", "--fusion_switch_file=", "--insert_op_conf=", "--input_format=", "--out_nodes=")
+    assert run(capsys, *BUILD, *empty)[0] == 0
+    assert "output_type" not in load_om(folder / "m.om").options
+
+
+def test_a_shape_range_replaces_the_shape(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, lines, _ = run(capsys, *BUILD, "--input_shape_range=x:[1~8,16]")
+
+    assert status == 0
+    assert lines[1].startswith("WARNING: ")
+    (om,) = folder.glob("*.om")
+    assert re.fullmatch(r"m_linux_\w+\.om", om.name)
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("--framework=3", "--model=m.onnx", "--output=m", "--soc_version=Ascend310P3"), "--framework=3"),
+        (("--framework=5", "--mode=30", "--model=m.onnx", "--output=m", "--soc_version=Ascend035"), "nano"),
+        (("--mode=5", "--om=dump.txt", "--json=dump.json"), "--mode=5"),
+        (("--singleop=op.json", "--output=ops", CHIP), "--singleop"),
+    ],
+)
+def test_what_is_not_emulated_says_so(
+    words: tuple[str, ...], what: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "dump.txt").write_text("")
+    (folder / "op.json").write_text("[]")
+    status, lines, _ = run(capsys, *words)
+
+    assert (status, code_of(lines)) == (255, "E10055")
+    assert "emulated" in lines[3]
+    assert what in lines[3]
+
+
+@pytest.mark.parametrize(("content", "code"), [(None, "E10023"), ("{", "E10025"), ("\udcff", "E10025")])
+def test_the_file_of_single_operators_is_read(
+    content: str | None, code: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if content is not None:
+        (folder / "op.json").write_bytes(content.encode(errors="surrogateescape"))
+    status, lines, _ = run(capsys, "--singleop=op.json", "--output=ops", CHIP)
+
+    assert (status, code_of(lines)) == (255, code)
+
+
+def test_a_log_holds_the_command_line_and_the_failure(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(capsys, "--framework=5", "--model=none.onnx", "--output=m", CHIP, "--log=debug")
+
+    (file,) = (folder / "home/ascend/log/debug/plog").glob("plog-*.log")
+    text = file.read_text()
+    assert "] command line: atc.bin --framework=5" in text.replace("]command", "] command")
+    assert "[ERROR] GE(" in text
+    assert "E10001: " in text
+
+
+def test_the_log_may_go_to_the_screen(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ASCEND_SLOG_PRINT_TO_STDOUT", "1")
+    _, lines, _ = run(capsys, *BUILD, "--log=info")
+
+    assert lines[0] == BANNER
+    assert lines[1].startswith("[INFO] GE(")
+    assert not (folder / "home").exists()
+
+
+def test_the_program_ends_with_255_and_quickly_when_it_refuses(folder: Path) -> None:
+    """Hundreds of compiles are started; a refused one must not wait for onnx and numpy."""
+    command = [sys.executable, "-m", "workbench.cann_emulator.atc", "--framework=5", "--model=none.onnx", "--output=m"]
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        done = subprocess.run([*command, CHIP], capture_output=True, text=True, timeout=60, check=False)
+        times.append(time.perf_counter() - start)
+        assert done.returncode == 255
+        assert done.stderr == ""
+        assert done.stdout.splitlines()[:3] == [BANNER, "...", FAILURE]
+    assert min(times) < 2.0, "a loaded machine is slow, but not that slow; quiet it takes 0.1 s"
+
+
+def test_a_refused_line_imports_no_heavy_library() -> None:
+    code = (
+        "import sys\nfrom workbench.cann_emulator.atc.main import main\nmain(['--framework=5', '--model=none'])\n"
+        "print([m for m in ('numpy', 'onnx', 'onnxruntime', 'ruamel') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_path_that_is_no_text_is_refused_and_printed_back(folder: Path) -> None:
+    command = [sys.executable, "-m", "workbench.cann_emulator.atc", "--framework=5", b"--model=\xff.onnx", "--output=m"]
+    done = subprocess.run([*command, CHIP], capture_output=True, timeout=60, check=False)
+
+    assert done.returncode == 255
+    assert b"\xff.onnx" in done.stdout
