@@ -11,6 +11,13 @@ from workbench.targets.ascend.flag_table import DYNAMIC
 MOST_GEARS = 100
 """The documented limit on Atlas A2; v8.5.0 defines E10036 for it and does not raise it."""
 
+_NOTHING_VARIES: Mapping[str, str] = {
+    "dynamic_batch_size": "E10031",
+    "dynamic_image_size": "E10019",
+    "dynamic_dims": "E10001",
+}
+"""Flag → the code when no size in --input_shape is -1."""
+
 
 def check_shapes(values: Mapping[str, str]) -> None:
     """Refuse shapes and gears that do not fit together; the flags themselves are known and exclude each other.
@@ -31,8 +38,13 @@ def check_shapes(values: Mapping[str, str]) -> None:
         for gear in (value.rstrip(",").split(",") if dynamic == "dynamic_batch_size" else value.rstrip(";").split(";"))
     ]
     if not any(free):
-        code = "E10031" if dynamic == "dynamic_batch_size" else "E10040"
-        raise refusal(code, dynamic, value, "no size in --input_shape is -1", "Write -1 for the sizes that vary.")
+        raise refusal(
+            _NOTHING_VARIES[dynamic],
+            dynamic,
+            value,
+            "no size in --input_shape is -1",
+            "Write -1 for the sizes that vary.",
+        )
     if dynamic == "dynamic_batch_size":
         inner = [name for name, dims in shapes.items() if "-1" in dims[1:]]
         if inner:
@@ -88,11 +100,13 @@ def _check_size(text: str, size: str, *, ranges: bool) -> None:
     if re.fullmatch(r"\d+~(\d+|-1)", size) or size == "-1":
         return
     if not re.fullmatch(r"-?\d+", size):
-        raise refusal("E10002", "input_shape", text, f"{size!r} is no size", "Write such as input_ids:1,128.")
+        # ATC reads a number first and then looks at the rest: what does not begin with one has another code
+        code = "E10002" if re.match(r"-?\d", size) else "E10014"
+        raise refusal(code, "input_shape", text, f"{size!r} is no size", "Write such as input_ids:1,128.")
+    if abs(int(size)) >= 2**63:
+        raise refusal("E10013", "input_shape", text, f"{size} is out of range", "Correct it.")
     if int(size) <= 0:
         raise refusal("E10011", "input_shape", text, f"{size} is not positive", "Sizes that vary are -1.")
-    if int(size) > 2**31 - 1:
-        raise refusal("E10013", "input_shape", text, f"{size} is out of range", "Correct it.")
 
 
 def refusal(code: str, name: str, value: str, reason: str, remedy: str) -> CompileError:

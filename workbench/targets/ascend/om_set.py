@@ -306,6 +306,6 @@ def _disk_error(error: OSError, to: Path) -> CompileError | ToolchainError:
             transient=True,
         )
     return ToolchainError(
-        f"{error.filename or to}: compiled files cannot be read or written ({error.strerror}). Give this user write rights "
-        "there, or choose another folder."
+        f"{error.filename or to}: compiled files cannot be read or written ({error.strerror}). Give this user "
+        "write rights there, or choose another folder."
     )

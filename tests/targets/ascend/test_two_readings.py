@@ -1,0 +1,169 @@
+"""The target and the emulator read the vendor's contract apart from each other; here they are held together."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.targets.ascend.test_command import BERT
+from tests.targets.ascend.test_flags import COMPILE, GEARS, REFUSALS
+from workbench.ascend_settings import ALL_PRECISION_MODES, FUSION_GROUPS, AscendCompile
+from workbench.candidate import Candidate, Precision
+from workbench.cann_emulator.atc import checks, grammar
+from workbench.cann_emulator.atc.failure import AtcFailure
+from workbench.cann_emulator.atc.flags import known_flags
+from workbench.cann_emulator.atc.fusion_switch import read_switches
+from workbench.cann_emulator.atc.precision_files import read_precision
+from workbench.cann_emulator.atc.shapes import check_gears, parse_dynamic_dims
+from workbench.errors import ConfigError
+from workbench.targets.ascend.command import argument_vector, compile_flags, shapes_of
+from workbench.targets.ascend.config_files import DTYPES, PRECISION_KINDS, write_config_files
+from workbench.targets.ascend.flag_table import FLAGS
+
+OPERATORS = ("Gelu", "SoftmaxV2", "LayerNorm", "Add", "MatMulV2")
+
+
+def emulated(flags: Mapping[str, str]) -> dict[str, str]:
+    """The options that the emulated atc reads from a command line, once it accepts them."""
+    options = grammar.parse(argument_vector(flags), known_flags((8, 5, 0)))
+    checks.check_withdrawn(options)
+    checks.check_framework(options)
+    checks.check_conversion(options, lambda _: None)
+    if "dynamic_dims" in options:
+        check_gears(parse_dynamic_dims(options["dynamic_dims"]))
+    return dict(options)
+
+
+def with_files(flags: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """The same with paths below `folder` whose names ATC takes, each an existing file."""
+    found = {}
+    for name, value in flags.items():
+        safe = value.startswith("/") and not value.endswith("/") and " " not in value and not set("+@") & set(value)
+        found[name] = str(folder / Path(value).name) if safe else value
+        if safe and FLAGS[name].kind == "input":
+            Path(found[name]).write_text("")
+    return found
+
+
+def test_both_know_the_same_flags() -> None:
+    assert set(FLAGS) - {"help"} == set(known_flags((8, 5, 0)))  # help is the emulated grammar's own
+
+
+@pytest.mark.parametrize("flags", [COMPILE, GEARS], ids=["static", "gears"])
+def test_both_accept_a_usual_command(tmp_path: Path, flags: dict[str, str]) -> None:
+    assert emulated(with_files(flags, tmp_path))["framework"] == "5"
+
+
+NOT_RAISED = {"E10036", "E10038"}
+"""Codes that v8.5.0 has and no command line reaches: no upper limit is checked, and a gear holds digits only."""
+
+IN_THE_ENGINE = (
+    {"aicore_num": "24|40"},
+    {"aicore_num": "x"},
+    {"virtual_type": "1", "buffer_optimize": "l1_optimize"},
+)
+"""Read when the compile engine starts, after all flag checks (atc.md §1, step 15)."""
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [(change, code) for change, code, _ in REFUSALS if code not in NOT_RAISED and change not in IN_THE_ENGINE],
+    ids=lambda value: "+".join(value) if isinstance(value, dict) else None,
+)
+def test_both_refuse_with_the_same_code(tmp_path: Path, change: dict[str, str], code: str) -> None:
+    with pytest.raises(AtcFailure) as raised:
+        emulated(with_files({**COMPILE, **change}, tmp_path))
+
+    assert code in [record.code for record in raised.value.records]
+
+
+def subsets(*names: str) -> st.SearchStrategy[tuple[str, ...]]:
+    return st.sets(st.sampled_from(names)).map(lambda chosen: tuple(sorted(chosen)))
+
+
+def sizes(*values: int) -> st.SearchStrategy[tuple[int, ...]]:
+    return st.sets(st.sampled_from(values), min_size=1).map(lambda chosen: tuple(sorted(chosen)))
+
+
+@st.composite
+def candidates(draw: st.DrawFn) -> Candidate | None:
+    """What a search may propose; None where `Candidate` itself refuses the combination."""
+    groups = [name for name, group in FUSION_GROUPS.items() if group.on]
+    others = [name for name, group in FUSION_GROUPS.items() if not group.on]
+    try:
+        made = AscendCompile(
+            batches=draw(sizes(1, 2, 8, 16)),
+            sequence_bins=draw(sizes(16, 64, 128)),
+            shapes=draw(st.sampled_from(("static", "gears"))),
+            disabled_fusions=draw(subsets(*groups)),
+            enabled_fusions=draw(subsets(*others)),
+            op_select_implmode=draw(st.sampled_from((None, "high_performance", "high_precision"))),
+            optypelist_for_implmode=draw(subsets(*OPERATORS)),
+            op_precision_mode=draw(
+                st.dictionaries(st.sampled_from(OPERATORS), st.sampled_from(PRECISION_KINDS)).map(
+                    lambda modes: tuple(f"{kind}={mode}" for kind, mode in modes.items())
+                )
+            ),
+            modify_mixlist=draw(
+                st.dictionaries(
+                    st.sampled_from(OPERATORS),
+                    st.sampled_from(
+                        (
+                            ("black-list.to-add",),
+                            ("white-list.to-add", "black-list.to-remove"),
+                            ("gray-list.to-add", "white-list.to-remove"),
+                            ("black-list.to-remove",),
+                        )
+                    ),
+                ).map(lambda said: tuple(f"{place}:{kind}" for kind, places in said.items() for place in places))
+            ),
+            keep_dtype=draw(subsets("OpType::LayerNorm", "OpType::SoftmaxV2", "/layer.0/MatMul", "node a")),
+            customize_dtypes=draw(
+                st.dictionaries(
+                    st.sampled_from(("OpType::Gelu:", "/layer.0/Add::", "x::")),
+                    st.sampled_from(sorted(DTYPES & {"float", "float16", "int8", "bfloat16", "int64"})),
+                ).map(lambda types: tuple(f"{k}InputDtype:{t},,OutputDtype:{t}" for k, t in types.items()))
+            ),
+            oo_level=draw(st.sampled_from(("O3", "O1"))),
+            oo_constant_folding=draw(st.booleans()),
+            buffer_optimize=draw(st.sampled_from(("l2_optimize", "off_optimize"))),
+            tiling_schedule_optimize=draw(st.booleans()),
+            enable_single_stream=draw(st.booleans()),
+            enable_small_channel=draw(st.booleans()),
+        )
+        mode = draw(st.sampled_from(ALL_PRECISION_MODES))
+        return Candidate(target="ascend910b3", precision=Precision(mode=mode), compile=made)
+    except ConfigError:
+        return None
+
+
+@given(candidate=candidates())
+@settings(
+    deadline=None,
+    max_examples=150,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much, HealthCheck.too_slow],
+)
+def test_whatever_a_candidate_says_the_emulated_atc_accepts(tmp_path: Path, candidate: Candidate | None) -> None:
+    if candidate is None:
+        return
+    assert isinstance(candidate.compile, AscendCompile)
+    (tmp_path / "m.onnx").write_bytes(b"onnx")
+    files = write_config_files(candidate.compile, tmp_path)
+
+    for shape in shapes_of(candidate.compile, BERT):
+        flags = compile_flags(
+            candidate,
+            shape,
+            BERT,
+            soc_version="Ascend910B3",
+            model=tmp_path / "m.onnx",
+            output=tmp_path / shape.name,
+            files=files,
+        )
+        options = emulated(flags)
+
+        assert {name: options[name] for name in flags} == flags
+        read_switches(options.get("fusion_switch_file", ""), options.get("oo_level", ""))
+        read_precision(options)
