@@ -1,59 +1,97 @@
+import os
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.emulated_cann import emulated_environment
 from workbench.doctor import Finding, exit_code
-from workbench.doctor.ascend import ASCEND, ascend_findings, module_at, version_in
+from workbench.doctor import ascend_device as devices
+from workbench.doctor.ascend import ASCEND, ascend_findings, module_at
+from workbench.doctor.ascend_device import Machine
+from workbench.targets.ascend import installation, npu_smi
 
-NPU_SMI = """\
-+------------------------------------------------------------------------------------------------+
-| npu-smi 25.3.rc1                 Version: 25.3.rc1                                             |
-+---------------------------+---------------+----------------------------------------------------+
-| NPU   Name                | Health        | Power(W)    Temp(C)           Hugepages-Usage(page)|
-| Chip                      | Bus-Id        | AICore(%)   Memory-Usage(MB)  HBM-Usage(MB)        |
-+===========================+===============+====================================================+
-| 0     910B3               | OK            | 94.3        53                0    / 0             |
-| 0                         | 0000:C1:00.0  | 0           0    / 0          4487 / 65536         |
-| 1     910B3               | OK            | 91.0        50                0    / 0             |
-| 0                         | 0000:C2:00.0  | 0           0    / 0          4487 / 65536         |
-+===========================+===============+====================================================+
-| NPU     Chip              | Process id    | Process name             | Process memory(MB)      |
-+===========================+===============+====================================================+
-| No running processes found in NPU 0                                                            |"""
+CAPTURES = Path(__file__).parent.parent / "targets" / "ascend" / "npu_smi"
+KERNELS = "opp/built-in/op_impl/ai_core/tbe/kernel"
 
 
-def ascend(
-    home: Path | None = None,
-    *,
-    tools: Path = Path("/nowhere"),
-    driver: Path = Path("/nowhere/version.info"),
-    modules: bool = False,
-    targets: tuple[str, ...] = ("onnxruntime",),
-) -> dict[str, Finding]:
-    environment = {"PATH": f"{tools}:/bin:/usr/bin"} | ({"ASCEND_HOME_PATH": str(home)} if home else {})
-    findings = ascend_findings(
-        environment,
-        driver_file=driver,
-        place_of=lambda name: f"/cann/{name}.so" if modules else None,
-        targets=targets,
-    )
-    return {finding.name: finding for finding in findings}
+class Host:
+    """A machine built file by file; nothing of the machine that runs the test shows through."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root, self.home, self.bin = folder / "root", folder / "cann", folder / "bin"
+        for place in (self.root / "dev", self.bin):
+            place.mkdir(parents=True)
+        self.environment = {"PATH": f"{self.bin}:/usr/bin:/bin"}
+        self.modules: set[str] = set()
+
+    def cann(self, version: str = "8.5.0", place: str = "share/info/runtime") -> None:
+        write(self.home / place / "version.info", f"package_name=x\nVersion={version}\nversion_dir={version}\n")
+        write(self.home / KERNELS / "ascend910b/ops_nn/x.o")
+        self.environment |= {"ASCEND_HOME_PATH": str(self.home), "ASCEND_OPP_PATH": str(self.home / "opp")}
+
+    def tool(self, place: Path, script: str) -> None:
+        write(place, f"#!/bin/sh\n{script}\n").chmod(0o755)
+
+    def npu_smi(self, info: str = "info_25_5_1", board: str = "board") -> None:
+        self.tool(
+            self.bin / "npu-smi",
+            f'case "$*" in "info -m") cat {CAPTURES}/mapping.txt;; *board*) cat {CAPTURES}/{board}.txt;; '
+            f"info) cat {CAPTURES}/{info}.txt;; esac",
+        )
+
+    def acl(self, code: str = "def get_soc_name():\n    return 'Ascend910B3'\n") -> None:
+        write(self.home / "python/acl.py", code)
+        self.environment["PYTHONPATH"] = str(self.home / "python")
+        self.modules.add("acl")
+
+    def nodes(self, *names: str) -> None:
+        for name in names:
+            write(self.root / "dev" / name)
+
+    def driver(self, version: str) -> None:
+        write(self.root / "ascend_install.info", f"Driver_Install_Path_Param={self.root}/Ascend\n")
+        write(self.root / "Ascend/driver/version.info", f"Version={version}\n")
+
+    def ready(self) -> None:
+        self.cann()
+        self.tool(self.home / "bin/atc", "")
+        self.npu_smi()
+        self.acl()
+        self.modules.add("amct_onnx")
+        self.nodes("davinci0", *devices.MANAGERS)
+
+    def all_findings(self, *targets: str) -> list[Finding]:
+        found = ascend_findings(
+            self.environment,
+            machine=Machine(root=self.root, dev=self.root / "dev", record=self.root / "ascend_install.info"),
+            place_of=lambda name: f"/cann/{name}.so" if name in self.modules else None,
+            targets=targets or (ASCEND,),
+        )
+        return list(found)
+
+    def findings(self, *targets: str) -> dict[str, Finding]:
+        return {finding.name: finding for finding in self.all_findings(*targets)}
+
+    def troubles(self) -> dict[str, str]:
+        return {finding.name: finding.value for finding in self.all_findings() if finding.status != "ok"}
 
 
-def write_cann(home: Path, version: str, place: str = "share/info/runtime") -> Path:
-    (home / place).mkdir(parents=True)
-    (home / place / "version.info").write_text(f"package_name=x\nVersion={version}\nversion_dir=8.5.0\n")
-    return home
+def write(file: Path, text: str = "") -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    return file
 
 
-def write_tool(path: Path, output: str, code: int = 0) -> None:
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(f"#!/bin/sh\ncat <<'END'\n{output}\nEND\nexit {code}\n")
-    path.chmod(0o755)
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    monkeypatch.setattr(npu_smi, "USUAL_PLACES", ())
+    monkeypatch.setattr(installation, "DRIVER_ROOT", tmp_path / "usual")
+    return Host(tmp_path)
 
 
-def test_each_missing_part_is_one_warning_with_where_to_get_it() -> None:
-    findings = ascend()
+def test_each_missing_part_is_one_warning_with_where_to_get_it(host: Host) -> None:
+    findings = host.findings("onnxruntime")
 
     assert list(findings) == ["workbench", "toolkit", "compiler", "runtime", "AMCT", "driver", "device"]
     assert {finding.status for finding in findings.values()} == {"warn"}
@@ -65,74 +103,231 @@ def test_each_missing_part_is_one_warning_with_where_to_get_it() -> None:
     assert "25.2.0 or newer" in findings["driver"].remedy
 
 
-def test_a_ready_machine_is_all_well_but_for_a_workbench_without_the_target(tmp_path: Path) -> None:
-    write_tool(tmp_path / "bin" / "atc", "")
-    write_tool(tmp_path / "bin" / "npu-smi", NPU_SMI)
-    (tmp_path / "version.info").write_text("Version=25.3.rc1\n")
-    home = write_cann(tmp_path / "cann", "8.5.0")
+def test_a_ready_machine_is_all_well(host: Host) -> None:
+    host.ready()
 
-    def ready(*targets: str) -> dict[str, Finding]:
-        return ascend(home, tools=tmp_path / "bin", driver=tmp_path / "version.info", modules=True, targets=targets)
+    assert host.troubles() == {}
+    found = host.findings()
+    assert found["toolkit"].value == f"CANN 8.5.0 at {host.home}"
+    assert found["operators"].value == "kernels of ascend910b"
+    assert found["compiler"].value == str(host.home / "bin/atc")
+    assert found["runtime"].value == f"acl at {host.home}/python/acl.py, chip Ascend910B3"
+    assert found["driver"].value == "25.5.1"
+    assert found["firmware"].value == "7.8.0.6.201"
+    assert found["device"].value == "1 × 910B3"
+    assert found["card 0"].value == "OK, 94.3 W, 53 °C, 0 % AI core, HBM 4487 of 65536 MB used"
+    assert found["device files"].value.startswith("davinci0, davinci_manager, devmm_svm, hisi_hdc")
 
-    found = ready("onnxruntime")
-    assert [f.name for f in found.values() if f.status != "ok"] == ["workbench"]
-    assert "no Ascend target" in found["workbench"].value
-    assert found["toolkit"].value == f"CANN 8.5.0 at {home}"
-    assert found["compiler"].value == str(tmp_path / "bin" / "atc")
-    assert found["runtime"].value == "/cann/acl.so"
-    assert found["driver"].value == "25.3.rc1"
-    assert found["device"].value == "2 × 910B3"
-    assert {f.status for f in ready("onnxruntime", ASCEND).values()} == {"ok"}
+
+def test_a_workbench_without_the_target_says_so(host: Host) -> None:
+    host.ready()
+
+    assert "no Ascend target" in host.findings("onnxruntime")["workbench"].value
 
 
 @pytest.mark.parametrize("version", ["8.2.RC1", "8.5.1", "9.0.0"])
-def test_another_cann_is_warned_about_with_both_versions(tmp_path: Path, version: str) -> None:
-    toolkit = ascend(write_cann(tmp_path, version))["toolkit"]
+def test_another_cann_is_warned_about_with_both_versions(host: Host, version: str) -> None:
+    host.cann(version)
 
-    assert (toolkit.status, toolkit.value) == ("warn", f"CANN {version} at {tmp_path}, wanted 8.5.0")
-
-
-def test_the_version_is_taken_from_where_atc_is_found_first(tmp_path: Path) -> None:
-    write_cann(tmp_path, "8.2.RC1", "opp")
-    write_cann(tmp_path, "8.5.0", "share/info/ge-compiler")
-
-    assert ascend(tmp_path)["toolkit"].status == "ok"
+    assert host.findings()["toolkit"].value == f"CANN {version}, wanted 8.5.0; found at {host.home}"
 
 
-def test_a_toolkit_of_unknown_version_or_place_is_warned_about(tmp_path: Path) -> None:
-    assert "of unknown version" in ascend(tmp_path)["toolkit"].value
-    assert "is no folder" in ascend(tmp_path / "gone")["toolkit"].value
+def test_a_root_that_is_no_folder_and_one_that_is_not_switched_on(host: Host, tmp_path: Path) -> None:
+    host.environment["ASCEND_HOME_PATH"] = "/gone"
+    assert host.findings()["toolkit"].value == "ASCEND_HOME_PATH names /gone, which is no folder"
+
+    del host.environment["ASCEND_HOME_PATH"]
+    write(tmp_path / "usual/cann/set_env.sh")
+    assert host.findings()["toolkit"].remedy == f"source {tmp_path}/usual/cann/set_env.sh"
+
+
+def test_half_an_installation_is_told_part_by_part(host: Host) -> None:
+    (host.home / KERNELS / "ascend910b/ops_oam").mkdir(parents=True)
+    host.environment["ASCEND_HOME_PATH"] = str(host.home)
+
+    troubles = host.troubles()
+
+    assert "unknown version" in troubles["toolkit"]
+    assert "half an installation: no version.info" in troubles["packages"]
+    assert "kernels of ascend910b are missing (none)" in troubles["operators"]
+    assert troubles["environment"] == "ASCEND_OPP_PATH is not set: half of set_env.sh"
+    assert troubles["compiler"] == "no atc"
+
+
+def test_parts_of_several_releases_are_told(host: Host) -> None:
+    host.ready()
+    host.cann("8.2.RC1", "opp")
+
+    assert host.troubles() == {"packages": "parts of other releases: opp 8.2.RC1"}
+
+
+def test_an_atc_of_another_cann_is_told(host: Host) -> None:
+    host.ready()
+    (host.home / "bin/atc").rename(host.bin / "atc")
+
+    assert host.troubles() == {"compiler": f"{host.bin}/atc is not of the CANN at {host.home}"}
 
 
 @pytest.mark.parametrize(
-    ("version", "status"), [("25.2.0", "ok"), ("25.2", "ok"), ("25.10.0", "ok"), ("24.1.rc3", "warn"), ("?", "warn")]
+    ("code", "value", "remedy"),
+    [
+        (
+            "raise ImportError('libascend_hal.so: cannot open shared object file')",
+            "libascend_hal.so",
+            "LD_LIBRARY_PATH",
+        ),
+        ("import os; os._exit(9)", "exit code 9", sys.executable),
+    ],
 )
-def test_driver_versions_are_ordered_by_their_numbers(tmp_path: Path, version: str, status: str) -> None:
-    (tmp_path / "version.info").write_text(f"Version={version}\n")
+def test_an_acl_that_does_not_load_is_told_and_ends_nothing(host: Host, code: str, value: str, remedy: str) -> None:
+    host.ready()
+    host.acl(code)
 
-    assert ascend(driver=tmp_path / "version.info")["driver"].status == status
+    runtime = host.findings()["runtime"]
 
-
-def test_a_version_file_without_a_version_or_with_any_bytes_gives_none(tmp_path: Path) -> None:
-    (tmp_path / "version.info").write_bytes(b"\xff\xfe\x00Ver")
-
-    assert version_in(tmp_path / "version.info") == ""
-    assert version_in(tmp_path / "absent") == ""
+    assert (runtime.status, value in runtime.value, remedy in runtime.remedy) == ("warn", True, True)
 
 
-def test_an_npu_smi_that_lists_nothing_is_no_device(tmp_path: Path) -> None:
-    write_tool(tmp_path / "bin" / "npu-smi", "dcmi module initialize failed", code=1)
+@pytest.mark.parametrize(
+    ("version", "value"),
+    [("24.1.rc3", "driver 24.1.rc3, wanted 25.2.0 or newer"), ("?", "driver of unknown version (?), wanted 25.2.0")],
+)
+def test_an_old_driver_is_told(host: Host, version: str, value: str) -> None:
+    host.driver(version)
 
-    device = ascend(tools=tmp_path / "bin")["device"]
-
-    assert (device.status, device.value) == ("warn", "npu-smi lists no device (exit code 1)")
+    assert host.troubles()["driver"].startswith(value)
 
 
-def test_an_npu_smi_that_cannot_be_started_is_no_device(tmp_path: Path) -> None:
-    (tmp_path / "npu-smi").write_bytes(b"\x7fELF of another machine")
-    (tmp_path / "npu-smi").chmod(0o755)
+def test_a_driver_that_is_installed_but_not_loaded_wants_a_reboot(host: Host) -> None:
+    host.ready()
+    host.driver("25.5.2")
 
-    assert ascend(tools=tmp_path)["device"].value.startswith("npu-smi does not answer")
+    assert host.troubles() == {"driver": "25.5.1 is loaded, 25.5.2 is installed"}
+
+
+def test_a_sick_card_and_a_busy_one_are_told(host: Host) -> None:
+    host.ready()
+    host.npu_smi("info_23_0_6")
+
+    troubles = host.troubles()
+
+    assert troubles["card 2"].endswith("; in use by process (907864), python (48988)")
+    assert troubles["card 5"] == "Warning"
+    assert "npu-smi info -t health -i 5 -c 0" in host.findings()["card 5"].remedy
+    assert troubles["driver"] == "driver 23.0.6, wanted 25.2.0 or newer"
+
+
+def test_another_chip_is_told(host: Host) -> None:
+    host.ready()
+    host.npu_smi("info_25_3_rc1_ddr_only")
+
+    assert host.troubles()["device"] == "1 × 310P3, and not 910B3"
+
+
+def test_a_firmware_that_does_not_fit_is_told(host: Host, tmp_path: Path) -> None:
+    host.ready()
+    board = (CAPTURES / "board.txt").read_text().replace(": OK", ": NOT OK")
+    write(tmp_path / "board.txt", board)
+    host.npu_smi(board=os.path.relpath(tmp_path / "board", CAPTURES))
+
+    assert host.troubles() == {"firmware": "7.8.0.6.201 does not fit the driver: NOT OK"}
+
+
+@pytest.mark.parametrize(
+    ("script", "value"),
+    [
+        (
+            "echo 'dcmi model initialized failed. ret is -8020'; exit 1",
+            "unknown: `npu-smi info` failed with exit code 1",
+        ),
+        ("echo hello", "unknown: npu-smi gives a text that cannot be read"),
+        (f"head -6 {CAPTURES}/info_25_5_1.txt", "npu-smi lists no card"),
+    ],
+)
+def test_an_npu_smi_without_cards_is_unknown_or_none(host: Host, script: str, value: str) -> None:
+    host.tool(host.bin / "npu-smi", script)
+
+    assert host.findings()["device"].value.startswith(value)
+
+
+def test_missing_device_files_are_named(host: Host) -> None:
+    host.ready()
+    (host.root / "dev/hisi_hdc").unlink()
+
+    assert host.troubles() == {"device files": f"missing: {host.root}/dev/hisi_hdc"}
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read and write everything")
+def test_device_files_without_rights_name_the_group(host: Host) -> None:
+    host.ready()
+    (host.root / "dev/davinci0").chmod(0)
+
+    rights = host.findings()["rights"]
+
+    assert rights.value.endswith("/dev/davinci0")
+    assert "usermod -aG" in rights.remedy
+
+
+def test_rights_are_asked_of_each_device_file(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    host.ready()
+    allowed = os.access
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: not str(path).endswith("davinci_manager") and allowed(path, mode)
+    )
+
+    assert host.troubles() == {"rights": f"no right to read and write {host.root}/dev/davinci_manager"}
+
+
+def test_a_container_without_the_driver_says_how_it_is_started(host: Host) -> None:
+    host.ready()
+    write(host.root / ".dockerenv")
+    (host.root / "dev/devmm_svm").unlink()
+
+    findings = host.findings()
+
+    assert "-v /usr/local/Ascend/driver:/usr/local/Ascend/driver" in findings["container"].remedy
+    assert "--device=" in findings["device files"].remedy
+    host.driver("25.5.1")
+    (host.root / "Ascend/driver/lib64").mkdir()
+    assert "container" not in host.findings()
+
+
+def test_a_container_is_known_by_its_control_group_too(host: Host) -> None:
+    write(host.root / "proc/1/cgroup", "12:pids:/kubepods/besteffort/pod1\n")
+    host.cann()
+
+    assert "container" in host.findings()
+
+
+def test_a_container_without_anything_of_ascend_is_not_told_about_mounts(host: Host) -> None:
+    write(host.root / ".dockerenv")
+
+    assert "container" not in host.findings()
+
+
+@pytest.mark.parametrize(
+    ("value", "status", "words"),
+    [("0", "ok", "device 0 as 0"), ("0,7", "warn", "no device 7"), ("x", "warn", "no device id"), ("", "warn", "''")],
+)
+def test_visible_devices_are_checked(host: Host, value: str, status: str, words: str) -> None:
+    host.ready()
+    host.environment["ASCEND_RT_VISIBLE_DEVICES"] = value
+    host.npu_smi("info_23_0_6")
+
+    visible = host.findings()["visible"]
+
+    assert (visible.status, words in visible.value) == (status, True)
+
+
+def test_the_emulator_is_shown_as_such_and_everything_it_has_is_found(host: Host, tmp_path: Path) -> None:
+    host.environment = emulated_environment(tmp_path / "emulated", CANN_EMULATOR_DEVICES="2")
+    found = {f.name: f for f in ascend_findings(host.environment, machine=Machine(root=host.root), targets=(ASCEND,))}
+
+    assert (found["emulated"].status, "--allow-emulated" in found["emulated"].remedy) == ("warn", True)
+    assert found["emulated"].value.startswith("CANN and its devices are emulated here: int8-workbench ")
+    assert {found[name].status for name in ("toolkit", "operators", "compiler", "driver", "firmware")} == {"ok"}
+    assert found["device"].value == "2 × 910B3"
+    assert not {"device files", "rights", "container"} & set(found)
 
 
 def test_modules_are_found_without_being_imported() -> None:
