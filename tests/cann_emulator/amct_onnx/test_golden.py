@@ -63,7 +63,10 @@ def test_configuration_and_record_are_amcts(case: str, tmp_path: Path) -> None:
     to, _ = calibrated(case, tmp_path)
 
     assert (to / "config.json").read_bytes() == (folder / "config.json").read_bytes()
-    ours, theirs = normal_record((to / "record.txt").read_text(), to / "float.onnx"), (folder / "record.txt").read_text()
+    ours, theirs = (
+        normal_record((to / "record.txt").read_text(), to / "float.onnx"),
+        (folder / "record.txt").read_text(),
+    )
     assert without_numbers(ours) == without_numbers(theirs)
     assert numbers(ours) == pytest.approx(numbers(theirs), rel=2e-6)
 

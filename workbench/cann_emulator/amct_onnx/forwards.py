@@ -46,10 +46,16 @@ _CHANNELS_FIRST = ("Conv", "ConvTranspose")
 
 
 class Forwards:
-    """The forwards of one session. A second session counts from 0 again (amct.md §12)."""
+    """The forwards of one session. A second session counts from 0 again (amct.md §12).
 
-    def __init__(self, path: Path, modified: onnx.ModelProto) -> None:
-        self._path = path
+    Args:
+        path: of the modified model; needed only now.
+        rewritten: where the modified model goes once its rounding was learned; None where it came as bytes.
+    """
+
+    def __init__(self, path: Path, modified: onnx.ModelProto, *, rewritten: Path | None) -> None:
+        self._rewritten = rewritten
+        self._modified = modified
         self._model = read_model(path)
         self._graph = without_operators(modified)
         operators = operators_of(modified)
@@ -99,7 +105,7 @@ class Forwards:
         for file, text in files.items():
             write(file, text)
         self._dump(feeds)
-        learn(self._path, feeds)
+        learn(self._modified, feeds, self._rewritten)
         say(f"Do layer calibration success: {len(wanted)} activations over {self._batch_num} batches.")
 
     def _dump(self, feeds: Sequence[Feeds]) -> None:

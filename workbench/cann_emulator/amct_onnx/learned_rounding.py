@@ -38,16 +38,18 @@ def remember(modified: onnx.ModelProto, recipe: ModelRecipe, *, model: Path, con
         modified.metadata_props.add(key=_KEY, value=json.dumps(note))
 
 
-def learn(path: Path, feeds: Sequence[Feeds]) -> None:
+def learn(modified: onnx.ModelProto, feeds: Sequence[Feeds], path: Path | None) -> None:
     """Learn the rounding of those layers and rewrite the modified model at `path`; nothing without them.
 
     Raises:
         WorkbenchError: the float model is gone, or a layer's rounding cannot be learned.
+        ValueError: there is no file to rewrite.
     """
-    modified = onnx.load(path)
     note = next((json.loads(each.value) for each in modified.metadata_props if each.key == _KEY), None)
     if note is None:
         return
+    if path is None:
+        raise ValueError("ada_quantize needs a session of the modified model's file, not of its bytes")
     model = read_model(Path(note["model"]))
     original = load_graph(model)
     layers = quantizable_layers(normalized(original))

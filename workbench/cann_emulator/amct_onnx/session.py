@@ -48,9 +48,10 @@ def _init(
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "modified.onnx"
             file.write_bytes(path_or_bytes)
-            forwards = Forwards(file, model)
+            forwards = Forwards(file, model, rewritten=None)
     else:
-        forwards = Forwards(Path(os.path.realpath(path_or_bytes)), model)
+        file = Path(os.path.realpath(path_or_bytes))
+        forwards = Forwards(file, model, rewritten=file)
     _watch(self, forwards)
 
 

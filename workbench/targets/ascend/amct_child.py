@@ -1,0 +1,267 @@
+"""Runs amct_onnx in the interpreter where it is installed. Started by its path: `python amct_child.py FOLDER`.
+
+That interpreter is an old one with old wheels (amct.md §1.6: Python 3.7 to 3.9, onnx 1.8 to 1.14), so this file keeps
+to Python 3.7 and imports nothing of the workbench. Everything passes through FOLDER:
+
+    request.json, model.onnx, feeds/*.npz (arrays only, no pickle)  ─►  stage, answer.json, files
+    answer.json   {"ok": true, ...} or {"ok": false, "error": ..., "traceback": ...}; renamed into place when complete
+    stage         what is being done; the last one where the process dies
+"""
+
+import sys
+
+# This folder holds modules named like the vendor's; the old interpreter has no option -P to leave it out.
+_HERE = __file__.rpartition("/")[0]
+sys.path[:] = [place for place in sys.path if place != _HERE]
+
+import importlib  # noqa: E402  # after the search path
+import json  # noqa: E402
+import traceback  # noqa: E402
+from pathlib import Path  # noqa: E402
+from typing import Any, Dict, Iterator, List, Tuple  # noqa: E402, UP035  # Python 3.7 has no dict[...] at run time
+
+Request = Dict[str, Any]  # noqa: UP006  # Python 3.7
+
+
+def main(folder: Path) -> None:
+    request: Request = json.loads((folder / "request.json").read_text(encoding="utf-8"))
+    try:
+        say(folder, "import")
+        versions = installed()
+        answer = {"describe": describe, "calibrate": calibrate, "search": search, "convert": convert, "run": run}[
+            request["action"]
+        ](folder, request)
+        answer.update(ok=True, versions=versions)
+    except Exception as error:  # whatever it is, the workbench gets its words
+        traceback.print_exc()
+        answer = {
+            "ok": False,
+            "error": f"{type(error).__name__}: {error}",
+            "kind": type(error).__name__,
+            "traceback": traceback.format_exc(),
+        }
+    draft = folder / "answer.json.draft"
+    draft.write_text(json.dumps(answer), encoding="utf-8")
+    draft.replace(folder / "answer.json")
+
+
+def say(folder: Path, stage: str) -> None:
+    (folder / "stage").write_text(stage, encoding="utf-8")
+    print("---- " + stage, flush=True)
+
+
+def amct_onnx() -> Any:
+    return importlib.import_module("amct_onnx")
+
+
+def installed() -> Dict[str, str]:  # noqa: UP006  # Python 3.7
+    """Versions of what takes part. Importing amct_onnx is where a broken installation shows."""
+    import numpy
+    import onnx
+    import onnxruntime
+
+    amct = amct_onnx()
+    if getattr(amct, "AMCT_SO", None) is None:
+        raise ImportError("amct_onnx has no AMCT_SO: its operator library amct_onnx_op is not built")
+    found = {
+        "python": ".".join(str(part) for part in sys.version_info[:3]),
+        "amct_onnx": amct_version(amct),
+        "numpy": numpy.__version__,
+        "onnx": onnx.__version__,
+        "onnxruntime": onnxruntime.__version__,
+    }
+    # who made the module may say so; the vendor's does not
+    if isinstance(getattr(amct, "EMULATOR", None), str):
+        found["emulator"] = amct.EMULATOR
+    return found
+
+
+def amct_version(module: Any) -> str:
+    if isinstance(getattr(module, "__version__", None), str):
+        return str(module.__version__)
+    try:
+        metadata = importlib.import_module("importlib.metadata")
+    except ImportError:  # Python 3.7
+        return str(importlib.import_module("pkg_resources").get_distribution("amct_onnx").version)
+    return str(metadata.version("amct_onnx"))
+
+
+def describe(folder: Path, request: Request) -> Request:
+    return {}
+
+
+# --- actions -------------------------------------------------------------------------------------------------------
+
+
+def calibrate(folder: Path, request: Request) -> Request:
+    """create_quant_config, quantize_preprocess, quantize_model, forwards, save_model (amct.md §1.1)."""
+    amct = amct_onnx()
+    config, record, modified = written(folder, request), str(folder / "record.txt"), str(folder / "modified.onnx")
+    settings = json.loads(Path(config).read_text(encoding="utf-8"))
+    if balances(settings):
+        say(folder, "quantize_preprocess")
+        preprocessed = str(folder / "preprocessed.onnx")
+        amct.quantize_preprocess(config, record, str(folder / "model.onnx"), preprocessed)
+        forward(preprocessed, folder, request, 1)  # one only, says the manual
+    say(folder, "quantize_model")
+    amct.quantize_model(config, str(folder / "model.onnx"), modified, record)
+    say(folder, "calibration")
+    casts = forward(modified, folder, request, settings["batch_num"])
+    say(folder, "save_model")
+    amct.save_model(modified, record, str(folder / "result" / "model"))
+    return {"forwards": settings["batch_num"], "casts": casts}
+
+
+def search(folder: Path, request: Request) -> Request:
+    """accuracy_based_auto_calibration with a metric over the feeds that the request brings (amct.md §8)."""
+    import numpy
+
+    config, record = written(folder, request), str(folder / "record.txt")
+    settings = json.loads(Path(config).read_text(encoding="utf-8"))
+    labels: Any = (
+        numpy.load(str(folder / "labels.npz"), allow_pickle=False)["arr_0"] if request["metric"] == "top1" else None
+    )
+    losses = []  # type: List[Dict[str, Any]]
+
+    base: Any = importlib.import_module("amct_onnx.common.auto_calibration").AutoCalibrationEvaluatorBase
+
+    class Evaluator(base):  # type: ignore[misc]  # the vendor's class has no types
+        reference = None  # type: Any
+
+        def calibration(self, model_file: str) -> None:
+            forward(model_file, folder, request, settings["batch_num"])
+
+        def evaluate(self, model_file: str) -> float:
+            values = [each for each in outputs_of(model_file, folder, request["evaluation"], request["output"])]
+            if request["metric"] == "top1":
+                guesses = numpy.concatenate([each.argmax(axis=-1).ravel() for each in values])
+                return float((guesses == labels.ravel()).mean())
+            flat = numpy.concatenate([each.astype(numpy.float64).ravel() for each in values])
+            if self.reference is None:
+                self.reference = flat
+            return cosine(self.reference, flat)
+
+        def metric_eval(self, original_metric: float, new_metric: float) -> Tuple[bool, float]:  # noqa: UP006
+            loss = original_metric - new_metric
+            losses.append({"original": original_metric, "new": new_metric})
+            return loss <= request["tolerance"], loss
+
+    say(folder, "accuracy_based_auto_calibration")
+    (folder / "result").mkdir(exist_ok=True)
+    amct_onnx().accuracy_based_auto_calibration(
+        model_file=str(folder / "model.onnx"),
+        model_evaluator=Evaluator(),
+        config_file=config,
+        record_file=record,
+        save_dir=str(folder / "result" / "model"),
+    )
+    return {"forwards": settings["batch_num"], "evaluations": losses}
+
+
+def convert(folder: Path, request: Request) -> Request:
+    """convert_qat_model: a QDQ model to deploy and fake-quant models (amct.md §6.7)."""
+    say(folder, "convert_qat_model")
+    (folder / "result").mkdir(exist_ok=True)
+    convert_qat_model = importlib.import_module("amct_onnx.convert_model").convert_qat_model
+    convert_qat_model(str(folder / "model.onnx"), str(folder / "result" / "model"), str(folder / "record.txt"))
+    return {}
+
+
+def run(folder: Path, request: Request) -> Request:
+    """The outputs of a float or fake-quant model."""
+    import numpy
+
+    say(folder, "run")
+    (folder / "outputs").mkdir(exist_ok=True)
+    model = session(str(folder / "model.onnx"))
+    names = [value.name for value in model.get_outputs()]
+    for index, feeds in enumerate(batches(folder, request["feeds"])):
+        values = model.run(names, declared(model, feeds)[0])
+        numpy.savez(str(folder / "outputs" / f"{index:06d}.npz"), *values)
+    return {"outputs": names}
+
+
+# --- pieces --------------------------------------------------------------------------------------------------------
+
+
+def written(folder: Path, request: Request) -> str:
+    """Path of the quantization JSON: from the simplified configuration, or as the request brought it."""
+    amct = amct_onnx()
+    config = str(folder / "config.json")
+    if request.get("config_defination"):
+        say(folder, "create_quant_config")
+        defination = str(folder / request["config_defination"])
+        amct.create_quant_config(
+            config_file=config, model_file=str(folder / "model.onnx"), config_defination=defination
+        )
+    return config
+
+
+def balances(settings: Request) -> bool:
+    """Whether a layer asks for DMQ, which needs the preprocess model."""
+    return any(
+        isinstance(layer, dict) and layer.get("quant_enable", True) and "dmq_balancer_param" in layer
+        for layer in settings.values()
+    )
+
+
+def session(model_file: str) -> Any:
+    """Modified and fake-quant models need AMCT_SO (amct.md §1.1)."""
+    import onnxruntime
+
+    return onnxruntime.InferenceSession(model_file, amct_onnx().AMCT_SO, providers=["CPUExecutionProvider"])
+
+
+def forward(model_file: str, folder: Path, request: Request, count: int) -> List[str]:  # noqa: UP006  # Python 3.7
+    """`count` forwards in one session: a second one would count from 0 (amct.md §12). Names of inputs it converted."""
+    model = session(model_file)
+    casts = []  # type: List[str]
+    done = 0
+    for feeds in batches(folder, request["feeds"]):
+        if done == count:
+            break
+        given, casts = declared(model, feeds)
+        model.run(None, given)
+        done += 1
+    if done < count:
+        raise ValueError(f"{done} batches for {count} forwards")
+    return casts
+
+
+def outputs_of(model_file: str, folder: Path, feeds: Request, output: str) -> Iterator[Any]:
+    model = session(model_file)
+    for each in batches(folder, feeds):
+        yield model.run([output], declared(model, each)[0])[0]
+
+
+def batches(folder: Path, feeds: Request) -> Iterator[Dict[str, Any]]:  # noqa: UP006  # Python 3.7
+    import numpy
+
+    for file in feeds["files"]:
+        with numpy.load(str(folder / file), allow_pickle=False) as arrays:
+            yield {name: arrays[f"arr_{index}"] for index, name in enumerate(feeds["names"])}
+
+
+def declared(model: Any, feeds: Dict[str, Any]) -> Tuple[Dict[str, Any], List[str]]:  # noqa: UP006  # Python 3.7
+    """Feeds in the types that the model declares: AMCT's passes may turn an int32 input into float (amct.md §12)."""
+    types = {"tensor(float)": "float32", "tensor(int64)": "int64", "tensor(int32)": "int32", "tensor(bool)": "bool"}
+    given, casts = {}, []
+    for value in model.get_inputs():
+        array = feeds[value.name]
+        wanted = types.get(value.type, str(array.dtype))
+        if str(array.dtype) != wanted:
+            casts.append(f"{value.name}: {array.dtype} to {wanted}")
+            array = array.astype(wanted)
+        given[value.name] = array
+    return given, casts
+
+
+def cosine(a: Any, b: Any) -> float:
+    import numpy
+
+    norms = float(numpy.linalg.norm(a) * numpy.linalg.norm(b))
+    return float(a @ b) / norms if norms else float(numpy.array_equal(a, b))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]).resolve())

@@ -1,0 +1,229 @@
+"""Starting amct_onnx in its own interpreter, and what its end means.
+
+    request.json, model, feeds ─► python amct_child.py FOLDER ─► answer.json, stage, log
+
+Which error a failure becomes depends on how far the child came: until it has imported amct_onnx the installation is to
+blame, afterwards this model and this configuration.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench.errors import CalibrationError, ToolchainError
+from workbench.targets.ascend.program import run_program
+from workbench.targets.base import Feeds
+
+LOG = "amct.log"
+_CHILD = Path(__file__).with_name("amct_child.py")
+_THREADS = 16
+"""AMCT's manual asks for OMP_NUM_THREADS on machines with many cores (amct.md §12)."""
+
+REMEDIES: tuple[tuple[str, str], ...] = (
+    (r"no module named '?amct_onnx", "Install amct_onnx-<version>-py3-none-linux_<arch>.whl from the CANN AMCT package "
+     "into it, or name another interpreter in WORKBENCH_AMCT_PYTHON."),
+    (r"now only support onnxruntime", "Install an onnxruntime it supports: 1.16.0 with onnx 1.14.0 and numpy below 2 "
+     "(CANN 8.5), then build amct_onnx_op again."),
+    (r"has no attribute 'sessionoption", "onnxruntime is not installed whole: reinstall it, one of onnxruntime and "
+     "onnxruntime-gpu only."),
+    (r"amct_so|registercustomops|amct_onnx_op|cannot open shared object|no opset import for domain",
+     "Build its operator library for the installed onnxruntime: tar -zxf amct_onnx_op.tar.gz; cd amct_onnx_op; "
+     "python3 setup.py build."),
+    (r"descriptors cannot (not )?be created", "Install protobuf 3.20.2 or 3.20.3."),
+    (r"no module named|importerror|attributeerror|oserror", "Install the versions that its manual pins: onnx 1.14.0, "
+     "onnxruntime 1.16.0, numpy 1.21.6 to 1.26.4, protobuf 3.20.x (CANN 8.5)."),
+)  # fmt: skip
+"""What a broken installation says (amct.md §1.6, §12), in lower case, → what to do."""
+
+_SEGFAULT = (
+    "The headers it was built with do not match the installed onnxruntime (amct.md §1.6): put the five headers of "
+    "exactly that version into amct_onnx_op/inc and run python3 setup.py build again."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AmctInstallation:
+    """An interpreter that imports amct_onnx, and the versions it has.
+
+    Attributes:
+        emulator: what the module says of itself where it is not the vendor's; None otherwise.
+        variables: the environment to start it with.
+    """
+
+    python: Path
+    amct_onnx: str
+    onnx: str
+    onnxruntime: str
+    numpy: str
+    python_version: str
+    emulator: str | None
+    variables: Mapping[str, str]
+
+    def components(self) -> dict[str, str]:
+        """Name → version, for a toolchain or a record's provenance."""
+        found = {
+            "amct_onnx": self.amct_onnx,
+            "amct_onnx.onnx": self.onnx,
+            "amct_onnx.onnxruntime": self.onnxruntime,
+            "amct_onnx.numpy": self.numpy,
+            "amct_onnx.python": self.python_version,
+        }
+        return found if self.emulator is None else {**found, "amct_onnx.emulator": self.emulator}
+
+
+def ask(
+    python: Path,
+    variables: Mapping[str, str],
+    folder: Path,
+    request: Mapping[str, Any],
+    *,
+    timeout_s: float,
+    log: Path,
+) -> dict[str, Any]:
+    """Let the child do what a request says; its answer.
+
+    Args:
+        folder: holds the files that the request names; the child's own files appear there.
+        log: everything the child and AMCT said, written in any case.
+
+    Raises:
+        ToolchainError: the interpreter cannot be started, or its amct_onnx not be imported or used.
+        CalibrationError: AMCT refuses, crashes, or takes longer than `timeout_s`; with the log, and transient where
+            it was killed.
+    """
+    (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
+    environment = {"OMP_NUM_THREADS": str(min(os.cpu_count() or 1, _THREADS)), **variables}
+    try:
+        ended = run_program(
+            [str(python), str(_CHILD), str(folder)],
+            environment=environment,
+            timeout_s=timeout_s,
+            cwd=folder,
+            log=folder / LOG,
+        )
+    except OSError as error:
+        raise ToolchainError(
+            f"{python} cannot be started: {error.strerror}. WORKBENCH_AMCT_PYTHON names the interpreter that has "
+            "amct_onnx."
+        ) from error
+    _keep_log(folder, log)
+    answer = _answer(folder)
+    if ended.code == 0 and answer is not None and answer.get("ok") is True:
+        return answer
+    raise _failure(python, folder, ended.code, answer, ended.output, timeout_s, log)
+
+
+def write_feeds(batches: Iterable[Feeds], folder: Path, name: str) -> dict[str, Any]:
+    """Store batches as NPZ files of plain arrays below `folder/name`; what the request says of them.
+
+    Raises:
+        CalibrationError: batches of different inputs, or arrays of Python objects.
+    """
+    (folder / name).mkdir()
+    names: list[str] | None = None
+    files = []
+    for index, feeds in enumerate(batches):
+        names = sorted(feeds) if names is None else names
+        if sorted(feeds) != names:
+            raise CalibrationError(f"batch {index} feeds {sorted(feeds)}, the first one fed {names}.")
+        arrays = [np.asarray(feeds[each]) for each in names]
+        if held := [each for each, array in zip(names, arrays, strict=True) if array.dtype.hasobject]:
+            raise CalibrationError(f"input {held[0]!r} of batch {index} is an array of Python objects.")
+        np.savez(folder / name / f"{index:06d}.npz", *arrays)
+        files.append(f"{name}/{index:06d}.npz")
+    return {"names": names or [], "files": files}
+
+
+# --- how it ended --------------------------------------------------------------------------------------------------
+
+
+def _answer(folder: Path) -> dict[str, Any] | None:
+    try:
+        answer = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return answer if isinstance(answer, dict) else None
+
+
+def _keep_log(folder: Path, log: Path) -> None:
+    """The child's words, then the logs that AMCT wrote into its working folder."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as whole:
+        for part in [folder / LOG, *sorted((folder / "amct_log").glob("*.log"))]:
+            if part.is_file():
+                whole.write(f"==== {part.name}\n".encode())
+                with part.open("rb") as words:
+                    shutil.copyfileobj(words, whole)
+
+
+def _failure(
+    python: Path,
+    folder: Path,
+    code: int | None,
+    answer: Mapping[str, Any] | None,
+    output: str,
+    timeout_s: float,
+    log: Path,
+) -> ToolchainError | CalibrationError:
+    try:
+        stage = (folder / "stage").read_text(encoding="utf-8")
+    except OSError:
+        stage = ""
+    said = str(answer["error"]) if answer is not None and "error" in answer else _last_line(output)
+    if code is None:
+        if stage in ("", "import"):
+            return ToolchainError(f"importing amct_onnx in {python} took longer than {timeout_s:.0f} s. See {log}.")
+        return CalibrationError(f"AMCT's {stage} took longer than {timeout_s:.0f} s.", log_path=log, transient=True)
+    if code < 0:
+        return _killed(python, stage, -code, log)
+    if stage in ("", "import"):
+        remedy = remedy_for(said + "\n" + output) or "Try `import amct_onnx` in it."
+        return ToolchainError(f"amct_onnx cannot be used in {python}: {said}. {remedy} See {log}.")
+    if answer is None:
+        return CalibrationError(
+            f"amct_onnx ended in {stage} with status {code} and without an answer: {said}", log_path=log
+        )
+    if re.search("no opset import for domain|undefined symbol.*registercustomops", said.lower()):
+        return ToolchainError(f"amct_onnx in {python} has no operator library: {said}. {remedy_for(said)} See {log}.")
+    if answer.get("kind") == "MemoryError" or "bad_alloc" in said:
+        return CalibrationError(
+            f"AMCT ran out of memory in {stage}: IFMR keeps the activations of all batches. Use fewer or smaller "
+            "batches, or hfmg.",
+            log_path=log,
+        )
+    return CalibrationError(f"AMCT's {stage} failed: {said}", log_path=log)
+
+
+def _killed(python: Path, stage: str, number: int, log: Path) -> ToolchainError | CalibrationError:
+    name = signal.Signals(number).name if number in signal.valid_signals() else f"signal {number}"
+    crashed = number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL)
+    if stage in ("", "import"):
+        remedy = _SEGFAULT if crashed else "Try again; see the machine's memory."
+        return ToolchainError(f"{python} died of {name} while it imported amct_onnx. {remedy} See {log}.")
+    if crashed:
+        return CalibrationError(f"AMCT crashed ({name}) in {stage}.", log_path=log)
+    return CalibrationError(
+        f"AMCT was ended by {name} in {stage}; the machine may be out of memory. Use smaller batches, or hfmg.",
+        log_path=log,
+        transient=True,
+    )
+
+
+def remedy_for(words: str) -> str | None:
+    """What to do about a broken installation, by what it says."""
+    return next((remedy for pattern, remedy in REMEDIES if re.search(pattern, words.lower())), None)
+
+
+def _last_line(output: str) -> str:
+    lines = [line.strip() for line in output.splitlines() if line.strip() and not line.startswith("----")]
+    return lines[-1][:300] if lines else "it said nothing"
