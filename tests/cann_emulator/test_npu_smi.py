@@ -1,0 +1,219 @@
+"""The program npu-smi: pyacl.md §6.1-6.2."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.emulated_cann import emulated_environment
+from workbench.cann_emulator import npu_smi
+from workbench.cann_emulator.state import DeviceUse, processes, report_use
+
+# A capture of one idle card (pyacl.md §6.1); only figures differ
+IDLE = """\
++------------------------------------------------------------------------------------------------+
+| npu-smi 25.3.rc1                 Version: 25.3.rc1                                             |
++---------------------------+---------------+----------------------------------------------------+
+| NPU   Name                | Health        | Power(W)    Temp(C)           Hugepages-Usage(page)|
+| Chip                      | Bus-Id        | AICore(%)   Memory-Usage(MB)  HBM-Usage(MB)        |
++===========================+===============+====================================================+
+| 0     910B3               | OK            | 94.3        36                0    / 0             |
+| 0                         | 0000:C1:00.0  | 0           0    / 0          3358 / 65536         |
++===========================+===============+====================================================+
++---------------------------+---------------+----------------------------------------------------+
+| NPU     Chip              | Process id    | Process name             | Process memory(MB)      |
++===========================+===============+====================================================+
+| No running processes found in NPU 0                                                            |
++===========================+===============+====================================================+
+"""
+
+
+@pytest.fixture(autouse=True)
+def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith("CANN_EMULATOR_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("CANN_EMULATOR_STATE", str(tmp_path / "state"))
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
+    assert npu_smi.main(arguments) == code
+    return capsys.readouterr().out
+
+
+def pairs(text: str) -> dict[str, str]:
+    lines = [line.partition(" : ") for line in text.splitlines() if " : " in line]
+    assert all(key.startswith("\t") for key, _, _ in lines)
+    return {key.strip(): value for key, _, value in reversed(lines)}
+
+
+def test_an_idle_card_looks_as_in_a_capture(capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, "info") == IDLE
+
+
+def test_every_line_of_the_table_is_as_wide_as_its_frame(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CANN_EMULATOR_DEVICES", "12")
+    report_use({11: DeviceUse(hbm_bytes=60_000 << 20, aicore_percent=100)})
+    table = said(capsys, "info")
+    report_use({})
+
+    assert {len(line) for line in table.splitlines()} == {98}
+    assert "63358/ 65536" in table  # no blank before the slash, as in captures of full cards
+
+
+def test_load_memory_and_processes_of_a_device_are_shown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CANN_EMULATOR_DEVICES", "2")
+    report_use({1: DeviceUse(hbm_bytes=1000 << 20, aicore_percent=70)})
+    try:
+        table, common = said(capsys, "info"), pairs(said(capsys, "info", "-t", "common", "-i", "1"))
+        other = pairs(said(capsys, "info", "-t", "common", "-i", "0"))
+        memory = said(capsys, "info", "-t", "proc-mem", "-i", "1")
+    finally:
+        report_use({})
+
+    assert "| 0                         | 0000:C2:00.0  | 70          0    / 0          4358 / 65536         |" in table
+    assert f"| 1       0                 | {os.getpid():<13} |" in table
+    assert (common["Aicore Usage Rate(%)"], common["Aicore curFreq(MHZ)"]) == ("70", "1800")
+    assert float(common["NPU Real-time Power(W)"]) > float(other["NPU Real-time Power(W)"])
+    assert (other["Aicore Usage Rate(%)"], other["Aicore curFreq(MHZ)"]) == ("0", "800")
+    assert f"Process id:{os.getpid()}" in memory
+    assert "Process memory(MB):1000" in memory
+
+
+def test_a_load_that_nobody_renews_is_over_after_two_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    report_use({0: DeviceUse(hbm_bytes=0, aicore_percent=70, updated_s=time.time() - 3)})
+    try:
+        assert pairs(said(capsys, "info", "-t", "usages", "-i", "0"))["Aicore Usage Rate(%)"] == "0"
+    finally:
+        report_use({})
+
+
+def test_what_a_killed_process_left_is_not_shown() -> None:
+    code = (
+        "from workbench.cann_emulator.state import *\nimport os, signal\n"
+        "report_use({0: DeviceUse(hbm_bytes=5)}); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    subprocess.run([sys.executable, "-c", code], env=dict(os.environ), timeout=60, check=False)
+
+    assert len(list(Path(os.environ["CANN_EMULATOR_STATE"]).glob("*.json"))) == 1
+    assert processes() == ()
+    assert list(Path(os.environ["CANN_EMULATOR_STATE"]).glob("*.json")) == []
+
+
+def test_the_mapping_has_logic_ids_and_the_boards_controller(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CANN_EMULATOR_DEVICES", "2")
+    rows = [line.split() for line in said(capsys, "info", "-m").splitlines()]
+
+    assert rows[0] == ["NPU", "ID", "Chip", "ID", "Chip", "Logic", "ID", "Chip", "Name"]
+    assert rows[1:] == [
+        ["0", "0", "0", "Ascend", "910B3"],
+        ["0", "1", "-", "Mcu"],
+        ["1", "0", "1", "Ascend", "910B3"],
+        ["1", "1", "-", "Mcu"],
+    ]
+
+
+def test_the_list_counts_cards(capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, "info", "-l").splitlines() == [
+        "\tTotal Count                    : 1",
+        "",
+        "\tNPU ID                         : 0",
+        "\tChip Count                     : 1",
+        "",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys"),
+    [
+        ("usages", ["HBM Capacity(MB)", "HBM Usage Rate(%)", "Aicore Usage Rate(%)", "HBM Bandwidth Usage Rate(%)"]),
+        ("power", ["NPU Real-time Power(W)"]),
+        ("common", ["Aicore Freq(MHZ)", "Aicore curFreq(MHZ)", "Aicore Count", "Temperature(C)"]),
+        ("temp", ["NPU Temperature (C)"]),
+        ("memory", ["HBM Capacity(MB)", "HBM Temperature(C)"]),
+        ("board", ["Product Name", "Software Version", "Firmware Version", "Compatibility", "PCIe Bus Info"]),
+        ("health", ["Health Status", "Error Code", "Error Information"]),
+    ],
+)
+def test_each_kind_has_its_keys(capsys: pytest.CaptureFixture[str], kind: str, keys: list[str]) -> None:
+    """pyacl.md §6.2."""
+    assert set(keys) <= set(pairs(said(capsys, "info", "-t", kind, "-i", "0")))
+
+
+def test_health_of_a_chip_is_three_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, "info", "-t", "health", "-i", "0", "-c", "0").splitlines() == [
+        "\tHealth Status                  : OK",
+        "\tError Code                     : NA",
+        "\tError Information              : NA",
+    ]
+
+
+def test_the_board_says_that_it_is_emulated(capsys: pytest.CaptureFixture[str]) -> None:
+    board = pairs(said(capsys, "info", "-t", "board", "-i", "0"))
+
+    assert board["Product Name"].startswith("emulated 910B3 (int8-workbench ")
+    assert (board["Software Version"], board["Compatibility"]) == ("25.3.rc1", "OK")
+
+
+def test_the_driver_and_the_memory_can_be_chosen(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CANN_EMULATOR_DRIVER", "24.1.rc3")
+    monkeypatch.setenv("CANN_EMULATOR_HBM_MB", "32768")
+
+    table = said(capsys, "info")
+
+    assert "| npu-smi 24.1.rc3                 Version: 24.1.rc3 " in table
+    assert "/ 32768" in table
+
+
+def test_a_machine_without_devices_fails_as_the_library_does(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CANN_EMULATOR_DEVICES", "0")
+
+    assert said(capsys, "info", code=1) == "dcmi module initialize failed. ret is -8005\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wrong"),
+    [
+        (["info", "-i", "0"], "-t"),
+        (["info", "-t", "nothing", "-i", "0"], "-t"),
+        (["info", "-t", "power", "-i", "7"], "-i"),
+        (["info", "-t", "power"], "-i"),
+        (["info", "-t", "power", "-i", "0", "-c", "3"], "-c"),
+        (["info", "-x"], "-x"),
+    ],
+)
+def test_a_wrong_parameter_is_named_before_the_usage(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], wrong: str
+) -> None:
+    text = said(capsys, *arguments, code=1)
+
+    assert text.startswith(
+        f"Error parameter of {wrong}\nUsage: npu-smi info <watch|proc|-h|-m|-l|-t type> [Options...]"
+    )
+
+
+def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, "info", "-h").startswith("Usage: npu-smi info")
+    assert said(capsys, "-v") == "npu-smi version: 25.3.rc1\n"
+    assert said(capsys, code=1).startswith("Usage:")
+
+
+def test_it_runs_as_a_program_of_the_tree(tmp_path: Path) -> None:
+    environment = emulated_environment(tmp_path)
+
+    done = subprocess.run(["npu-smi", "info"], env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, IDLE, "")

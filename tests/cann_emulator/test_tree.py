@@ -1,0 +1,299 @@
+"""The CANN-shaped folder: atc.md §7.1, pyacl.md §6.5; the environment that switches it on."""
+
+import os
+import shlex
+import shutil
+import stat
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.emulated_cann import emulated_environment
+from workbench.cann_emulator.__main__ import main
+from workbench.cann_emulator.revision import emulator
+from workbench.cann_emulator.tree import default_root, remove_tree, write_tree
+
+SHELLS = [shell for shell in ("sh", "bash", "dash") if shutil.which(shell)]
+COMMAND = [sys.executable, "-m", "workbench.cann_emulator"]
+
+
+def files_of(root: Path) -> dict[str, tuple[bytes, int]]:
+    return {
+        file.relative_to(root).as_posix(): (file.read_bytes(), stat.S_IMODE(file.stat().st_mode))
+        for file in sorted(root.rglob("*"))
+        if file.is_file()
+    }
+
+
+def run(command: list[str], environment: dict[str, str], cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_version_files_lie_where_8_5_has_them_and_say_that_they_are_emulated(tmp_path: Path) -> None:
+    root = write_tree(tmp_path / "cann")
+
+    for package in ("ge-compiler", "runtime", "opp", "toolkit"):
+        lines = (root / "share/info" / package / "version.info").read_text().splitlines()
+        assert lines[0] == "Version=8.5.0"
+        assert lines[-1] == f"Emulator={emulator()}"
+    assert (root / "opp/version.info").read_text().startswith("Version=8.5.0\n")
+    assert (root / "compiler/version.info").exists()
+    assert "os=linux" in (root / "opp/scene.info").read_text()
+    assert (root / "driver/version.info").read_text().startswith("Version=25.3.rc1\n")
+
+
+def test_the_older_layout_has_no_share_info(tmp_path: Path) -> None:
+    root = write_tree(tmp_path / "cann", "8.1.RC1")
+
+    assert not (root / "share").exists()
+    assert (root / "compiler/version.info").read_text().startswith("Version=8.1.RC1\n")
+
+
+def test_equal_trees_have_equal_files(tmp_path: Path) -> None:
+    root = write_tree(tmp_path / "cann")
+    before = files_of(root)
+    shutil.rmtree(root)
+
+    assert files_of(write_tree(tmp_path / "cann")) == before
+
+
+def test_a_tree_that_is_there_is_kept_and_another_version_replaces_it(tmp_path: Path) -> None:
+    root = write_tree(tmp_path / "cann")
+    first = (root / "set_env.sh").stat().st_ino
+
+    assert write_tree(tmp_path / "cann") == root
+    assert (root / "set_env.sh").stat().st_ino == first
+    write_tree(tmp_path / "cann", "8.1.RC1")
+    assert (root / "compiler/version.info").read_text().startswith("Version=8.1.RC1\n")
+    assert [p.name for p in tmp_path.iterdir()] == ["cann"]
+
+
+def test_a_folder_that_is_not_ours_is_neither_overwritten_nor_deleted(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/thesis.tex").write_text("x")
+
+    with pytest.raises(FileExistsError, match="no tree of the emulator"):
+        write_tree(tmp_path / "mine")
+    with pytest.raises(FileExistsError, match="nothing was deleted"):
+        remove_tree(tmp_path / "mine")
+    assert (tmp_path / "mine/thesis.tex").exists()
+
+
+def test_an_empty_folder_may_become_a_tree(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+
+    assert (write_tree(tmp_path / "empty") / "bin/atc").exists()
+
+
+def test_many_writers_at_once_leave_one_whole_tree(tmp_path: Path) -> None:
+    versions = ["8.5.0", "8.1.RC1"] * 6
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda version: write_tree(tmp_path / "cann", version), versions))  # type: ignore[arg-type]  # of str
+
+    names = [p.name for p in tmp_path.iterdir()]
+    assert names == ["cann"]
+    version = (tmp_path / "cann/.emulator").read_text().splitlines()[1]
+    assert (tmp_path / "cann/compiler/version.info").read_text().startswith(f"Version={version}\n")
+
+
+def test_source_version_and_interpreter_choose_the_default_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
+    first = default_root("8.5.0")
+
+    assert first.parent == Path("/cache/int8-workbench/cann-emulator")
+    assert default_root("8.1.RC1") != first
+    monkeypatch.setattr(sys, "executable", "/other/python")
+    assert default_root("8.5.0") != first
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize("name", ["plain", 'it\'s a "folder" $HOME `x` ünï;&'])
+def test_eval_switches_it_on_whatever_the_folder_is_called(tmp_path: Path, shell: str, name: str) -> None:
+    root = tmp_path / name
+    env = shlex.join([*COMMAND, "env", "--root", str(root), "--devices", "2"])
+    places = '"$ASCEND_HOME_PATH" "$(command -v atc)" "$(command -v npu-smi)"'
+    script = f'eval "$({env})"; printf "%s\\n" {places}; npu-smi info -l'
+
+    done = run([shell, "-eu", "-c", script], dict(os.environ))
+
+    assert done.stderr == ""
+    home, atc, npu_smi, count, *_ = done.stdout.splitlines()
+    assert (home, atc, npu_smi) == (str(root), f"{root}/bin/atc", f"{root}/bin/npu-smi")
+    assert count.split() == ["Total", "Count", ":", "2"]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_eval_without_quotes_works_too(tmp_path: Path, shell: str) -> None:
+    env = shlex.join([*COMMAND, "env", "--root", str(tmp_path / "cann")])
+
+    done = run([shell, "-eu", "-c", f'eval $({env}); echo "$CANN_EMULATOR_VERSION $ASCEND_OPP_PATH"'], dict(os.environ))
+
+    assert done.stdout == f"8.5.0 {tmp_path}/cann/opp\n"
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_set_env_gives_what_env_gives(tmp_path: Path, shell: str) -> None:
+    """Variables of atc.md §7.1."""
+    root = write_tree(tmp_path / "ca nn's")
+    names = [
+        *("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME", "ASCEND_OPP_PATH", "ASCEND_AICPU_PATH", "TOOLCHAIN_HOME"),
+        *("PATH", "LD_LIBRARY_PATH", "PYTHONPATH"),
+    ]
+    show = "; ".join(f'printf "%s\\n" "${name}"' for name in names)
+    clean = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    env = shlex.join([*COMMAND, "env", "--root", str(root)])
+
+    sourced = run([shell, "-eu", "-c", f". {shlex.quote(str(root / 'set_env.sh'))}; {show}"], clean)
+    evaluated = run([shell, "-eu", "-c", f'eval "$({env})"; {show}'], clean)
+
+    assert sourced.stderr == evaluated.stderr == ""
+    assert sourced.stdout == evaluated.stdout
+    assert sourced.stdout.splitlines()[4] == f"{root}/toolkit"
+
+
+def test_switching_on_twice_or_another_one_leaves_no_trace_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = write_tree(tmp_path / "one"), tmp_path / "two"
+    monkeypatch.setenv("PATH", f"{first}/bin:/usr/bin")
+    monkeypatch.setenv("PYTHONPATH", f"{first}/python/site-packages:/mine")
+    monkeypatch.setenv("ASCEND_HOME_PATH", str(first))
+
+    assert main(["env", "--root", str(second), "--cann", "8.1.RC1", "--hbm-mb", "32768"]) == 0
+
+    lines = capsys.readouterr().out.splitlines()
+    assert f"export PATH={second}/bin:/usr/bin;" in lines
+    assert next(line for line in lines if "PYTHONPATH" in line).endswith(":/mine;")
+    assert not any(str(first) in line for line in lines)
+    assert "export CANN_EMULATOR_VERSION=8.1.RC1;" in lines
+    assert "export CANN_EMULATOR_HBM_MB=32768;" in lines
+
+
+def test_replacing_a_real_cann_is_told_beside_the_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ASCEND_HOME_PATH", "/usr/local/Ascend/cann")
+
+    main(["env", "--root", str(tmp_path / "cann")])
+
+    streams = capsys.readouterr()
+    assert "replaces the CANN at /usr/local/Ascend/cann" in streams.err
+    assert all(line.startswith("export ") for line in streams.out.splitlines())
+
+
+@pytest.mark.parametrize(
+    "arguments", [["env", "--devices", "99"], ["env", "--hbm-mb", "0"], ["env", "--root", "/a:b"], []]
+)
+def test_wrong_arguments_print_nothing_that_a_shell_could_evaluate(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+
+    assert caught.value.code == 2
+    assert capsys.readouterr().out == ""
+
+
+def test_a_place_without_rights_is_one_line_and_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["env", "--root", "/proc/cann"]) == 1
+
+    streams = capsys.readouterr()
+    assert streams.out == ""
+    assert streams.err.startswith("error: ")
+
+
+def test_remove_deletes_the_trees_of_the_cache_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    root = write_tree(default_root("8.5.0"))
+    (root.parent / "notes").mkdir()
+
+    assert main(["remove"]) == 0
+    assert capsys.readouterr().out == f"removed {root}\n"
+    assert [p.name for p in root.parent.iterdir()] == ["notes"]
+    assert main(["remove", "--root", str(root)]) == 0
+    assert "nothing at" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("module", ["acl", "amct_onnx"])
+def test_a_fresh_process_imports_the_vendors_modules_through_the_tree(tmp_path: Path, module: str) -> None:
+    code = (
+        f"import {module} as vendor, workbench.cann_emulator.{module} as real\n"
+        f"assert '/cann/python/site-packages/{module}/' in vendor.__file__, vendor.__file__\n"
+        "public = [n for n in vars(real) if not n.startswith('_')]\n"
+        "assert public and all(getattr(vendor, n) is getattr(real, n) for n in public)"
+    )
+
+    done = run([sys.executable, "-c", code], emulated_environment(tmp_path), tmp_path)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_submodules_of_amct_have_the_vendors_names(tmp_path: Path) -> None:
+    """amct.md §1.2 and §1.5."""
+    code = (
+        "from amct_onnx.common.auto_calibration import AutoCalibrationEvaluatorBase\n"
+        "from amct_onnx.convert_model import convert_qat_model\n"
+        "import amct_onnx\n"
+        "assert amct_onnx.convert_qat_model is convert_qat_model\n"
+        "print(AutoCalibrationEvaluatorBase.__module__)"
+    )
+
+    done = run([sys.executable, "-c", code], emulated_environment(tmp_path), tmp_path)
+
+    assert done.stderr == ""
+    assert done.stdout.startswith("workbench.cann_emulator.amct_onnx")
+
+
+def test_submodules_of_acl_are_attributes_after_import(tmp_path: Path) -> None:
+    """pyacl.md §9, shapes."""
+    code = (
+        "import acl\n"
+        "acl.prof.init, acl.mdl.execute\n"
+        "print(acl.EMULATOR, 'bytes_to_ptr' in dir(acl.util), callable(acl.rt.malloc))"
+    )
+
+    done = run([sys.executable, "-c", code], emulated_environment(tmp_path), tmp_path)
+
+    assert done.stderr == ""
+    assert done.stdout.strip() == f"{emulator()} True True"
+
+
+def test_another_interpreter_is_told_which_one_has_the_emulator(tmp_path: Path) -> None:
+    environment = emulated_environment(tmp_path)
+    site = tmp_path / "cann/python/site-packages"
+    code = (
+        f"import sys\nown = [p for p in sys.path if p.startswith(sys.base_prefix) and 'site-packages' not in p]\n"
+        f"sys.path = [{str(site)!r}, *own]\nimport acl"
+    )
+
+    done = run([sys.executable, "-I", "-S", "-c", code], environment, tmp_path)
+
+    assert f"runs in the interpreter of the workbench: {sys.executable}" in done.stderr
+
+
+def test_programs_do_not_import_what_lies_in_the_working_directory(tmp_path: Path) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit('the wrong json')")
+
+    done = run(["npu-smi", "info", "-l"], emulated_environment(tmp_path), tmp_path)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_command_hands_on_words_and_exit_codes(tmp_path: Path) -> None:
+    """`workbench emulator`: nothing but the lines on stdout."""
+    workbench = [sys.executable, "-m", "workbench", "emulator"]
+
+    env = run([*workbench, "env", "--root", str(tmp_path / "cann")], dict(os.environ))
+    wrong = run([*workbench, "env", "--cann", "7.0"], dict(os.environ))
+    foreign = run([*workbench, "remove", "--root", str(tmp_path)], dict(os.environ))
+
+    assert env.returncode == 0
+    assert all(line.startswith("export ") and line.endswith(";") for line in env.stdout.splitlines())
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert "invalid choice: '7.0'" in wrong.stderr
+    assert (foreign.returncode, "nothing was deleted" in foreign.stderr) == (1, True)
