@@ -115,6 +115,7 @@ def test_the_earlier_rule_wins(earlier: int) -> None:
         ({"framework": "3", "input_format": "NC1HWC0"}, "E10001", "--input_format"),
         ({"framework": "0", "weight": "weights", "soc_version": "Ascend310", "input_format": "NHWC"}, "E10001", None),
         ({"mode": "30"}, "E10055", None),
+        ({"mode": "30", "soc_version": "Ascend035", "display_model_info": "1"}, "E10001", "--display_model_info"),
         ({"soc_version": ""}, "E10054", "--soc_version"),
         ({"output": ""}, "E10054", "--output"),
         ({"model": ""}, "E10054", "--model"),

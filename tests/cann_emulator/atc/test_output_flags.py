@@ -63,3 +63,9 @@ def test_layouts_are_lists_of_true_and_false() -> None:
 
 def test_whose_output_a_tensor_is_only_the_model_knows() -> None:
     check_output_flags({"output_type": "a:0:FP16", "out_nodes": "o1;o2"})
+
+
+def test_a_pre_check_does_not_come_to_types() -> None:
+    check_output_flags({"output_type": "INT64", "mode": "3"})
+    with pytest.raises(AtcFailure):
+        check_output_flags({"out_nodes": "a:0;b", "mode": "3"})

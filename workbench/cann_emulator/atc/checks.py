@@ -189,6 +189,8 @@ def _check_switches(options: Options) -> None:  # 14
     _check_true_or_false(options, "enable_single_stream")
     for flag in ("ac_parallel_enable", "tiling_schedule_optimize", "quant_dumpable"):
         _check_zero_or_one(options, flag)
+    if value_of(options, "mode") == "30" and options.get("display_model_info") == "1":
+        raise _bad("display_model_info", "1", "a model for a nano device cannot be shown")
     _check_host(options)
     _check_true_or_false(options, "allow_hf32")
 

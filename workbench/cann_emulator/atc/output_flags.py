@@ -56,7 +56,7 @@ def parse_output_type(text: str) -> str | tuple[tuple[str, int, str], ...]:
 
 
 def check_output_flags(options: Mapping[str, str]) -> None:
-    """The four flags about outputs, in ATC's order.
+    """The four flags about outputs, in ATC's order; a pre-check (mode 3) ends before it comes to types.
 
     Raises:
         AtcFailure: E10005 (a list of true and false), E10001, E10013, E10014.
@@ -66,7 +66,7 @@ def check_output_flags(options: Mapping[str, str]) -> None:
             if word.strip() not in ("true", "false"):
                 raise failure("E10005", parameter=flag, value=word.strip())
     outputs = parse_out_nodes(options.get("out_nodes", ""))
-    if not options.get("output_type"):
+    if not options.get("output_type") or options.get("mode") == "3":
         return
     typed = parse_output_type(options["output_type"])
     if isinstance(typed, str) or any(index is None for _, index in outputs):
