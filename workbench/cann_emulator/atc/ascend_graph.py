@@ -147,12 +147,13 @@ class AscendGraph:
         type: str,
         core: Core,
         absorbed: Collection[str] = (),
-        attributes: Mapping[str, Any] | None = None,
+        whole: bool = False,
     ) -> Op | None:
         """Make one operator of several, the last of which gives the result; None where order forbids it.
 
         Args:
             absorbed: constants that become attributes, so that they are no inputs any more.
+            whole: the result is one operator of the library, not a chain of the parts.
         """
         members = {id(op) for op in group}
         last = group[-1]
@@ -175,8 +176,7 @@ class AscendGraph:
                 dict.fromkeys([*(n for n in last.outputs if n in escaping or n == last.outputs[0]), *escaping])
             ),
             order=max(op.order for op in group),
-            attributes=attributes or {},
-            parts=tuple(part for op in group for part in op.parts),
+            parts=(type,) if whole else tuple(part for op in group for part in op.parts),
             dtype=last.dtype,
             reads=group[0].reads,
             writes=last.writes,

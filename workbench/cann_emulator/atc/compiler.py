@@ -207,7 +207,7 @@ def _assemble(
         weight_bytes=max(weight_bytes(one.graph, one.kernels) for one in compiled),
         truncate_deq_scale=True,
         output_names=tuple(acl_name for _, acl_name in outputs),
-        graph=emit(parsed, kept, plan.boundary, name).SerializeToString(),
+        graph=emit(parsed, kept, plan.boundary, gears, name, clip=options.get("is_weight_clip") != "0"),
     )
 
 

@@ -1,20 +1,34 @@
 """The ONNX graph that an offline model carries: what folding left, under the names that the kernels use.
 
-It stays in the file's own element types: what a kernel rounds is said by the dtypes of its inputs and outputs.
+Tensors keep the file's element types: what a kernel rounds is said by the dtypes of its inputs and outputs. Only the
+constants are converted, as the vendor's compiler does: one that is read in half precision alone is stored so. Whoever
+runs the graph in float32 widens them first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from onnx import GraphProto, ModelProto, TensorProto, helper
+import numpy as np
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
-from workbench.cann_emulator.atc.folding import Constants, Folded, Shape
+from workbench.cann_emulator.atc.folding import Folded, Shape
 from workbench.cann_emulator.atc.onnx_parser import Parsed
+from workbench.cann_emulator.om import Gear
+
+_GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9  # field numbers of ModelProto, GraphProto, TensorProto
+_LARGEST_HALF = np.float32(65504.0)
 
 
-def emit(parsed: Parsed, folded: Folded, boundary: Mapping[str, Shape], name: str) -> ModelProto:
-    """A valid model: every node named, constants it reads, shapes of inputs with an open axis as a symbol."""
+def emit(
+    parsed: Parsed, folded: Folded, boundary: Mapping[str, Shape], gears: Sequence[Gear], name: str, *, clip: bool
+) -> bytes:
+    """The model's bytes: every node named, constants it reads, inputs with an open axis as a symbol.
+
+    Args:
+        gears: their kernels say which constants are halves.
+        clip: what exceeds a half becomes its largest number, not infinity (--is_weight_clip).
+    """
     graph = GraphProto(name=name)
     graph.node.extend(folded.nodes)
     for value in parsed.inputs:
@@ -24,36 +38,80 @@ def emit(parsed: Parsed, folded: Folded, boundary: Mapping[str, Shape], name: st
         element_type, shape = _described(folded, output)
         dims = [d if d >= 0 else f"{output}_{axis}" for axis, d in enumerate(shape)]
         graph.output.append(helper.make_tensor_value_info(output, element_type, dims))
+    halves = _halves(folded, gears)
+    # the weights are most of the file: they are put behind the rest as they are, not copied through messages
+    parts = [graph.SerializeToString()]
     for constant in constants_read(folded):
-        graph.initializer.append(_tensor(folded.constants, constant))
-    imports = [helper.make_opsetid("" if domain == "ai.onnx" else domain, v) for domain, v in parsed.opsets.items()]
-    return helper.make_model(graph, opset_imports=imports, ir_version=max(parsed.proto.ir_version, 4))
+        parts.extend(_initializer(folded, constant, half=constant in halves, clip=clip))
+    model = ModelProto(ir_version=max(parsed.proto.ir_version, 4), producer_name="atc")
+    for domain, version in parsed.opsets.items():
+        model.opset_import.append(helper.make_opsetid("" if domain == "ai.onnx" else domain, version))
+    head = _head(_GRAPH, sum(map(len, parts)))
+    return b"".join([model.SerializeToString(), head, *parts])
 
 
 def constants_read(folded: Folded) -> list[str]:
     """Constants that nodes or outputs name, in their order."""
-    read = [name for node in folded.nodes for name in node.input]
-    for node in folded.nodes:
-        for attribute in node.attribute:
-            for body in (attribute.g, *attribute.graphs):
-                read.extend(name for inner in body.node for name in inner.input)
+    read = [name for node in folded.nodes for name in _read(node)]
     return [name for name in dict.fromkeys([*read, *folded.outputs]) if name in folded.constants]
+
+
+def _read(node: NodeProto) -> Iterable[str]:
+    yield from node.input
+    for attribute in node.attribute:
+        for body in (attribute.g, *attribute.graphs):
+            for inner in body.node:
+                yield from _read(inner)
+
+
+def _halves(folded: Folded, gears: Sequence[Gear]) -> set[str]:
+    """Float constants that every node which reads them reads as a half."""
+    dtypes: dict[str, set[str]] = {}
+    seen: set[tuple[str, str]] = set()
+    for gear in gears:
+        for kernel in gear.kernels:
+            for tensor in kernel.inputs:
+                if tensor.name in folded.constants:
+                    dtypes.setdefault(tensor.name, set()).add(tensor.dtype)
+                    seen.update((node, tensor.name) for node in kernel.nodes)
+    for node in folded.nodes:
+        for name in _read(node):
+            if name in dtypes and (node.name, name) not in seen:
+                dtypes[name].add("")
+    return {
+        name
+        for name, found in dtypes.items()
+        if found == {"float16"} and folded.constants.element_type(name) == TensorProto.FLOAT
+    }
+
+
+def _initializer(folded: Folded, name: str, *, half: bool, clip: bool) -> list[bytes]:
+    array = folded.constants[name]
+    if half:
+        with np.errstate(over="ignore"):
+            narrow = array.astype(np.float16)
+        if clip and not np.isfinite(narrow).all():
+            narrow = np.clip(array, -_LARGEST_HALF, _LARGEST_HALF).astype(np.float16)
+        array = narrow
+    header = TensorProto(
+        name=name, dims=array.shape, data_type=helper.np_dtype_to_tensor_dtype(array.dtype)
+    ).SerializeToString()
+    raw = array.tobytes()
+    content = _head(_RAW_DATA, len(raw))
+    return [_head(_INITIALIZER, len(header) + len(content) + len(raw)), header, content, raw]
+
+
+def _head(field: int, length: int) -> bytes:
+    """Tag and length of a length-delimited field in protobuf's wire format."""
+    head = bytearray([field << 3 | 2])
+    while length > 0x7F:
+        head.append(length & 0x7F | 0x80)
+        length >>= 7
+    head.append(length)
+    return bytes(head)
 
 
 def _described(folded: Folded, name: str) -> tuple[int, Shape]:
     if name in folded.constants:
         return folded.constants.element_type(name), folded.constants.shape(name)
     return folded.types[name], folded.shapes[name]
-
-
-def _tensor(constants: Constants, name: str) -> TensorProto:
-    stored = constants.stored(name)
-    if stored is not None:
-        return stored
-    array = constants[name]
-    return TensorProto(
-        name=name,
-        dims=array.shape,
-        data_type=helper.np_dtype_to_tensor_dtype(array.dtype),
-        raw_data=array.tobytes(),
-    )

@@ -56,10 +56,6 @@ class Constants:
             return helper.np_dtype_to_tensor_dtype(self._arrays[name].dtype)
         return self._tensors[name].data_type
 
-    def stored(self, name: str) -> TensorProto | None:
-        """The initializer as it stands in the file; None for what was computed."""
-        return self._tensors.get(name)
-
     def add(self, tensor: TensorProto) -> None:
         self._tensors[tensor.name] = tensor
 

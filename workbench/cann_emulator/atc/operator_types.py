@@ -31,7 +31,7 @@ _RENAMED: Mapping[str, str] = {
     "GRU": "DynamicGRUV2",
     "Gather": "GatherV2",
     "GatherND": "GatherNd",
-    "Gemm": "MatMulV2",
+    "Gemm": "GEMM",
     "GlobalAveragePool": "ReduceMeanD",
     "GlobalMaxPool": "ReduceMaxD",
     "GreaterOrEqual": "GreaterEqual",

@@ -32,7 +32,7 @@ CUBE_TYPES = words("""
 
 WHITE = words("""
     MatMul MatMulV2 BatchMatMul BatchMatMulV2 FullyConnection AddLayerNorm QuantBatchMatmulV3 PromptFlashAttention
-    FlashAttentionScore Conv2D Conv3D DepthwiseConv2D Conv2DTranspose Conv3DTranspose
+    FlashAttentionScore GEMM Conv2D Conv3D DepthwiseConv2D Conv2DTranspose Conv3DTranspose
     """)
 BLACK = frozenset({"Pow", "ReduceMeanD", "ReduceSum", "ReduceSumD", "Log", "LogSoftmaxV2"})
 """Built-in flags of a 9.x tree (atc.md §3.2); that convolutions are white is [inferred]. All else is grey."""
