@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,7 +30,8 @@ from workbench.targets.ascend.fitting import Shape, Turn, cut, extent, joined, p
 from workbench.targets.ascend.interface import INTERFACE, Interface, Port, read_interface
 from workbench.targets.ascend.loaded_model import LoadedModel, Plan, load
 from workbench.targets.ascend.undo import UndoStack
-from workbench.targets.base import Array, DeviceTimes, Feeds
+from workbench.targets.ascend.watching import watched
+from workbench.targets.base import Array, DeviceTimes, DeviceWatch, Feeds
 from workbench.targets.feeds import Input, check_feeds
 
 _log = logging.getLogger(__name__)
@@ -62,8 +64,7 @@ def open_session(directory: Path, artifact: Artifact, *, batch: int, device_id: 
     check_process()
     lock = threading.RLock()
     undo = UndoStack()
-    close = partial(_release, undo, lock)
-    number = enter(device_id, close)
+    number = enter(device_id, partial(_release, undo, lock))
     undo.add(partial(leave, number))
     try:
         _check_soc(artifact)
@@ -81,7 +82,14 @@ def open_session(directory: Path, artifact: Artifact, *, batch: int, device_id: 
         undo.add(partial(_settle, stream))
         undo.add(partial(do, "rt.set_context", context))
         return AscendSession(
-            interface=interface, models=models, context=context, stream=stream, events=events, lock=lock, close=close
+            interface=interface,
+            models=models,
+            device_id=device_id,
+            context=context,
+            stream=stream,
+            events=events,
+            lock=lock,
+            undo=undo,
         )
     except BaseException:  # what failed first is what is reported
         refusal = undo.release()
@@ -102,20 +110,20 @@ class AscendSession:
         *,
         interface: Interface,
         models: Sequence[LoadedModel],
+        device_id: int,
         context: int,
         stream: int,
         events: Sequence[int],
         lock: threading.RLock,
-        close: Callable[[], None],
+        undo: UndoStack,
     ) -> None:
         self._interface = interface
         self._models = models
         self._plans = {shape: plan for model in models for shape, plan in model.plans.items()}
         self._outputs = tuple(_output_port(port, index, self._plans) for index, port in enumerate(interface.outputs))
         self._inputs = {port.name: _expected(port) for port in interface.inputs}
-        self._context, self._stream, self._events = context, stream, events
-        self._lock, self._close = lock, close
-        self._closed = False
+        self._device_id, self._context, self._stream, self._events = device_id, context, stream, events
+        self._lock, self._undo = lock, undo
         self._earlier_turns: DeviceTimes | None = None
 
     def run(self, feeds: Feeds) -> dict[str, Array]:
@@ -150,6 +158,10 @@ class AscendSession:
         """Weights and work memory as pyACL told them for each file, and this session's own buffers."""
         return sum(model.device_bytes for model in self._models)
 
+    def watched(self) -> AbstractContextManager[DeviceWatch]:
+        """Sample the card through npu-smi while the block runs, without touching pyACL."""
+        return watched(self._device_id)
+
     def close(self) -> None:
         """Release everything, in reverse order.
 
@@ -157,11 +169,10 @@ class AscendSession:
             MeasureError, ToolchainError: the first refusal, after all the rest was released. Where an earlier failure
                 has left the device in doubt, refusals are logged: the failure is what matters.
         """
-        self._closed = True
-        self._close()
+        _release(self._undo, self._lock)
 
     def _check_open(self) -> None:
-        if self._closed:
+        if not self._undo:
             raise MeasureError("The session is closed; open the artifact again.")
 
     def _execute(self, plan: Plan, turn: Turn, feeds: Feeds, length: int | None) -> list[Array]:
