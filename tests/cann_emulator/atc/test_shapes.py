@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.cann_emulator.atc.failure import AtcFailure
+from workbench.cann_emulator.atc.shape_flags import check_shape_flags
 from workbench.cann_emulator.atc.shapes import (
     check_gears,
-    check_shape_flags,
     is_by_index,
     parse_dynamic_batch,
     parse_dynamic_dims,

@@ -13,7 +13,7 @@ from workbench.cann_emulator.atc.failure import AtcFailure, Record, failure
 from workbench.cann_emulator.atc.flags import FRAMEWORKS, value_of
 from workbench.cann_emulator.atc.output_flags import check_output_flags
 from workbench.cann_emulator.atc.paths import check_file_name, check_input, check_output
-from workbench.cann_emulator.atc.shapes import check_shape_flags
+from workbench.cann_emulator.atc.shape_flags import check_shape_flags
 
 Options = Mapping[str, str]
 

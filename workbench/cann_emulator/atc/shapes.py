@@ -1,4 +1,4 @@
-"""Shapes on atc's command line: --input_shape, --input_shape_range and the three lists of gears.
+"""Shapes on atc's command line as text: --input_shape, --input_shape_range and the three lists of gears.
 
 Names are not looked up here: what a name means needs the model (atc.md §3.3; rules of ge v8.5.0
 compiler/api/aclgrph/option_utils.cc:262-830 and compiler/graph/preprocess/multi_batch_options.cc:582-720).
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from workbench.cann_emulator.atc.failure import AtcFailure, Record, failure
+from workbench.cann_emulator.atc.failure import AtcFailure, failure
 
 Dim = int | tuple[int, int]
 """A size, -1 for one that is open, or (least, greatest)."""
@@ -38,7 +38,7 @@ def parse_input_shape(text: str, *, gears: bool = False) -> Shapes:
 
     Args:
         gears: one of the dynamic flags is given, so that -1 stands for what the gears fill in; otherwise any -1 or `~`
-            makes the whole text a range, whose rules differ.
+            makes the whole text a range, whose rules differ. Gears need names.
 
     Raises:
         AtcFailure: E10002, E10011, E10013, E10014 of a static or gear shape; E10002, E10048 of a range.
@@ -47,7 +47,7 @@ def parse_input_shape(text: str, *, gears: bool = False) -> Shapes:
         return _parse_range(text)
     shapes: dict[str, tuple[Dim, ...]] = {}
     for position, entry in enumerate(text.split(";")):
-        by_index = is_by_index(text) and re.fullmatch(r"[0-9 ,+-]+", entry)
+        by_index = not gears and is_by_index(text) and re.fullmatch(r"[0-9 ,+-]+", entry)
         name, dims = (str(position), entry) if by_index else _split_name(entry)
         values = tuple(_static_dim(dim.strip(), entry, gears=gears) for dim in dims.split(",")) if dims else ()
         shapes.setdefault(name.strip(), values)  # of a name written twice the first counts, as in a C++ map's emplace
@@ -173,100 +173,6 @@ def check_gears(gears: Sequence[Sequence[int]]) -> None:
                 raise failure("E10038", dim=str(dim))
     if len({tuple(gear) for gear in gears}) != len(gears):
         raise failure("E10039")
-
-
-def check_shape_flags(options: Mapping[str, str]) -> None:
-    """The shape flags against each other, in ATC's order (atc.md §1 step 11).
-
-    Raises:
-        AtcFailure: E10040, E10009, E10004, E10002, E10011 to E10014, E10018 to E10020, E10031, E10012, E10048.
-    """
-    text, ranges = options.get("input_shape", ""), options.get("input_shape_range", "")
-    given = [flag for flag in GEAR_FLAGS if options.get(flag)]
-    if not ranges and given and "~" in text:
-        raise failure("E10040")
-    if not ranges and not given and text and is_range(text):
-        _check_range_characters(text)
-    if options.get("input_hint_shape") and given:
-        raise failure(
-            "E10001",
-            parameter="--input_hint_shape",
-            value=options["input_hint_shape"],
-            reason="it cannot be used with dynamic_batch_size, dynamic_image_size or dynamic_dims",
-        )
-    if len(given) + bool(ranges) > 1:
-        raise failure("E10009")
-    if ranges:
-        parse_input_shape_range(ranges)
-        return
-    if not given:
-        if text:
-            parse_input_shape(text)
-        return
-    if not text:
-        raise failure("E10004", parameter="input_shape")
-    # a shape by index is no shape for gears: v8.5.0 asks for names there (option_utils.cc, ParseInputShape)
-    for entry in text.split(";"):
-        _split_name(entry)
-    shapes = parse_input_shape(text, gears=True)
-    if given[0] == "dynamic_batch_size":
-        _check_batch(shapes)
-        parse_dynamic_batch(options["dynamic_batch_size"])
-    elif given[0] == "dynamic_image_size":
-        _check_image(shapes, options.get("input_format", "") or "NCHW")
-        parse_dynamic_image_size(options["dynamic_image_size"])
-    else:
-        open_axes = sum(shape.count(-1) for shape in shapes.values())
-        if not open_axes:
-            raise failure(
-                "E10001",
-                parameter="--input_shape's dynamic dim num",
-                value="0",
-                reason="with --dynamic_dims at least one dimension is -1",
-            )
-        parse_dynamic_dims(options["dynamic_dims"], open_axes=open_axes)
-
-
-def _check_batch(shapes: Shapes) -> None:
-    """Inputs with another -1 than the first are not counted, so that two records may come of one mistake."""
-    open_inputs, records = 0, list[Record]()
-    for name in sorted(shapes):  # the order of a C++ map
-        shape = shapes[name]
-        if not shape:
-            raise failure("E10012")
-        if shape[0] != -1:
-            continue
-        other = next((axis for axis, dim in enumerate(shape) if axis and isinstance(dim, int) and dim < 0), None)
-        if other is None:
-            open_inputs += 1
-        else:
-            records += failure("E10018", index=str(other), shape=str(shape[other])).records
-    if not open_inputs:
-        records += failure("E10031").records
-    if records:
-        raise AtcFailure(*records)
-
-
-def _check_image(shapes: Shapes, input_format: str) -> None:
-    axes = {"NCHW": (2, 3), "NHWC": (1, 2)}.get(input_format)
-    open_inputs = 0
-    for name in sorted(shapes):
-        shape = shapes[name]
-        if -1 not in shape:
-            continue
-        if len(shape) == 4 and axes is None:
-            of_format = failure(
-                "E10003",
-                parameter="input_format",
-                value=input_format,
-                reason="with --dynamic_image_size it is NCHW or NHWC",
-            )
-            raise AtcFailure(*of_format.records, *failure("E10019").records)
-        if len(shape) != 4 or tuple(axis for axis, dim in enumerate(shape) if dim == -1) != axes:
-            raise failure("E10019")
-        open_inputs += 1
-    if not open_inputs:
-        raise failure("E10019")
 
 
 def _split_name(entry: str) -> tuple[str, str]:
