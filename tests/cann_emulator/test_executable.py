@@ -19,7 +19,7 @@ from tests.targets.encoder import ids, model_of, tiny_encoder
 from workbench.cann_emulator.executable import Executable, ExecutionFailed
 from workbench.cann_emulator.integers import NotExpressible, expanded
 from workbench.cann_emulator.om import Gear, OfflineModel
-from workbench.cann_emulator.rounding import rounded_graph
+from workbench.cann_emulator.rounding import rounded_program
 from workbench.quantization.deploy import lower_deploy
 from workbench.quantization.interpreter import Interpreter
 
@@ -239,8 +239,8 @@ def test_int8_layers_in_float32_give_the_interpreters_whole_numbers(kind: str, t
     name = proto.graph.output[0].name
 
     np.testing.assert_allclose(run(model, feeds)[name], expected[name], rtol=1e-6, atol=1e-6)
-    plain = expanded(rounded_graph(model, 0), truncate_deq_scale=truncate)
-    np.testing.assert_array_equal(Interpreter(plain).run(feeds)[name], expected[name])
+    plain = expanded(rounded_program(model, 0), truncate_deq_scale=truncate)
+    np.testing.assert_array_equal(Interpreter(plain.proto()).run(feeds)[name], expected[name])
 
 
 def test_an_int8_layer_in_a_float16_kernel_is_amcts_half_precision_simulation() -> None:
@@ -258,7 +258,7 @@ def test_layers_that_have_no_exact_form_in_a_session_go_through_the_interpreter(
     model = offline_model(proto, dtype="float32")
 
     with pytest.raises(NotExpressible, match="ConvTranspose"):
-        expanded(rounded_graph(model, 0), truncate_deq_scale=False)
+        expanded(rounded_program(model, 0), truncate_deq_scale=False)
     name = proto.graph.output[0].name
     np.testing.assert_array_equal(run(model, feeds)[name], Interpreter(proto).run(feeds)[name])
 
@@ -272,9 +272,9 @@ def test_sums_beyond_the_exact_range_of_float32_are_added_in_float64(merged: boo
     x = np.random.default_rng(0).integers(-128, 128, (4, 2048)).astype(np.float32)
     x[0] = 127
 
-    plain = expanded(rounded_graph(offline_model(proto, dtype="float32"), 0), truncate_deq_scale=False)
+    plain = expanded(rounded_program(offline_model(proto, dtype="float32"), 0), truncate_deq_scale=False)
 
-    assert any(n.op_type == "Cast" and n.attribute[0].i == TensorProto.DOUBLE for n in plain.graph.node)
+    assert any(n.op_type == "Cast" and n.attribute[0].i == TensorProto.DOUBLE for n in plain.nodes)
     y = run(offline_model(proto, dtype="float32"), {"x": x})["y"]
     np.testing.assert_array_equal(y, Interpreter(proto).run({"x": x})["y"])
 
@@ -302,9 +302,9 @@ def test_equal_feeds_give_equal_bits_whatever_the_threads_and_whatever_ran_befor
 def test_moving_a_half_rounds_it_only_once() -> None:
     """Reshape, Transpose and Gather of halves need no rounding of their own."""
     proto = bert(LITTLE, batch=2, length=16)
-    graph = rounded_graph(offline_model(proto), 0)
+    program = rounded_program(offline_model(proto), 0)
 
-    kinds = Counter(node.op_type for node in graph.graph.node)
+    kinds = Counter(node.op_type for node in program.nodes)
     moving = {"Reshape", "Transpose", "Gather", "Unsqueeze", "Cast"}
     computing = sum(count for kind, count in Counter(n.op_type for n in proto.graph.node).items() if kind not in moving)
     assert kinds["Cast"] <= 2 * (computing + 1) + 1

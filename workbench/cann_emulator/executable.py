@@ -6,24 +6,22 @@ fuse across a rounding, or into whole numbers, are off; fusing inside a kernel i
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 import onnxruntime as ort
-from onnx import ModelProto, helper
+from onnx import helper
 
 from workbench.cann_emulator.integers import NotExpressible, expanded, has_integers
 from workbench.cann_emulator.om import OfflineModel, Tensor
-from workbench.cann_emulator.rounding import round_to, rounded_graph
+from workbench.cann_emulator.program import Array, Program
+from workbench.cann_emulator.rounding import round_to, rounded_program
 from workbench.errors import MeasureError
 from workbench.quantization.interpreter import Interpreter
 from workbench.quantization.observe import RUNTIME_ERRORS
-
-Array = npt.NDArray[Any]
 
 _CHANGES_SUMS = (
     "ConvMulFusion",
@@ -84,34 +82,37 @@ class Executable:
 
     def _opened(self, gear: int) -> _Runs:
         if gear not in self._by_gear:
-            graph = rounded_graph(self._model, gear)
-            _set_input_shapes(graph, self._model)
-            key = hashlib.sha256(graph.SerializeToString(deterministic=True)).digest()
+            program = _with_input_shapes(rounded_program(self._model, gear), self._model)
+            key = program.digest()
             if key not in self._by_graph:
-                self._by_graph[key] = _open(graph, self._model.truncate_deq_scale, self._threads)
+                self._by_graph[key] = _open(program, self._model.truncate_deq_scale, self._threads)
             self._by_gear[gear] = self._by_graph[key]
         return self._by_gear[gear]
 
 
-def _open(graph: ModelProto, truncate: bool, threads: int) -> _Runs:
-    if has_integers(graph):
+def _open(program: Program, truncate: bool, threads: int) -> _Runs:
+    if has_integers(program):
         try:
-            graph = expanded(graph, truncate_deq_scale=truncate)
+            program = expanded(program, truncate_deq_scale=truncate)
         except NotExpressible:
-            return _Interpreted(Interpreter(graph, truncate_deq_scale=truncate, threads=threads))
-    return _Session(graph, threads)
+            return _Interpreted(Interpreter(program.proto(), truncate_deq_scale=truncate, threads=threads))
+    return _Session(program, threads)
 
 
 class _Session:
-    def __init__(self, graph: ModelProto, threads: int) -> None:
+    def __init__(self, program: Program, threads: int) -> None:
         options = ort.SessionOptions()
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
         options.intra_op_num_threads = threads
         options.log_severity_level = 3
-        self._names = [value.name for value in graph.graph.output]
-        self._types = {v.name: helper.tensor_dtype_to_np_dtype(v.type.tensor_type.elem_type) for v in graph.graph.input}
+        skeleton, weights = program.skeleton()
+        # they share memory with the arrays, which live as long as the session for that
+        self._weights = {name: ort.OrtValue.ortvalue_from_numpy(values) for name, values in weights.items()}
+        options.add_external_initializers(list(self._weights), list(self._weights.values()))
+        self._names = [value.name for value in program.outputs]
+        self._types = {v.name: helper.tensor_dtype_to_np_dtype(v.type.tensor_type.elem_type) for v in program.inputs}
         self._session = ort.InferenceSession(
-            graph.SerializeToString(),
+            skeleton.SerializeToString(),
             options,
             providers=["CPUExecutionProvider"],
             disabled_optimizers=list(_CHANGES_SUMS),
@@ -138,19 +139,15 @@ class _Interpreted:
             raise ExecutionFailed(str(error)) from error
 
 
-def _set_input_shapes(graph: ModelProto, model: OfflineModel) -> None:
+def _with_input_shapes(program: Program, model: OfflineModel) -> Program:
     """Static shapes where the model has them, so that shape computations fold; else any."""
     shapes = {tensor.name: tensor.shape for tensor in model.inputs}
-    for value in graph.graph.input:
-        kind = value.type.tensor_type
-        kind.ClearField("shape")
-        for index, size in enumerate(shapes.get(value.name, ())):
-            if size >= 0:
-                kind.shape.dim.add().dim_value = size
-            else:
-                kind.shape.dim.add().dim_param = f"{value.name}_{index}"
-    for value in graph.graph.output:
-        value.type.tensor_type.ClearField("shape")
+    inputs = []
+    for value in program.inputs:
+        dims = [d if d >= 0 else f"{value.name}_{axis}" for axis, d in enumerate(shapes[value.name])]
+        inputs.append(helper.make_tensor_value_info(value.name, value.type.tensor_type.elem_type, dims))
+    outputs = [helper.make_tensor_value_info(v.name, v.type.tensor_type.elem_type, None) for v in program.outputs]
+    return replace(program, inputs=tuple(inputs), outputs=tuple(outputs))
 
 
 def _fed(values: Array, tensor: Tensor) -> Array:

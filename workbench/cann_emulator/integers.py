@@ -8,18 +8,20 @@ float64 up to 2**53; from the weights and the range of the activations the wider
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper, shape_inference
+from onnx import NodeProto, TensorProto, helper, shape_inference
 
-from workbench.graph import constants
+from workbench.cann_emulator.program import Array, Program
 from workbench.quantization.ascend_quant import ANTI_QUANT, DEQUANT, FP16_FACTOR_MASK, QUANT
 from workbench.quantization.integer_kernels import EXACT_FLOAT32
 
 _INT32_MAX = 2**31 - 1
+_SHAPE_ELEMENTS = 64
+"""Constants up to this size may be shapes, axes or indices, whose values inference needs."""
 _Numbers = npt.NDArray[np.float64]
 
 
@@ -43,37 +45,30 @@ class _Whole:
     double: bool = False
 
 
-def expanded(model: ModelProto, *, truncate_deq_scale: bool) -> ModelProto:
-    """The model with AscendQuant, AscendDequant and all between them in standard operators.
+def expanded(program: Program, *, truncate_deq_scale: bool) -> Program:
+    """The program with AscendQuant, AscendDequant and all between them in standard operators.
 
     Raises:
         NotExpressible: a layer or attribute beyond MatMul, Gemm, Conv and a bias, or sums that int32 may not hold.
     """
-    expansion = _Expansion(model, truncate_deq_scale)
-    for node in model.graph.node:
+    expansion = _Expansion(program, truncate_deq_scale)
+    for node in program.nodes:
         expansion.take(node)
-    graph = helper.make_graph(
-        expansion.nodes,
-        model.graph.name,
-        list(model.graph.input),
-        list(model.graph.output),
-        [*model.graph.initializer, *expansion.constants],
-    )
-    return helper.make_model(graph, opset_imports=list(model.opset_import), ir_version=model.ir_version)
+    return replace(program, nodes=tuple(expansion.nodes), constants={**program.constants, **expansion.constants})
 
 
-def has_integers(model: ModelProto) -> bool:
-    return any(node.op_type in (QUANT, DEQUANT, ANTI_QUANT) for node in model.graph.node)
+def has_integers(program: Program) -> bool:
+    return any(node.op_type in (QUANT, DEQUANT, ANTI_QUANT) for node in program.nodes)
 
 
 class _Expansion:
-    def __init__(self, model: ModelProto, truncate: bool) -> None:
+    def __init__(self, program: Program, truncate: bool) -> None:
         self.nodes: list[NodeProto] = []
-        self.constants: list[TensorProto] = []
-        self._known = constants(model)
+        self.constants: dict[str, Array] = {}
+        self._known = program.constants
         self._truncate = truncate
         self._whole: dict[str, _Whole] = {}
-        self._shapes = _shapes(model)
+        self._shapes = _shapes(program)
 
     def take(self, node: NodeProto) -> None:
         attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
@@ -202,7 +197,7 @@ class _Expansion:
     def _values(self, node: NodeProto, position: int, kind: type[np.generic]) -> npt.NDArray[Any]:
         if len(node.input) <= position or node.input[position] not in self._known:
             raise NotExpressible(f"{node.name}: input {position} is no constant")
-        values = numpy_helper.to_array(self._known[node.input[position]])
+        values = self._known[node.input[position]]
         if values.dtype != kind:
             raise NotExpressible(f"{node.name}: input {position} is {values.dtype}")
         return values
@@ -213,7 +208,7 @@ class _Expansion:
         return self._shapes[name]
 
     def _constant(self, name: str, values: npt.NDArray[Any] | np.generic) -> str:
-        self.constants.append(numpy_helper.from_array(np.asarray(values), name))
+        self.constants[name] = np.asarray(values)
         return name
 
     def _node(self, op_type: str, inputs: list[str], output: str, **attributes: Any) -> str:
@@ -233,19 +228,32 @@ def _single(reach: tuple[float, float]) -> bool:
     return max(-reach[0], reach[1]) <= EXACT_FLOAT32
 
 
-def _shapes(model: ModelProto) -> dict[str, tuple[int, ...]]:
+def _shapes(program: Program) -> dict[str, tuple[int, ...]]:
     """Static shapes, as far as inference tells with the Ascend operators in the way: those keep their input's."""
-    known = ModelProto()
-    known.CopyFrom(model)
-    for node in known.graph.node:
+    nodes = []
+    for node in program.nodes:
+        stand_in = NodeProto()
+        stand_in.CopyFrom(node)
         if node.op_type in (QUANT, DEQUANT, ANTI_QUANT):
-            del node.input[1:], node.attribute[:]
-            node.op_type = "Identity"
-    for tensor in known.graph.initializer:
-        if tensor.data_type in (TensorProto.INT8, TensorProto.INT32):
-            values = numpy_helper.to_array(tensor).astype(np.float32)
-            tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
-    inferred = shape_inference.infer_shapes(known, data_prop=True)
+            del stand_in.input[1:], stand_in.attribute[:]
+            stand_in.op_type = "Identity"
+        nodes.append(stand_in)
+    whole = (np.dtype(np.int8), np.dtype(np.int32))
+    described, valued = [], {}
+    for name, values in program.constants.items():
+        if values.size <= _SHAPE_ELEMENTS and values.dtype == np.int64:
+            valued[name] = values
+        else:
+            kind = np.dtype(np.float32) if values.dtype in whole else values.dtype
+            number = helper.np_dtype_to_tensor_dtype(kind)
+            described.append(helper.make_tensor_value_info(name, number, values.shape))
+    bare = replace(
+        program,
+        nodes=tuple(nodes),
+        constants=valued,
+        inputs=(*program.inputs, *described),
+    )
+    inferred = shape_inference.infer_shapes(bare.proto(), data_prop=True)
     found = {}
     for value in (*inferred.graph.value_info, *inferred.graph.input, *inferred.graph.output):
         dims = value.type.tensor_type.shape.dim

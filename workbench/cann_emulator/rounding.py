@@ -20,9 +20,9 @@ import numpy.typing as npt
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from workbench.cann_emulator.om import Kernel, OfflineModel
+from workbench.cann_emulator.program import Array, Program, scalar
 from workbench.graph import constants
 from workbench.quantization.ascend_quant import DEQUANT, QUANT
-from workbench.quantization.surgery import names_read
 
 Narrow = frozenset({"float16", "bfloat16"})
 _CAST: Mapping[str, int] = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}
@@ -55,7 +55,7 @@ def round_to(values: npt.NDArray[np.float32], dtype: str) -> npt.NDArray[np.floa
     return values
 
 
-def rounded_graph(model: OfflineModel, gear: int) -> ModelProto:
+def rounded_program(model: OfflineModel, gear: int) -> Program:
     """The model's graph in float32 with the roundings of one gear's kernels in it.
 
     Float16 and bfloat16 tensors of the graph are float32 here; inputs and outputs keep their names. What AscendQuant
@@ -64,7 +64,7 @@ def rounded_graph(model: OfflineModel, gear: int) -> ModelProto:
     """
     plain = _in_float32(model.graph)
     writer = _Writer(
-        known={name: tensor for name, tensor in constants(plain).items()},
+        known={name: numpy_helper.to_array(tensor) for name, tensor in constants(plain).items()},
         clip=model.options.get("is_weight_clip", "1") != "0",
         stored={tensor.name: tensor.dtype for tensor in model.inputs},
     )
@@ -79,7 +79,14 @@ def rounded_graph(model: OfflineModel, gear: int) -> ModelProto:
         writer.write(node, _Edges.of(kernel, sources) if kernel is not None else _Edges())
     for output in model.outputs:
         writer.round_output(output.name, output.dtype)
-    return _assembled(plain, writer)
+    return Program(
+        nodes=tuple(writer.nodes),
+        constants={**writer.known, **writer.constants},
+        inputs=tuple(value for value in plain.graph.input if value.name not in writer.known),
+        outputs=tuple(ValueInfoProto(name=value.name, type=value.type) for value in plain.graph.output),
+        opsets=tuple(plain.opset_import),
+        ir_version=plain.ir_version,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,11 +121,11 @@ class _Writer:
         wide: (kernel, tensor) → name of the value before it was rounded.
     """
 
-    known: dict[str, TensorProto]
+    known: dict[str, Array]
     clip: bool
     stored: dict[str, str]
     nodes: list[NodeProto] = field(default_factory=list)
-    constants: dict[str, TensorProto] = field(default_factory=dict)
+    constants: dict[str, Array] = field(default_factory=dict)
     wide: dict[tuple[str, str], str] = field(default_factory=dict)
     renamed: dict[str, str] = field(default_factory=dict)
 
@@ -165,18 +172,22 @@ class _Writer:
         dtype = edges.reads.get(name, "")
         if dtype not in Narrow or self.stored.get(name) == dtype:
             return name
-        if name in self.known and self.known[name].data_type != TensorProto.FLOAT:
+        if name in self.known and self.known[name].dtype != np.float32:
             return name
         narrow = f"{name}__{dtype}"
         if narrow not in self.stored:
             if name in self.known:
-                values = numpy_helper.to_array(self.known[name])
-                if self.clip:
-                    values = np.clip(values, -_LARGEST[dtype], _LARGEST[dtype])
-                self.constants[narrow] = numpy_helper.from_array(round_to(values, dtype), narrow)
+                self.constants[narrow] = self._converted(self.known[name], dtype)
                 self.stored[narrow] = dtype
             else:
                 self._round(name, narrow, dtype)
+        return narrow
+
+    def _converted(self, values: Array, dtype: str) -> Array:
+        """A constant as the compiler stores it."""
+        narrow = round_to(values, dtype)
+        if self.clip and np.isinf(narrow).any():
+            narrow = round_to(np.clip(values, -_LARGEST[dtype], _LARGEST[dtype]), dtype)
         return narrow
 
     def _round(self, source: str, target: str, dtype: str) -> None:
@@ -202,11 +213,11 @@ class _Writer:
         x, stem = node.input[0], f"{node.output[0]}__in"
         if self.stored.get(x) == "float16" or (node.input[0] not in edges.reads and edges.halves_inside):
             scale = np.float32(attributes["scale"].f if "scale" in attributes else 0.0)
-            offset = np.float32(attributes["offset"].f if "offset" in attributes else 0.0)
+            offset = attributes["offset"].f if "offset" in attributes else 0.0
             if self.stored.get(x) != "float16":
                 self._round(x, f"{stem}_half", "float16")
                 x = f"{stem}_half"
-            self._operate("Mul", x, half_scale(scale), f"{stem}_product")
+            self._operate("Mul", x, float(half_scale(scale)), f"{stem}_product")
             self._round(f"{stem}_product", f"{stem}_scaled", "float16")
             x = f"{stem}_scaled"
             if offset:
@@ -218,12 +229,12 @@ class _Writer:
             if "scale" in attributes:
                 attributes["scale"].f = 1.0
         self.nodes.append(helper.make_node("IsNaN", [x], [f"{stem}_nan"]))
-        self.constants["__zero"] = numpy_helper.from_array(np.zeros((), np.float32), "__zero")
+        self.constants["__zero"] = scalar(0.0)
         self.nodes.append(helper.make_node("Where", [f"{stem}_nan", "__zero", x], [f"{stem}_number"]))
         return f"{stem}_number"
 
-    def _operate(self, op_type: str, x: str, value: np.float32, target: str) -> None:
-        self.constants[f"{target}_by"] = numpy_helper.from_array(np.asarray(value), f"{target}_by")
+    def _operate(self, op_type: str, x: str, value: float, target: str) -> None:
+        self.constants[f"{target}_by"] = scalar(value)
         self.nodes.append(helper.make_node(op_type, [x, f"{target}_by"], [target]))
 
 
@@ -286,24 +297,3 @@ def _widen(tensor: TensorProto) -> None:
     if tensor.data_type in _NARROW_TYPES:
         values = numpy_helper.to_array(tensor).astype(np.float32)
         tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
-
-
-def _assembled(plain: ModelProto, writer: _Writer) -> ModelProto:
-    read = {name for node in writer.nodes for name in names_read(node)} | {value.name for value in plain.graph.output}
-    kept = []
-    for name, tensor in {**writer.known, **writer.constants}.items():
-        if name in read:
-            kept.append(tensor)
-            if tensor.name != name:
-                kept[-1] = TensorProto()
-                kept[-1].CopyFrom(tensor)
-                kept[-1].name = name
-    initializers = {tensor.name for tensor in kept}
-    graph = helper.make_graph(
-        writer.nodes,
-        plain.graph.name or "graph",
-        [value for value in plain.graph.input if value.name not in initializers],
-        [ValueInfoProto(name=value.name, type=value.type) for value in plain.graph.output],
-        kept,
-    )
-    return helper.make_model(graph, opset_imports=list(plain.opset_import), ir_version=plain.ir_version)
