@@ -87,6 +87,7 @@ def test_the_words_of_a_record_tell_more_than_its_code(code: str, text: str, pro
         ("Optype [TransData] of Ops kernel [k] is unsupported. Reason: groups.", "", "TransData"),
         ("Opname [ids] specified in [--input_shape] is not found in the model.", "ids", ""),
         ("Argument 1 for Op a with optype B is invalid. Reason: c.", "a", "B"),
+        ("No plugin is registered for the operator gelu_7 of type ai.onnx::20::Gelu.", "gelu_7", "ai.onnx::20::Gelu"),
         ("Unknown error occurred.", "", ""),
     ],
 )

@@ -208,13 +208,17 @@ def test_files_move_across_disks_by_copy_and_rename(tmp_path: Path, monkeypatch:
     assert names(tmp_path / "to") == ["b1_s16.log", "b1_s16.om", "json.log"]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_without_rights_is_the_machines_trouble(tmp_path: Path) -> None:
-    to = tmp_path / "to"
-    to.mkdir(mode=0o555)
-
+    """In /proc nobody makes files, not even root."""
     with pytest.raises(ToolchainError, match="write rights"):
-        compiled(tmp_path, WRITES_OM)
+        compiled(tmp_path, WRITES_OM, to=Path("/proc/self/task"))
+
+
+def test_a_full_disk_while_compiling_is_transient(tmp_path: Path) -> None:
+    with pytest.raises(CompileError, match="disk of .* is full") as raised:
+        compiled(tmp_path, 'cat "$model" > /dev/full || exit 255\n')
+
+    assert raised.value.transient
 
 
 def test_a_folder_that_is_not_there_is_the_machines_trouble(tmp_path: Path) -> None:

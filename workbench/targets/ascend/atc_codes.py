@@ -322,7 +322,7 @@ _NAME = (
     re.compile(r"\b[Oo]perator \[?([^\s,\[\]]+?)[\].,]*(?=[\s,]|$)"),
     re.compile(r"\bnode \[?([^\s,\[\]]+?)[\].,]*(?=[\s,]|$)"),
 )
-_TYPE = re.compile(r"(?i)\bop_?\s?type:?\s*\[?\s*([\w.:]*\w)")
+_TYPE = re.compile(r"(?i)\b(?:op_?\s?type|of type):?\s*\[?\s*([\w.:]*\w)")
 _NO_NAMES = frozenset({"type", "optype", "of", "for", "is", "with", "the", "in", "kernel", "input", "shape"})
 
 

@@ -7,7 +7,6 @@ too: the operator compiler behind ATC was never seen with them [inferred].
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import tempfile
@@ -57,7 +56,7 @@ def work_directory(beside: Path, name: str) -> Path:
 
 
 def place_model(lowered: Path, root: Path) -> Path:
-    """The model under a path that ATC takes: its own, or a link or copy with its external files below `root`.
+    """The model under a path that ATC takes: its own, or a copy with its external files below `root`.
 
     Raises:
         OSError: it cannot be read, or not be written there.
@@ -70,8 +69,8 @@ def place_model(lowered: Path, root: Path) -> Path:
     for file in _external_files(resolved):
         target = folder / file.resolve().relative_to(resolved.parent)
         target.parent.mkdir(parents=True, exist_ok=True)
-        _link(file, target)
-    return _link(resolved, folder / "model.onnx")
+        _copy(file, target)
+    return _copy(resolved, folder / "model.onnx")
 
 
 def _external_files(model: Path) -> tuple[Path, ...]:
@@ -81,9 +80,7 @@ def _external_files(model: Path) -> tuple[Path, ...]:
         return ()
 
 
-def _link(source: Path, target: Path) -> Path:
-    try:
-        os.link(source, target)  # a symbolic link will not do: ATC resolves it
-    except OSError:
-        shutil.copyfile(source, target)
+def _copy(source: Path, target: Path) -> Path:
+    # no link: ATC resolves symbolic ones, and readers of external data refuse files with several names
+    shutil.copyfile(source, target)
     return target

@@ -1,0 +1,245 @@
+"""The compile step against the emulated atc, from ONNX file to OM files: a program of its own, started like CANN's."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+import psutil
+import pytest
+from onnx import TensorProto, helper
+
+from tests.emulated_cann import emulated_environment
+from tests.targets.encoder import PRODUCTS, WEIGHT_LAYERS, ids, model_of, record_for, save, tiny_encoder
+from workbench.ascend_settings import FUSION_GROUPS, AscendCompile
+from workbench.candidate import Candidate, Precision, Quantization
+from workbench.cann_emulator.om import OfflineModel, load_om
+from workbench.errors import CompileError, ToolchainError
+from workbench.graph import load_graph, read_model
+from workbench.quantization.deploy import lower_deploy
+from workbench.targets.ascend.interface import Interface, Port
+from workbench.targets.ascend.lowering import atc_form
+from workbench.targets.ascend.om_set import CompiledSet, compile_set
+from workbench.targets.ascend.shapes import interface_of
+
+FLOAT = Quantization()
+INT8 = Quantization(
+    scheme="static",
+    algorithm="minmax",
+    activation_symmetric=True,
+    weight_granularity="tensor",
+    attention_matmul=True,
+    keep_float=0,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """An emulated CANN and two forms of one encoder."""
+
+    environment: dict[str, str]
+    float_model: Path
+    int8_model: Path
+    interface: Interface
+
+    def compile(
+        self,
+        to: Path,
+        settings: AscendCompile,
+        *,
+        mode: str = "force_fp16",
+        quantization: Quantization = FLOAT,
+        model: Path | None = None,
+        interface: Interface | None = None,
+        **environment: str,
+    ) -> CompiledSet:
+        to.mkdir(parents=True, exist_ok=True)
+        return compile_set(
+            model or (self.float_model if quantization.scheme == "none" else self.int8_model),
+            Candidate(
+                target="ascend910b3", precision=Precision(mode=mode), quantization=quantization, compile=settings
+            ),
+            interface or self.interface,
+            to,
+            soc_version="Ascend910B3",
+            environment={**self.environment, **environment},
+            parallel=2,
+        )
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    folder = tmp_path_factory.mktemp("bench")
+    plain = save(tiny_encoder(), folder / "model.onnx")
+    record = record_for(plain, ids(4, 7), symmetric=True, products=True)
+    deploy = atc_form(lower_deploy(load_graph(read_model(plain)), record))
+    onnx.save(deploy, folder / "int8.onnx")
+    return Bench(
+        environment=emulated_environment(folder),
+        float_model=plain,
+        int8_model=folder / "int8.onnx",
+        interface=interface_of(read_model(plain)),
+    )
+
+
+@pytest.fixture(scope="module")
+def plain(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> tuple[CompiledSet, Path]:
+    to = tmp_path_factory.mktemp("plain")
+    return bench.compile(to, AscendCompile(batches=(1, 2), sequence_bins=(16,))), to
+
+
+def opened(to: Path, name: str) -> OfflineModel:
+    return load_om(to / name)
+
+
+def test_a_static_set_has_a_file_for_each_shape(plain: tuple[CompiledSet, Path]) -> None:
+    made, to = plain
+
+    assert [f.file for f in made.files] == ["b1_s16.om", "b2_s16.om"]
+    assert [opened(to, f.file).inputs[0].shape for f in made.files] == [(1, 16), (2, 16)]
+    assert (made.int8_ops, made.float_matmuls_left) == (0, len(WEIGHT_LAYERS) + len(PRODUCTS))
+    assert made.info["b1_s16.om"].soc_version == "Ascend910B3"
+    assert made.info["b1_s16.om"].weight_size_bytes > 0
+    assert {path.suffix for path in to.iterdir()} == {".om", ".log"}
+
+
+def test_gears_are_one_file_with_every_shape(bench: Bench, tmp_path: Path) -> None:
+    settings = AscendCompile(batches=(1, 2), sequence_bins=(16, 32), shapes="gears")
+
+    made = bench.compile(tmp_path, settings)
+
+    (file,) = made.files
+    assert (file.file, file.batch, file.sequence_bin) == ("gears.om", None, None)
+    model = opened(tmp_path, file.file)
+    assert model.gear_kind == "dynamic_dims"
+    assert {gear.dims for gear in model.gears} == {(1, 16), (1, 32), (2, 16), (2, 32)}
+
+
+def test_a_deploy_model_multiplies_integers(bench: Bench, tmp_path: Path) -> None:
+    made = bench.compile(tmp_path, AscendCompile(sequence_bins=(16,)), quantization=INT8)
+
+    assert (made.int8_ops, made.float_matmuls_left) == (len(WEIGHT_LAYERS) + len(PRODUCTS), 0)
+
+
+def test_a_fusion_switch_changes_what_the_model_becomes(
+    bench: Bench, plain: tuple[CompiledSet, Path], tmp_path: Path
+) -> None:
+    made = bench.compile(tmp_path, AscendCompile(sequence_bins=(16,), disabled_fusions=("layer_norm",)))
+
+    closed = set(FUSION_GROUPS["layer_norm"].graph)
+    assert closed & {fusion.name for fusion in plain[0].fusions if fusion.effective}
+    assert not closed & {fusion.name for fusion in made.fusions}
+    assert made.kernels != plain[0].kernels
+    assert sum(made.kernels.values()) > sum(plain[0].kernels.values())
+
+
+def test_every_configuration_file_is_taken(bench: Bench, tmp_path: Path) -> None:
+    settings = AscendCompile(
+        sequence_bins=(16,),
+        disabled_fusions=("softmax",),
+        enabled_fusions=("softmax_small",),
+        op_precision_mode=("Gelu=high_performance",),
+        modify_mixlist=("black-list.to-add:SoftmaxV2",),
+        keep_dtype=("OpType::LayerNorm", "query"),
+        customize_dtypes=("OpType::Gelu:InputDtype:float,OutputDtype:float",),
+    )
+
+    made = bench.compile(tmp_path, settings, mode="allow_mix_precision")
+
+    options = opened(tmp_path, made.files[0].file).options
+    assert {"fusion_switch_file", "op_precision_mode", "modify_mixlist", "keep_dtype", "customize_dtypes"} <= set(
+        options
+    )
+
+
+def gelu_model(folder: Path, *, opset: int = 20) -> Path:
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 16]) for name in ("x", "y")]
+    nodes = [
+        helper.make_node("Gelu", ["x"], ["g"], name="encoder/gelu_7"),
+        helper.make_node("Relu", ["g"], ["y"], name="r"),
+    ]
+    return save(model_of(nodes, {}, value[:1], value[1:], opset=opset), folder / "gelu.onnx")
+
+
+@pytest.mark.parametrize(("version", "code"), [("8.5.0", "E13010"), ("8.1.RC1", "E19010")])
+def test_an_unsupported_operator_is_named_in_either_layout(
+    bench: Bench, tmp_path: Path, version: str, code: str
+) -> None:
+    model = gelu_model(tmp_path)
+
+    with pytest.raises(CompileError) as raised:
+        bench.compile(
+            tmp_path / "to",
+            AscendCompile(),
+            model=model,
+            interface=interface_of(read_model(model)),
+            CANN_EMULATOR_VERSION=version,
+        )
+
+    for words in (f"({code})", "encoder/gelu_7 of type ai.onnx::20::Gelu", "opset from 11 to 17"):
+        assert words in str(raised.value)
+    assert raised.value.log_path is not None
+    assert "--precision_mode=force_fp16" in raised.value.log_path.read_text()
+    assert not raised.value.transient
+
+
+def test_a_second_operator_set_is_told_in_the_users_words(bench: Bench, tmp_path: Path) -> None:
+    proto = onnx.load(bench.float_model)
+    proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    onnx.save(proto, tmp_path / "two.onnx")
+
+    with pytest.raises(CompileError, match=r"\(E16005\).*more than one operator set.*default opset_import"):
+        bench.compile(tmp_path / "to", AscendCompile(sequence_bins=(16,)), model=tmp_path / "two.onnx")
+
+
+def test_an_input_that_the_model_lacks_is_named(bench: Bench, tmp_path: Path) -> None:
+    other = Interface(inputs=(Port(name="idz", dtype="int64", shape=("batch", "sequence")),), outputs=())
+
+    with pytest.raises(CompileError, match=r"\(E10016\): a name that was given is not in the model: idz"):
+        bench.compile(tmp_path / "to", AscendCompile(sequence_bins=(16,)), interface=other)
+
+
+def test_a_damaged_model_is_told(bench: Bench, tmp_path: Path) -> None:
+    (tmp_path / "cut.onnx").write_bytes(bench.float_model.read_bytes()[:3000])
+
+    with pytest.raises(CompileError, match=r"does not parse.*Export the model again"):
+        bench.compile(tmp_path / "to", AscendCompile(sequence_bins=(16,)), model=tmp_path / "cut.onnx")
+
+
+def test_half_an_installation_is_no_candidates_fault(bench: Bench, tmp_path: Path) -> None:
+    with pytest.raises(ToolchainError, match="workbench emulator env"):
+        bench.compile(
+            tmp_path / "to",
+            AscendCompile(sequence_bins=(16,)),
+            PATH="/usr/bin:/bin",
+            ASCEND_HOME_PATH=str(tmp_path),
+            ASCEND_TOOLKIT_HOME=str(tmp_path),
+            HOME=str(tmp_path),
+        )
+
+
+def test_a_model_below_a_path_with_blanks_compiles_with_its_external_weights(bench: Bench, tmp_path: Path) -> None:
+    folder = tmp_path / "my models + weights"
+    folder.mkdir()
+    proto = onnx.load(bench.float_model)
+    onnx.save(proto, folder / "m.onnx", save_as_external_data=True, location="m.weights", size_threshold=0)
+    assert (folder / "m.weights").is_file()
+
+    made = bench.compile(folder / "to", AscendCompile(sequence_bins=(16,)), model=folder / "m.onnx")
+
+    assert made.float_matmuls_left == len(WEIGHT_LAYERS) + len(PRODUCTS)
+    assert (folder / "to" / "b1_s16.om").stat().st_size > 0
+
+
+def test_nothing_is_left_behind(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    home = tmp_path / "home"
+    home.mkdir()
+
+    bench.compile(tmp_path / "to", AscendCompile(sequence_bins=(16,)), HOME=str(home))
+
+    assert list(temporary.iterdir()) == []
+    assert list(home.rglob("*")) == []
+    assert sorted(p.name for p in (tmp_path / "to").iterdir()) == ["b1_s16.log", "b1_s16.om", "json.log"]
+    assert not [child for child in psutil.Process().children(recursive=True) if "atc" in " ".join(child.cmdline())]
