@@ -45,6 +45,14 @@ def test_version_files_lie_where_8_5_has_them_and_say_that_they_are_emulated(tmp
     assert (root / "driver/version.info").read_text().startswith("Version=25.3.rc1\n")
 
 
+def test_amct_is_there_as_its_wheel_leaves_it(tmp_path: Path) -> None:
+    code = "import importlib.metadata as m; print(m.version('amct_onnx'))"
+
+    done = run([sys.executable, "-c", code], emulated_environment(tmp_path))
+
+    assert done.stdout == "8.5.0\n"
+
+
 def test_the_older_layout_has_no_share_info(tmp_path: Path) -> None:
     root = write_tree(tmp_path / "cann", "8.1.RC1")
 

@@ -45,6 +45,10 @@ class Host:
         self.environment["PYTHONPATH"] = str(self.home / "python")
         self.modules.add("acl")
 
+    def amct(self, code: str = "__version__ = '8.5.0'\nAMCT_SO = 1\n") -> None:
+        write(self.home / "python/amct_onnx/__init__.py", code)
+        self.environment |= {"PYTHONPATH": str(self.home / "python"), "WORKBENCH_AMCT_PYTHON": sys.executable}
+
     def nodes(self, *names: str) -> None:
         for name in names:
             write(self.root / "dev" / name)
@@ -58,7 +62,6 @@ class Host:
         self.tool(self.home / "bin/atc", "")
         self.npu_smi()
         self.acl()
-        self.modules.add("amct_onnx")
         self.nodes("davinci0", *devices.MANAGERS)
 
     def all_findings(self, *targets: str) -> list[Finding]:
@@ -74,7 +77,9 @@ class Host:
         return {finding.name: finding for finding in self.all_findings(*targets)}
 
     def troubles(self) -> dict[str, str]:
-        return {finding.name: finding.value for finding in self.all_findings() if finding.status != "ok"}
+        """What is not well, but for AMCT, which is optional and takes a second to ask."""
+        found = self.all_findings()
+        return {f.name: f.value for f in found if f.status != "ok" and f.name != "AMCT"}
 
 
 def write(file: Path, text: str = "") -> Path:
@@ -105,13 +110,16 @@ def test_each_missing_part_is_one_warning_with_where_to_get_it(host: Host) -> No
 
 def test_a_ready_machine_is_all_well(host: Host) -> None:
     host.ready()
+    host.amct()
 
-    assert host.troubles() == {}
     found = host.findings()
+    assert {finding.status for finding in found.values()} == {"ok"}
     assert found["toolkit"].value == f"CANN 8.5.0 at {host.home}"
     assert found["operators"].value == "kernels of ascend910b"
     assert found["compiler"].value == str(host.home / "bin/atc")
     assert found["runtime"].value == f"acl at {host.home}/python/acl.py, chip Ascend910B3"
+    assert found["AMCT"].value.startswith("amct_onnx 8.5.0 with onnx 1.")
+    assert found["AMCT"].value.endswith(sys.executable)
     assert found["driver"].value == "25.5.1"
     assert found["firmware"].value == "7.8.0.6.201"
     assert found["device"].value == "1 × 910B3"
@@ -186,6 +194,14 @@ def test_an_acl_that_does_not_load_is_told_and_ends_nothing(host: Host, code: st
     runtime = host.findings()["runtime"]
 
     assert (runtime.status, value in runtime.value, remedy in runtime.remedy) == ("warn", True, True)
+
+
+def test_an_amct_that_does_not_load_is_told_with_its_remedy(host: Host) -> None:
+    host.amct("raise ImportError('amct only now only support onnxruntime 1.16.0')")
+
+    amct = host.findings()["AMCT"]
+
+    assert (amct.status, "only support onnxruntime" in amct.value) == ("warn", True)
 
 
 @pytest.mark.parametrize(
@@ -317,6 +333,12 @@ def test_visible_devices_are_checked(host: Host, value: str, status: str, words:
     visible = host.findings()["visible"]
 
     assert (visible.status, words in visible.value) == (status, True)
+
+
+def test_an_interpreter_of_amct_that_is_no_program_is_told(host: Host) -> None:
+    host.environment["WORKBENCH_AMCT_PYTHON"] = "/gone/python"
+
+    assert "'/gone/python', which is no program" in host.findings()["AMCT"].value
 
 
 def test_the_emulator_is_shown_as_such_and_everything_it_has_is_found(host: Host, tmp_path: Path) -> None:

@@ -67,15 +67,6 @@ def hbm_mb() -> int:
     return int(os.environ.get("CANN_EMULATOR_HBM_MB") or HBM_MB)
 
 
-def profile_folder() -> Path | None:
-    """CANN_EMULATOR_PROFILE: where a process under the emulated msprof leaves its PROF_* folder; None without it.
-
-    The process behaves as if its acl.json had `"profiler": {"switch": "on", "output": <this folder>}`.
-    """
-    named = os.environ.get("CANN_EMULATOR_PROFILE")
-    return Path(named) if named else None
-
-
 def report_use(devices: Mapping[int, DeviceUse]) -> None:
     """Say what this process holds and does; nothing on any device removes its file."""
     folder = state_folder()

@@ -3,6 +3,7 @@
     <root>/bin/{atc,npu-smi,msprof,amct_onnx}     python/site-packages/{acl,amct_onnx}/
            share/info/<package>/version.info      opp/{version.info,scene.info,built-in/…}
            driver/version.info  firmware/version.info  etc/ascend_install.info  set_env.sh
+           tools/operator_cmp/compare/msaccucmp.py
 
 Layout: atc.md §7.1 (8.5), pyacl.md §6.5. Each version file has one line that the vendor's does not have,
 `Emulator=int8-workbench <digest>`. The programs and modules start this interpreter's own `workbench.cann_emulator`.
@@ -151,8 +152,12 @@ def _fill(draft: Path, root: Path, cann: Cann) -> None:
     _write(draft / "set_env.sh", _set_env(root), mode=0o755)
     for program, module in _PROGRAMS.items():
         _write(draft / "bin" / program, _program(module), mode=0o755)
+    _write(draft / "tools/operator_cmp/compare/msaccucmp.py", _CONVERTER.format(package=str(_SOURCE.parents[1])), 0o755)
     for module in _MODULES:
         _write_modules(draft / "python/site-packages" / module, module)
+    # As a wheel leaves it, so that its version is found without importing it
+    metadata = f"Metadata-Version: 2.1\nName: amct_onnx\nVersion: {cann}\nSummary: {emulator()}\n"
+    _write(draft / f"python/site-packages/amct_onnx-{cann}.dist-info/METADATA", metadata)
 
 
 def _write(file: Path, text: str, mode: int = 0o644) -> None:
@@ -201,6 +206,16 @@ def _write_modules(folder: Path, module: str) -> None:
         parts = file.parent.parts if file.name == "__init__.py" else file.with_suffix("").parts
         _write(folder / file, _REEXPORT.format(module=".".join((module, *parts)), python=sys.executable))
 
+
+_CONVERTER = '''\
+"""The emulator's msaccucmp.py: an emulator, not the vendor's program."""
+import sys
+
+sys.path.insert(0, {package!r})
+from workbench.cann_emulator.msaccucmp import main
+
+raise SystemExit(main(sys.argv[1:]))
+'''
 
 _REEXPORT = '''\
 """{module} of the emulator, under the vendor's name."""

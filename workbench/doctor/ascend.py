@@ -11,7 +11,10 @@ from pathlib import Path
 from workbench import __version__
 from workbench.doctor.ascend_device import Machine, device_findings
 from workbench.doctor.finding import Finding
+from workbench.errors import ToolchainError
 from workbench.targets import TARGETS
+from workbench.targets.ascend.amct_installation import VARIABLE as AMCT_PYTHON
+from workbench.targets.ascend.amct_installation import find_amct
 from workbench.targets.ascend.installation import (
     OPERATOR_KERNELS,
     Installation,
@@ -70,7 +73,7 @@ def ascend_findings(
     yield from _toolkit(installation, home, environment)
     yield _compiler(installation, environment)
     yield _runtime(environment, place_of)
-    yield _amct(place_of)
+    yield _amct(environment)
     emulated = installation is not None and installation.emulator is not None
     yield from device_findings(environment, machine or Machine(), group=_GROUP, emulated=emulated)
 
@@ -170,14 +173,20 @@ def _runtime(environment: Mapping[str, str], place_of: Callable[[str], str | Non
     return _ok("runtime", f"acl at {place}{f', chip {soc}' if soc else ''}")
 
 
-def _amct(place_of: Callable[[str], str | None]) -> Finding:
-    place = place_of("amct_onnx")
-    if place is not None:
-        return _ok("AMCT", place)
-    return _warn(
-        "AMCT",
-        "no Python module amct_onnx",
-        "Optional. Of CANN 8.5 it wants onnx 1.14.0 with onnxruntime 1.16.0: give it a virtual environment of its own.",
+def _amct(environment: Mapping[str, str]) -> Finding:
+    try:
+        found = find_amct(environment)
+    except ToolchainError as error:
+        return _warn("AMCT", " ".join(str(error).split()), "Calibrate without it: the workbench has its own engine.")
+    if found is None:
+        return _warn(
+            "AMCT",
+            "no Python module amct_onnx",
+            "Optional: the workbench has its own engine. Of CANN 8.5 it wants onnx 1.14.0 with onnxruntime 1.16.0: "
+            f"give it a virtual environment of its own and name that one's interpreter in {AMCT_PYTHON}.",
+        )
+    return _ok(
+        "AMCT", f"amct_onnx {found.amct_onnx} with onnx {found.onnx}, onnxruntime {found.onnxruntime}, {found.python}"
     )
 
 

@@ -110,6 +110,17 @@ def test_the_fingerprint_follows_driver_and_cann(vendor: Vendor) -> None:
     assert len(set(prints)) == 3
 
 
+def test_amct_is_known_by_what_its_wheel_left(vendor: Vendor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKBENCH_AMCT_PYTHON", str(vendor.folder / "venv/bin/python"))
+    assert ascend_toolchain().components["amct_onnx"] == f"of {vendor.folder}/venv/bin/python"
+
+    left = vendor.folder / "venv/lib/python3.9/site-packages/amct_onnx-0.21.3.dist-info/METADATA"
+    left.parent.mkdir(parents=True)
+    left.write_text("Metadata-Version: 2.1\nName: amct_onnx\nVersion: 0.21.3\n")
+    forget_toolchain()
+    assert ascend_toolchain().components["amct_onnx"] == "0.21.3"
+
+
 @pytest.mark.parametrize("where", ["version file", "acl"])
 def test_one_emulated_part_makes_all_of_it_emulated(vendor: Vendor, where: str) -> None:
     if where == "acl":

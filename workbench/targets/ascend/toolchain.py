@@ -6,7 +6,9 @@ import importlib
 import importlib.metadata
 import os
 import platform
+import shutil
 from collections.abc import Mapping
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -16,11 +18,12 @@ import onnx
 from workbench.ascend_settings import ASCEND
 from workbench.errors import ToolchainError
 from workbench.results import Toolchain
+from workbench.targets.ascend.amct_installation import VARIABLE as AMCT_PYTHON
 from workbench.targets.ascend.installation import Installation, driver_files, find_installation
 from workbench.targets.ascend.npu_smi import Card, details, overview, soc_name, value_of
 
 _ABOUT = ("ASCEND", "CANN")
-_SEARCHED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH")
+_SEARCHED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", AMCT_PYTHON)
 _KNOWN: dict[tuple[tuple[str, str], ...], Toolchain] = {}
 """By the environment that decides it: asking the tools takes seconds, and every candidate asks."""
 
@@ -60,7 +63,7 @@ def _look(environment: Mapping[str, str]) -> Toolchain:
     emulators = [name for name in (installation.emulator, getattr(acl, "EMULATOR", None)) if name]
     components = {
         **_cann_components(installation),
-        "amct_onnx": _amct(),
+        "amct_onnx": _amct(environment),
         "driver": driver or board.get("Software Version", "") or files.driver or "unknown",
         "firmware": board.get("Firmware Version", "") or files.firmware or "unknown",
         "numpy": np.__version__,
@@ -125,11 +128,21 @@ def _cann_components(installation: Installation) -> dict[str, str]:
     return found
 
 
-def _amct() -> str:
-    try:
-        return importlib.metadata.version("amct_onnx")
-    except importlib.metadata.PackageNotFoundError:
-        return "none in this interpreter"
+def _amct(environment: Mapping[str, str]) -> str:
+    """Version of amct_onnx by what its wheel left behind; its interpreter, which takes a second to start, is not asked.
+
+    An interpreter whose packages lie elsewhere is known by its path alone.
+    """
+    named = environment.get(AMCT_PYTHON)
+    if not named:
+        try:
+            return importlib.metadata.version("amct_onnx")
+        except importlib.metadata.PackageNotFoundError:
+            return "none"
+    python = Path(shutil.which(named, path=environment.get("PATH")) or named).absolute()
+    packages = [str(place) for place in python.parents[1].glob("lib*/python3*/site-packages")]
+    found = next(iter(importlib.metadata.distributions(name="amct_onnx", path=packages)), None)
+    return found.version if found is not None else f"of {python}"
 
 
 def _features(card: Card | None, common: Mapping[str, str], installation: Installation) -> tuple[str, ...]:
