@@ -1,0 +1,377 @@
+"""Driving amct_onnx in its own process: the emulator's, whole, and broken ones."""
+
+import ast
+import json
+import os
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.quantization.amct_files import golden
+from tests.quantization.deploy_models import golden_batches, golden_cases, golden_float_model
+from tests.quantization.golden import data, mlp
+from tests.targets.ascend.amct_fakes import WORKING, broken_variables, emulator_variables
+from tests.targets.encoder import ids, save, tiny_encoder
+from workbench.errors import CalibrationError, ToolchainError
+from workbench.graph import load_graph, quantizable_layers, read_model
+from workbench.model import Model
+from workbench.quantization.amct_cfg import parse_cfg
+from workbench.quantization.amct_recipe import recipe_of_config
+from workbench.quantization.amct_record import record_text
+from workbench.quantization.calibrate import follow_amct
+from workbench.quantization.normalize import normalized
+from workbench.targets.ascend.amct import (
+    calibrate_with_amct,
+    compare_with_fake_quant,
+    run_in_amct,
+    search_with_amct,
+)
+from workbench.targets.ascend.amct_installation import VARIABLE, find_amct
+from workbench.targets.ascend.amct_process import AmctInstallation
+
+CFG = "batch_num: 2"
+CHILD = Path(sys.modules["workbench.targets.ascend.amct"].__file__ or "").with_name("amct_child.py")
+
+
+@pytest.fixture(scope="module")
+def installation(tmp_path_factory: pytest.TempPathFactory) -> AmctInstallation:
+    found = find_amct(emulator_variables(tmp_path_factory.mktemp("cann") / "root"))
+    assert found is not None
+    return found
+
+
+def broken(folder: Path, source: str) -> AmctInstallation:
+    """An installation that was whole when it was found, and is not any more."""
+    return AmctInstallation(
+        python=Path(sys.executable),
+        amct_onnx="8.5.0",
+        onnx="1.14.0",
+        onnxruntime="1.16.0",
+        numpy="1.26.4",
+        python_version="3.9.2",
+        emulator=None,
+        variables=broken_variables(folder, source),
+    )
+
+
+def mlp_model(folder: Path) -> Model:
+    return read_model(save(mlp(), folder / "float model.onnx"))
+
+
+def mlp_batches(count: int = 2) -> list[dict[str, Any]]:
+    return [{"x": data((16, 8), batch)} for batch in range(count)]
+
+
+# --- the whole way -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", golden_cases())
+def test_golden_cases_come_back_through_the_driver(case: str, installation: AmctInstallation, tmp_path: Path) -> None:
+    """Configuration to the byte, record as our own procedure gives it in every digit, simulation bit for bit."""
+    folder = golden(case)
+    proto = golden_float_model(folder)
+    model = read_model(save(proto, tmp_path / "float.onnx"))
+    batches = [{proto.graph.input[0].name: batch} for batch in golden_batches(folder)]
+    cfg = (folder / "quant.cfg").read_text() if (folder / "quant.cfg").is_file() else "batch_num: 3"
+
+    result = calibrate_with_amct(model, cfg, batches, tmp_path / "out", installation=installation)
+
+    assert result.config_json == (folder / "config.json").read_text()
+    layers = quantizable_layers(normalized(load_graph(model)))
+    expected = follow_amct(model, recipe_of_config(parse_cfg(cfg), layers), lambda: batches)
+    assert record_text(result.record) == record_text(expected)
+    written, golden_text = record_text(result.record).split(), (folder / "record.txt").read_text().split()
+    assert len(written) == len(golden_text)
+    for ours, theirs in zip(written, golden_text, strict=True):
+        assert ours == theirs or float(ours) == pytest.approx(float(theirs), rel=2e-6)
+    if case in ("G1", "G7", "mlp_dmq"):
+        agreement = compare_with_fake_quant(result, batches, installation=installation)
+        assert (agreement.batches, agreement.identical, agreement.largest_difference) == (3, True, 0.0)
+
+
+def test_the_record_says_who_made_it_and_the_folder_holds_whole_files_only(
+    installation: AmctInstallation, tmp_path: Path
+) -> None:
+    result = calibrate_with_amct(
+        mlp_model(tmp_path), CFG, mlp_batches(5), tmp_path / "with blank", installation=installation
+    )
+
+    recipe = result.record.provenance.recipe
+    assert (result.record.provenance.engine, recipe["producer"], recipe["batch_num"]) == ("amct", "amct_onnx 8.5.0", 2)
+    assert str(recipe["amct_onnx.emulator"]).startswith("int8-workbench ")
+    assert sorted(path.name for path in (tmp_path / "with blank").iterdir()) == [
+        "amct.log",
+        "config.json",
+        "model_deploy_model.onnx",
+        "model_fake_quant_model.onnx",
+        "model_quant.json",
+        "record.txt",
+    ]
+    assert "---- save_model" in result.log.read_text()
+    assert result.record.follows_amct
+
+
+def test_a_quantization_json_is_used_as_it_is(installation: AmctInstallation, tmp_path: Path) -> None:
+    model, to = mlp_model(tmp_path), tmp_path / "out"
+    first = calibrate_with_amct(model, CFG, mlp_batches(), to, installation=installation)
+    settings = json.loads(first.config_json)
+    settings["fc1"]["quant_enable"] = False
+
+    result = calibrate_with_amct(model, json.dumps(settings), mlp_batches(), to, installation=installation)
+
+    assert [layer.layer for layer in result.record.layers] == ["fc2"]
+    assert result.record.float_layers == ("fc1",)
+    assert json.loads(result.config_json) == settings
+
+
+def test_a_model_of_a_new_ir_version_is_written_for_old_wheels(installation: AmctInstallation, tmp_path: Path) -> None:
+    proto = mlp()
+    proto.ir_version = 10
+    model = read_model(save(proto, tmp_path / "m.onnx"))
+    result = calibrate_with_amct(model, CFG, mlp_batches(), tmp_path / "out", installation=installation)
+    assert onnx.load(result.deploy_model).ir_version == 6
+
+    old = replace(installation, onnx="1.8.0")
+    encoder = read_model(save(tiny_encoder(), tmp_path / "e.onnx"))
+    with pytest.raises(CalibrationError, match=r"opset 17; AMCT's onnx 1\.8\.0 knows 13"):
+        calibrate_with_amct(encoder, CFG, [ids(1, 4)], tmp_path / "out2", installation=old)
+
+
+def test_too_few_batches_are_refused_before_anything_starts(tmp_path: Path) -> None:
+    nowhere = broken(tmp_path / "site", "raise SystemExit(7)")
+
+    with pytest.raises(CalibrationError, match=r"asks for 2 batches \(batch_num\), there are 1"):
+        calibrate_with_amct(mlp_model(tmp_path), CFG, mlp_batches(1), tmp_path / "out", installation=nowhere)
+
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_configuration_that_amct_refuses_fails_the_candidate_with_its_words(
+    installation: AmctInstallation, tmp_path: Path
+) -> None:
+    cfg = 'batch_num: 1\nskip_layers: "nope"'
+
+    with pytest.raises(CalibrationError, match=r"AMCT's create_quant_config failed: ValueError: .*'nope'") as caught:
+        calibrate_with_amct(mlp_model(tmp_path), cfg, mlp_batches(), tmp_path / "out", installation=installation)
+
+    assert not caught.value.transient
+    assert caught.value.log_path == tmp_path / "out/amct.log"
+    assert "Traceback" in caught.value.log_path.read_text()
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["amct.log"]
+
+
+def test_arrays_of_objects_are_never_written(installation: AmctInstallation, tmp_path: Path) -> None:
+    batches = [{"x": np.array([object()])}] * 2
+
+    with pytest.raises(CalibrationError, match="array of Python objects"):
+        calibrate_with_amct(mlp_model(tmp_path), CFG, batches, tmp_path / "out", installation=installation)
+
+
+def test_outputs_of_several_batches_come_in_order(installation: AmctInstallation, tmp_path: Path) -> None:
+    model = mlp_model(tmp_path)
+
+    runs = run_in_amct(model.path, mlp_batches(3), installation=installation)
+
+    assert [sorted(run) for run in runs] == [["y"]] * 3
+    assert np.allclose(runs[0]["y"][0], [-0.162553, 0.213448, -0.040652], atol=1e-6)  # amct.md §11
+
+
+# --- search by accuracy --------------------------------------------------------------------------------------------
+
+
+def test_a_search_leaves_the_most_sensitive_layers_in_float(installation: AmctInstallation, tmp_path: Path) -> None:
+    model = read_model(save(tiny_encoder(), tmp_path / "m.onnx"))
+    batches = [ids(3, 5, seed) for seed in range(2)]
+    settings: dict[str, Any] = {"evaluation": batches, "output": "logits", "installation": installation}
+    loose = search_with_amct(model, CFG, batches, tmp_path / "loose", tolerance=1.0, **settings)
+    loss = loose.metrics[-1][0] - loose.metrics[-1][1]
+
+    tight = search_with_amct(model, CFG, batches, tmp_path / "tight", tolerance=loss / 2, **settings)
+
+    assert loose.rolled_back == ()
+    assert loose.metrics[0] == (1.0, 1.0)
+    ranked = [name for name, _ in tight.ranking]
+    assert 0 < len(tight.rolled_back) < len(ranked)
+    assert list(tight.rolled_back) == ranked[: len(tight.rolled_back)]
+    assert tight.result is not None
+    assert set(tight.result.record.float_layers) == set(tight.rolled_back)
+
+
+def test_a_search_with_labels_may_find_nothing(installation: AmctInstallation, tmp_path: Path) -> None:
+    """Top-1 against labels that the float model gets right: a negative tolerance nothing can meet but float."""
+    model = mlp_model(tmp_path)
+    batches = mlp_batches()
+    labels = np.concatenate(
+        [run["y"].argmax(axis=1) for run in run_in_amct(model.path, batches, installation=installation)]
+    )
+    settings: dict[str, Any] = {"evaluation": batches, "output": "y", "labels": labels, "installation": installation}
+
+    found = search_with_amct(model, CFG, batches, tmp_path / "a", tolerance=0.5, **settings)
+
+    assert found.metrics[0] == (1.0, 1.0)
+    assert found.result is not None
+    with pytest.raises(CalibrationError, match="original model does not satisfy"):
+        search_with_amct(model, CFG, batches, tmp_path / "b", tolerance=-0.1, **settings)
+
+
+# --- finding it ----------------------------------------------------------------------------------------------------
+
+
+def test_without_a_name_and_without_the_module_there_is_none() -> None:
+    assert find_amct({}) is None
+
+
+def test_versions_are_those_of_the_named_interpreter(installation: AmctInstallation) -> None:
+    components = installation.components()
+
+    assert components["amct_onnx"] == "8.5.0"
+    assert components["amct_onnx.onnx"] == onnx.__version__
+    assert components["amct_onnx.python"] == ".".join(map(str, sys.version_info[:3]))
+
+
+def test_a_name_that_is_no_program_is_refused() -> None:
+    with pytest.raises(ToolchainError, match=r"WORKBENCH_AMCT_PYTHON is '/no/such/python', which is no program"):
+        find_amct({VARIABLE: "/no/such/python"})
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (
+            'raise OSError("amct_onnx now only support onnxruntime 1.16.0, but found 1.17.1")',
+            r"now only support onnxruntime.*Install an onnxruntime it supports",
+        ),
+        ("AMCT_SO = None", r"operator library amct_onnx_op is not built.*python3 setup\.py build"),
+        (
+            'raise ImportError("libamct_onnx_ops.so: undefined symbol: RegisterCustomOps")',
+            r"undefined symbol.*Build its operator library",
+        ),
+        (
+            "raise AttributeError(\"module 'onnxruntime' has no attribute 'SessionOption'\")",
+            r"SessionOption.*onnxruntime is not installed whole",
+        ),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", r"died of SIGSEGV while it imported.*five headers"),
+        ("import google_protobuf_of_another_age", r"No module named.*Install the versions that its manual pins"),
+        ("import os; print('half a licence', flush=True); os._exit(3)", r"cannot be used in .*: half a licence\."),
+    ],
+)  # fmt: skip
+def test_a_broken_installation_is_named_with_its_remedy(source: str, message: str, tmp_path: Path) -> None:
+    """amct.md §12."""
+    with pytest.raises(ToolchainError, match=f"(?s){message}"):
+        find_amct(broken_variables(tmp_path, source))
+
+
+def test_an_interpreter_without_the_module_is_told_how_to_install_it(tmp_path: Path) -> None:
+    variables = {**broken_variables(tmp_path, ""), "PYTHONPATH": ""}
+
+    with pytest.raises(ToolchainError, match=r"No module named 'amct_onnx'.*Install amct_onnx-<version>-py3-none"):
+        find_amct(variables)
+
+
+def test_an_interpreter_that_hangs_at_the_import_is_ended(tmp_path: Path) -> None:
+    with pytest.raises(ToolchainError, match="took longer than 1 s"):
+        find_amct(broken_variables(tmp_path, "import time; time.sleep(600)"), timeout_s=1)
+
+
+# --- what may happen while it runs ---------------------------------------------------------------------------------
+
+FAULTS: dict[str, tuple[str, type[Exception], bool, str]] = {
+    "killed": (
+        "def quantize_model(*a): os.kill(os.getpid(), signal.SIGKILL)",
+        CalibrationError, True, "ended by SIGKILL in quantize_model; the machine may be out of memory",
+    ),
+    "crashes": (
+        "def quantize_model(*a): os.kill(os.getpid(), signal.SIGSEGV)",
+        CalibrationError, False, r"crashed \(SIGSEGV\) in quantize_model",
+    ),
+    "leaves": (
+        "def quantize_model(*a): print('bye'); sys.stdout.flush(); os._exit(0)",
+        CalibrationError, False, "ended in quantize_model with status 0 and without an answer: bye",
+    ),
+    "garbage": (
+        "def quantize_model(*a):\n open('answer.json', 'wb').write(b'{\\xff'); os._exit(5)",
+        CalibrationError, False, "with status 5 and without an answer",
+    ),
+    "memory": (
+        "def quantize_model(*a): raise RuntimeError('std::bad_alloc')",
+        CalibrationError, False, "ran out of memory in quantize_model: .*hfmg",
+    ),
+    "domain": (
+        "def quantize_model(*a): raise RuntimeError(\"No opset import for domain 'amct.customop'\")",
+        ToolchainError, False, "no operator library.*Build its operator library",
+    ),
+    "refuses": (
+        "def quantize_model(*a): raise ValueError('Do bias quantize failed.')",
+        CalibrationError, False, "AMCT's quantize_model failed: ValueError: Do bias quantize failed",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_goes_wrong_in_the_child_becomes_one_clear_error(fault: str, tmp_path: Path) -> None:
+    source, kind, transient, message = FAULTS[fault]
+    installation = broken(tmp_path / "site", WORKING + source)
+
+    with pytest.raises(kind, match=message) as caught:
+        calibrate_with_amct(mlp_model(tmp_path), CFG, mlp_batches(), tmp_path / "out", installation=installation)
+
+    assert getattr(caught.value, "transient", False) == transient
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["amct.log"]
+
+
+def test_a_child_that_hangs_is_ended_with_its_own_children(tmp_path: Path) -> None:
+    source = (
+        "def quantize_model(*a):\n"
+        "    import subprocess\n"
+        f"    child = subprocess.Popen(['sleep', '600'])\n"
+        f"    open({str(tmp_path / 'pid')!r}, 'w').write(str(child.pid))\n"
+        "    time.sleep(600)\n"
+    )
+    began = time.monotonic()
+
+    with pytest.raises(CalibrationError, match="quantize_model took longer than 2 s") as caught:
+        calibrate_with_amct(
+            mlp_model(tmp_path),
+            CFG,
+            mlp_batches(),
+            tmp_path / "out",
+            installation=broken(tmp_path / "site", WORKING + source),
+            timeout_s=2,
+        )
+
+    assert caught.value.transient
+    assert time.monotonic() - began < 20
+    assert not alive(int((tmp_path / "pid").read_text()))
+
+
+def alive(process: int) -> bool:
+    """Whether it still runs; a zombie that nobody has waited for does not."""
+    try:
+        os.kill(process, 0)
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] not in ("Z", "X")
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+
+
+def test_a_folder_that_cannot_be_written_is_a_matter_of_the_machine(
+    installation: AmctInstallation, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(ToolchainError, match="cannot be written"):
+        calibrate_with_amct(mlp_model(tmp_path), CFG, mlp_batches(), tmp_path / "file", installation=installation)
+
+
+def test_the_child_is_python_37_and_imports_nothing_of_the_workbench() -> None:
+    """amct.md §1.6: it runs where AMCT runs."""
+    tree = ast.parse(CHILD.read_text(encoding="utf-8"), feature_version=(3, 7))
+
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert imported <= {"importlib", "json", "numpy", "onnx", "onnxruntime", "pathlib", "sys", "traceback", "typing"}
