@@ -215,7 +215,7 @@ def test_a_folder_without_rights_is_the_machines_trouble(tmp_path: Path) -> None
 
 
 def test_a_full_disk_while_compiling_is_transient(tmp_path: Path) -> None:
-    with pytest.raises(CompileError, match="disk of .* is full") as raised:
+    with pytest.raises(CompileError, match=r"disk of .* is full") as raised:
         compiled(tmp_path, 'cat "$model" > /dev/full || exit 255\n')
 
     assert raised.value.transient

@@ -12,12 +12,16 @@ from tests.targets.ascend.test_flags import COMPILE, GEARS, REFUSALS
 from workbench.ascend_settings import ALL_PRECISION_MODES, FUSION_GROUPS, AscendCompile
 from workbench.candidate import Candidate, Precision
 from workbench.cann_emulator.atc import checks, grammar
-from workbench.cann_emulator.atc.failure import AtcFailure
+from workbench.cann_emulator.atc.catalogue import CATALOGUE
+from workbench.cann_emulator.atc.console import error_lines, warning_lines
+from workbench.cann_emulator.atc.failure import AtcFailure, Record
 from workbench.cann_emulator.atc.flags import known_flags
 from workbench.cann_emulator.atc.fusion_switch import read_switches
 from workbench.cann_emulator.atc.precision_files import read_precision
 from workbench.cann_emulator.atc.shapes import check_gears, parse_dynamic_dims
 from workbench.errors import ConfigError
+from workbench.targets.ascend.atc_codes import meaning_of, operator_of
+from workbench.targets.ascend.atc_output import parse_output
 from workbench.targets.ascend.command import argument_vector, compile_flags, shapes_of
 from workbench.targets.ascend.config_files import DTYPES, PRECISION_KINDS, write_config_files
 from workbench.targets.ascend.flag_table import FLAGS
@@ -167,3 +171,25 @@ def test_whatever_a_candidate_says_the_emulated_atc_accepts(tmp_path: Path, cand
         assert {name: options[name] for name in flags} == flags
         read_switches(options.get("fusion_switch_file", ""), options.get("oo_level", ""))
         read_precision(options)
+
+
+QUOTES_ONLY = frozenset({"E10034", "E13009"})
+"""Codes whose message names an operator in words that no pattern picks out; the message is quoted whole."""
+
+
+@pytest.mark.parametrize("version", ["8.5.0", "8.1.RC1"])
+@pytest.mark.parametrize("code", CATALOGUE)
+def test_every_code_of_the_emulated_catalogue_is_read_and_explained(
+    code: str, version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CANN_EMULATOR_VERSION", version)
+    record = Record(code=code, arguments={"opname": "encoder/gelu_7", "op_name": "encoder/gelu_7", "message": "why"})
+    lines = warning_lines([record]) if code.startswith("W") else error_lines([record])
+
+    output = parse_output("\n".join(["ATC run failed, Please check the detail log", *lines, ""]))
+
+    (message,) = output.errors + output.warnings
+    assert message.code == (code if version == "8.5.0" or code != "E13010" else "E19010")
+    assert meaning_of(message).problem not in ("ATC failed", "ATC warned")
+    if "encoder/gelu_7" in message.text and code not in QUOTES_ONLY:
+        assert operator_of(message)[0] == "encoder/gelu_7"

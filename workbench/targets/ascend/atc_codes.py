@@ -100,6 +100,7 @@ CODES: Mapping[str, Meaning] = {
     "E10035": _m(
         "there is a single gear, and at least two are needed", "Name more batches or bins, or use static.", "settings"
     ),
+    "E10034": _m("an input is FP16 and goes through AIPP", "Leave one of the two out.", "settings"),
     "E10036": _m("there are too many gears", "Name fewer batches or bins.", "settings"),
     "E10037": _m("gears differ in length", _GEARS, "settings"),
     "E10038": _m("a gear has a size that is not positive", _GEARS, "settings"),
@@ -144,6 +145,12 @@ CODES: Mapping[str, Meaning] = {
     "E13009": _m("two operators have one name", "Give every node of the model a name of its own.", "model"),
     "E13010": _m("an operator of the model is not supported at its opset", _UNSUPPORTED, "model"),
     "E19010": _m("an operator of the model is not supported at its opset", _UNSUPPORTED, "model"),
+    "E13014": _m("an operator was given what it does not take", _UNSUPPORTED, "model"),
+    "E13018": _m("a text file of protobuf does not parse", _FILE, "settings"),
+    "E13024": _m("an environment variable has a value that ATC refuses", "Correct or unset it.", "installation"),
+    "E13025": _m("an input of the model is invalid", "Export the model again.", "model"),
+    "E13026": _m("a path is invalid", _FILE, "files"),
+    "E13031": _m("an output of the model is invalid", "Export the model again.", "model"),
     "E13015": _m("a file is empty or too large", "Keep weights in files beside the ONNX file from 2 GB on.", "model"),
     "E13023": _m(
         "the compiled model is larger than the format allows", "Use fewer gears, or static files.", "settings"
@@ -205,6 +212,13 @@ CODES: Mapping[str, Meaning] = {
 }
 
 RANGES: tuple[tuple[str, Meaning], ...] = (
+    (r"E1002[3-9]|E10030", _m("a file of single operators is invalid", "Models need no --singleop.", "settings")),
+    (r"E100[56]\d|E1040\d", _m("a value was refused", _CORRECT, "settings")),
+    (r"E110\d\d|E120\d\d", _m("the file was read as a Caffe or TensorFlow model", "Use --framework=5.", "settings")),
+    (
+        r"E1302[89]|E13030",
+        _m("a custom fusion pass failed", "Take custom passes out of ASCEND_OPP_PATH's vendors.", "installation"),
+    ),
     (r"E400\d\d", _m("the operator compiler's Python environment is not complete", _PYTHON, "installation")),
     (
         r"E[589]\d{4}",
@@ -223,8 +237,8 @@ RANGES: tuple[tuple[str, Meaning], ...] = (
         ),
     ),
     (r"E[ZI]\d{4}", _m("ATC failed inside", "The log has its trace; try another precision mode.", "compiler")),
-    (r"E[A-Z0-9]\d{4}", _m("ATC failed", "The vendor's words below and the log say more.", "compiler")),
-    (r"W[A-Z0-9]\d{4}", _m("ATC warned", "The vendor's words say more.", "compiler")),
+    (r"E[A-Z0-9]\d{4}", _m("ATC failed", "The log says more; look there for the first error.", "compiler")),
+    (r"W[A-Z0-9]\d{4}", _m("ATC warned", "The log says more.", "compiler")),
 )
 """Patterns of codes that are not listed one by one, the first that fits."""
 
