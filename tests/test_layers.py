@@ -36,6 +36,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "device",
         "profiling",
         "journal",
+        "vendor_calibration",
         "artifacts",
         "plan",
         "evaluate",

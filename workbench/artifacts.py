@@ -10,9 +10,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from onnx import ModelProto
 
 from workbench.ascend_settings import ASCEND
 from workbench.candidate import EVERYTHING_INT8, Candidate, FloatUnit, Quantization
-from workbench.canonical import canonical_json, decode, file_digest, source_digest
+from workbench.canonical import canonical_json, decode, encode, file_digest, source_digest
 from workbench.dataset import check_inputs
 from workbench.errors import CalibrationError, CandidateError, ConfigError, ToolchainError
 from workbench.experiment import Experiment
@@ -41,7 +42,10 @@ from workbench.quantization.statistics import Statistics, load_statistics, save_
 from workbench.results import Artifact, Toolchain
 from workbench.store import Store
 from workbench.targets import open_target
+from workbench.targets.ascend.amct_installation import find_amct
+from workbench.targets.ascend.amct_process import AmctInstallation
 from workbench.targets.base import Target
+from workbench.vendor_calibration import amct_configuration, write_amct_record
 
 SENSITIVITY_SAMPLES = 48
 SENSITIVITY_RECIPE = EVERYTHING_INT8
@@ -61,6 +65,7 @@ class Bench:
     Attributes:
         targets, toolchains: by name, of every target of the experiment.
         report: receives (candidate, stage) when a stage begins.
+        amct: the vendor's quantizer, where a target is Ascend and it is installed.
     """
 
     store: Store
@@ -68,6 +73,7 @@ class Bench:
     targets: Mapping[str, Target]
     toolchains: Mapping[str, Toolchain]
     report: Callable[[Candidate, str], None]
+    amct: AmctInstallation | None = None
 
     def target(self, candidate: Candidate) -> Target:
         return self.targets[candidate.target]
@@ -109,7 +115,8 @@ def open_bench(
             "experiment of its own, or on the device."
         )
     check_data(experiment)
-    return Bench(store=store, journal=journal, targets=targets, toolchains=toolchains, report=report)
+    amct = find_amct(os.environ) if ASCEND in targets else None
+    return Bench(store=store, journal=journal, targets=targets, toolchains=toolchains, report=report, amct=amct)
 
 
 def check_data(experiment: Experiment) -> None:
@@ -161,6 +168,19 @@ def record_of(
     """
     clock = clock or StageClock()
     q = candidate.quantization
+    config = amct_configuration(
+        candidate,
+        experiment.model,
+        bench.amct,
+        lambda: (
+            kept_in_float(experiment, candidate, bench, statistics_of(experiment, bench, StageClock()))
+            if q.keep_float
+            else ()
+        ),
+        _batch_count(experiment),
+    )
+    if config is not None:
+        return _record_by_amct(experiment, candidate, bench, clock, config)
     if q.scheme == "cfg":
         return _stored_record(experiment, bench, clock, {"cfg": q.cfg}, lambda: _by_configuration(experiment, q))
     statistics = statistics_of(experiment, bench, clock)
@@ -181,6 +201,27 @@ def record_of(
     return derive()
 
 
+def _record_by_amct(
+    experiment: Experiment, candidate: Candidate, bench: Bench, clock: StageClock, config: str
+) -> QuantizationRecord:
+    amct = bench.amct
+    assert amct is not None  # who gave a configuration had it
+    key = {**_data_key(experiment), "amct": encode(replace(amct, variables={})), "config": config}
+    key["code"] = source_digest("quantization", "graph", "grouping", "dataset", "preprocess", "targets")
+
+    def build(to: Path) -> None:
+        with _log_kept(bench, candidate):
+            write_amct_record(experiment.model, config, _batches(experiment), to, amct)
+
+    entry = bench.store.get_or_build("record", key, build)
+    clock.cached = entry.cached
+    return read_record(entry.path / "record.json")
+
+
+def _batch_count(experiment: Experiment) -> int:
+    return -(-experiment.calibration.samples // experiment.calibration.batch)
+
+
 def _by_configuration(experiment: Experiment, quantization: Quantization) -> QuantizationRecord:
     assert quantization.cfg is not None
     config = parse_config(quantization.cfg, file="quantization.cfg")
@@ -189,8 +230,7 @@ def _by_configuration(experiment: Experiment, quantization: Quantization) -> Qua
         recipe = recipe_of_config(config, quantizable_layers(proto))
     except ConfigError as error:  # what it names is this model's affair, so it is this candidate that fails
         raise CalibrationError(str(error)) from error
-    batch = experiment.calibration.batch
-    available = -(-experiment.calibration.samples // batch)
+    batch, available = experiment.calibration.batch, _batch_count(experiment)
     if config.batch_num > available:
         raise CalibrationError(
             f"the configuration asks for {config.batch_num} batches, calibration.samples of {experiment.path.name} "

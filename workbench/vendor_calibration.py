@@ -1,0 +1,95 @@
+"""Calibration by the vendor's own AMCT, where it is installed: whether it is asked, and its record in the store's form.
+
+quantization.calibrator   amct       AMCT, or the candidate fails with the reason
+                          workbench  the native engine
+                          (not said) AMCT where it is installed and knows the recipe, else the native engine
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+from workbench.ascend_settings import ASCEND
+from workbench.candidate import Candidate
+from workbench.canonical import canonical_json
+from workbench.errors import CalibrationError
+from workbench.graph import load_graph, quantizable_layers
+from workbench.model import Model
+from workbench.quantization.normalize import normalized
+from workbench.quantization.observe import Feeds
+from workbench.quantization.record import write_record
+from workbench.targets.ascend.amct import calibrate_with_amct, compare_with_fake_quant
+from workbench.targets.ascend.amct_process import AmctInstallation
+from workbench.targets.ascend.amct_settings import quantization_to_amct_cfg
+
+AGREEMENT = "agreement.json"
+_COMPARED_BATCHES = 2
+_LARGEST_DIFFERENCE = 0.05
+"""As a share of the largest output. Equal arithmetic differs by roundings of the float operators between the INT8 ones
+(below 1e-5 where we compared); more than this is another model."""
+
+
+def amct_configuration(
+    candidate: Candidate,
+    model: Model,
+    installation: AmctInstallation | None,
+    kept: Callable[[], Sequence[str]],
+    batches: int,
+) -> str | None:
+    """The AMCT configuration a candidate is calibrated with; None where the native engine does it.
+
+    Args:
+        kept: names of layers that stay in float; asked only where AMCT is there.
+        batches: calibration batches there are.
+
+    Raises:
+        CalibrationError: AMCT is asked for and not installed, or cannot do what the recipe says.
+    """
+    q = candidate.quantization
+    if candidate.target != ASCEND or q.calibrator == "workbench":
+        return None
+    if installation is None:
+        if q.calibrator == "amct":
+            raise CalibrationError(
+                "quantization.calibrator is 'amct', and no interpreter with amct_onnx is known. Set "
+                "WORKBENCH_AMCT_PYTHON to the one it is installed in, or leave the setting out."
+            )
+        return None
+    layers = quantizable_layers(normalized(load_graph(model)))
+    try:
+        return quantization_to_amct_cfg(q, layers, kept(), batch_num=batches)
+    except CalibrationError:
+        if q.calibrator == "amct":
+            raise
+        return None
+
+
+def write_amct_record(
+    model: Model, config: str, batches: Callable[[], Iterator[Feeds]], to: Path, installation: AmctInstallation
+) -> None:
+    """Calibrate with AMCT and leave `record.json`, AMCT's own files but its models, and how far its simulation is from
+    our arithmetic on its deploy model.
+
+    Raises:
+        CalibrationError: AMCT failed, or the two do not compute the same.
+        ToolchainError: its installation is broken.
+    """
+    result = calibrate_with_amct(model, config, batches(), to / "amct", installation=installation)
+    seen = compare_with_fake_quant(result, _first(batches(), _COMPARED_BATCHES), installation=installation)
+    if seen.largest_difference > _LARGEST_DIFFERENCE:
+        raise CalibrationError(
+            f"AMCT's simulation and the integers of its deploy model differ by {seen.largest_difference:.1%} of the "
+            f"largest output over {seen.batches} batches, so the record cannot be trusted. Compare the two models with "
+            "`workbench compare`.",
+            log_path=result.log,
+        )
+    (to / AGREEMENT).write_text(canonical_json(seen), encoding="utf-8")
+    for file in (result.deploy_model, result.fake_quant_model):  # the record says all that lowering needs
+        file.unlink()
+    write_record(result.record, to / "record.json")
+
+
+def _first(batches: Iterable[Feeds], count: int) -> list[Feeds]:
+    return list(islice(batches, count))
