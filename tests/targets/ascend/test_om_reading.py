@@ -90,6 +90,20 @@ def test_kernels_are_counted_and_products_sorted_by_their_inputs(tmp_path: Path)
     assert sum(counts.kernels.values()) == 8
 
 
+def test_gears_repeat_each_other_and_count_once(tmp_path: Path) -> None:
+    def product(gear: int) -> dict[str, str]:
+        return {"name": f"query_ascend_mbatch_batch_{gear}", "type": "MatMulV2"}
+
+    file = written(
+        tmp_path / "om.json",
+        {"graph": [{"op": [{"name": "choice", "type": "Case"}]}, *({"op": [product(gear)]} for gear in range(11))]},
+    )
+
+    counts = count_kernels(file)
+
+    assert (dict(counts.kernels), counts.float_matmuls_left) == ({"MatMulV2": 1}, 1)
+
+
 @pytest.mark.parametrize("data", [[], {}, {"graph": 1}, {"graph": []}, {"graph": [{"op": [{"name": "x"}]}]}])
 def test_json_of_another_form_is_told(tmp_path: Path, data: object) -> None:
     with pytest.raises(ValueError, match=r"graph|operator"):

@@ -16,8 +16,11 @@ from typing import Any
 _PRODUCT = re.compile(
     r"(?i)(weight)?(quant)?(batch)?matmul\w*|fullyconnection\w*|gemm\w*|(depthwise)?conv(olution|\dd\w*)?|deconvolution\w*"
 )
-_NO_KERNELS = frozenset({"Data", "NetOutput", "Const", "Constant", "RefData"})
-"""Boundary and constants: they are in the graph and launch nothing."""
+_NO_KERNELS = frozenset({"Case", "Const", "Constant", "Data", "NetOutput", "PartitionedCall", "RefData"})
+"""Boundary, constants and the choice of a gear: they are in the graph and launch nothing."""
+
+_GEAR = re.compile(r"_ascend_mbatch_batch_(\d+)")
+"""In the names of what belongs to one gear (atc.md §8, names in reports of failed kernels)."""
 
 _INT8 = frozenset({"DT_INT8", "DT_UINT8"})
 
@@ -61,12 +64,16 @@ def count_kernels(file: Path) -> KernelCounts:
 
 
 def _operators(data: Any) -> Iterator[Mapping[str, Any]]:
+    """Every operator; of a file with gears those of one gear, the last, since the others repeat them [inferred]."""
     if not isinstance(data, dict) or not isinstance(data.get("graph"), list):
         raise ValueError("the JSON of a model has a list `graph`")
-    for graph in data["graph"]:
-        for op in graph.get("op", ()) if isinstance(graph, dict) else ():
-            if isinstance(op, dict):
-                yield op
+    graphs = [graph for graph in data["graph"] if isinstance(graph, dict)]
+    ops = [op for graph in graphs for op in graph.get("op", ()) if isinstance(op, dict)]
+    gears = [_GEAR.search(str(op.get("name", ""))) for op in ops]
+    last = max((int(gear[1]) for gear in gears if gear), default=0)
+    for op, gear in zip(ops, gears, strict=True):
+        if gear is None or int(gear[1]) == last:
+            yield op
 
 
 def _is_int8(op: Mapping[str, Any]) -> bool:
