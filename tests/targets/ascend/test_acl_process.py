@@ -71,7 +71,7 @@ def test_pyacl_can_be_shut_down_and_used_again(acl: ModuleType, files: tuple[Pat
 # --- processes -----------------------------------------------------------------------------------------------------
 
 
-def child(script: str, files: tuple[Path, Artifact]) -> subprocess.CompletedProcess[str]:
+def child(script: str, files: tuple[Path, Artifact], **environment: str) -> subprocess.CompletedProcess[str]:
     """Run `script` with `files` (directory, artifact) and the emulated acl in a process of its own."""
     head = f"""
         import sys
@@ -90,7 +90,7 @@ def child(script: str, files: tuple[Path, Artifact]) -> subprocess.CompletedProc
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(head) + textwrap.dedent(script)],
         cwd=ROOT,
-        env={**os.environ, "CANN_EMULATOR_STRICT": "1", "CANN_EMULATOR_LEAKS": "error"},
+        env={**os.environ, "CANN_EMULATOR_STRICT": "1", "CANN_EMULATOR_LEAKS": "error", **environment},
         capture_output=True,
         text=True,
         timeout=120,
@@ -137,3 +137,26 @@ def test_a_forked_child_is_refused_and_harms_nobody(files: tuple[Path, Artifact]
     assert [line[: len(refusal)] for line in lines[:2]] == [refusal, refusal], done.stderr
     assert lines[2:] == ["child: 0"]
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_lost_device_stops_the_sweep(files: tuple[Path, Artifact]) -> None:
+    script = """
+        session, other = open_session(*files, batch=1), open_session(*files, batch=1)
+        session.run(texts(1, 8))
+        for attempt in (lambda: session.run(texts(1, 8)), session.close, lambda: other.run(texts(1, 8)), other.close,
+                        lambda: open_session(*files, batch=1)):
+            try:
+                attempt()
+                print("fine")
+            except Exception as error:
+                print(type(error).__name__, error)
+    """
+
+    done = child(script, files, CANN_EMULATOR_FAULTS="acl.mdl.execute_async:2=lost", CANN_EMULATOR_LEAKS="off")
+
+    lines = done.stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["ToolchainError", "fine", "ToolchainError", "fine", "ToolchainError"]
+    for line in (lines[0], lines[2], lines[4]):
+        assert "507899 (DRV_INTERNAL_ERROR)" in line
+        assert "Do not use this device" in line
+    assert done.returncode == 0

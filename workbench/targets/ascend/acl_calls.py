@@ -23,6 +23,9 @@ from workbench.targets.ascend.acl_codes import SUCCESS, describe
 _LONGEST_REASON = 800
 """Characters of pyACL's text that a message quotes; with its trace it can fill a screen."""
 
+_NO_CODE = 500000
+"""What stands for a failure that was told by a null value."""
+
 _STOPPING = ("device_lost", "environment")
 _IN_DOUBT = ("retry_process", "device_lost")
 _TRANSIENT = ("memory", "busy", "retry_process", "internal")
@@ -77,7 +80,10 @@ def read(name: str, *arguments: Any, about: str = "", null: Collection[object] =
     """
     value = _function(name)(*arguments)
     if value in null:
-        raise MeasureError(f"{_begin(about)}acl.{name} gave {value!r}, which means that it failed.{_reason()}")
+        raise MeasureError(
+            f"{_begin(about)}acl.{name} gave {value!r}, which means that it failed.{_reason()} "
+            f"{describe(_NO_CODE).remedy}"
+        )
     return value
 
 
@@ -159,7 +165,8 @@ def _reason() -> str:
     words = " ".join((_function("get_recent_err_msg")() or "").split())
     if not words:
         return ""
-    return f" CANN says: {words[:_LONGEST_REASON]}{' …' if len(words) > _LONGEST_REASON else ''}"
+    shown = words if len(words) <= _LONGEST_REASON else f"{words[:_LONGEST_REASON]} …"
+    return f" CANN says: {shown}{'' if shown.endswith('.') else '.'}"
 
 
 def _function(name: str) -> Callable[..., Any]:

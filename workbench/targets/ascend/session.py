@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.errors import MeasureError, WorkbenchError
+from workbench.errors import MeasureError, ToolchainError, WorkbenchError
 from workbench.results import Artifact, CompiledFile
 from workbench.targets.ascend.acl_calls import do, doubt, read, take
 from workbench.targets.ascend.acl_process import check_process, enter, forked, leave
@@ -236,7 +236,11 @@ def _needed(files: Sequence[CompiledFile], batch: int) -> list[CompiledFile]:
 
 def _check_soc(artifact: Artifact) -> None:
     """An OM is compiled for one chip; loading it on another fails late and unclearly (pyacl.md §4, row 38)."""
-    here, wanted = read("get_soc_name", null=(None, "")), artifact.toolchain.device
+    here, wanted = read("get_soc_name", null=()), artifact.toolchain.device
+    if not here:
+        raise ToolchainError(
+            "pyACL cannot tell which chip this is (acl.get_soc_name gave none). Run `workbench doctor`."
+        )
     if _soc(here) != _soc(wanted):
         raise MeasureError(f"This device is {here}; the files were compiled for {wanted}. Compile them for this one.")
 
