@@ -75,7 +75,7 @@ def test_a_run_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
     assert error.transient
     assert error.log_path == tmp_path / "atc.log"
     assert "did not finish the model for batch 1 within" in str(error)
-    assert f"Reproduce: cd {tmp_path} && {tmp_path}/bin/atc --framework=5" in str(error)
+    assert f"Reproduce: {tmp_path}/bin/atc --framework=5" in str(error)
 
 
 def test_children_that_outlive_it_are_ended_too(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_a_refusal_names_code_operator_and_remedy_in_either_layout(tmp_path: Pat
 
     assert isinstance(error, CompileError)
     assert not error.transient
-    for words in ("(E13010)", "gelu_0 of type ai.onnx::20::Gelu", "opset from 11 to 17", "Reproduce: cd "):
+    for words in ("(E13010)", "gelu_0 of type ai.onnx::20::Gelu", "opset from 11 to 17", "Reproduce: "):
         assert words in str(error)
 
 

@@ -29,7 +29,7 @@ def failure_of(run: Run, what: str) -> CompileError | ToolchainError:
     Args:
         what: what was compiled, for the message: 'the model for batch 1, length 128'.
     """
-    again = f"Reproduce: cd {shlex.quote(str(run.directory))} && {shlex.join(run.command)}"
+    again = reproduce(run)
     if run.ended:
         return CompileError(f"{_ended(run, what)} {again}", log_path=run.log, transient=run.ended != "garbage")
     explanation = explain(run.output)
@@ -70,9 +70,15 @@ def no_file(run: Run, what: str, found: str) -> CompileError:
     """The error for a run that called itself a success and left no usable file."""
     return CompileError(
         f"ATC ended with exit status 0 for {what}, and {found}. The log has what it printed; `workbench doctor` checks "
-        f"whether this atc is CANN's. Reproduce: cd {shlex.quote(str(run.directory))} && {shlex.join(run.command)}",
+        f"whether this atc is CANN's. {reproduce(run)}",
         log_path=run.log,
     )
+
+
+def reproduce(run: Run) -> str:
+    """The command line, for a shell. Its directory is gone by then; ATC makes the output's folder itself."""
+    named = any(argument.lstrip("-").partition("=")[0] in _TEXT_FILES for argument in run.command)
+    return f"Reproduce{' (the log holds the files it names)' if named else ''}: {shlex.join(run.command)}"
 
 
 def complete_log(run: Run) -> None:
