@@ -24,6 +24,7 @@ from workbench.cann_emulator.acl import strict as strictness
 from workbench.cann_emulator.acl.datasets import DataBuffer, Dataset, TensorDesc
 from workbench.cann_emulator.acl.models import LoadedModel
 from workbench.cann_emulator.acl.streams import Task
+from workbench.cann_emulator.om import OfflineModel
 
 TOLERANCE = 64
 """Bytes that a buffer may be short of (pyacl.md §2.5)."""
@@ -75,33 +76,32 @@ def check(entry: LoadedModel, inputs: Dataset, outputs: Dataset, call: str, stre
     chosen = _gear(entry, inputs, with_gears)
     if chosen is None:
         return codes.GE_FAILURE
+    sizes = _sizes(entry, chosen)
+    shapes, needs = sizes.shapes, sizes.inputs
     if model.gear_kind == "range":
-        shapes = _given_shapes(entry, inputs)
-        if shapes is None:
+        given_shapes = _given_shapes(entry, inputs)
+        if given_shapes is None:
             return codes.INVALID_PARAM
-    else:
-        shapes = models.input_shapes(model, model.gears[chosen]) if with_gears else tuple(t.shape for t in model.inputs)
-    needs = [prod(shape) * dtypes.item_bytes(t.dtype) for shape, t in zip(shapes, model.inputs, strict=True)]
+        shapes, needs = given_shapes, _input_bytes(model, given_shapes)
     if not with_gears:
         for buffer, needed in zip(inputs.buffers, needs, strict=True):
-            if not _large_enough("input", buffer.size, needed):
-                return codes.GE_FAILURE
-    sizes = _output_sizes(entry, chosen)
-    for buffer, size in zip(outputs.buffers, sizes, strict=True):
-        allocated = buffer.address == 0 and call == models.SYNCHRONOUS
-        checked = model.gear_kind != "range" and not with_gears
-        if not allocated and checked and not _large_enough("output", buffer.size, size):
-            return codes.GE_FAILURE
-        if not allocated and not buffer.address:
-            reason.report("EH0002", param="dataBuffer")
-            return codes.INVALID_PARAM
+            if buffer.size + TOLERANCE < needed:
+                return _too_small("input", buffer.size, needed)
+    checked = not model.gear_kind
+    for buffer, size in zip(outputs.buffers, sizes.outputs, strict=True):
+        if not buffer.address:
+            if call != models.SYNCHRONOUS:
+                reason.report("EH0002", param="dataBuffer")
+                return codes.INVALID_PARAM
+        elif checked and buffer.size + TOLERANCE < size:
+            return _too_small("output", buffer.size, size)
     duration_us, latency_us = clock.execution_us(model, chosen, entry.times_us)
     return Run(
         entry=entry,
         gear=chosen,
         inputs=tuple((b.address, n) for b, n in zip(inputs.buffers, needs, strict=False)),
         outputs=tuple(outputs.buffers),
-        output_spans=tuple((b.address, min(b.size, n)) for b, n in zip(outputs.buffers, sizes, strict=True)),
+        output_spans=tuple((b.address, min(b.size, n)) for b, n in zip(outputs.buffers, sizes.outputs, strict=True)),
         shapes=shapes,
         into=outputs,
         duration_us=duration_us,
@@ -185,22 +185,43 @@ def _given_shapes(entry: LoadedModel, inputs: Dataset) -> tuple[tuple[int, ...],
     return tuple(found)
 
 
-def _output_sizes(entry: LoadedModel, gear: int) -> list[int]:
-    model = entry.model
-    if model.gear_kind == "range":
-        return [models.output_bytes(model, i) for i in range(len(model.outputs))]
-    return [prod(models.output_shape(model, i, gear)) * dtypes.item_bytes(t.dtype) for i, t in enumerate(model.outputs)]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """Shapes of the inputs, and bytes of inputs and outputs, at one gear."""
+
+    shapes: tuple[tuple[int, ...], ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
 
 
-def _large_enough(kind: str, given: int, needed: int) -> bool:
-    if given + TOLERANCE >= needed:
-        return True
+def _sizes(entry: LoadedModel, gear: int) -> Sizes:
+    found = entry.sizes.get(gear)
+    if not isinstance(found, Sizes):
+        model = entry.model
+        ranges = model.gear_kind == "range"
+        shapes = tuple(t.shape for t in model.inputs) if ranges else models.input_shapes(model, model.gears[gear])
+        count = range(len(model.outputs))
+        if ranges:
+            outputs = tuple(models.output_bytes(model, i) for i in count)
+        else:
+            items = [dtypes.item_bytes(t.dtype) for t in model.outputs]
+            outputs = tuple(prod(models.output_shape(model, i, gear)) * items[i] for i in count)
+        inputs = () if ranges else _input_bytes(model, shapes)
+        found = entry.sizes[gear] = Sizes(shapes=shapes, inputs=inputs, outputs=outputs)
+    return found
+
+
+def _input_bytes(model: OfflineModel, shapes: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
+    return tuple(prod(s) * dtypes.item_bytes(t.dtype) for s, t in zip(shapes, model.inputs, strict=True))
+
+
+def _too_small(kind: str, given: int, needed: int) -> int:
     reason.report(
         "E13025",
         reason=f"The {kind} memory size set by the user is invalid.The provided {given} bytes of buffer size plus the "
         f"aligned {TOLERANCE} bytes is less than the tensor size {needed} bytes required by the model",
     )
-    return False
+    return codes.GE_FAILURE
 
 
 def _read(address: int, needed: int, dtype: str, shape: tuple[int, ...]) -> Array | None:
@@ -240,8 +261,7 @@ def _write(run: Run, index: int, buffer: DataBuffer, values: Array) -> int:
     room = min(values.nbytes, block.address + block.extent - buffer.address)
     if run.entry.model.gear_kind == "range":
         if buffer.size + TOLERANCE < values.nbytes:
-            _large_enough("output", buffer.size, values.nbytes)
-            return codes.GE_FAILURE
+            return _too_small("output", buffer.size, values.nbytes)
         run.into.described[index] = TensorDesc(
             dtype=dtypes.CODES[run.entry.model.outputs[index].dtype],
             dims=list(values.shape),

@@ -27,6 +27,10 @@ reclaimed: list[Left] = []
 """What `reset_device` released because the program had not."""
 
 
+_TOLD: Counter[Left] = Counter()
+"""What an earlier report named and is still alive."""
+
+
 class LeakedObjects(AssertionError):
     """Objects were alive at `acl.finalize` (only with CANN_EMULATOR_LEAKS=error)."""
 
@@ -38,7 +42,10 @@ def alive() -> list[Left]:
 def report(moment: str) -> str:
     """Print what is left, and return the printed text; empty when nothing is."""
     mode = _MODE["mode"]
-    left = alive()
+    now = Counter(alive())
+    left = list((now - _TOLD).elements())
+    _TOLD.clear()
+    _TOLD.update(now)
     cleaned = list(reclaimed) if mode == "error" or left else []
     reclaimed.clear()
     if mode == "off" or not (left or cleaned):

@@ -46,7 +46,7 @@ class LoadedModel:
         gear: index of the gear set last; None before.
         name: for dumps and profiles: the file's name without suffix, or the model's own.
         blocks: device memory that the library allocated for it.
-        times_us: by gear, see `clock.execution_us`.
+        sizes, times_us: by gear, what `execution` and `clock` worked out before.
     """
 
     id: int
@@ -56,6 +56,7 @@ class LoadedModel:
     name: str
     site: tuple[str, int]
     blocks: list[memory.Block]
+    sizes: dict[int, object] = field(default_factory=dict)
     called: str = ""
     gear: int | None = None
     times_us: dict[int, tuple[float, float]] = field(default_factory=dict)
@@ -226,7 +227,7 @@ def input_bytes(model: OfflineModel, index: int) -> int:
 
 def output_shape(model: OfflineModel, index: int, gear: int | None) -> tuple[int, ...]:
     """At a gear; the largest where none is given."""
-    if model.gear_kind == "range":
+    if not _has_gears(model):
         return model.outputs[index].shape
     if gear is not None:
         return model.gears[gear].outputs[index].shape

@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cann_emulator.acl.library import start_over
+from workbench.cann_emulator import acl
+from workbench.cann_emulator.tree import write_tree
+
+
+@pytest.fixture(autouse=True)
+def fresh_library() -> Iterator[None]:
+    start_over()
+    yield
+    start_over()
+
+
+@pytest.fixture
+def device(fresh_library: None) -> int:
+    """The library initialised, device 0 current."""
+    assert acl.init() == 0
+    assert acl.rt.set_device(0) == 0
+    return 0
+
+
+@pytest.fixture(scope="session")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A CANN-shaped folder, from which programs import `acl`."""
+    return write_tree(tmp_path_factory.mktemp("cann") / "8.5.0")

@@ -1,0 +1,257 @@
+"""The emulated library in a known state, models to run on it, and programs that run on it by themselves."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from onnx import TensorProto, helper
+
+from tests.cann_emulator.handmade import mlp, offline_model
+from workbench.cann_emulator import acl
+from workbench.cann_emulator.acl import (
+    contexts,
+    dumping,
+    faults,
+    handles,
+    leaks,
+    memory,
+    models,
+    overflow,
+    pinned,
+    profiling,
+    reason,
+    strict,
+    top_process,
+)
+from workbench.cann_emulator.acl import prof as prof_module
+from workbench.cann_emulator.om import Gear, OfflineModel, Tensor, write_om
+
+Array = npt.NDArray[Any]
+CLIENTS = Path(__file__).parent / "clients"
+
+
+def start_over() -> None:
+    """What a new process would find."""
+    faults.arm("")
+    for device in contexts.devices():
+        if device.arena is not None or device.contexts:
+            acl.rt.reset_device_force(device.index)
+        device.clock_us = device.busy_us = 0.0
+    for arena in memory.ARENAS:
+        memory._libc.munmap(arena.public, memory._RANGE)
+        memory._libc.munmap(arena.public + arena.shift, memory._RANGE)
+        os.close(arena.file)
+    memory.ARENAS.clear()
+    contexts._DEVICES.clear()
+    contexts._THREAD.__dict__.clear()
+    contexts.DEFAULT_DEVICE.clear()
+    faults.arm("")
+    models.unload_all()
+    models._IDS = itertools.count(1)
+    handles._LIVE.clear()
+    for block in list(pinned.PINNED.values()):
+        pinned.release(block)
+    leaks.reclaimed.clear()
+    leaks._TOLD.clear()
+    overflow.configure(None)
+    dumping.configure(None, ())
+    profiling.PROFILE = profiling._Profile()
+    prof_module._SESSION = prof_module._Session()
+    top_process._STATE.references, top_process._STATE.content, top_process._STATE.finalized = 0, None, False
+    reason.share(False)
+    reason.take()
+    strict.STRICT["on"] = False
+
+
+@contextmanager
+def strictly() -> Iterator[None]:
+    strict.STRICT["on"] = True
+    try:
+        yield
+    finally:
+        strict.STRICT["on"] = False
+
+
+def text() -> str:
+    return acl.get_recent_err_msg() or ""
+
+
+def ok(ret: int) -> None:
+    assert ret == 0, (ret, acl.get_recent_err_msg())
+
+
+def taken(result: tuple[Any, int]) -> Any:
+    value, ret = result
+    ok(ret)
+    return value
+
+
+# ---- models ----
+
+
+def multilayer(*, batch: int = 5) -> OfflineModel:
+    """`x` float32 (batch, 16) → `y` float32 (batch, 4)."""
+    return offline_model(mlp(16, 8, 4, batch=batch), dtype="float32")
+
+
+def batch_gears(*batches: int) -> OfflineModel:
+    """The same with gears for its rows."""
+    return with_gears(offline_model(dynamic_mlp(), dtype="float32"), "dynamic_batch_size", [(b,) for b in batches])
+
+
+def dynamic_mlp() -> Any:
+    proto = mlp(16, 8, 4)
+    for value in (*proto.graph.input, *proto.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "n"
+    return proto
+
+
+def sum_of_two(shape: Sequence[int | str] = (1, "s"), other: Sequence[int | str] = ("b", "s")) -> OfflineModel:
+    """`total` = `left` + `right`, float32, with axes that are left open."""
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["left", "right"], ["total"], name="add")],
+        "sum",
+        [
+            helper.make_tensor_value_info("left", TensorProto.FLOAT, list(shape)),
+            helper.make_tensor_value_info("right", TensorProto.FLOAT, list(other)),
+        ],
+        [helper.make_tensor_value_info("total", TensorProto.FLOAT, list(other))],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 16)], ir_version=8)
+    return offline_model(proto, dtype="float32")
+
+
+def with_gears(model: OfflineModel, kind: Any, dims: Sequence[tuple[int, ...]]) -> OfflineModel:
+    gears = []
+    for values in dims:
+        sizes = iter(values)
+        shapes = [tuple(next(sizes) if s == -1 else s for s in tensor.shape) for tensor in model.inputs]
+        rows = np.broadcast_shapes(*shapes) if len(shapes) > 1 else (*shapes[0][:1], model.outputs[0].shape[-1])
+        outputs = (replace(model.outputs[0], shape=tuple(rows)),)
+        gears.append(Gear(dims=values, outputs=outputs, kernels=model.gears[0].kernels))
+    return replace(model, gear_kind=kind, gears=tuple(gears))
+
+
+def dims_gears() -> OfflineModel:
+    """`left` (1, -1) and `right` (-1, -1): three values choose a gear."""
+    return with_gears(sum_of_two(), "dynamic_dims", [(20, 1, 20), (40, 2, 40)])
+
+
+def image_gears() -> OfflineModel:
+    model = sum_of_two(("h", "w"), ("h", "w"))
+    single = replace(model, inputs=model.inputs[:1], graph=model.graph)
+    gears = [
+        Gear(dims=(h, w), outputs=(replace(model.outputs[0], shape=(h, w)),), kernels=model.gears[0].kernels)
+        for h, w in ((4, 6), (8, 12))
+    ]
+    return replace(single, gear_kind="dynamic_image_size", gears=tuple(gears))
+
+
+def ranged() -> OfflineModel:
+    model = sum_of_two((1, "s"), ("b", "s"))
+    upper = Gear(
+        dims=(), outputs=(Tensor(name="total", dtype="float32", shape=(4, 8)),), kernels=model.gears[0].kernels
+    )
+    given = {"input_shape": "left:1,1~8;right:1~4,1~8"}
+    return replace(model, gear_kind="range", gears=(upper,), options=given)
+
+
+def saved(model: OfflineModel, folder: Path, name: str = "model.om") -> str:
+    file = folder / name
+    file.write_bytes(write_om(model))
+    return str(file)
+
+
+# ---- a program's side of a model ----
+
+
+@dataclass
+class Loaded:
+    """A model with its description, memory and datasets, as programs keep them."""
+
+    id: int
+    desc: int
+    inputs: list[tuple[int, int]]
+    outputs: list[tuple[int, int]]
+    input_dataset: int
+    output_dataset: int
+
+    def put(self, *arrays: Array) -> None:
+        for (pointer, size), array in zip(self.inputs, arrays, strict=False):
+            data = np.ascontiguousarray(array).tobytes()
+            ok(acl.rt.memcpy(pointer, size, acl.util.bytes_to_ptr(data), len(data), 1))
+
+    def get(self, index: int, dtype: Any, shape: tuple[int, ...]) -> Array:
+        pointer, _ = self.outputs[index]
+        data = bytearray(int(np.prod(shape)) * np.dtype(dtype).itemsize)
+        address = acl.util.numpy_to_ptr(np.frombuffer(data, np.uint8))
+        ok(acl.rt.memcpy(address, len(data), pointer, len(data), 2))
+        return np.frombuffer(bytes(data), dtype).reshape(shape)
+
+    def run(self) -> int:
+        ret: int = acl.mdl.execute(self.id, self.input_dataset, self.output_dataset)
+        return ret
+
+    def release(self) -> None:
+        for dataset in (self.input_dataset, self.output_dataset):
+            for i in range(acl.mdl.get_dataset_num_buffers(dataset)):
+                ok(acl.destroy_data_buffer(acl.mdl.get_dataset_buffer(dataset, i)))
+            ok(acl.mdl.destroy_dataset(dataset))
+        for pointer, _ in (*self.inputs, *self.outputs):
+            ok(acl.rt.free(pointer))
+        ok(acl.mdl.destroy_desc(self.desc))
+        ok(acl.mdl.unload(self.id))
+
+
+def opened(path: str) -> Loaded:
+    model_id = taken(acl.mdl.load_from_file(path))
+    desc = acl.mdl.create_desc()
+    ok(acl.mdl.get_desc(desc, model_id))
+    inputs = [acl.mdl.get_input_size_by_index(desc, i) for i in range(acl.mdl.get_num_inputs(desc))]
+    outputs = [acl.mdl.get_output_size_by_index(desc, i) for i in range(acl.mdl.get_num_outputs(desc))]
+    given, wanted = (
+        [(taken(acl.rt.malloc(n, 0)), n) for n in inputs],
+        [(taken(acl.rt.malloc(n, 0)), n) for n in outputs],
+    )
+    return Loaded(model_id, desc, given, wanted, dataset(given), dataset(wanted))
+
+
+def dataset(memory: Sequence[tuple[int, int]]) -> int:
+    handle: int = acl.mdl.create_dataset()
+    for pointer, size in memory:
+        _, ret = acl.mdl.add_dataset_buffer(handle, acl.create_data_buffer(pointer, size))
+        ok(ret)
+    return handle
+
+
+# ---- programs ----
+
+
+def environment(tree: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("CANN_", "ASCEND_", "PYTEST"))}
+    clean["PYTHONPATH"] = os.pathsep.join([str(tree / "python/site-packages"), str(Path(__file__).parents[3])])
+    return {**clean, "OMP_NUM_THREADS": "1", **(extra or {})}
+
+
+def run_source(
+    source: str, tree: Path, *arguments: str, env: Mapping[str, str] | None = None, timeout_s: float = 60
+) -> subprocess.CompletedProcess[str]:
+    return run_program([sys.executable, "-c", source, *arguments], tree, env=env, timeout_s=timeout_s)
+
+
+def run_program(
+    command: Sequence[str], tree: Path, *, env: Mapping[str, str] | None = None, timeout_s: float = 60
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, env=environment(tree, env), capture_output=True, text=True, timeout=timeout_s, check=False
+    )

@@ -1,0 +1,253 @@
+"""Init, devices, contexts, threads, and every order of undoing that published programs use (pyacl.md §3.1)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.cann_emulator.acl.library import dataset, multilayer, ok, opened, saved, strictly, taken, text
+from workbench.cann_emulator import acl
+from workbench.cann_emulator.acl import contexts
+from workbench.cann_emulator.acl.strict import NotEstablished
+
+
+def test_a_second_init_returns_100002_and_does_no_harm() -> None:
+    """pyacl.md §2.5, init and finalize."""
+    ok(acl.init())
+    assert acl.init() == 100002
+    ok(acl.rt.set_device(0))
+    assert acl.finalize_reference() == (1, 0)
+    assert acl.finalize_reference() == (0, 0)
+    assert acl.finalize_reference() == (0, 100037)
+
+
+def test_finalize_ends_whatever_the_count_is_and_twice_gives_100037() -> None:
+    ok(acl.init())
+    acl.init()
+    ok(acl.finalize())
+    assert acl.finalize() == 100037
+    ok(acl.init())
+    ok(acl.finalize())
+
+
+def test_finalize_without_any_init_gives_0_once() -> None:
+    assert acl.finalize() == 0
+    assert acl.finalize() == 100037
+
+
+def test_calls_that_work_before_init() -> None:
+    """pyacl.md §9 "early calls"."""
+    assert acl.rt.get_run_mode() == (1, 0)
+    assert acl.rt.get_device() == (0, 107002)
+    assert acl.rt.get_device_count() == (1, 0)
+    assert acl.rt.get_context() == (0, 0)
+    assert {"bytes_to_ptr", "numpy_to_ptr"} <= set(dir(acl.util))
+    assert acl.get_soc_name() == "Ascend910B3"
+
+
+def test_an_empty_configuration_path_means_none() -> None:
+    """A published client calls acl.init('')."""
+    ok(acl.init(""))
+
+
+@pytest.mark.parametrize("call", ["set_device", "create_context", "reset_device"])
+def test_a_device_id_outside_the_machine_is_107001(device: int, call: str) -> None:
+    """pyacl.md §2.5, device and context."""
+    for index in (-1, 1, 99):
+        result = getattr(acl.rt, call)(index)
+        assert (result[1] if isinstance(result, tuple) else result) == 107001
+    assert "EL0002" in text()
+
+
+def test_reset_more_often_than_set_is_507007(device: int) -> None:
+    ok(acl.rt.set_device(0))
+    ok(acl.rt.reset_device(0))
+    assert acl.rt.get_device() == (0, 0)
+    ok(acl.rt.reset_device(0))
+    assert acl.rt.get_device() == (0, 107002)
+    assert acl.rt.reset_device(0) == 507007
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: acl.rt.malloc(8, 0)[1],
+        lambda: acl.rt.malloc_host(8)[1],
+        lambda: acl.rt.memcpy(4096, 8, 8192, 8, 0),
+        lambda: acl.rt.memset(4096, 8, 0, 8),
+        lambda: acl.rt.create_stream()[1],
+        lambda: acl.rt.create_event()[1],
+        lambda: acl.rt.synchronize_stream(0),
+        lambda: acl.rt.synchronize_device(),
+        lambda: acl.rt.get_device()[1],
+        lambda: acl.rt.get_mem_info(1)[2],
+        lambda: acl.rt.free(4096),
+    ],
+)
+def test_without_a_context_in_the_thread_it_is_107002(call: Callable[[], int]) -> None:
+    ok(acl.init())
+    assert call() == 107002
+
+
+def test_the_current_context_is_per_thread_and_a_new_thread_has_none(device: int) -> None:
+    """pyacl.md §3.4, §4 row 25."""
+    context, ret = acl.rt.get_context()
+    ok(ret)
+    seen: list[object] = []
+
+    def worker() -> None:
+        seen.append(acl.rt.malloc(8, 0)[1])
+        seen.append(acl.rt.set_context(context))
+        pointer, ret = acl.rt.malloc(8, 0)
+        seen.append(ret)
+        seen.append(acl.rt.free(pointer))
+
+    thread = threading.Thread(target=worker)
+    thread.start()
+    thread.join()
+    assert seen == [107002, 0, 0, 0]
+
+
+def test_threads_that_set_the_same_device_share_its_default_context(device: int) -> None:
+    mine, _ = acl.rt.get_context()
+    found: list[int] = []
+    thread = threading.Thread(target=lambda: (acl.rt.set_device(0), found.append(acl.rt.get_context()[0])))
+    thread.start()
+    thread.join()
+    assert found == [mine]
+
+
+def test_error_texts_are_per_thread_and_cleared_on_reading(device: int) -> None:
+    acl.rt.malloc(0, 0)
+    others: list[object] = []
+    thread = threading.Thread(target=lambda: others.append(acl.get_recent_err_msg()))
+    thread.start()
+    thread.join()
+    assert others == [None]
+    first = acl.get_recent_err_msg()
+    assert first.startswith("[PID: ")
+    assert "Invalid_Argument(EH0001): Value [0] for [size] is invalid." in first
+    assert acl.get_recent_err_msg() is None
+
+
+def test_older_releases_put_the_code_first(device: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """atc.md §5.3."""
+    monkeypatch.setenv("CANN_EMULATOR_VERSION", "8.1.RC1")
+    acl.rt.malloc(0, 0)
+    assert text().startswith("EH0001: [PID: ")
+
+
+def test_contexts_are_created_current_and_destroyed_once(device: int) -> None:
+    default, _ = acl.rt.get_context()
+    mine = taken(acl.rt.create_context(0))
+    assert acl.rt.get_context() == (mine, 0)
+    ok(acl.rt.set_context(default))
+    assert acl.rt.destroy_context(default) == 107002
+    ok(acl.rt.destroy_context(mine))
+    assert acl.rt.destroy_context(mine) == 107002
+    assert acl.rt.destroy_context(0) == 100000
+    assert acl.rt.set_context(0) == 100000
+    assert "EH0002" in text()
+
+
+def test_set_context_of_a_dead_context_is_found_in_strict_mode(device: int) -> None:
+    mine = taken(acl.rt.create_context(0))
+    ok(acl.rt.destroy_context(mine))
+    with strictly(), pytest.raises(NotEstablished, match="no live context"):
+        acl.rt.set_context(mine)
+    assert acl.rt.set_context(mine) == 107002
+
+
+UNDO_ORDERS = {
+    "reverse": "buffers datasets memory desc unload stream context reset finalize",
+    "unload first": "unload desc buffers datasets memory stream context reset finalize",
+    "desc before unload": "desc unload memory buffers datasets stream context reset finalize",
+    "stream after unload": "buffers datasets memory unload desc context reset finalize",
+    "reset with everything there": "reset finalize",
+    "context after finalize": "unload desc memory buffers datasets reset finalize context",
+    "nothing but finalize": "finalize",
+}
+
+
+@pytest.mark.parametrize("order", UNDO_ORDERS.values(), ids=UNDO_ORDERS.keys())
+def test_every_order_of_undoing_that_programs_use_works(device: int, order: str, tmp_path: Path) -> None:
+    """pyacl.md §3.1 "Orders that occur in published programs and must work"."""
+    context = taken(acl.rt.create_context(0))
+    stream = taken(acl.rt.create_stream())
+    model = opened(saved(multilayer(), tmp_path))
+    model.put(np.ones((5, 16), np.float32))
+    ok(model.run())
+    buffers = [acl.mdl.get_dataset_buffer(d, 0) for d in (model.input_dataset, model.output_dataset)]
+    memory = [pointer for pointer, _ in (*model.inputs, *model.outputs)]
+    steps: dict[str, Callable[[], list[int]]] = {
+        "buffers": lambda: [acl.destroy_data_buffer(b) for b in buffers],
+        "datasets": lambda: [acl.mdl.destroy_dataset(d) for d in (model.input_dataset, model.output_dataset)],
+        "memory": lambda: [acl.rt.free(p) for p in memory],
+        "desc": lambda: [acl.mdl.destroy_desc(model.desc)],
+        "unload": lambda: [acl.mdl.unload(model.id)],
+        "stream": lambda: [acl.rt.destroy_stream(stream)],
+        "context": lambda: [acl.rt.destroy_context(context)],
+        "reset": lambda: [acl.rt.reset_device(0)],
+        "finalize": lambda: [acl.finalize()],
+    }
+    for step in order.split():
+        late = step == "context" and "finalize context" in order
+        results = steps[step]()
+        assert all(ret == (107002 if late else 0) for ret in results), (step, results)
+
+
+def test_datasets_are_destroyed_while_their_memory_lives_on_and_is_used_again(device: int, tmp_path: Path) -> None:
+    model = opened(saved(multilayer(), tmp_path))
+    x = np.random.default_rng(1).standard_normal((5, 16)).astype(np.float32)
+    model.put(x)
+    ok(model.run())
+    first = model.get(0, np.float32, (5, 4))
+    for _ in range(3):
+        given, wanted = dataset(model.inputs), dataset(model.outputs)
+        ok(acl.mdl.execute(model.id, given, wanted))
+        for handle in (given, wanted):
+            ok(acl.destroy_data_buffer(acl.mdl.get_dataset_buffer(handle, 0)))
+            ok(acl.mdl.destroy_dataset(handle))
+    np.testing.assert_array_equal(model.get(0, np.float32, (5, 4)), first)
+
+
+def test_unload_in_another_context_is_found_in_strict_mode(device: int, tmp_path: Path) -> None:
+    """pyacl.md §4 row 39."""
+    model_id = taken(acl.mdl.load_from_file(saved(multilayer(), tmp_path)))
+    taken(acl.rt.create_context(0))
+    with strictly(), pytest.raises(NotEstablished, match="another context"):
+        acl.mdl.unload(model_id)
+
+
+def test_several_devices_have_memory_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CANN_EMULATOR_DEVICES", "3")
+    ok(acl.init())
+    assert acl.rt.get_device_count() == (3, 0)
+    ok(acl.rt.set_device(2))
+    pointer = taken(acl.rt.malloc(1 << 20, 0))
+    free_there, total, _ = acl.rt.get_mem_info(1)
+    ok(acl.rt.set_device(1))
+    assert acl.rt.get_mem_info(1) == (total, total, 0)
+    assert total - free_there == (1 << 20) + 32
+    ok(acl.rt.free(pointer))
+
+
+@pytest.mark.parametrize(
+    ("listed", "expected"),
+    [("1,3", [1, 3]), ("3", [3]), ("0,9,1", [0]), ("2,1", [2]), ("1,1", [1]), ("x,1", []), ("", [])],
+)
+def test_visible_devices_are_renumbered_from_0(
+    monkeypatch: pytest.MonkeyPatch, listed: str, expected: list[int]
+) -> None:
+    """pyacl.md §6.6: ascending, no duplicates, parsing stops at the first invalid entry."""
+    monkeypatch.setenv("CANN_EMULATOR_DEVICES", "4")
+    monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", listed)
+    contexts._DEVICES.clear()
+    ok(acl.init())
+    assert acl.rt.get_device_count() == (len(expected), 0)
+    assert [device.physical for device in contexts.devices()] == expected
+    assert acl.rt.set_device(len(expected)) == 107001

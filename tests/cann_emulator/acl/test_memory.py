@@ -1,0 +1,275 @@
+"""Device and host memory: what each mistake gives, and bytes that stay what they are (pyacl.md §1.4, §2.5, §9)."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.cann_emulator.acl.library import ok, run_source, start_over, strictly, taken, text
+from workbench.cann_emulator import acl
+from workbench.cann_emulator.acl import contexts, memory
+from workbench.cann_emulator.acl.strict import NotEstablished
+from workbench.cann_emulator.acl.util import HostAccessToDevice
+
+
+def host(data: bytes) -> int:
+    address: int = acl.util.bytes_to_ptr(data)
+    return address
+
+
+def content(pointer: int, size: int) -> bytes:
+    target = b"\0" * (size - 1) + b"\1"  # a new object of its own
+    ok(acl.rt.memcpy(host(target), size, pointer, size, 2))
+    return target
+
+
+def test_bytes_travel_to_the_device_and_back_into_the_storage_of_a_bytes_object(device: int) -> None:
+    """pyacl.md §1.6: published clients copy into a bytes object through its pointer."""
+    data = bytes(range(256)) * 5
+    pointer = taken(acl.rt.malloc(len(data), 0))
+    ok(acl.rt.memcpy(pointer, len(data), host(data), len(data), 1))
+    assert content(pointer, len(data)) == data
+
+
+def test_blocks_start_on_64_bytes_take_ceil32_plus_32_and_do_not_touch(device: int) -> None:
+    """pyacl.md §3.3."""
+    before = acl.rt.get_mem_info(1)[0]
+    sizes = [1, 31, 32, 33, 4095, 4096, 100_000]
+    pointers = [taken(acl.rt.malloc(n, 0)) for n in sizes]
+    assert all(p % 64 == 0 for p in pointers)
+    assert before - acl.rt.get_mem_info(1)[0] == sum(-(-n // 32) * 32 + 32 for n in sizes)
+    for (p, n), q in zip(zip(pointers, sizes, strict=True), pointers[1:], strict=False):
+        assert q - (p + n) >= 32 or p - q > 0
+    for p in pointers:
+        ok(acl.rt.free(p))
+    assert acl.rt.get_mem_info(1)[0] == before
+
+
+def test_fresh_memory_holds_a_pattern_and_so_does_memory_that_is_used_again(device: int) -> None:
+    pointer = taken(acl.rt.malloc(600_000, 0))
+    assert set(content(pointer, 600_000)) == {memory.FRESH}
+    secret = b"secret!!" * 75_000
+    ok(acl.rt.memcpy(pointer, 600_000, host(secret), 600_000, 1))
+    ok(acl.rt.free(pointer))
+    again = taken(acl.rt.malloc(600_000, 0))
+    assert b"secret" not in content(again, 600_000)
+
+
+def test_a_gigabyte_costs_nothing_until_it_is_written(device: int) -> None:
+    start = time.perf_counter()
+    pointer = taken(acl.rt.malloc(1 << 30, 0))
+    assert time.perf_counter() - start < 0.05
+    data = b"end"
+    ok(acl.rt.memcpy(pointer + (1 << 30) - 3, 3, host(data), 3, 1))
+    assert content(pointer + (1 << 30) - 4, 4) == bytes([memory.FRESH]) + b"end"
+
+
+def test_exhaustion_is_207001_and_memory_comes_back_after_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """pyacl.md §2.5, memory."""
+    monkeypatch.setenv("CANN_EMULATOR_HBM_MB", "64")
+    ok(acl.init())
+    ok(acl.rt.set_device(0))
+    free, total, ret = acl.rt.get_mem_info(1)
+    assert (free, total, ret) == (contexts.capacity_bytes(), contexts.capacity_bytes(), 0)
+    held = []
+    while True:
+        pointer, ret = acl.rt.malloc(8 << 20, 0)
+        if ret:
+            break
+        held.append(pointer)
+    assert (pointer, ret) == (0, 207001)
+    assert "Memory_Allocation_Failure(EL0004)" in text()
+    assert len(held) == total // ((8 << 20) + 32)
+    ok(acl.rt.free(held.pop()))
+    held.append(taken(acl.rt.malloc(8 << 20, 0)))
+
+
+def test_addresses_wrap_around_when_the_range_is_used_up(device: int) -> None:
+    arena = contexts.arena(contexts.devices()[0])
+    kept = taken(acl.rt.malloc(100, 0))
+    data = b"kept" * 25
+    ok(acl.rt.memcpy(kept, 100, host(data), 100, 1))
+    arena.cursor = arena.end - 8192
+    pointers = [taken(acl.rt.malloc(10_000, 0)) for _ in range(3)]
+    assert all(arena.public < p < arena.end - 8192 for p in pointers)
+    assert len({*pointers, kept}) == 4
+    assert content(kept, 100) == data
+
+
+@pytest.mark.parametrize(
+    ("call", "code", "reason"),
+    [
+        (lambda d, h: acl.rt.malloc(0, 0)[1], 100000, "EH0001"),
+        (lambda d, h: acl.rt.malloc_host(0)[1], 100000, ""),
+        (lambda d, h: acl.rt.free(0), 100000, "EH0002"),
+        (lambda d, h: acl.rt.free_host(0), 100000, "EH0002"),
+        (lambda d, h: acl.rt.memcpy(0, 8, h, 8, 1), 100000, "EH0002"),
+        (lambda d, h: acl.rt.memcpy(d, 8, 0, 8, 1), 100000, "EH0002"),
+        (lambda d, h: acl.rt.memcpy(d, 8, h, 8, 6), 100000, "EH0001"),
+        (lambda d, h: acl.rt.memcpy(d, 8, h, 8, 7), 100000, "EH0001"),
+        (lambda d, h: acl.rt.memcpy(d, 8, h, 8, -1), 100000, "EH0001"),
+        (lambda d, h: acl.rt.memcpy(d, 7, h, 8, 1), 107000, "EE1003"),
+        (lambda d, h: acl.rt.memcpy(d, 0, h, 8, 1), 107000, "EE1003"),
+        (lambda d, h: acl.rt.memcpy(d, 8, h, 0, 1), 107000, "EE1003"),
+        (lambda d, h: acl.rt.memcpy(d, 8, d, 8, 3), 0, ""),
+        (lambda d, h: acl.rt.memset(d, 8, 0, 0), 107000, "EE1003"),
+        (lambda d, h: acl.rt.memset_async(d, 8, 0, 0, 0), 107000, "EE1003"),
+        (lambda d, h: acl.rt.memset_async(d, 8, 0, 9, 0), 107000, "EE1003"),
+        (lambda d, h: acl.rt.memcpy_async(h, 8, h, 8, 0, 0), 207000, ""),
+        (lambda d, h: acl.rt.get_mem_info(12)[2], 107016, ""),
+        (lambda d, h: acl.rt.get_mem_info(-1)[2], 107016, ""),
+    ],
+)
+def test_what_each_mistake_with_memory_returns(
+    device: int, call: Callable[[int, int], int], code: int, reason: str
+) -> None:
+    """pyacl.md §2.5, memory."""
+    pointer = taken(acl.rt.malloc(64, 0))
+    data = b"12345678"
+    assert call(pointer, host(data)) == code
+    assert reason in text()
+
+
+def test_the_kind_of_a_copy_is_ignored_and_the_direction_follows_the_addresses(device: int) -> None:
+    pointer = taken(acl.rt.malloc(8, 0))
+    data = b"abcdefgh"
+    for kind in range(6):
+        ok(acl.rt.memset(pointer, 8, 0, 8))
+        ok(acl.rt.memcpy(pointer, 8, host(data), 8, kind))
+        assert content(pointer, 8) == data
+
+
+def test_memory_of_chips_that_have_ddr_is_0_of_0(device: int) -> None:
+    assert acl.rt.get_mem_info(0) == (0, 0, 0)
+    assert acl.rt.get_mem_info(1)[1] == (65536 - 3358) << 20
+
+
+def test_an_unknown_policy_is_the_default_one(device: int) -> None:
+    """pyacl.md §2.1."""
+    assert acl.rt.malloc(8, 99)[1] == 0
+
+
+MISTAKES: dict[str, tuple[Callable[[int, int], int], int]] = {
+    "double free": (lambda d, h: acl.rt.free(d) or acl.rt.free(d), 207002),
+    "free of a host address": (lambda d, h: acl.rt.free(h), 207002),
+    "free inside of a block": (lambda d, h: acl.rt.free(d + 64), 207002),
+    "wrong kind of free": (lambda d, h: acl.rt.free(acl.rt.malloc_host(8)[0]), 207002),
+    "free_host of device memory": (lambda d, h: acl.rt.free_host(d), 207002),
+    "read behind a block": (lambda d, h: acl.rt.memcpy(h, 4096, d + 64, 4096, 2), 507899),
+    "use after free": (lambda d, h: acl.rt.free(d) or acl.rt.memcpy(d, 8, h, 8, 1), 507899),
+    "memset beyond its maximum": (lambda d, h: acl.rt.memset(d, 8, 0, 9), 107000),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_what_is_not_established_gives_a_code_and_raises_in_strict_mode(device: int, name: str) -> None:
+    """pyacl.md §2.5 "not established", §9 "strict mode"; the codes are [inferred]."""
+    call, code = MISTAKES[name]
+    storage = ctypes.create_string_buffer(8192)
+    assert call(taken(acl.rt.malloc(128, 0)), ctypes.addressof(storage)) == code
+    with strictly(), pytest.raises(NotEstablished):
+        call(taken(acl.rt.malloc(128, 0)), ctypes.addressof(storage))
+
+
+def test_page_locked_memory_starts_on_64_bytes_and_is_read_as_array_and_as_bytes(device: int) -> None:
+    pointer = taken(acl.rt.malloc_host(24))
+    assert pointer % 64 == 0
+    view = acl.util.ptr_to_numpy(pointer, (6,), 11)
+    view[:] = np.arange(6, dtype=np.float32)
+    assert view.dtype == np.float32
+    assert acl.util.ptr_to_bytes(pointer, 24) == np.arange(6, dtype=np.float32).tobytes()
+    ok(acl.rt.free_host(pointer))
+
+
+@pytest.mark.parametrize(
+    ("number", "dtype"),
+    [(0, "?"), (1, "i1"), (2, "u1"), (3, "i2"), (4, "u2"), (5, "i4"), (6, "u4"), (7, "i8"), (8, "u8")]
+    + [(9, "i8"), (10, "u8"), (11, "f4"), (12, "f8"), (23, "f2")],
+)
+def test_ptr_to_numpy_takes_numpys_type_numbers(device: int, number: int, dtype: str) -> None:
+    """pyacl.md §1.6."""
+    pointer = taken(acl.rt.malloc_host(64))
+    array = acl.util.ptr_to_numpy(pointer, (2, 3), number)
+    assert (array.dtype, array.shape) == (np.dtype(dtype), (2, 3))
+
+
+def test_numpy_pointers(device: int) -> None:
+    array = np.arange(12, dtype=np.int32).reshape(3, 4)
+    assert acl.util.numpy_to_ptr(array) == array.ctypes.data
+    with pytest.warns(Warning, match="discontiguous"):
+        acl.util.numpy_to_ptr(array.T)
+    pointer, whole = acl.util.numpy_contiguous_to_ptr(array.T)
+    assert whole.flags.c_contiguous
+    assert acl.util.ptr_to_bytes(pointer, 48) == array.T.tobytes()
+    assert acl.util.numpy_contiguous_to_ptr(array)[1] is array
+
+
+@pytest.mark.parametrize("call", [lambda p: acl.util.ptr_to_bytes(p, 4), lambda p: acl.util.ptr_to_numpy(p, (4,), 1)])
+def test_reading_device_memory_as_host_memory_fails_loudly(device: int, call: Callable[[int], object]) -> None:
+    """pyacl.md §4 row 10."""
+    with pytest.raises(HostAccessToDevice, match="Copy to the host"):
+        call(taken(acl.rt.malloc(4, 0)))
+
+
+def test_host_code_that_touches_a_device_address_dies(tree: Path) -> None:
+    """pyacl.md §9: device memory is private; a host dereference crashes as on a server."""
+    source = """
+import acl, ctypes
+acl.init(); acl.rt.set_device(0)
+pointer, _ = acl.rt.malloc(64, 0)
+print("before", flush=True)
+ctypes.string_at(pointer, 4)
+print("after")
+"""
+    done = run_source(source, tree)
+    assert (done.returncode, done.stdout) == (-signal.SIGSEGV, "before\n")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_any_sequence_of_malloc_copy_set_and_free_keeps_every_byte(data: st.DataObject) -> None:
+    """Against a model of bytearrays; sizes cross pages and chunks, offsets are anywhere inside."""
+    start_over()
+    ok(acl.init())
+    ok(acl.rt.set_device(0))
+    blocks: dict[int, bytearray] = {}
+    for _ in range(data.draw(st.integers(5, 25))):
+        step = data.draw(st.sampled_from(["malloc", "write", "read", "set", "move", "free"]))
+        if step == "malloc" or not blocks:
+            size = data.draw(st.one_of(st.integers(1, 9000), st.sampled_from([262_143, 262_145, 600_000])))
+            blocks[taken(acl.rt.malloc(size, 0))] = bytearray([memory.FRESH]) * size
+            continue
+        pointer = data.draw(st.sampled_from(list(blocks)))
+        held = blocks[pointer]
+        offset = data.draw(st.integers(0, len(held) - 1))
+        count = data.draw(st.integers(1, len(held) - offset))
+        if step == "write":
+            written = data.draw(st.randoms(use_true_random=False)).randbytes(count)
+            ok(acl.rt.memcpy(pointer + offset, count, host(written), count, 1))
+            held[offset : offset + count] = written
+        elif step == "read":
+            assert content(pointer + offset, count) == bytes(held[offset : offset + count])
+        elif step == "set":
+            ok(acl.rt.memset(pointer + offset, count, 7, count))
+            held[offset : offset + count] = b"\7" * count
+        elif step == "move":
+            other = data.draw(st.sampled_from(list(blocks)))
+            moved = min(count, len(blocks[other]))
+            if other != pointer:
+                ok(acl.rt.memcpy(other, moved, pointer + offset, moved, 3))
+                blocks[other][:moved] = held[offset : offset + moved]
+        else:
+            ok(acl.rt.free(pointer))
+            del blocks[pointer]
+    for pointer, held in blocks.items():
+        assert content(pointer, len(held)) == bytes(held)

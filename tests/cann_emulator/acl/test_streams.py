@@ -1,0 +1,269 @@
+"""Streams, events and the virtual clock; results that are held back; callbacks (pyacl.md §1.3, §2.5, §5.1)."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.cann_emulator.acl.library import Loaded, multilayer, ok, opened, saved, strictly, taken, text
+from workbench.cann_emulator import acl
+from workbench.cann_emulator.acl import streams
+from workbench.cann_emulator.acl.strict import NotEstablished
+from workbench.cann_emulator.device_data import load_device_data
+from workbench.cann_emulator.om import load_om
+from workbench.cann_emulator.timing import execute_us, stream_us
+
+X = np.random.default_rng(5).standard_normal((5, 16)).astype(np.float32)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return saved(multilayer(), tmp_path)
+
+
+@pytest.fixture
+def model(device: int, path: str) -> Loaded:
+    loaded = opened(path)
+    loaded.put(X)
+    return loaded
+
+
+@pytest.fixture
+def stream(device: int) -> int:
+    handle: int = taken(acl.rt.create_stream())
+    return handle
+
+
+def event(flag: int | None = None) -> int:
+    handle: int = taken(acl.rt.create_event() if flag is None else acl.rt.create_event_with_flag(flag))
+    return handle
+
+
+def launch(model: Loaded, stream: int) -> None:
+    ok(acl.mdl.execute_async(model.id, model.input_dataset, model.output_dataset, stream))
+
+
+def test_results_are_stale_until_the_stream_is_synchronised(model: Loaded, stream: int) -> None:
+    """pyacl.md §4 row 24: memcpy does not wait for streams."""
+    before = model.get(0, np.float32, (5, 4))
+    launch(model, stream)
+    np.testing.assert_array_equal(model.get(0, np.uint8, (80,)), before.view(np.uint8).reshape(-1))
+    ok(acl.rt.synchronize_stream(stream))
+    assert np.isfinite(model.get(0, np.float32, (5, 4))).all()
+    assert not np.array_equal(model.get(0, np.float32, (5, 4)), before)
+
+
+def test_strict_mode_refuses_copies_and_frees_while_work_is_queued(model: Loaded, stream: int) -> None:
+    launch(model, stream)
+    with strictly():
+        with pytest.raises(NotEstablished, match="queued execute_async"):
+            model.get(0, np.float32, (5, 4))
+        with pytest.raises(NotEstablished, match="queued execute_async"):
+            acl.rt.free(model.inputs[0][0])
+        with pytest.raises(NotEstablished, match="queued execute_async"):
+            model.put(X)
+    ok(acl.rt.synchronize_stream(stream))
+
+
+def test_memory_freed_under_a_queued_execution_faults_at_the_synchronise(model: Loaded, stream: int) -> None:
+    launch(model, stream)
+    ok(acl.rt.free(model.inputs[0][0]))
+    assert acl.rt.synchronize_stream(stream) == 507015
+    assert "no live device memory" in text()
+    assert acl.rt.synchronize_stream(stream) == 0
+
+
+def test_event_times_are_the_time_model(model: Loaded, stream: int, path: str) -> None:
+    """One waiting execution has the host's launch in front; a queue of them hides it (pyacl.md §5.1)."""
+    om, data = load_om(Path(path)), load_device_data("Ascend910B3")
+    first, last = event(8), event(8)
+    ok(acl.rt.record_event(first, stream))
+    for _ in range(10):
+        launch(model, stream)
+    ok(acl.rt.record_event(last, stream))
+    assert acl.rt.event_elapsed_time(first, last) == (0.0, 107006)
+    ok(acl.rt.synchronize_stream(stream))
+    elapsed = taken(acl.rt.event_elapsed_time(first, last))
+    expected = (execute_us(om, 0, data) + 9 * stream_us(om, 0, data)) / 1000
+    assert isinstance(elapsed, float)
+    assert elapsed == pytest.approx(expected, rel=1e-4)
+    assert taken(acl.rt.event_elapsed_time(last, first)) == -elapsed
+
+
+def test_events_around_a_waiting_execute_show_next_to_nothing(model: Loaded, stream: int) -> None:
+    """pyacl.md §4 row 29."""
+    first, last = event(), event()
+    ok(acl.rt.record_event(first, stream))
+    ok(model.run())
+    ok(acl.rt.record_event(last, stream))
+    ok(acl.rt.synchronize_stream(stream))
+    assert taken(acl.rt.event_elapsed_time(first, last)) == 0.0
+
+
+def test_queued_copies_move_the_bytes_later_and_take_time(device: int, stream: int) -> None:
+    size = 1 << 20
+    pinned, pointer = taken(acl.rt.malloc_host(size)), taken(acl.rt.malloc(size, 0))
+    view = acl.util.ptr_to_numpy(pinned, (size,), 2)
+    view[:] = 7
+    first, last = event(8), event(8)
+    ok(acl.rt.record_event(first, stream))
+    ok(acl.rt.memcpy_async(pointer, size, pinned, size, 1, stream))
+    ok(acl.rt.record_event(last, stream))
+    view[:] = 9  # too early: the copy has not been made
+    ok(acl.rt.synchronize_stream(stream))
+    assert taken(acl.rt.event_elapsed_time(first, last)) > 0.01
+    ok(acl.rt.memcpy_async(pinned, size, pointer, size, 2, stream))
+    view[:] = 0
+    ok(acl.rt.synchronize_stream(stream))
+    assert set(view) == {9}
+
+
+def test_a_copy_with_ordinary_host_memory_synchronises_the_stream_and_is_done_at_once(
+    model: Loaded, stream: int
+) -> None:
+    """pyacl.md §1.4, memcpy_async."""
+    launch(model, stream)
+    target = np.zeros((5, 4), np.float32)
+    pointer, size = model.outputs[0]
+    ok(acl.rt.memcpy_async(acl.util.numpy_to_ptr(target), 80, pointer, size, 2, stream))
+    assert target.any()
+    assert acl.rt.stream_query(stream) == (0, 0)
+
+
+def test_streams_of_other_contexts_are_107003(device: int, stream: int) -> None:
+    """pyacl.md §2.5, stream and event."""
+    mark = event()
+    taken(acl.rt.create_context(0))
+    assert acl.rt.destroy_stream(stream) == 107003
+    assert acl.rt.record_event(mark, stream) == 107003
+    assert acl.rt.memset_async(taken(acl.rt.malloc(8, 0)), 8, 0, 8, stream) == 107003
+    assert acl.rt.synchronize_stream(0) == 0
+
+
+def test_null_streams_and_events_are_100000(device: int) -> None:
+    assert acl.rt.destroy_stream(0) == 100000
+    assert acl.rt.destroy_event(0) == 100000
+    assert acl.rt.record_event(0, 0) == 100000
+    assert acl.rt.event_elapsed_time(0, 0) == (0.0, 100000)
+    assert "EH0002" in text()
+
+
+def test_elapsed_time_of_events_never_recorded_is_507000(device: int) -> None:
+    first, last = event(), event()
+    ok(acl.rt.record_event(first, 0))
+    ok(acl.rt.synchronize_stream(0))
+    assert acl.rt.event_elapsed_time(first, last) == (0.0, 507000)
+
+
+def test_status_questions_let_the_stream_get_on(model: Loaded, stream: int) -> None:
+    """A client that polls must not wait for ever; the two questions have opposite numbers (pyacl.md §1.3)."""
+    mark = event()
+    launch(model, stream)
+    ok(acl.rt.record_event(mark, stream))
+    assert acl.rt.query_event_status(mark) == (0, 0)
+    assert acl.rt.query_event_status(mark) == (1, 0)
+    assert acl.rt.query_event(mark) == (0, 0)
+    assert model.get(0, np.float32, (5, 4)).any()
+
+
+def test_waiting_for_an_event_orders_streams_and_their_clocks(model: Loaded, stream: int) -> None:
+    other = taken(acl.rt.create_stream())
+    first, middle, last = event(), event(), event()
+    ok(acl.rt.record_event(first, other))
+    launch(model, stream)
+    ok(acl.rt.record_event(middle, stream))
+    ok(acl.rt.stream_wait_event(other, middle))
+    ok(acl.rt.record_event(last, other))
+    ok(acl.rt.synchronize_stream(other))
+    assert model.get(0, np.float32, (5, 4)).any()
+    assert taken(acl.rt.event_elapsed_time(first, last)) >= taken(acl.rt.event_elapsed_time(first, middle)) > 0
+
+
+def test_events_for_time_stamps_alone_cannot_be_waited_for(device: int, stream: int) -> None:
+    mark = event(8)
+    ok(acl.rt.record_event(mark, stream))
+    assert acl.rt.stream_wait_event(stream, mark) == 207000
+    assert acl.rt.reset_event(mark, stream) == 207000
+
+
+def test_a_time_out_is_507046_on_the_virtual_clock(model: Loaded, stream: int) -> None:
+    """pyacl.md §2.5."""
+    for _ in range(200):
+        launch(model, stream)
+    assert acl.rt.synchronize_stream_with_timeout(stream, 1) == 507046
+    assert acl.rt.synchronize_stream_with_timeout(stream, 10_000) == 0
+    assert acl.rt.synchronize_stream_with_timeout(stream, -1) == 0
+
+
+def test_destroying_a_stream_waits_for_its_work(model: Loaded, stream: int) -> None:
+    launch(model, stream)
+    ok(acl.rt.destroy_stream(stream))
+    assert np.isfinite(model.get(0, np.float32, (5, 4))).all()
+    assert acl.rt.synchronize_stream(stream) == 107017
+    with strictly(), pytest.raises(NotEstablished, match="no live stream"):
+        acl.rt.destroy_stream(stream)
+
+
+def test_a_device_has_1984_streams(device: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "STREAMS_PER_DEVICE", 5)
+    results = [acl.rt.create_stream()[1] for _ in range(6)]
+    assert results == [0, 0, 0, 0, 0, 207008]
+
+
+def test_callbacks_run_in_the_subscribed_thread_and_block_the_stream(model: Loaded, stream: int) -> None:
+    """pyacl.md §1.3, callbacks: the thread gets its list as one argument and sets its context first."""
+    context, _ = acl.rt.get_context()
+    calls: list[Any] = []
+    ends = threading.Event()
+
+    def serve(arguments: list[Any]) -> None:
+        ok(acl.rt.set_context(arguments[0]))
+        while not ends.is_set():
+            acl.rt.process_report(arguments[1])
+
+    thread = taken(acl.util.start_thread(serve, [context, 20]))
+    ok(acl.rt.subscribe_report(thread, stream))
+    assert acl.rt.subscribe_report(thread, stream) == 107011
+    for number in range(3):
+        launch(model, stream)
+        ok(acl.rt.launch_callback(lambda data: calls.append((data, threading.get_ident())), [number], 1, stream))
+    ok(acl.rt.synchronize_stream(stream))
+    assert calls == [([0], thread), ([1], thread), ([2], thread)]
+    ok(acl.rt.unsubscribe_report(thread, stream))
+    assert acl.rt.launch_callback(print, None, 0, stream) == 107015
+    ends.set()
+    ok(acl.util.stop_thread(thread))
+
+
+def test_a_callback_comes_without_a_synchronise_too(model: Loaded, stream: int) -> None:
+    arrived, ends = threading.Event(), threading.Event()
+
+    def serve(arguments: list[Any]) -> None:
+        while not ends.is_set():
+            acl.rt.process_report(arguments[0])
+
+    thread = taken(acl.util.start_thread(serve, [20]))
+    ok(acl.rt.subscribe_report(thread, stream))
+    launch(model, stream)
+    ok(acl.rt.launch_callback(lambda _: arrived.set(), None, 0, stream))
+    assert arrived.wait(10)
+    ends.set()
+    ok(acl.util.stop_thread(thread))
+
+
+def test_process_report_says_when_nothing_came_and_when_nobody_subscribed(device: int, stream: int) -> None:
+    assert acl.rt.process_report(1) == 107012
+    ok(acl.rt.subscribe_report(threading.get_ident(), stream))
+    assert acl.rt.process_report(1) == 507012
+    ok(acl.rt.unsubscribe_report(threading.get_ident(), stream))
+
+
+def test_a_thread_that_raises_is_told_at_stop(device: int, capfd: pytest.CaptureFixture[str]) -> None:
+    thread = taken(acl.util.start_thread(lambda _: 1 / 0, [1]))
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        acl.util.stop_thread(thread)
+    assert "ZeroDivisionError" in capfd.readouterr().err
