@@ -290,18 +290,3 @@ def test_programs_do_not_import_what_lies_in_the_working_directory(tmp_path: Pat
     done = run(["npu-smi", "info", "-l"], emulated_environment(tmp_path), tmp_path)
 
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_the_command_hands_on_words_and_exit_codes(tmp_path: Path) -> None:
-    """`workbench emulator`: nothing but the lines on stdout."""
-    workbench = [sys.executable, "-m", "workbench", "emulator"]
-
-    env = run([*workbench, "env", "--root", str(tmp_path / "cann")], dict(os.environ))
-    wrong = run([*workbench, "env", "--cann", "7.0"], dict(os.environ))
-    foreign = run([*workbench, "remove", "--root", str(tmp_path)], dict(os.environ))
-
-    assert env.returncode == 0
-    assert all(line.startswith("export ") and line.endswith(";") for line in env.stdout.splitlines())
-    assert (wrong.returncode, wrong.stdout) == (2, "")
-    assert "invalid choice: '7.0'" in wrong.stderr
-    assert (foreign.returncode, "nothing was deleted" in foreign.stderr) == (1, True)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import os
 from pathlib import Path
+
+NAME = "int8-workbench"
 
 _PACKAGE = Path(__file__).parents[1]
 _SOURCES = ("cann_emulator", "quantization", "graph.py")
@@ -24,5 +27,16 @@ def source_digest() -> str:
 
 
 def emulator() -> str:
-    """What version files, compiled models and the module acl say of themselves: `int8-workbench 0123456789ab`."""
-    return f"int8-workbench {source_digest()}"
+    """What compiled models, the module acl and npu-smi say of themselves: `int8-workbench 0123456789ab`.
+
+    With a refitted time model (CANN_EMULATOR_DEVICE_DATA) ` fit 01234567` follows: its times are others, and what
+    was kept of the former ones must not be taken for them.
+    """
+    fitted = os.environ.get("CANN_EMULATOR_DEVICE_DATA")
+    if not fitted:
+        return f"{NAME} {source_digest()}"
+    try:
+        content = Path(fitted).read_bytes()
+    except OSError:
+        content = fitted.encode()  # whoever loads it says what is wrong
+    return f"{NAME} {source_digest()} fit {hashlib.sha256(content).hexdigest()[:8]}"

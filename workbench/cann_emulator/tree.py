@@ -17,21 +17,24 @@ import platform
 import shlex
 import shutil
 import sys
+import time
 import uuid
 from pathlib import Path
 from typing import Literal
 
-from workbench.cann_emulator.revision import emulator, source_digest
+from workbench.cann_emulator.revision import NAME, source_digest
 
 Cann = Literal["8.5.0", "8.1.RC1"]
 CANN_VERSIONS: tuple[Cann, ...] = ("8.5.0", "8.1.RC1")
 DRIVER_VERSION, FIRMWARE_VERSION = "25.3.rc1", "7.8.0.2.212"
 """[inferred] A driver that 8.5.0 supports, and a firmware of its time; `npu-smi info -t board` shows both."""
 
+_EMULATOR = f"{NAME} {source_digest()}"
 _SOURCE = Path(__file__).parent
 _PACKAGES = ("compiler", "ge-compiler", "ge-executor", "opp", "runtime", "toolkit")
 _PROGRAMS = {"atc": "atc", "npu-smi": "npu_smi", "msprof": "msprof", "amct_onnx": "amct_onnx"}
 _MODULES = ("acl", "amct_onnx")
+_ATTEMPTS = 100
 _AI_CORE = "opp/built-in/op_impl/ai_core/tbe"
 
 
@@ -58,7 +61,7 @@ def write_tree(root: Path, cann: Cann = "8.5.0") -> Path:
     """
     root = root.expanduser().absolute()
     mark = _mark(root, cann)
-    if (root / ".emulator").is_file() and (root / ".emulator").read_text(encoding="utf-8") == mark:
+    if _has_mark(root, mark):
         return root
     if root.exists() and not (root / ".emulator").is_file() and (not root.is_dir() or any(root.iterdir())):
         raise FileExistsError(f"{root} exists and is no tree of the emulator; name another folder with --root")
@@ -108,26 +111,34 @@ def variables(root: Path) -> dict[str, str]:
     }
 
 
+def _has_mark(root: Path, mark: str) -> bool:
+    try:
+        return (root / ".emulator").read_text(encoding="utf-8") == mark
+    except OSError:
+        return False
+
+
 def _mark(root: Path, cann: Cann) -> str:
-    return f"{emulator()}\n{cann}\n{sys.executable}\n{_SOURCE}\n{root}\n"
+    return f"{_EMULATOR}\n{cann}\n{sys.executable}\n{_SOURCE}\n{root}\n"
 
 
 def _put(draft: Path, root: Path, mark: str) -> None:
     """Rename `draft` to `root`; where another process was faster with the same tree, its tree stays."""
-    for _ in range(3):
+    for _ in range(_ATTEMPTS):
         try:
             draft.rename(root)  # also onto an empty folder
             return
         except OSError:
             if not root.is_dir():
                 raise
-        if (root / ".emulator").is_file() and (root / ".emulator").read_text(encoding="utf-8") == mark:
+        if _has_mark(root, mark):
             return
         old = root.parent / f".{root.name}-{uuid.uuid4().hex[:12]}"
         try:
             root.rename(old)
         except FileNotFoundError:
-            continue  # another process moved it away
+            time.sleep(0.01)  # another process moved it away and is about to put its own
+            continue
         shutil.rmtree(old, ignore_errors=True)
     raise FileExistsError(f"{root} is being rewritten by other processes; try again")
 
@@ -156,7 +167,7 @@ def _fill(draft: Path, root: Path, cann: Cann) -> None:
     for module in _MODULES:
         _write_modules(draft / "python/site-packages" / module, module)
     # As a wheel leaves it, so that its version is found without importing it
-    metadata = f"Metadata-Version: 2.1\nName: amct_onnx\nVersion: {cann}\nSummary: {emulator()}\n"
+    metadata = f"Metadata-Version: 2.1\nName: amct_onnx\nVersion: {cann}\nSummary: {_EMULATOR}\n"
     _write(draft / f"python/site-packages/amct_onnx-{cann}.dist-info/METADATA", metadata)
 
 
@@ -167,7 +178,7 @@ def _write(file: Path, text: str, mode: int = 0o644) -> None:
 
 
 def _origin() -> str:
-    return f"Emulator={emulator()}\n"
+    return f"Emulator={_EMULATOR}\n"
 
 
 def _version_info(cann: Cann) -> str:
@@ -178,7 +189,7 @@ def _program(module: str) -> str:
     """As the vendor's launcher, it puts its own folders first and hands on argv and exit status (atc.md §1)."""
     return f"""\
 #!/bin/sh
-# {emulator()}: an emulator, not the vendor's program
+# {_EMULATOR}: an emulator, not the vendor's program
 root=$(CDPATH= cd -- "$(dirname -- "$0")/.." && pwd -P)
 LD_LIBRARY_PATH="$root/lib64${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}"
 PYTHONPATH={shlex.quote(str(_SOURCE.parents[1]))}:"$root/python/site-packages${{PYTHONPATH:+:$PYTHONPATH}}"
@@ -188,7 +199,7 @@ exec {shlex.quote(sys.executable)} -P -m workbench.cann_emulator.{module} "$@"
 
 
 def _set_env(root: Path) -> str:
-    lines = [f"# {emulator()}: source me, from sh or bash"]
+    lines = [f"# {_EMULATOR}: source me, from sh or bash"]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in variables(root).items()]
     for name, folders in search_paths(root).items():
         front = shlex.quote(":".join(map(str, folders)))

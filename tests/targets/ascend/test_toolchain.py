@@ -164,3 +164,20 @@ def test_the_emulators_revision_is_part_of_it(tmp_path: Path) -> None:
     )
 
     assert done.stdout.strip() == f"True|Ascend910B3|25.2.0|{emulator()}"
+
+
+def test_a_refitted_time_model_is_another_toolchain(tmp_path: Path) -> None:
+    """Else latencies of the former model would be taken from the cache."""
+    fitted = tmp_path / "fitted.yaml"
+    code = "from workbench.targets.ascend.toolchain import ascend_toolchain as t; print(t().components['emulator'])"
+    said = []
+    for content in ("a: 1", "a: 2"):
+        fitted.write_text(content)
+        environment = emulated_environment(tmp_path, CANN_EMULATOR_DEVICE_DATA=str(fitted))
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=True
+        )
+        said.append(done.stdout)
+
+    assert said[0] != said[1]
+    assert all(f"{emulator()} fit " in text for text in said)
