@@ -16,8 +16,10 @@ from workbench.cann_emulator.om import OfflineModel, load_om
 from workbench.errors import CompileError, ToolchainError
 from workbench.graph import load_graph, read_model
 from workbench.quantization.deploy import lower_deploy
+from workbench.targets.ascend.atc import find_atc, run_atc
 from workbench.targets.ascend.interface import Interface, Port
 from workbench.targets.ascend.lowering import atc_form
+from workbench.targets.ascend.om_info import parse_info
 from workbench.targets.ascend.om_set import CompiledSet, compile_set
 from workbench.targets.ascend.shapes import interface_of
 
@@ -100,6 +102,18 @@ def test_a_static_set_has_a_file_for_each_shape(plain: tuple[CompiledSet, Path])
     assert made.info["b1_s16.om"].soc_version == "Ascend910B3"
     assert made.info["b1_s16.om"].weight_size_bytes > 0
     assert {path.suffix for path in to.iterdir()} == {".om", ".log"}
+
+
+def test_mode_6_tells_the_same_as_the_compile(bench: Bench, plain: tuple[CompiledSet, Path], tmp_path: Path) -> None:
+    made, to = plain
+    asked = run_atc(
+        [str(find_atc(bench.environment)), "--mode=6", f"--om={to / 'b2_s16.om'}"],
+        directory=tmp_path,
+        log=tmp_path / "info.log",
+        environment=bench.environment,
+    )
+
+    assert parse_info(asked.text) == made.info["b2_s16.om"]
 
 
 def test_gears_are_one_file_with_every_shape(bench: Bench, tmp_path: Path) -> None:
