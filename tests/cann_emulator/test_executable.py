@@ -1,13 +1,21 @@
 """What an offline model computes: halves between kernels, float32 inside them, whole numbers in INT8 layers."""
 
+import os
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import onnx
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.cann_emulator.bert import LITTLE, bert, tokens
@@ -18,8 +26,8 @@ from tests.quantization.test_interpreter import quantized_matmul, words
 from tests.targets.encoder import ids, model_of, tiny_encoder
 from workbench.cann_emulator.executable import Executable, ExecutionFailed
 from workbench.cann_emulator.integers import NotExpressible, expanded
-from workbench.cann_emulator.om import Gear, OfflineModel
-from workbench.cann_emulator.rounding import rounded_program
+from workbench.cann_emulator.om import Dtype, Gear, Kernel, OfflineModel, Tensor, load_om
+from workbench.cann_emulator.rounding import round_to, rounded_program
 from workbench.quantization.deploy import lower_deploy
 from workbench.quantization.interpreter import Interpreter
 
@@ -149,6 +157,32 @@ def test_a_kernel_kept_in_float32_reads_halves_and_writes_float32() -> None:
 
     hidden = half(np.maximum(half(x) @ half(w["w0"]) + half(w["b0"]), 0))
     np.testing.assert_allclose(run(model, {"x": x})["y"], hidden @ w["w1"] + w["b1"], rtol=1e-6)
+
+
+def test_type_changes_that_the_compiler_named_itself_are_followed_to_the_graphs_tensors() -> None:
+    """A Cast before a reader gives the tensor another name, one at an output takes the tensor's name for itself."""
+    proto, x = mlp(8, 8, 4), x_of(4, 8)
+    plain = offline_model(proto, groups=FUSED)
+    first, second = plain.gears[0].kernels
+
+    def cast(name: str, source: Tensor, target: Tensor) -> Kernel:
+        return replace(first, name=name, op_type="Cast", nodes=(), inputs=(source,), outputs=(target,))
+
+    def named(name: str, dtype: Dtype) -> Tensor:
+        return Tensor(name=name, dtype=dtype, shape=())
+
+    kernels = (
+        cast("trans_Cast_0", named("x", "float32"), named("x__float16", "float16")),
+        replace(first, inputs=(named("x__float16", "float16"), *first.inputs[1:])),
+        replace(second, outputs=(named("y__float16", "float16"),)),
+        cast("trans_Cast_1", named("y__float16", "float16"), named("y", "float32")),
+    )
+    renamed = replace(plain, gears=(replace(plain.gears[0], kernels=kernels),))
+
+    np.testing.assert_array_equal(run(renamed, {"x": x})["y"], run(plain, {"x": x})["y"])
+    assert [n.op_type for n in rounded_program(renamed, 0).nodes] == [
+        n.op_type for n in rounded_program(plain, 0).nodes
+    ]
 
 
 def test_bfloat16_kernels_round_to_eight_bits() -> None:
@@ -308,3 +342,92 @@ def test_moving_a_half_rounds_it_only_once() -> None:
     moving = {"Reshape", "Transpose", "Gather", "Unsqueeze", "Cast"}
     computing = sum(count for kind, count in Counter(n.op_type for n in proto.graph.node).items() if kind not in moving)
     assert kinds["Cast"] <= 2 * (computing + 1) + 1
+
+
+def compiled(proto: onnx.ModelProto, folder: Path, *options: str) -> OfflineModel:
+    """By the emulated atc."""
+    onnx.save(proto, folder / "model.onnx")
+    flags = ["--model=model.onnx", "--framework=5", "--output=model", "--soc_version=Ascend910B3", *options]
+    done = subprocess.run(
+        [sys.executable, "-m", "workbench.cann_emulator.atc", *flags],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(Path.cwd())},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stdout
+    return load_om(folder / "model.om")
+
+
+def test_a_compiled_int8_model_that_keeps_float32_gives_the_interpreters_bits(tmp_path: Path) -> None:
+    """amct.md §6.6, with the factors as 910B3 probably has them."""
+    proto, feeds = deployed("encoder")
+
+    result = run(compiled(proto, tmp_path, "--precision_mode=must_keep_origin_dtype"), feeds)["logits"]
+
+    np.testing.assert_allclose(
+        result, Interpreter(proto, truncate_deq_scale=True).run(feeds)["logits"], rtol=1e-5, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("mode", ["force_fp16", "allow_mix_precision", "allow_fp32_to_fp16", "force_fp32"])
+def test_compiled_precision_modes_stay_near_float_and_differ_from_it(mode: str, tmp_path: Path) -> None:
+    proto, feeds = tiny_encoder(batch=4, length=7), ids(4, 7)
+    exact = Interpreter(proto).run(feeds)["logits"]
+
+    error = np.abs(run(compiled(proto, tmp_path, f"--precision_mode={mode}"), feeds)["logits"] - exact).max()
+
+    assert 1e-5 < error < 2e-2
+
+
+class QuantizedMatmul(NamedTuple):
+    """A random layer between AscendQuant and AscendDequant."""
+
+    proto: onnx.ModelProto
+    x: Array
+
+
+@st.composite
+def quantized_matmuls(draw: st.DrawFn) -> QuantizedMatmul:
+    inner, outputs = draw(st.integers(1, 600)), draw(st.integers(1, 4))
+    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    extreme = draw(st.booleans())
+    weight = random.choice([-128, 127], (inner, outputs)) if extreme else random.integers(-128, 128, (inner, outputs))
+    bias = np.int32(random.integers(-(2**24), 2**24, outputs)) if draw(st.booleans()) else None
+    quant = {"scale": float(np.float32(draw(st.floats(0.01, 50)))), "offset": float(draw(st.integers(-128, 127)))}
+    factors = random.uniform(1e-6, 1e-2, draw(st.sampled_from([1, outputs])))
+    proto = quantized_matmul(weight.astype(np.int8), words(*factors), bias=bias, quant=quant)
+    return QuantizedMatmul(proto, (random.standard_normal((3, inner)) * 100).astype(np.float32))
+
+
+@settings(deadline=None, max_examples=60)
+@given(layer=quantized_matmuls(), truncate=st.booleans())
+def test_any_int8_product_is_the_interpreters_bit_for_bit(layer: QuantizedMatmul, truncate: bool) -> None:
+    model = offline_model(layer.proto, dtype="float32", truncate_deq_scale=truncate)
+
+    expected = Interpreter(layer.proto, truncate_deq_scale=truncate).run({"x": layer.x})["y"]
+
+    np.testing.assert_array_equal(run(model, {"x": layer.x})["y"], expected)
+
+
+@settings(deadline=None, max_examples=60)
+@given(layer=quantized_matmuls())
+def test_any_int8_product_between_halves_is_amcts_half_precision_simulation(layer: QuantizedMatmul) -> None:
+    """amct.md §6.6, FORCE_FP16."""
+    model = offline_model(layer.proto, truncate_deq_scale=True)
+    x = half(layer.x)
+
+    expected = Interpreter(layer.proto, force_fp16=True).run({"x": x})["y"]
+
+    np.testing.assert_array_equal(run(model, {"x": x})["y"], expected)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=50))
+def test_rounding_to_bfloat16_is_to_the_nearest_with_ties_to_even(bits: list[int]) -> None:
+    values = np.array(bits, np.uint32).view(np.float32)
+    with np.errstate(all="ignore"):
+        expected = values.astype(ml_dtypes.bfloat16).astype(np.float32)
+
+    np.testing.assert_array_equal(round_to(values, "bfloat16"), expected)

@@ -72,11 +72,12 @@ def rounded_program(model: OfflineModel, gear: int) -> Program:
     kernel_of = {node: kernel for kernel in kernels for node in kernel.nodes}
     in_graph = {*writer.known, *writer.stored, *(name for node in plain.graph.node for name in node.output)}
     sources = _sources(kernels, in_graph)
+    halves = any(tensor.dtype == "float16" for kernel in kernels for tensor in kernel.outputs)
     for node in plain.graph.node:
         if node.output[0] in writer.known:
             continue
         kernel = kernel_of.get(node.name)
-        writer.write(node, _Edges.of(kernel, sources) if kernel is not None else _Edges())
+        writer.write(node, _Edges.of(kernel, sources, halves=halves) if kernel is not None else _Edges())
     for output in model.outputs:
         writer.round_output(output.name, output.dtype)
     return Program(
@@ -103,11 +104,12 @@ class _Edges:
     halves_inside: bool = False
 
     @classmethod
-    def of(cls, kernel: Kernel, sources: Mapping[str, str]) -> _Edges:
+    def of(cls, kernel: Kernel, sources: Mapping[str, str], *, halves: bool) -> _Edges:
         reads = {sources.get(tensor.name, tensor.name): tensor.dtype for tensor in kernel.inputs}
         writes = {sources.get(tensor.name, tensor.name): tensor.dtype for tensor in kernel.outputs}
-        outside = {*writes.values()} & {"float32", "float16", "bfloat16"} or {*reads.values()} - {"float32", "uint64"}
-        return cls(name=kernel.name, reads=reads, writes=writes, halves_inside=outside <= {"float16", "int8", "int32"})
+        floats = {*reads.values(), *writes.values()} & {"float32", "float16", "bfloat16"}
+        inside = "float16" in floats if floats else halves
+        return cls(name=kernel.name, reads=reads, writes=writes, halves_inside=inside)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -149,7 +149,7 @@ class _GraphFacts:
     operators: Mapping[str, str]
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=1)  # it keeps the graph it was asked about last: a hundred megabytes or so
 def _graph_facts(content: bytes) -> _GraphFacts:
     model = onnx.ModelProto()
     model.ParseFromString(content)
