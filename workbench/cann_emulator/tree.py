@@ -63,7 +63,7 @@ def write_tree(root: Path, cann: Cann = "8.5.0") -> Path:
     mark = _mark(root, cann)
     if _has_mark(root, mark):
         return root
-    if root.exists() and not (root / ".emulator").is_file() and (not root.is_dir() or any(root.iterdir())):
+    if _is_foreign(root):
         raise FileExistsError(f"{root} exists and is no tree of the emulator; name another folder with --root")
     root.parent.mkdir(parents=True, exist_ok=True)
     draft = root.parent / f".{root.name}-{uuid.uuid4().hex[:12]}"
@@ -116,6 +116,17 @@ def _has_mark(root: Path, mark: str) -> bool:
         return (root / ".emulator").read_text(encoding="utf-8") == mark
     except OSError:
         return False
+
+
+def _is_foreign(root: Path) -> bool:
+    """True where something lies that no tree of the emulator is; the mark is looked for last, as trees come and go."""
+    try:
+        full = any(root.iterdir())
+    except FileNotFoundError:
+        return False
+    except NotADirectoryError:
+        return True
+    return full and not (root / ".emulator").is_file()
 
 
 def _mark(root: Path, cann: Cann) -> str:
