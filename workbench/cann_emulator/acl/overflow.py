@@ -2,7 +2,8 @@
 
     <dump_path>/<time>/<device>/<model>/<model id>/<data index>/Opdebug.Node_OpDebug.<task>.<stream>.<time stamp>
 
-What is watched: an output of the model that holds an infinity although all its inputs are finite. The emulator sees
+What is watched: an output of the model that is not finite (an infinity, or what became of one) although all its
+inputs are. The emulator sees
 no tensors inside, so it tells less than a device. The content is JSON with the fields that the vendor's parser gives,
 and says that it is emulated; the vendor's own files are binary.
 """
@@ -41,16 +42,16 @@ def watch(
     entry: LoadedModel, feeds: Mapping[str, npt.NDArray[Any]], results: Mapping[str, npt.NDArray[Any]]
 ) -> Path | None:
     """The file that was written, when an output overflowed."""
-    if not _FOLDER or any(_has_infinity(values) for values in feeds.values()):
+    if not _FOLDER or any(_overflowed(values) for values in feeds.values()):
         return None
     for index, tensor in enumerate(entry.model.outputs):
-        if _has_infinity(results[tensor.name]):
+        if _overflowed(results[tensor.name]):
             return _write(entry, index, FLOAT_TO_HALF if tensor.dtype == "float16" else FLOATING_POINT)
     return None
 
 
-def _has_infinity(values: npt.NDArray[Any]) -> bool:
-    return values.dtype.kind == "f" and bool(np.isinf(values).any())
+def _overflowed(values: npt.NDArray[Any]) -> bool:
+    return values.dtype.kind == "f" and not bool(np.isfinite(values).all())
 
 
 def _write(entry: LoadedModel, task: int, status: int) -> Path:

@@ -1,0 +1,225 @@
+"""acl.json: what it may hold and what each mistake returns (pyacl.md §5.5, §2.5, §5.6, §1.7)."""
+
+from __future__ import annotations
+
+import csv
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.cann_emulator.acl.library import multilayer, ok, opened, saved, taken, text
+from workbench.cann_emulator import acl
+from workbench.cann_emulator.acl import profiling
+from workbench.cann_emulator.device_data import load_device_data
+from workbench.cann_emulator.timing import kernel_times
+from workbench.targets.ascend.msprof import read_profile
+from workbench.targets.ascend.overflow import overflow_files
+
+
+def written(folder: Path, body: Any, name: str = "acl.json") -> str:
+    file = folder / name
+    file.write_text(body if isinstance(body, str) else json.dumps(body), encoding="utf-8")
+    return str(file)
+
+
+def test_missing_files_and_files_that_are_no_json(tmp_path: Path) -> None:
+    assert acl.init(str(tmp_path / "none.json")) == 100003
+    assert "EH0003" in text()
+    for body in ("{", "[]", "7", json.dumps({"a": [[[[[[[[[[1]]]]]]]]]]})):
+        assert acl.init(written(tmp_path, body)) == 100006, body
+    ok(acl.init(written(tmp_path, {"a": [[[[[[[[1]]]]]]]]})))
+
+
+def test_another_configuration_after_finalize_is_100000(tmp_path: Path) -> None:
+    ok(acl.init(written(tmp_path, {})))
+    ok(acl.finalize())
+    assert acl.init(written(tmp_path, {"err_msg_mode": "1"}, "other.json")) == 100000
+    ok(acl.init(written(tmp_path, {}, "same.json")))
+
+
+TENSORS: dict[str, Any] = {"dump_list": [{"model_name": "m", "layer": ["a"]}], "dump_path": "."}
+DUMP_MISTAKES: dict[str, Any] = {
+    "no object": 1,
+    "no list": {"dump_path": "."},
+    "empty list": {"dump_list": [], "dump_path": "."},
+    "no path": {"dump_list": [{}]},
+    "path that does not exist": {**TENSORS, "dump_path": "/nowhere/at/all"},
+    "unknown mode": {**TENSORS, "dump_mode": "both"},
+    "unknown level": {**TENSORS, "dump_level": "graph"},
+    "unknown data": {**TENSORS, "dump_data": "mean"},
+    "unknown switch": {**TENSORS, "dump_op_switch": "yes"},
+    "unknown statistic": {**TENSORS, "dump_stats": ["Mean"]},
+    "wrong step": {**TENSORS, "dump_step": "5-3"},
+    "layer is text": {**TENSORS, "dump_list": [{"layer": "a"}]},
+    "overflow and tensors": {**TENSORS, "dump_debug": "on"},
+    "overflow without path": {"dump_debug": "on"},
+    "unknown scene": {"dump_scene": "all"},
+    "scene and tensors": {**TENSORS, "dump_scene": "aic_err_brief_dump"},
+}
+
+
+@pytest.mark.parametrize("name", DUMP_MISTAKES)
+def test_a_bad_dump_section_is_100009(tmp_path: Path, name: str) -> None:
+    assert acl.init(written(tmp_path, {"dump": DUMP_MISTAKES[name]})) == 100009
+    assert "dump" in text()
+
+
+@pytest.mark.parametrize(
+    "dump",
+    [
+        TENSORS,
+        {**TENSORS, "dump_mode": "all", "dump_step": "0|3-5|10", "dump_data": "stats", "dump_stats": ["Max", "L2norm"]},
+        {"dump_list": [{}], "dump_path": "."},
+        {"dump_scene": "lite_exception"},
+        {"dump_path": ".", "dump_debug": "on"},
+    ],
+)
+def test_good_dump_sections_are_taken(tmp_path: Path, dump: dict[str, Any]) -> None:
+    ok(acl.init(written(tmp_path, {"dump": dump})))
+
+
+@pytest.mark.parametrize(
+    "profiler",
+    [1, {"swich": "on"}, {"switch": "yes"}, {"switch": "on", "aic_metrics": "All"}, {"switch": "on", "aicpu": 1}],
+)
+def test_a_bad_profiler_section_is_100000(tmp_path: Path, profiler: Any) -> None:
+    assert acl.init(written(tmp_path, {"profiler": profiler})) == 100000
+    assert "profiler" in text()
+
+
+def test_default_device_serves_threads_that_set_none(tmp_path: Path) -> None:
+    ok(acl.init(written(tmp_path, {"defaultDevice": {"default_device": "0"}})))
+    seen: list[int] = []
+    thread = threading.Thread(target=lambda: seen.append(acl.rt.malloc(8, 0)[1]))
+    thread.start()
+    thread.join()
+    assert seen == [0]
+
+
+@pytest.mark.parametrize(("section", "code"), [({"default_device": 0}, 100000), ({"default_device": "7"}, 500001)])
+def test_a_bad_default_device(tmp_path: Path, section: dict[str, Any], code: int) -> None:
+    assert acl.init(written(tmp_path, {"defaultDevice": section})) == code
+
+
+def test_error_texts_per_process(tmp_path: Path) -> None:
+    ok(acl.init(written(tmp_path, {"err_msg_mode": "1"})))
+    ok(acl.rt.set_device(0))
+    thread = threading.Thread(target=lambda: acl.rt.set_device(99))
+    thread.start()
+    thread.join()
+    assert "EL0002" in text()
+
+
+# ---- overflow ----
+
+
+def test_the_overflow_check_writes_a_file_only_when_something_overflowed(tmp_path: Path) -> None:
+    """Read by the target's own reader of the documented layout."""
+    folder = tmp_path / "overflow"
+    folder.mkdir()
+    ok(acl.init(written(tmp_path, {"dump": {"dump_path": str(folder), "dump_debug": "on"}})))
+    ok(acl.rt.set_device(0))
+    model = opened(saved(multilayer(), tmp_path))
+    model.put(np.ones((5, 16), np.float32))
+    ok(model.run())
+    assert overflow_files(folder) == ()
+    model.put(np.full((5, 16), 3e38, np.float32))
+    ok(model.run())
+    (file,) = overflow_files(folder)
+    assert file.relative_to(folder).parts[1:5] == ("0", "model", "1", "1")
+    body = json.loads(file.read_text())
+    assert body["emulated"] is True
+    assert body["AI Core"]["status"] == 0x20
+
+
+def test_infinite_inputs_are_no_overflow(tmp_path: Path) -> None:
+    ok(acl.init(written(tmp_path, {"dump": {"dump_path": str(tmp_path), "dump_debug": "on"}})))
+    ok(acl.rt.set_device(0))
+    model = opened(saved(multilayer(), tmp_path))
+    model.put(np.full((5, 16), np.inf, np.float32))
+    ok(model.run())
+    assert overflow_files(tmp_path) == ()
+
+
+def test_dump_is_switched_inside_a_process(device: int, tmp_path: Path) -> None:
+    """pyacl.md §1.5, init_dump."""
+    path = written(tmp_path, {"dump": {"dump_path": str(tmp_path), "dump_debug": "on"}})
+    assert acl.mdl.set_dump(path) == 100045
+    ok(acl.mdl.init_dump())
+    ok(acl.mdl.set_dump(path))
+    ok(acl.mdl.finalize_dump())
+    assert acl.mdl.finalize_dump() == 100045
+
+
+# ---- profiles ----
+
+
+def profile(tmp_path: Path) -> Path:
+    (folder,) = tmp_path.glob("PROF_*")
+    return folder
+
+
+def test_acl_prof_writes_an_op_summary_from_the_time_model(device: int, tmp_path: Path) -> None:
+    """Columns of pyacl.md §5.4, read by header; only what ran between start and stop."""
+    ok(acl.prof.init(str(tmp_path)))
+    config = acl.prof.create_config([0], 0, 0, 0x7)
+    model = opened(saved(multilayer(), tmp_path))
+    ok(model.run())
+    ok(acl.prof.start(config))
+    ok(model.run())
+    ok(model.run())
+    ok(acl.prof.stop(config))
+    ok(model.run())
+    ok(acl.prof.destroy_config(config))
+    ok(acl.prof.finalize())
+    (table,) = profile(tmp_path).glob("mindstudio_profiler_output/op_summary_*.csv")
+    rows = list(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
+    times = kernel_times(multilayer(), 0, load_device_data("Ascend910B3"))
+    assert [row["Op Name"] for row in rows] == [t.name for t in times] * 2
+    assert {row["Infer ID"] for row in rows} == {"1", "2"}
+    assert float(rows[0]["Task Duration(us)"]) == pytest.approx(times[0].duration_us, abs=1e-3)
+    assert {row["Task Type"] for row in rows} <= {"AI_CORE", "AI_VECTOR_CORE", "MIX_AIC", "MIX_AIV", "AI_CPU"}
+    assert "Emulated" in (profile(tmp_path) / "device_0" / "emulated.txt").read_text()
+    total = sum(t.duration_us for t in times) * 2
+    assert read_profile([profile(tmp_path)]).total_us == pytest.approx(total, rel=1e-3)
+
+
+def test_the_order_of_profiling_calls_is_checked(device: int, tmp_path: Path) -> None:
+    assert acl.prof.start(acl.prof.create_config([0], 0, 0, 1)) == 100043
+    assert acl.prof.finalize() == 100043
+    assert acl.prof.init("") == 100000
+    ok(acl.prof.init(str(tmp_path)))
+    assert acl.prof.init(str(tmp_path)) == 100042
+    first, second = (acl.prof.create_config([0], 1, 0, 1) for _ in range(2))
+    ok(acl.prof.start(first))
+    assert acl.prof.start(second) == 100042
+    ok(acl.prof.stop(first))
+    ok(acl.prof.start(second))
+    ok(acl.prof.finalize())
+    assert acl.prof.init(str(tmp_path)) == 100042
+    for wrong in (([7], 0, 0, 1), ([0], 77, 0, 1), ([0], 0, 1, 1), ([0], 0, 0, 0), ([0, 0], 0, 0, 1)):
+        assert acl.prof.create_config(*wrong) == 0
+
+
+def test_profiling_by_acl_json_excludes_acl_prof_and_is_written_at_finalize(tmp_path: Path) -> None:
+    ok(acl.init(written(tmp_path, {"profiler": {"switch": "on", "output": str(tmp_path)}})))
+    ok(acl.rt.set_device(0))
+    assert acl.prof.init(str(tmp_path)) == 148047
+    ok(opened(saved(multilayer(), tmp_path)).run())
+    ok(acl.finalize())
+    assert list(profile(tmp_path).glob("mindstudio_profiler_output/op_statistic_*.csv"))
+
+
+def test_msprof_switches_it_on_by_its_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(profiling.VARIABLE, str(tmp_path / "out"))
+    ok(acl.init())
+    ok(acl.rt.set_device(0))
+    model = opened(saved(multilayer(), tmp_path))
+    ok(acl.mdl.execute_async(model.id, model.input_dataset, model.output_dataset, taken(acl.rt.create_stream())))
+    ok(acl.rt.synchronize_device())
+    ok(acl.finalize())
+    assert profile(tmp_path / "out").is_dir()

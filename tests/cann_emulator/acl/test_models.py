@@ -1,0 +1,412 @@
+"""Loading, describing and running models, and what each mistake returns (pyacl.md §1.5, §2.5 "Model", §4)."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.cann_emulator.acl.library import (
+    Loaded,
+    dataset,
+    multilayer,
+    ok,
+    opened,
+    ranged,
+    saved,
+    strictly,
+    taken,
+    text,
+)
+from tests.cann_emulator.handmade import mlp, offline_model
+from workbench.cann_emulator import acl
+from workbench.cann_emulator.acl import handles, models
+from workbench.cann_emulator.acl.strict import NotEstablished
+from workbench.cann_emulator.executable import Executable
+from workbench.cann_emulator.om import MAGIC, Tensor, write_om
+
+X = np.random.default_rng(2).standard_normal((5, 16)).astype(np.float32)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return saved(multilayer(), tmp_path)
+
+
+@pytest.fixture
+def model(device: int, path: str) -> Loaded:
+    loaded = opened(path)
+    loaded.put(X)
+    return loaded
+
+
+def test_a_model_gives_what_its_executable_gives(model: Loaded) -> None:
+    ok(model.run())
+    expected = Executable(multilayer(), threads=1).run({"x": X})["y"]
+    np.testing.assert_allclose(model.get(0, np.float32, (5, 4)), expected, rtol=1e-6)
+
+
+def test_a_description_tells_names_shapes_types_formats_and_sizes(model: Loaded) -> None:
+    """pyacl.md §1.5."""
+    mdl, desc = acl.mdl, model.desc
+    assert (mdl.get_num_inputs(desc), mdl.get_num_outputs(desc)) == (1, 1)
+    assert mdl.get_input_dims(desc, 0) == ({"name": "x", "dimCount": 2, "dims": [5, 16]}, 0)
+    assert mdl.get_input_dims_v2(desc, 0) == mdl.get_input_dims(desc, 0)
+    assert mdl.get_output_dims(desc, 0) == ({"name": "add1:0:y", "dimCount": 2, "dims": [5, 4]}, 0)
+    assert mdl.get_cur_output_dims(desc, 0) == mdl.get_output_dims(desc, 0)
+    assert (mdl.get_input_size_by_index(desc, 0), mdl.get_output_size_by_index(desc, 0)) == (320, 80)
+    assert (mdl.get_input_name_by_index(desc, 0), mdl.get_output_name_by_index(desc, 0)) == ("x", "add1:0:y")
+    assert mdl.get_input_index_by_name(desc, "x") == (0, 0)
+    assert mdl.get_output_index_by_name(desc, "add1:0:y") == (0, 0)
+    assert (mdl.get_input_data_type(desc, 0), mdl.get_output_data_type(desc, 0)) == (0, 0)
+    assert (mdl.get_input_format(desc, 0), mdl.get_output_format(desc, 0)) == (2, 2)
+
+
+def test_a_wrong_index_name_or_description_gives_the_null_of_each_function(model: Loaded) -> None:
+    mdl, desc = acl.mdl, model.desc
+    for question in (mdl.get_input_size_by_index, mdl.get_output_size_by_index):
+        assert question(desc, 7) == question(0, 0) == 0
+    for question in (mdl.get_input_name_by_index, mdl.get_output_name_by_index):
+        assert question(desc, 7) == ""
+    for question in (mdl.get_input_data_type, mdl.get_output_data_type, mdl.get_input_format, mdl.get_output_format):
+        assert question(desc, 7) == question(0, 0) == -1
+    for question in (mdl.get_input_dims, mdl.get_output_dims, mdl.get_cur_output_dims):
+        assert question(desc, 7) == ({}, 100000)
+    assert mdl.get_input_index_by_name(desc, "nobody") == (0, 100000)
+    assert mdl.get_input_index_by_name(desc, "ascend_mbatch_shape_data") == (0, 100000)
+    assert mdl.get_num_inputs(0) == 0
+
+
+def test_scalars_have_no_dims(device: int, tmp_path: Path) -> None:
+    scalar = replace(multilayer(), inputs=(Tensor(name="x", dtype="int64", shape=()),))
+    desc = opened(saved(scalar, tmp_path)).desc
+    assert acl.mdl.get_input_dims(desc, 0) == ({"name": "x", "dimCount": 0, "dims": []}, 0)
+    assert acl.mdl.get_input_size_by_index(desc, 0) == 8
+    assert acl.mdl.get_input_data_type(desc, 0) == 9
+
+
+def test_names_longer_than_127_characters_are_replaced_and_mapped_back(device: int, tmp_path: Path) -> None:
+    """pyacl.md §1.5, behind the table."""
+    long = "layer/" * 30
+    named = replace(multilayer(), inputs=(replace(multilayer().inputs[0], name=long),))
+    desc = opened(saved(named, tmp_path)).desc
+    short = taken(acl.mdl.get_input_dims(desc, 0))["name"]
+    assert short == "acl_modelId_1_input_0"
+    assert acl.mdl.get_tensor_real_name(desc, short) == long
+    assert acl.mdl.get_input_name_by_index(desc, 0) == long
+    assert acl.mdl.get_tensor_real_name(desc, "x") is None
+
+
+def test_model_ids_count_from_1_in_each_process(device: int, path: str) -> None:
+    assert [taken(acl.mdl.load_from_file(path)) for _ in range(3)] == [1, 2, 3]
+
+
+def test_the_same_content_shares_one_executable(device: int, path: str, tmp_path: Path) -> None:
+    copy = saved(multilayer(), tmp_path, "copy.om")
+    loaded = [opened(p) for p in (path, copy, path)]
+    for one in loaded:
+        one.put(X)
+        ok(one.run())
+    assert len({id(models._LOADED[one.id].runnable.executable) for one in loaded}) == 1
+
+
+def load(path: str) -> int:
+    result: int = acl.mdl.load_from_file(path)[1]
+    return result
+
+
+def test_what_a_load_that_fails_returns(device: int, tmp_path: Path) -> None:
+    """pyacl.md §2.5, model; broken content and other chips are [inferred]."""
+    content = write_om(multilayer())
+    cases = {
+        "short": (content[:20], 145006),
+        "bad magic": (b"IMOD" + content[4:], 145006),
+        "truncated": (content[:-10], 145006),
+        "longer than it says": (content + b"x", 145006),
+        "damaged header": (content[:200] + b"\xff" + content[201:], 545002),
+        "damaged graph": (content[:-1] + bytes([content[-1] ^ 1]), 545002),
+        "another chip": (write_om(replace(multilayer(), soc_version="Ascend310P3")), 500002),
+    }
+    for name, (data, code) in cases.items():
+        file = tmp_path / f"{name}.om"
+        file.write_bytes(data)
+        assert load(str(file)) == code, name
+        assert "E19999" in text()
+    assert content.startswith(MAGIC)
+    assert load("") == 100000
+    assert "EH0002" in text()
+    missing = str(tmp_path / "nothing.om")
+    assert load(missing) == 145002
+    assert missing in text()
+    assert load(str(tmp_path)) == 145002
+    os.chmod(file, 0)  # noqa: PTH101  the mode of a Path is the same call
+    if os.getuid():
+        assert load(str(file)) == 145002
+
+
+def test_loading_before_init_is_145001_and_without_a_context_107002(path: str) -> None:
+    assert acl.mdl.load_from_file(path) == (0, 145001)
+    ok(acl.init())
+    assert acl.mdl.load_from_file(path) == (0, 107002)
+
+
+def test_execution_after_finalize_is_145001(model: Loaded) -> None:
+    ok(acl.finalize())
+    assert model.run() == 145001
+    assert acl.mdl.unload(model.id) == 145001
+
+
+def test_unknown_and_unloaded_ids_are_145003(model: Loaded) -> None:
+    ok(acl.mdl.unload(model.id))
+    for model_id in (model.id, 99):
+        assert acl.mdl.unload(model_id) == 145003
+        assert acl.mdl.get_desc(model.desc, model_id) == 145003
+        assert acl.mdl.execute(model_id, model.input_dataset, model.output_dataset) == 145003
+        assert acl.mdl.execute_async(model_id, model.input_dataset, model.output_dataset, 0) == 145003
+        assert acl.mdl.set_dynamic_batch_size(model_id, model.input_dataset, 0, 1) == 145003
+        assert acl.mdl.set_input_dynamic_dims(model_id, model.input_dataset, 0, {"dimCount": 1, "dims": [1]}) == 145003
+
+
+def test_null_datasets_and_data_buffers_are_100000(model: Loaded) -> None:
+    assert acl.mdl.execute(model.id, 0, model.output_dataset) == 100000
+    assert acl.mdl.execute(model.id, model.input_dataset, 0) == 100000
+    assert acl.mdl.add_dataset_buffer(model.input_dataset, 0) == (model.input_dataset, 100000)
+    assert "EH0002" in text()
+
+
+@pytest.mark.parametrize("side", ["inputs", "outputs"])
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_wrong_number_of_buffers_is_500002_with_e13025(model: Loaded, side: str, count: int) -> None:
+    """pyacl.md §2.5, §4 rows 11 and 12."""
+    pair = {"inputs": model.input_dataset, "outputs": model.output_dataset}
+    pair[side] = dataset(list(getattr(model, side)) * count)
+    assert acl.mdl.execute(model.id, pair["inputs"], pair["outputs"]) == 500002
+    message = text()
+    assert "E13025" in message
+    assert "inconsistent" in message
+
+
+@pytest.mark.parametrize("side", ["inputs", "outputs"])
+def test_a_buffer_may_be_64_bytes_short_and_no_more(model: Loaded, side: str) -> None:
+    needed = getattr(model, side)[0][1]
+    for short, code in ((64, 0), (65, 500002), (1, 0)):
+        memory = [(taken(acl.rt.malloc(needed - short, 0)), needed - short)]
+        pair = {"inputs": model.input_dataset, "outputs": model.output_dataset, side: dataset(memory)}
+        assert acl.mdl.execute(model.id, pair["inputs"], pair["outputs"]) == code, short
+        message = text()
+        assert ("aligned 64 bytes is less than the tensor size" in message) == bool(code)
+
+
+def test_longer_buffers_and_pointers_inside_a_block_are_fine(model: Loaded) -> None:
+    """pyacl.md §3.3: own sub-allocation from one block."""
+    block = taken(acl.rt.malloc(4096, 0))
+    data = X.tobytes()
+    ok(acl.rt.memcpy(block + 1024, 320, acl.util.bytes_to_ptr(data), 320, 1))
+    ok(acl.mdl.execute(model.id, dataset([(block + 1024, 2000)]), dataset([(block + 64, 500)])))
+    out = bytearray(80)
+    ok(acl.rt.memcpy(ctypes.addressof((ctypes.c_char * 80).from_buffer(out)), 80, block + 64, 80, 2))
+    ok(model.run())
+    np.testing.assert_array_equal(np.frombuffer(bytes(out), np.float32), model.get(0, np.float32, (20,)))
+
+
+def test_the_same_memory_may_back_an_input_and_an_output(model: Loaded) -> None:
+    """pyacl.md §9 "tolerance"."""
+    ok(model.run())
+    expected = model.get(0, np.float32, (5, 4))
+    ok(acl.mdl.execute(model.id, model.input_dataset, dataset(model.inputs)))
+    shared = model.inputs[0][0]
+    out = b"\0" * 79 + b"\1"
+    ok(acl.rt.memcpy(acl.util.bytes_to_ptr(out), 80, shared, 80, 2))
+    np.testing.assert_array_equal(np.frombuffer(out, np.float32).reshape(5, 4), expected)
+
+
+def test_execute_and_execute_async_on_one_load_exclude_each_other(model: Loaded, path: str) -> None:
+    """pyacl.md §2.5, §4 row 30; a second load is free again."""
+    ok(model.run())
+    assert acl.mdl.execute_async(model.id, model.input_dataset, model.output_dataset, 0) == 500002
+    assert "not support mix execute" in text()
+    second = taken(acl.mdl.load_from_file(path))
+    ok(acl.mdl.execute_async(second, model.input_dataset, model.output_dataset, 0))
+    ok(acl.rt.synchronize_stream(0))
+    assert acl.mdl.execute(second, model.input_dataset, model.output_dataset) == 500002
+
+
+def test_a_host_address_in_a_data_buffer_faults_at_the_execution_and_not_before(model: Loaded) -> None:
+    """pyacl.md §4 row 9, §9 "device/host"."""
+    data = X.tobytes()
+    wrong = dataset([(acl.util.bytes_to_ptr(data), 320)])
+    assert acl.mdl.execute(model.id, wrong, model.output_dataset) == 507015
+    assert "no device memory" in text()
+    freed = dataset([(model.inputs[0][0], 320)])
+    ok(acl.rt.free(model.inputs[0][0]))
+    assert acl.mdl.execute(model.id, freed, model.output_dataset) == 507015
+    with strictly(), pytest.raises(NotEstablished, match="no live device memory"):
+        acl.mdl.execute(model.id, freed, model.output_dataset)
+
+
+def test_an_output_of_0_0_gets_memory_that_the_caller_frees(model: Loaded) -> None:
+    """pyacl.md §1.5, execute."""
+    wanted = dataset([(0, 0)])
+    ok(acl.mdl.execute(model.id, model.input_dataset, wanted))
+    buffer = acl.mdl.get_dataset_buffer(wanted, 0)
+    pointer, size = acl.get_data_buffer_addr(buffer), acl.get_data_buffer_size_v2(buffer)
+    assert pointer
+    assert size == 80
+    ok(acl.rt.free(pointer))
+    ok(acl.update_data_buffer(buffer, 0, 0))
+    second = taken(acl.mdl.load_from_mem(*in_memory(multilayer())))
+    assert acl.mdl.execute_async(second, model.input_dataset, wanted, 0) == 100000
+
+
+KEPT: list[bytes] = []
+
+
+def in_memory(model: object) -> tuple[int, int]:
+    KEPT.append(write_om(model))  # type: ignore[arg-type]  # an OfflineModel
+    return acl.util.bytes_to_ptr(KEPT[-1]), len(KEPT[-1])
+
+
+def test_a_model_loads_from_host_memory_whose_bytes_are_dropped(device: int) -> None:
+    content = write_om(multilayer())
+    model_id = taken(acl.mdl.load_from_mem(acl.util.bytes_to_ptr(content), len(content)))
+    del content
+    desc = acl.mdl.create_desc()
+    ok(acl.mdl.get_desc(desc, model_id))
+    assert acl.mdl.get_num_inputs(desc) == 1
+    assert acl.mdl.load_from_mem(0, 10) == (0, 100000)
+
+
+def test_load_from_device_memory_is_refused(device: int) -> None:
+    pointer = taken(acl.rt.malloc(4096, 0))
+    assert acl.mdl.load_from_mem(pointer, 4096)[1] == 145006
+    assert "host memory" in text()
+
+
+def test_work_and_weight_memory_of_the_caller(device: int, tmp_path: Path) -> None:
+    """pyacl.md §1.5: query_size, load_from_file_with_mem; the caller frees after unload."""
+    sized = replace(multilayer(), work_bytes=10_000, weight_bytes=20_000)
+    path = saved(sized, tmp_path)
+    assert acl.mdl.query_size(path) == (10_000, 20_000, 0)
+    assert acl.mdl.query_size_from_mem(*in_memory(sized)) == (10_000, 20_000, 0)
+    free = acl.rt.get_mem_info(1)[0]
+    own = taken(acl.mdl.load_from_file(path))
+    assert free - acl.rt.get_mem_info(1)[0] == 10_016 + 20_000 + 64
+    ok(acl.mdl.unload(own))
+    assert acl.rt.get_mem_info(1)[0] == free
+    work, weight = taken(acl.rt.malloc(10_000, 0)), taken(acl.rt.malloc(20_000, 0))
+    free = acl.rt.get_mem_info(1)[0]
+    mine = taken(acl.mdl.load_from_file_with_mem(path, work, 10_000, weight, 20_000))
+    assert acl.rt.get_mem_info(1)[0] == free
+    half = taken(acl.mdl.load_from_mem_with_mem(*in_memory(sized), work, 10_000, 0, 0))
+    assert free - acl.rt.get_mem_info(1)[0] == 20_000 + 32
+    for model_id in (mine, half):
+        ok(acl.mdl.unload(model_id))
+    ok(acl.rt.free(work))
+    assert acl.mdl.load_from_file_with_mem(path, weight, 9_999, 0, 0)[1] == 500002
+    assert acl.mdl.query_size(str(tmp_path / "no.om")) == (0, 0, 145002)
+
+
+def test_no_memory_for_a_model_is_245000(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CANN_EMULATOR_HBM_MB", "16")
+    ok(acl.init())
+    ok(acl.rt.set_device(0))
+    path = saved(replace(multilayer(), weight_bytes=8 << 20, work_bytes=9 << 20), tmp_path)
+    free = acl.rt.get_mem_info(1)[0]
+    assert acl.mdl.load_from_file(path) == (0, 245000)
+    assert "EL0004" in text()
+    assert acl.rt.get_mem_info(1)[0] == free
+
+
+def test_a_configuration_handle_loads_too(device: int, path: str) -> None:
+    handle = acl.mdl.create_config_handle()
+    ok(acl.mdl.set_config_opt(handle, 1, 1))
+    ok(acl.mdl.set_config_opt(handle, 2, path))
+    assert acl.mdl.load_with_config(handle) == (1, 0)
+    ok(acl.mdl.destroy_config_handle(handle))
+
+
+def test_execute_v2_keeps_its_time_out(model: Loaded) -> None:
+    handle = acl.mdl.create_exec_config_handle()
+    ok(acl.mdl.execute_v2(model.id, model.input_dataset, model.output_dataset, 0, handle))
+    ok(acl.mdl.set_exec_config_opt(handle, 0, 0))
+    assert acl.mdl.execute_v2(model.id, model.input_dataset, model.output_dataset, 0, handle) == 507046
+    assert acl.mdl.execute_v2(model.id, model.input_dataset, model.output_dataset, 0, 0) == 100000
+    ok(acl.mdl.destroy_exec_config_handle(handle))
+
+
+def test_datasets_hand_out_their_buffers_and_are_refilled_descriptions(model: Loaded) -> None:
+    buffer = acl.mdl.get_dataset_buffer(model.input_dataset, 0)
+    assert acl.mdl.get_dataset_num_buffers(model.input_dataset) == 1
+    assert acl.mdl.get_dataset_buffer(model.input_dataset, 1) == 0
+    assert acl.get_data_buffer_addr(buffer) == model.inputs[0][0]
+    assert acl.get_data_buffer_size(buffer) == acl.get_data_buffer_size_v2(buffer) == 320
+    assert acl.mdl.get_aipp_type(model.id, 0)[::2] == (0, 0)
+
+
+def test_a_tensor_description_on_a_static_model_is_accepted(model: Loaded) -> None:
+    """pyacl.md §9 "tolerance"; after execution the output has none."""
+    desc = acl.create_tensor_desc(-1, [5, 16], -1)
+    assert acl.mdl.set_dataset_tensor_desc(model.input_dataset, desc, 0) == (model.input_dataset, 0)
+    ok(model.run())
+    assert acl.mdl.get_dataset_tensor_desc(model.output_dataset, 0) == 0
+    assert acl.get_tensor_desc_num_dims(0) == 0
+    acl.destroy_tensor_desc(desc)
+
+
+def test_a_model_with_shape_ranges_runs_at_the_given_shapes(device: int, tmp_path: Path) -> None:
+    """pyacl.md §7, last row; §2.5."""
+    model = opened(saved(ranged(), tmp_path))
+    assert [size for _, size in model.inputs] == [32, 128]
+    assert [size for _, size in model.outputs] == [128]
+    assert acl.mdl.get_cur_output_dims(model.desc, 0)[1] == 200001
+    assert acl.mdl.get_input_dims_range(model.desc, 1) == ({"rangeCount": 2, "range": [[1, 4], [1, 8]]}, 0)
+    left, right = np.arange(3, dtype=np.float32)[None], np.ones((2, 3), np.float32)
+    model.put(left, right)
+    for index, shape in enumerate(([1, 3], [2, 3])):
+        desc = acl.create_tensor_desc(0, shape, 2)
+        assert acl.mdl.set_dataset_tensor_desc(model.input_dataset, desc, index)[1] == 0
+        acl.destroy_tensor_desc(desc)
+    ok(model.run())
+    result = acl.mdl.get_dataset_tensor_desc(model.output_dataset, 0)
+    assert [acl.get_tensor_desc_dim_v2(result, i) for i in range(2)] == [(2, 0), (3, 0)]
+    assert acl.get_tensor_desc_size(result) == 24
+    np.testing.assert_array_equal(model.get(0, np.float32, (2, 3)), left + right)
+    outside = acl.create_tensor_desc(0, [5, 3], 2)
+    acl.mdl.set_dataset_tensor_desc(model.input_dataset, outside, 1)
+    assert model.run() == 100000
+    ok(acl.mdl.destroy_dataset(model.input_dataset))
+
+
+def test_values_that_no_model_can_run_on_are_an_ai_core_exception(device: int, tmp_path: Path) -> None:
+    import onnx
+    from onnx import TensorProto, helper
+
+    table = onnx.numpy_helper.from_array(np.ones((4, 2), np.float32), "table")
+    graph = helper.make_graph(
+        [helper.make_node("Gather", ["table", "ids"], ["rows"], name="gather")],
+        "lookup",
+        [helper.make_tensor_value_info("ids", TensorProto.INT64, [3])],
+        [helper.make_tensor_value_info("rows", TensorProto.FLOAT, [3, 2])],
+        [table],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 16)], ir_version=8)
+    model = opened(saved(offline_model(proto, dtype="float32"), tmp_path))
+    model.put(np.array([0, 1, 99]))
+    assert model.run() == 507015
+    assert "EE1009" in text()
+
+
+def test_ten_thousand_executions_leave_no_handle_behind(device: int, tmp_path: Path) -> None:
+    """Issue: 10,000 executes without a leaked handle."""
+    model = opened(saved(offline_model(mlp(2, 1, batch=1), dtype="float32"), tmp_path))
+    model.put(np.ones((1, 2), np.float32))
+    before, free = len(handles._LIVE), acl.rt.get_mem_info(1)[0]
+    for _ in range(10_000):
+        assert model.run() == 0
+    assert (len(handles._LIVE), acl.rt.get_mem_info(1)[0]) == (before, free)
+    model.release()
+    assert acl.rt.get_mem_info(1)[0] == acl.rt.get_mem_info(1)[1]
