@@ -26,6 +26,8 @@ class Op:
         parts: types of what was joined into it, in order; (type,) at first.
         dtype: of its computation, once the precision is settled.
         cube: (batch, m, k, n) of its products.
+        reads, writes: float dtype of its inputs and outputs.
+        constant_dtypes: how constants of what was joined are stored, where that is not as `reads` says.
         order: position; a joined operator has its last part's.
     """
 
@@ -45,6 +47,7 @@ class Op:
     cube: tuple[tuple[int, int, int, int], ...] = ()
     passes: tuple[str, ...] = ()
     implementation: str = ""
+    constant_dtypes: Mapping[str, Dtype] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.parts:
@@ -71,6 +74,7 @@ class AscendGraph:
         self.constants, self.shapes, self.dtypes = constants, shapes, dtypes
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         self.casts: list[str] = []
+        self.settled = False  # whether dtypes are
         self._ops: dict[int, Op] = {}
         self._producers: dict[str, Op] = {}
         self._readers: dict[str, dict[int, Op]] = {}
@@ -139,6 +143,13 @@ class AscendGraph:
             return None
         return float(np.asarray(self.constants[tensor]).reshape(-1)[0])
 
+    def stored_dtype(self, op: Op, name: str) -> Dtype:
+        """How an operator's input lies in memory: constants are converted when the model is compiled."""
+        dtype = self.dtypes[name]
+        if dtype not in FLOATS or name not in self.constants:
+            return dtype
+        return op.constant_dtypes.get(name, op.reads if op.reads in FLOATS else dtype)
+
     def join(
         self,
         group: Sequence[Op],
@@ -177,7 +188,8 @@ class AscendGraph:
             ),
             order=max(op.order for op in group),
             parts=(type,) if whole else tuple(part for op in group for part in op.parts),
-            dtype=last.dtype,
+            dtype=_dtype(group),
+            constant_dtypes=self._constant_dtypes(group) if self.settled else {},
             reads=group[0].reads,
             writes=last.writes,
             cube=tuple(product for op in group for product in op.cube),
@@ -188,6 +200,9 @@ class AscendGraph:
             self.remove(op)
         self.add(joined)
         return joined
+
+    def _constant_dtypes(self, group: Sequence[Op]) -> Mapping[str, Dtype]:
+        return {name: self.stored_dtype(op, name) for op in group for name in op.inputs if name in self.constants}
 
     def _returns(self, escaping: Iterable[str], members: set[int]) -> bool:
         """Whether a way leads out of the group and back into it."""
@@ -204,3 +219,11 @@ class AscendGraph:
                         return True
                     todo.append(reader)
         return False
+
+
+def _dtype(group: Sequence[Op]) -> Dtype:
+    """Of a joined operator: its product's, where it has one; what AscendQuant is joined to stays float."""
+    for op in group:
+        if op.cube:
+            return op.dtype
+    return group[0].dtype if group[-1].dtype == "int8" else group[-1].dtype

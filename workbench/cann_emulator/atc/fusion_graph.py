@@ -203,21 +203,21 @@ def _softmax(graph: AscendGraph, name: str, _: Settings) -> _Counted:
 
 
 def _gemm_to_matmul(graph: AscendGraph, name: str, _: Settings) -> _Counted:
-    return _retype(graph, name, {"GEMM": "MatMulV2"})
+    return _retype(graph, name, {"GEMM": "MatMulV2"}, integers=True)
 
 
 def _to_v3(kind: str) -> Callable[[AscendGraph, str, Settings], _Counted]:
     def apply(graph: AscendGraph, name: str, _: Settings) -> _Counted:
-        return _retype(graph, name, {f"{kind}V2": f"{kind}V3"})
+        return _retype(graph, name, {f"{kind}V2": f"{kind}V3"}, integers=False)
 
     return apply
 
 
-def _retype(graph: AscendGraph, name: str, types: dict[str, str]) -> _Counted:
-    """Another kernel for the same work; products of integers keep theirs [inferred]."""
+def _retype(graph: AscendGraph, name: str, types: dict[str, str], *, integers: bool) -> _Counted:
+    """Another kernel for the same work; products of integers have no third version [inferred]."""
     count = 0
     for op in graph.ops():
-        if op.type in types and graph.dtypes[op.inputs[0]] != "int8":
+        if op.type in types and (integers or graph.dtypes[op.inputs[0]] != "int8"):
             op.parts = tuple(types.get(part, part) for part in op.parts)
             op.type = types[op.type]
             op.passes = (*op.passes, name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from workbench.cann_emulator.atc.ascend_graph import FLOATS, AscendGraph, Op
+from workbench.cann_emulator.atc.ascend_graph import AscendGraph, Op
 from workbench.cann_emulator.om import Dtype, Kernel, Tensor
 
 ITEM_BYTES: Mapping[Dtype, int] = {
@@ -29,12 +29,6 @@ def kernels_of(graph: AscendGraph, positions: Mapping[str, int]) -> tuple[Kernel
         positions: ONNX node → place in the model's graph; nodes it lacks were folded there and are left out.
     """
     return tuple(_kernel(graph, op, positions) for op in graph.ops())
-
-
-def stored_dtype(graph: AscendGraph, op: Op, name: str) -> Dtype:
-    """How an operator's input lies in memory: constants are converted when the model is compiled."""
-    dtype = graph.dtypes[name]
-    return op.reads if dtype in FLOATS and graph.is_constant(name) and op.reads in FLOATS else dtype
 
 
 def tensor_bytes(tensor: Tensor) -> int:
@@ -79,7 +73,7 @@ def _kernel(graph: AscendGraph, op: Op, positions: Mapping[str, int]) -> Kernel:
         nodes=tuple(nodes),
         dtype=op.dtype,
         inputs=tuple(
-            Tensor(name=name, dtype=stored_dtype(graph, op, name), shape=graph.shapes[name])
+            Tensor(name=name, dtype=graph.stored_dtype(op, name), shape=graph.shapes[name])
             for name in dict.fromkeys(op.inputs)
         ),
         outputs=tuple(Tensor(name=name, dtype=graph.dtypes[name], shape=graph.shapes[name]) for name in op.outputs),

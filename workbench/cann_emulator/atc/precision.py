@@ -108,6 +108,7 @@ def assign(graph: AscendGraph, precision: Precision, boundary: Mapping[str, Dtyp
     for name in graph.outputs:
         if graph.dtypes[name] in FLOATS and graph.dtypes[name] != boundary[name]:
             casts.at_output(name, boundary[name])
+    graph.settled = True
 
 
 def _decide(

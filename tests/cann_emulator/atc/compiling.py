@@ -1,0 +1,84 @@
+"""Compiles of small models with the emulated atc, from Python."""
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime as ort
+import pytest
+
+from tests.targets.encoder import ids, record_for, tiny_encoder
+from workbench.cann_emulator.atc.compiler import run_compile
+from workbench.cann_emulator.atc.console import Console
+from workbench.cann_emulator.atc.failure import AtcFailure
+from workbench.cann_emulator.executable import Executable
+from workbench.cann_emulator.om import OfflineModel, load_om
+from workbench.graph import load_graph, read_model
+from workbench.quantization.deploy import lower_deploy
+
+Array = npt.NDArray[Any]
+
+BATCH, LENGTH = 2, 16
+STATIC = f"ids:{BATCH},{LENGTH}"
+
+
+def options(model: Path, **flags: str) -> dict[str, str]:
+    """Flags of a conversion, the output beside the model."""
+    return {
+        "model": str(model),
+        "framework": "5",
+        "soc_version": "Ascend910B3",
+        "output": str(model.with_suffix("")),
+        "_command_line": "atc.bin --model=m.onnx",
+        **flags,
+    }
+
+
+def compiled(model: Path, **flags: str) -> OfflineModel:
+    """The OM of a model, which stays beside it; its name may have the suffix of dynamic shapes."""
+    for old in model.parent.glob("*.om"):
+        old.unlink()
+    run_compile(options(model, **flags), Console())
+    (om,) = model.parent.glob("*.om")
+    return load_om(om)
+
+
+def codes_of(model: Path, **flags: str) -> list[str]:
+    """Codes of the compile's failure."""
+    with pytest.raises(AtcFailure) as caught:
+        compiled(model, **flags)
+    return [record.code for record in caught.value.records]
+
+
+def encoder(folder: Path) -> Path:
+    """The tiny encoder: LayerNorm and Gelu decomposed, biases on the left as exporters write them."""
+    onnx.save(tiny_encoder(), folder / "encoder.onnx")
+    return folder / "encoder.onnx"
+
+
+def quantized_encoder(folder: Path, *, products: bool = False) -> Path:
+    """Its deploy model."""
+    path = encoder(folder)
+    record = record_for(path, ids(BATCH, LENGTH), symmetric=products, products=products)
+    onnx.save(lower_deploy(load_graph(read_model(path)), record, merge_bias=True), folder / "deploy.onnx")
+    return folder / "deploy.onnx"
+
+
+def types_of(model: OfflineModel) -> Counter[tuple[str, str]]:
+    """(type, dtype) → kernels of the largest gear."""
+    return Counter((kernel.op_type, kernel.dtype) for kernel in model.gears[-1].kernels)
+
+
+def difference(model: OfflineModel, source: Path, feeds: Mapping[str, Array], gear: int = 0) -> float:
+    """Largest difference of any output to the ONNX model in float32."""
+    results = Executable(model, threads=1).run(feeds, gear)
+    settings = ort.SessionOptions()
+    settings.intra_op_num_threads = 1
+    session = ort.InferenceSession(str(source), settings, providers=["CPUExecutionProvider"])
+    names = [value.name for value in session.get_outputs()]
+    wanted = dict(zip(names, session.run(names, dict(feeds)), strict=True))
+    return max(float(np.abs(results[n].astype(np.float64) - wanted[n].astype(np.float64)).max()) for n in names)

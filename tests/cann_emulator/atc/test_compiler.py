@@ -1,0 +1,298 @@
+"""From an ONNX file to an OM that runs (atc.md §3, §5.6, §6)."""
+
+import json
+import platform
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tests import model_zoo
+from tests.cann_emulator.atc.compiling import (
+    BATCH,
+    LENGTH,
+    STATIC,
+    Array,
+    codes_of,
+    compiled,
+    difference,
+    encoder,
+    options,
+    quantized_encoder,
+    types_of,
+)
+from tests.cann_emulator.bert import LITTLE, bert
+from tests.targets.encoder import ids, model_of
+from workbench.cann_emulator.atc.compiler import run_compile, run_info, run_to_json
+from workbench.cann_emulator.atc.console import Console
+from workbench.cann_emulator.atc.failure import AtcFailure
+from workbench.cann_emulator.executable import Executable
+from workbench.cann_emulator.om import load_om
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.delenv("ASCEND_WORK_PATH", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return
+
+
+def test_a_compiled_encoder_computes_what_the_onnx_file_does_up_to_half_precision(tmp_path: Path) -> None:
+    path = encoder(tmp_path)
+    model = compiled(path, input_shape=STATIC)
+    assert [(t.name, t.dtype, t.shape) for t in model.inputs] == [("ids", "int64", (BATCH, LENGTH))]
+    assert [(t.name, t.dtype, t.shape) for t in model.outputs] == [("logits", "float32", (BATCH, 5))]
+    assert model.output_names == ("classifier:0:logits",)  # pyacl.md §1: node:index:onnx_output_name
+    assert 0 < difference(model, path, ids(BATCH, LENGTH)) < 0.02
+
+
+@pytest.mark.parametrize("name", ["gemms", "shared-weight", "several-outputs", "float16-behind-casts", "cnn"])
+def test_models_of_every_form_compile_and_run(name: str, tmp_path: Path) -> None:
+    zoo = model_zoo.ZOO[name]
+    path = tmp_path / "m.onnx"
+    zoo.write(path)
+    feeds = zoo.feeds(2, 0)
+    shape = ";".join(f"{name}:{','.join(map(str, array.shape))}" for name, array in feeds.items())
+    assert difference(compiled(path, input_shape=shape), path, feeds) < 0.02
+
+
+def test_external_weights_are_read_from_beside_the_model(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    model_zoo.write_external(path)
+    assert difference(compiled(path, input_shape=STATIC), path, ids(BATCH, LENGTH)) < 0.02
+    (tmp_path / "weights.bin").unlink()
+    assert codes_of(path, input_shape=STATIC) == ["E10041"]
+
+
+def test_every_node_a_kernel_names_is_in_the_graph_and_no_node_is_in_two(tmp_path: Path) -> None:
+    model = compiled(quantized_encoder(tmp_path, products=True), input_shape=STATIC)
+    graph = onnx.ModelProto.FromString(model.graph).graph
+    named = [node for kernel in model.gears[0].kernels for node in kernel.nodes]
+    assert sorted(named) == sorted(node.name for node in graph.node)
+    order = {node.name: i for i, node in enumerate(graph.node)}
+    assert all(list(k.nodes) == sorted(k.nodes, key=order.__getitem__) for k in model.gears[0].kernels)
+
+
+def test_kernels_come_in_an_order_in_which_everything_read_has_been_made(tmp_path: Path) -> None:
+    model = compiled(encoder(tmp_path), input_shape=STATIC)
+    made = {"ids", *(tensor.name for tensor in onnx.ModelProto.FromString(model.graph).graph.initializer)}
+    for kernel in model.gears[0].kernels:
+        assert {tensor.name for tensor in kernel.inputs} <= made, kernel.name
+        made.update(tensor.name for tensor in kernel.outputs)
+
+
+def test_int8_work_stays_int8_and_runs_exactly(tmp_path: Path) -> None:
+    path = quantized_encoder(tmp_path, products=True)
+    model = compiled(path, input_shape=STATIC)
+    products = [k for k in model.gears[0].kernels if k.macs]
+    assert {k.dtype for k in products} == {"int8"}
+    assert all(k.inputs[0].dtype == "int8" for k in products)
+    assert difference(model, tmp_path / "encoder.onnx", ids(BATCH, LENGTH)) < 0.5
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"input_shape": "ids:-1,16", "dynamic_batch_size": "1,2"},
+        {"input_shape": "ids:-1,-1", "dynamic_dims": "1,16;2,16"},
+        {"input_shape": "ids:1~4,16"},
+    ],
+)
+def test_a_quantized_model_takes_no_dynamic_shapes(flags: dict[str, str], tmp_path: Path) -> None:
+    """atc.md, fact 4 (atctool_0040, General Restrictions)."""
+    assert codes_of(quantized_encoder(tmp_path), **flags) == ["E10055"]
+
+
+def test_gears_hold_kernels_for_every_shape_the_largest_last(tmp_path: Path) -> None:
+    path = encoder(tmp_path)
+    model = compiled(path, input_shape="ids:-1,-1", dynamic_dims="2,32;1,16")
+    assert model.gear_kind == "dynamic_dims"
+    assert [gear.dims for gear in model.gears] == [(1, 16), (2, 32)]
+    assert model.inputs[0].shape == (-1, -1)
+    assert model.outputs[0].shape == (-1, 5)
+    assert [gear.outputs[0].shape for gear in model.gears] == [(1, 5), (2, 5)]
+    for index, (batch, length) in enumerate(((1, 16), (2, 32))):
+        assert difference(model, path, ids(batch, length), gear=index) < 0.02
+    assert (tmp_path / "encoder.om").exists()
+
+
+def test_a_range_model_gets_os_and_cpu_before_the_first_om_of_its_path(tmp_path: Path) -> None:
+    """atc.md §6."""
+    path = encoder(tmp_path)
+    model = compiled(path, input_shape="ids:1~4,-1")
+    suffix = f"_{platform.system().lower()}_{platform.machine()}"
+    assert model.gear_kind == "range"
+    assert model.outputs[0].shape == (-1, 5)
+    assert (tmp_path / f"encoder{suffix}.om").exists()
+    assert difference(model, path, ids(3, 9)) < 0.02
+    (tmp_path / "runs.om").mkdir()
+    (tmp_path / f"runs{suffix}.om").mkdir()
+    run_compile(options(path, input_shape="ids:1~4,16", output=str(tmp_path / "runs.om" / "a")), Console())
+    assert (tmp_path / f"runs{suffix}.om" / "a.om").exists()
+
+
+def test_om_is_appended_to_an_output_that_ends_in_om_already(tmp_path: Path) -> None:
+    run_compile(options(encoder(tmp_path), input_shape=STATIC, output=str(tmp_path / "x.om")), Console())
+    assert (tmp_path / "x.om.om").exists()
+
+
+def test_an_om_is_its_owners_alone_and_an_existing_file_is_truncated_in_place(tmp_path: Path) -> None:
+    """atc.md §6: mode 0600, truncated, not replaced."""
+    path, om = encoder(tmp_path), tmp_path / "encoder.om"
+    compiled(path, input_shape=STATIC)
+    assert stat.S_IMODE(om.stat().st_mode) == 0o600
+    om.chmod(0o644)
+    om.write_bytes(b"x" * 10_000_000)
+    before = om.stat().st_ino
+    run_compile(options(path, input_shape=STATIC), Console())
+    assert om.stat().st_ino == before
+    assert stat.S_IMODE(om.stat().st_mode) == 0o644
+    assert load_om(om).name == "encoder"
+
+
+def test_equal_compiles_give_equal_bytes(tmp_path: Path) -> None:
+    path = encoder(tmp_path)
+    compiled(path, input_shape=STATIC)
+    first = (tmp_path / "encoder.om").read_bytes()
+    compiled(path, input_shape=STATIC)
+    assert (tmp_path / "encoder.om").read_bytes() == first
+
+
+def test_an_output_that_cannot_be_opened_is_found_at_the_end(tmp_path: Path) -> None:
+    path = encoder(tmp_path)
+    (tmp_path / "busy.om").mkdir()
+    with pytest.raises(AtcFailure) as caught:
+        run_compile(options(path, input_shape=STATIC, output=str(tmp_path / "busy")), Console())
+    (record,) = caught.value.records
+    assert record.code == "E10001"
+    assert record.arguments["parameter"] == "file parameter"
+    assert (tmp_path / "fusion_result.json").exists()
+
+
+def test_weights_of_half_precision_kernels_take_two_bytes_an_element(tmp_path: Path) -> None:
+    path = encoder(tmp_path)
+    half = compiled(path, input_shape=STATIC)
+    keeping = compiled(path, input_shape=STATIC, precision_mode="must_keep_origin_dtype")
+    assert half.weight_bytes < keeping.weight_bytes
+    stored = {t.name: t for t in onnx.ModelProto.FromString(half.graph).graph.initializer}
+    assert stored["query_w"].data_type == TensorProto.FLOAT16
+    kept = {t.name: t for t in onnx.ModelProto.FromString(keeping.graph).graph.initializer}
+    assert kept["query_w"].data_type == TensorProto.FLOAT
+
+
+@pytest.mark.parametrize(("clip", "largest"), [("1", 65504.0), ("0", np.inf)])
+def test_weights_beyond_a_half_are_clipped_unless_asked_not_to(clip: str, largest: float, tmp_path: Path) -> None:
+    """atc.md §2.6, --is_weight_clip."""
+    weights: dict[str, Array] = {"w": np.array([[1e6, 1.0], [-1e6, 2.0]], np.float32)}
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 2])
+    onnx.save(
+        model_of([helper.make_node("MatMul", ["x", "w"], ["y"], name="m")], weights, [x], [y]), tmp_path / "m.onnx"
+    )
+    model = compiled(tmp_path / "m.onnx", is_weight_clip=clip)
+    (tensor,) = onnx.ModelProto.FromString(model.graph).graph.initializer
+    assert float(np.abs(numpy_helper.to_array(tensor)).max()) == largest
+
+
+def test_reusing_no_memory_needs_more_of_it(tmp_path: Path) -> None:
+    path = encoder(tmp_path)
+    reused = compiled(path, input_shape=STATIC).work_bytes
+    assert compiled(path, input_shape=STATIC, disable_reuse_memory="1").work_bytes > reused > 0
+
+
+def test_outputs_can_be_chosen_by_node_or_by_tensor(tmp_path: Path) -> None:
+    path = encoder(tmp_path)
+    model = compiled(path, input_shape=STATIC, out_nodes="norm:0;classifier:0", output_type="norm:0:FP16")
+    assert [(t.name, t.dtype) for t in model.outputs] == [("norm_y", "float16"), ("logits", "float32")]
+    assert model.output_names == ("norm:0:norm_y", "classifier:0:logits")
+    assert [t.name for t in compiled(path, input_shape=STATIC, out_nodes="up_y").outputs] == ["up_y"]
+    assert codes_of(path, input_shape=STATIC, out_nodes="nobody:0") == ["E10016"]
+    assert codes_of(path, input_shape=STATIC, out_nodes="norm:1") == ["E10003"]
+    assert codes_of(path, input_shape=STATIC, out_nodes="nobody_y") == ["E19999"]
+
+
+def test_float_inputs_can_be_fed_in_half_precision(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    model_zoo.write_gemms(path)
+    model = compiled(path, input_shape="x:2,12", input_fp16_nodes="x", output_type="FP16")
+    assert model.inputs[0].dtype == model.outputs[0].dtype == "float16"
+    assert not [k for k in model.gears[0].kernels if k.op_type == "Cast"]
+    feeds = {"x": model_zoo.rows(2, 0)["x"].astype(np.float16)}
+    assert Executable(model, threads=1).run(feeds)["y"].dtype == np.float16
+    assert codes_of(path, input_shape="x:2,12", input_fp16_nodes="z") == ["E10016"]
+    assert codes_of(path, input_shape="x:2,12", input_fp16_nodes="first") == ["E10017"]
+
+
+def test_external_weight_puts_constants_beside_the_om(tmp_path: Path) -> None:
+    compiled(encoder(tmp_path), input_shape=STATIC, external_weight="1")
+    files = list((tmp_path / "weight").iterdir())
+    assert len(files) > 10
+    assert all(file.name.startswith("weight_") for file in files)
+
+
+def test_a_file_that_is_no_onnx_is_told_apart(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(b"this is no model at all")
+    assert codes_of(path) == ["E13005", "E10041"]
+    path.write_bytes(onnx.ModelProto(ir_version=8).SerializeToString())
+    assert codes_of(path) == ["E16004"]
+    onnx.save(model_of([], {}, [], [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])]), path)
+    assert codes_of(path) == ["E16001"]
+
+
+def test_shapes_that_do_not_fit_the_graph_fail_the_compile(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    model_zoo.write_gemms(path)
+    assert codes_of(path, input_shape="x:2,13") == ["E19999", "E10042"]
+
+
+def test_mode_1_shows_every_kernel_with_its_inputs(tmp_path: Path) -> None:
+    compiled(quantized_encoder(tmp_path), input_shape=STATIC)
+    run_to_json({"om": str(tmp_path / "deploy.om"), "json": str(tmp_path / "om.json")}, Console())
+    (graph,) = json.loads((tmp_path / "om.json").read_text())["graph"]
+    by_type: dict[str, list[dict[str, object]]] = {}
+    for op in graph["op"]:
+        by_type.setdefault(op["type"], []).append(op)
+    assert by_type["Data"][0]["name"] == "ids"
+    assert len(by_type["NetOutput"]) == 1
+    integer = [op for op in by_type["MatMulV2"] if op["input_desc"][0]["dtype"] == "DT_INT8"]  # type: ignore[index]
+    assert len(integer) == 7
+    names = {op["name"] for op in graph["op"]}
+    assert all(source.rpartition(":")[0] in names for op in graph["op"] for source in op["input"])
+
+
+def test_mode_1_of_an_onnx_file_leaves_the_weights_out(tmp_path: Path) -> None:
+    path = encoder(tmp_path)
+    run_to_json({"om": str(path), "json": str(tmp_path / "m.json"), "framework": "5"}, Console())
+    assert len(json.loads((tmp_path / "m.json").read_text())["graph"]["node"]) > 30
+    assert (tmp_path / "m.json").stat().st_size < 60_000
+
+
+def test_model_info_says_memory_and_weights_between_two_frames(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """atc.md §5.6."""
+    model = compiled(encoder(tmp_path), input_shape=STATIC)
+    capsys.readouterr()
+    run_info({"om": str(tmp_path / "encoder.om")}, Console())
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "============ Display Model Info start ============"
+    assert lines[-1] == "============ Display Model Info end   ============"
+    assert f"memory_size[{model.work_bytes} B], weight_size[{model.weight_bytes} B]" in "\n".join(lines)
+    with pytest.raises(AtcFailure):
+        run_info({"om": str(tmp_path / "encoder.onnx")}, Console())
+
+
+def test_a_bert_of_an_exporter_compiles_to_a_handful_of_kernels_a_layer(tmp_path: Path) -> None:
+    path = tmp_path / "bert.onnx"
+    onnx.save(bert(LITTLE, length=8), path)
+    model = compiled(path, input_shape="input_ids:2,8;attention_mask:2,8")
+    kinds = types_of(model)
+    assert sum(n for (kind, _), n in kinds.items() if kind.startswith("MatMul")) >= 6
+    assert kinds["AddLayerNorm", "float16"] == 2
+    feeds = {"input_ids": np.arange(16).reshape(2, 8), "attention_mask": np.ones((2, 8), np.int64)}
+    assert difference(model, path, feeds) < 0.02

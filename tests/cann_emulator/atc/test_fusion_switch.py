@@ -1,0 +1,137 @@
+"""The switch file and who decides about a pass (atc.md §4.1, §4.2)."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench.ascend_settings import FUSION_GROUPS
+from workbench.cann_emulator.atc.failure import AtcFailure
+from workbench.cann_emulator.atc.fusion_switch import (
+    ALWAYS_ON_AT_O1,
+    BUILT_IN,
+    FORBIDDEN_TO_CLOSE,
+    Switches,
+    read_switches,
+)
+
+
+def read(folder: Path, text: str, oo_level: str = "O3") -> Switches:
+    (folder / "switch.cfg").write_text(text)
+    return read_switches(str(folder / "switch.cfg"), oo_level)
+
+
+def code_of(folder: Path, text: str) -> str:
+    with pytest.raises(AtcFailure) as caught:
+        read(folder, text)
+    (record,) = caught.value.records
+    return record.code
+
+
+def test_everything_is_on_without_a_file_but_what_the_built_in_file_closes() -> None:
+    switches = read_switches("", "O3")
+    assert switches.is_on("GeluFusionPass", "GraphFusion")
+    assert not switches.is_on("SoftmaxSmallOpFusionPass", "GraphFusion")
+
+
+def test_names_in_json_switch_their_group_only(tmp_path: Path) -> None:
+    switches = read(tmp_path, '{"Switch": {"GraphFusion": {"GeluFusionPass": "off"}, "UBFusion": {}}}')
+    assert not switches.is_on("GeluFusionPass", "GraphFusion")
+    assert switches.is_on("GeluFusionPass", "UBFusion")
+
+
+def test_lines_of_text_switch_both_groups(tmp_path: Path) -> None:
+    switches = read(tmp_path, "GeluFusionPass:off\n\nTbeEltwiseFusionPass: off\n")
+    for group in BUILT_IN:
+        assert not switches.is_on("GeluFusionPass", group)
+        assert not switches.is_on("TbeEltwiseFusionPass", group)
+
+
+def test_all_does_not_reach_passes_with_a_line_of_their_own_in_the_built_in_file(tmp_path: Path) -> None:
+    """atc.md §4.2: explicit entries, the built-in ones too, come before "ALL"."""
+    off = read(tmp_path, '{"Switch": {"GraphFusion": {"ALL": "off"}, "UBFusion": {"ALL": "off"}}}')
+    on = read(tmp_path, '{"Switch": {"GraphFusion": {"ALL": "on"}}}')
+    assert off.is_on("LayerNormGradV3FusionPass", "GraphFusion")
+    assert off.is_on("TbeMatmulFixPipeFusionPass", "UBFusion")
+    assert not off.is_on("GeluFusionPass", "GraphFusion")
+    assert not on.is_on("SoftmaxSmallOpFusionPass", "GraphFusion")
+
+
+def test_a_pass_that_is_off_by_default_can_be_named_on(tmp_path: Path) -> None:
+    switches = read(tmp_path, '{"Switch": {"GraphFusion": {"SoftmaxSmallOpFusionPass": "on", "ALL": "off"}}}')
+    assert switches.is_on("SoftmaxSmallOpFusionPass", "GraphFusion")
+
+
+@pytest.mark.parametrize("name", sorted(FORBIDDEN_TO_CLOSE | ALWAYS_ON_AT_O1))
+def test_protected_passes_stay_on_whatever_is_said(name: str, tmp_path: Path) -> None:
+    text = json.dumps({"Switch": {"GraphFusion": {name: "off", "ALL": "off"}, "UBFusion": {name: "off"}}})
+    for level in ("O3", "O1"):
+        for group in BUILT_IN:
+            assert read(tmp_path, text, level).is_on(name, group)
+
+
+def test_o1_beats_the_file_and_the_exceptions_beat_o1(tmp_path: Path) -> None:
+    text = '{"Switch": {"UBFusion": {"A": "on"}}, "ExceptionalPassOfO1Level": ["B"]}'
+    switches = read(tmp_path, text, "O1")
+    assert not switches.is_on("A", "UBFusion")
+    assert switches.is_on("B", "UBFusion")
+
+
+def test_every_group_of_the_search_can_be_closed(tmp_path: Path) -> None:
+    for group in FUSION_GROUPS.values():
+        entries = {"GraphFusion": dict.fromkeys(group.graph, "off"), "UBFusion": dict.fromkeys(group.ub, "off")}
+        switches = read(tmp_path, json.dumps({"Switch": entries}))
+        assert not any(switches.is_on(name, "GraphFusion") for name in group.graph)
+        assert not any(switches.is_on(name, "UBFusion") for name in group.ub)
+
+
+def test_names_that_no_pass_has_are_taken_without_a_word(tmp_path: Path) -> None:
+    assert not read(tmp_path, "NobodysFusionPass:off").is_on("NobodysFusionPass", "GraphFusion")
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("", "E21001"),
+        ('{"Switch": {"GraphFusion": {"A": "OFF"}}}', "E21002"),
+        ('{"Switch": {"GraphFusion": {"A": true}}}', "E21002"),
+        ('{"Switches": {}}', "E21002"),
+        ('{"Switch": {"Graph": {}}}', "E21002"),
+        ('{"Switch": []}', "E21002"),
+        ("[]", "E21002"),
+        ('{"Priority": {"GraphFusion": {"Top": {"A": "first"}}}}', "E21002"),
+        ('{"ExceptionalPassOfO1Level": {"A": "on"}}', "E21002"),
+        ("A:off\nA:on", "E20003"),
+        ("A:Off", "E20003"),
+        ("A off", "E20003"),
+        ('{"Switch": {"GraphFusion": {"A": "off"}}', "E20003"),  # broken JSON is read as text
+    ],
+)
+def test_files_of_another_form_are_refused_by_code(text: str, code: str, tmp_path: Path) -> None:
+    assert code_of(tmp_path, text) == code
+
+
+def test_a_missing_file_is_refused() -> None:
+    with pytest.raises(AtcFailure, match="E21001"):
+        read_switches("/nowhere/switch.cfg", "O3")
+
+
+def test_priorities_of_the_documented_form_are_accepted(tmp_path: Path) -> None:
+    assert read(tmp_path, '{"Priority": {"GraphFusion": {"Top": {"A": 0}, "Main": {"B": 1000}}}}').is_on(
+        "A", "GraphFusion"
+    )
+
+
+@settings(deadline=None, max_examples=50)
+@given(states=st.dictionaries(st.from_regex(r"[A-Z][A-Za-z0-9]{2,20}Pass", fullmatch=True), st.booleans(), max_size=6))
+def test_both_formats_say_the_same(states: dict[str, bool], tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("switch")
+    states = {"Other": True, **states}
+    entries = {name: "on" if state else "off" for name, state in states.items()}
+    as_json = read(folder, json.dumps({"Switch": {"GraphFusion": entries, "UBFusion": entries}}))
+    as_text = read(folder, "".join(f"{name}:{word}\n" for name, word in entries.items()))
+    for name in states:
+        for group in BUILT_IN:
+            assert as_json.is_on(name, group) == as_text.is_on(name, group)

@@ -1,0 +1,134 @@
+"""Forms and codes of the precision files (atc.md §3.2)."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench.cann_emulator.atc.failure import AtcFailure
+from workbench.cann_emulator.atc.precision import BLACK, WHITE, CustomDtypes
+from workbench.cann_emulator.atc.precision_files import (
+    check_op_debug_config,
+    read_customize_dtypes,
+    read_implementations,
+    read_keep_dtype,
+    read_mixlist,
+)
+
+
+def file(folder: Path, text: str) -> str:
+    (folder / "f").write_text(text)
+    return str(folder / "f")
+
+
+def code(call: Any, *arguments: Any) -> str:
+    with pytest.raises(AtcFailure) as caught:
+        call(*arguments)
+    return caught.value.records[0].code
+
+
+def lists(**changes: list[str]) -> str:
+    """add_black=["Pow"] → the JSON."""
+    content: dict[str, dict[str, list[str]]] = {}
+    for key, kinds in changes.items():
+        action, which = key.split("_")
+        content.setdefault(f"{which}-list", {})[f"to-{action}"] = kinds
+    return json.dumps(content)
+
+
+@pytest.mark.parametrize(
+    ("changes", "white", "black"),
+    [
+        ({"remove_black": ["Pow"]}, False, False),
+        ({"add_gray": ["Pow"], "remove_black": ["Pow"]}, False, False),
+        ({"add_white": ["Pow"], "remove_black": ["Pow"]}, True, False),
+        ({"add_white": ["Pow"]}, True, False),
+        ({"add_black": ["Pow"], "remove_gray": ["Pow"]}, False, True),
+        ({"add_black": ["Pow"], "remove_white": ["Pow"]}, False, True),
+    ],
+)
+def test_allowed_changes_of_the_lists(changes: dict[str, list[str]], white: bool, black: bool, tmp_path: Path) -> None:
+    found = read_mixlist(file(tmp_path, lists(**changes)))
+    assert [("Pow" in one) for one in found] == [white, black]
+    assert (found[0] ^ WHITE) | (found[1] ^ BLACK) <= {"Pow"}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"add_black": ["Pow"], "add_white": ["Pow"]},
+        {"add_gray": ["Pow"], "add_white": ["Pow"]},
+        {"remove_gray": ["Pow"]},
+        {"remove_white": ["Pow"], "remove_black": ["Pow"]},
+        {"add_black": ["Pow"], "remove_black": ["Pow"]},
+    ],
+)
+def test_other_combinations_for_one_type_are_refused(changes: dict[str, list[str]], tmp_path: Path) -> None:
+    assert code(read_mixlist, file(tmp_path, lists(**changes))) == "E20003"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"black-list": {"to-add": ["Pow"]} // as the manual prints it\n}', "E21002"),
+        ('{"grey-list": {"to-add": ["Pow"]}}', "E21002"),
+        ('{"black-list": {"add": ["Pow"]}}', "E21002"),
+        ('{"black-list": {"to-add": "Pow"}}', "E21002"),
+        ("[]", "E21002"),
+        ("", "E19999"),
+    ],
+)
+def test_mixlists_of_another_form_are_refused(text: str, expected: str, tmp_path: Path) -> None:
+    assert code(read_mixlist, file(tmp_path, text)) == expected
+    assert code(read_mixlist, str(tmp_path / "nowhere")) == "E21001"
+
+
+def test_keep_dtype_takes_names_and_pascal_case_types(tmp_path: Path) -> None:
+    names, types = read_keep_dtype(file(tmp_path, "/a/MatMul\n\n OpType::LayerNorm \n"))
+    assert (names, types) == ({"/a/MatMul"}, {"LayerNorm"})
+    assert code(read_keep_dtype, file(tmp_path, "OpType::layer_norm")) == "E10003"
+    assert code(read_keep_dtype, str(tmp_path / "nowhere")) == "E10410"
+
+
+def test_customize_dtypes_leaves_empty_slots_and_keeps_the_first_entry(tmp_path: Path) -> None:
+    text = (
+        "/a/Add::InputDtype:float16,,float,OutputDtype:float16\n"
+        "/a/Add::InputDtype:float,OutputDtype:float\n"
+        "OpType::Pow:InputDtype:float\n"
+        "OpType::Exp:OutputDtype:bfloat16\n"
+    )
+    names, types = read_customize_dtypes(file(tmp_path, text))
+    assert names == {"/a/Add": CustomDtypes(inputs=("float16", None, "float32"), outputs=("float16",))}
+    assert types == {"Pow": CustomDtypes(inputs=("float32",)), "Exp": CustomDtypes(outputs=("bfloat16",))}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a::InputDtype:float17", "E20003"),
+        ("a::OutputDtype:float16,InputDtype:float16", "E20003"),
+        ("a InputDtype:float16", "E20101"),
+        ("a::Dtype:float16", "E20101"),
+    ],
+)
+def test_customize_dtypes_of_another_form_are_refused(text: str, expected: str, tmp_path: Path) -> None:
+    assert code(read_customize_dtypes, file(tmp_path, text)) == expected
+
+
+def test_op_precision_mode_voids_the_older_flags_and_skips_unknown_modes(tmp_path: Path) -> None:
+    warnings: list[str] = []
+    path = file(tmp_path, "Gelu=high_performance\nTanh = nonsense\n[ByNodeName]\nn=keep_fp16\n[ByColour]\nx=keep_fp16")
+    flags = {"op_precision_mode": path, "op_select_implmode": "high_precision", "optypelist_for_implmode": "Erf"}
+    assert read_implementations(flags, warnings) == ({"n": "keep_fp16"}, {"Gelu": "high_performance"}, "")
+    assert len(warnings) == 2
+
+
+def test_a_list_of_types_is_void_for_modes_for_all() -> None:
+    flags = {"op_select_implmode": "high_precision_for_all", "optypelist_for_implmode": "Gelu"}
+    assert read_implementations(flags, []) == ({}, {}, "high_precision")
+
+
+def test_op_debug_options_are_known_ones(tmp_path: Path) -> None:
+    check_op_debug_config(file(tmp_path, "op_debug_config = ccec_g,oom\nop_debug_list = Gelu"))
+    assert code(check_op_debug_config, file(tmp_path, "op_debug_config = everything")) == "E20101"
