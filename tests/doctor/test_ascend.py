@@ -171,7 +171,7 @@ def test_parts_of_several_releases_are_told(host: Host) -> None:
 
 def test_an_atc_of_another_cann_is_told(host: Host) -> None:
     host.ready()
-    (host.home / "bin/atc").rename(host.bin / "atc")
+    host.tool(host.bin / "atc", "")
 
     assert host.troubles() == {"compiler": f"{host.bin}/atc is not of the CANN at {host.home}"}
 

@@ -18,6 +18,7 @@ from workbench.targets.ascend.amct_installation import find_amct
 from workbench.targets.ascend.installation import (
     OPERATOR_KERNELS,
     Installation,
+    compiler_of_another,
     dormant_installations,
     read_installation,
 )
@@ -139,7 +140,7 @@ def _compiler(installation: Installation | None, environment: Mapping[str, str])
     atc = (installation or read_installation(Path(os.devnull), environment)).atc
     if atc is None:
         return _warn("compiler", "no atc", remedy)
-    if installation is not None and not atc.is_relative_to(installation.home):
+    if installation is not None and compiler_of_another(installation, environment) is not None:
         remedy = f"source {installation.home}/set_env.sh again, in a new shell; where it has no bin/atc, install it."
         return _warn("compiler", f"{atc} is not of the CANN at {installation.home}", remedy)
     return _ok("compiler", str(atc))

@@ -69,13 +69,14 @@ def test_a_toolkit_without_the_ops_package_has_no_kernels(tmp_path: Path) -> Non
     assert read_installation(tmp_path, {}).kernels == ()
 
 
-def test_the_compiler_of_the_root_wins_over_the_one_on_path(tmp_path: Path) -> None:
-    other = write(tmp_path / "other/atc", "", 0o755)
-    environment = {"PATH": str(other.parent)}
-
-    assert read_installation(tmp_path / "cann", environment).atc == other
+def test_the_compiler_on_path_is_the_one_that_runs(tmp_path: Path) -> None:
     own = write(tmp_path / "cann/compiler/bin/atc", "", 0o755)
-    assert read_installation(tmp_path / "cann", environment).atc == own
+    other = write(tmp_path / "other/atc", "", 0o755)
+
+    assert read_installation(tmp_path / "cann", {"PATH": str(other.parent)}).atc == other
+    assert read_installation(tmp_path / "cann", {"PATH": "/nowhere"}).atc == own
+    own.chmod(0o644)
+    assert read_installation(tmp_path / "cann", {"PATH": "/nowhere"}).atc is None
 
 
 @pytest.mark.parametrize(

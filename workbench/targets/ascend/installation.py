@@ -11,6 +11,7 @@ import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 from workbench.errors import ToolchainError
@@ -47,7 +48,7 @@ class Installation:
         version: `Version=` of the first version file, such as 8.5.0.2.220; empty where no file gives one.
         release: `version_dir=` where that names a version, `version` otherwise.
         packages: package → version, of every version.info found.
-        atc: the compiler of this root, or the one on PATH; None where there is none.
+        atc: the compiler on PATH, or else the one of this root; None where there is none.
         kernels: chips whose operator kernels (the ops package) are installed, such as 'ascend910b'.
         emulator: what the version file says of being emulated; None for the vendor's own.
     """
@@ -113,6 +114,15 @@ def read_installation(home: Path, environment: Mapping[str, str] = os.environ) -
     )
 
 
+def compiler_of_another(installation: Installation, environment: Mapping[str, str] = os.environ) -> Installation | None:
+    """The CANN that the compiler belongs to, where that is not this one; links are followed to find it."""
+    atc, home = installation.atc, installation.home
+    if atc is None or any(place.is_relative_to(root) for place, root in product(_both(atc), _both(home))):
+        return None
+    others = [read_installation(place.parents[1], environment) for place in _both(atc)]
+    return next((other for other in others if other.version), others[0])
+
+
 def dormant_installations(environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
     """CANN roots at the vendor's default places, whether or not set_env.sh was sourced (atc.md §7.1)."""
     user = Path(environment["HOME"]) if environment.get("HOME") else None
@@ -146,6 +156,10 @@ def read_version_info(file: Path) -> dict[str, str]:
     return {key.strip().lower(): value.strip().strip('"') for key, sign, value in reversed(list(pairs)) if sign}
 
 
+def _both(path: Path) -> tuple[Path, Path]:
+    return path.absolute(), path.resolve()
+
+
 def _packages(home: Path) -> dict[str, str]:
     files = [*home.glob("*/version.info"), *home.glob("share/info/*/version.info")]
     found = {file.parent.name: read_version_info(file).get("version", "") for file in files}
@@ -153,11 +167,11 @@ def _packages(home: Path) -> dict[str, str]:
 
 
 def _atc(home: Path, environment: Mapping[str, str]) -> Path | None:
-    for place in ("bin/atc", "compiler/bin/atc"):
-        if (home / place).is_file() and os.access(home / place, os.X_OK):
-            return home / place
     on_path = shutil.which("atc", path=environment.get("PATH", os.defpath))
-    return Path(on_path) if on_path else None
+    if on_path:
+        return Path(on_path)
+    places = (home / "bin/atc", home / "compiler/bin/atc")
+    return next((place for place in places if place.is_file() and os.access(place, os.X_OK)), None)
 
 
 def _kernels(home: Path) -> tuple[str, ...]:

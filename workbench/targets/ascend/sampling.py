@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from workbench.errors import ToolchainError
-from workbench.targets.ascend.npu_smi import Card, details, overview, value_of
+from workbench.targets.ascend.npu_smi import Card, details, overview, parse_info, run_npu_smi, value_of
 from workbench.targets.ascend.visible_devices import logic_id
 
 INTERVAL_S = 1.0
@@ -117,9 +117,14 @@ def _collect(
     watch: Watch, over: threading.Event, device: int, interval_s: float, environment: Mapping[str, str]
 ) -> None:
     wanted = logic_id(device, environment)
+    found: Card | None = None
     while True:
         try:
-            card = _find(overview(environment).cards, wanted)
+            if found is None:  # which card it is stays as it is; the mapping costs a process of its own
+                found = _find(overview(environment).cards, wanted)
+                card = found
+            else:
+                card = _same(parse_info(run_npu_smi(["info"], environment=environment)).cards, found)
             if card is None:
                 watch.add_trouble(f"npu-smi lists no card with logic id {wanted}")
             else:
@@ -128,6 +133,10 @@ def _collect(
             watch.add_trouble(str(error))
         if over.wait(interval_s):
             return
+
+
+def _same(cards: tuple[Card, ...], found: Card) -> Card | None:
+    return next((card for card in cards if (card.npu_id, card.chip) == (found.npu_id, found.chip)), None)
 
 
 def _find(cards: tuple[Card, ...], wanted: int) -> Card | None:

@@ -19,7 +19,12 @@ from workbench.ascend_settings import ASCEND
 from workbench.errors import ToolchainError
 from workbench.results import Toolchain
 from workbench.targets.ascend.amct_installation import VARIABLE as AMCT_PYTHON
-from workbench.targets.ascend.installation import Installation, driver_files, find_installation
+from workbench.targets.ascend.installation import (
+    Installation,
+    compiler_of_another,
+    driver_files,
+    find_installation,
+)
 from workbench.targets.ascend.npu_smi import Card, details, overview, soc_name, value_of
 
 _ABOUT = ("ASCEND", "CANN")
@@ -60,9 +65,12 @@ def _look(environment: Mapping[str, str]) -> Toolchain:
     board = _details("board", card, environment)
     common = _details("common", card, environment)
     files = driver_files()
-    emulators = [name for name in (installation.emulator, getattr(acl, "EMULATOR", None)) if name]
+    compiler = compiler_of_another(installation, environment)
+    said = (installation.emulator, compiler and compiler.emulator, getattr(acl, "EMULATOR", None))
+    emulators = [name for name in said if name]
     components = {
         **_cann_components(installation),
+        **({"atc": f"of another CANN, {compiler.release or 'unknown'}"} if compiler else {}),
         "amct_onnx": _amct(environment),
         "driver": driver or board.get("Software Version", "") or files.driver or "unknown",
         "firmware": board.get("Firmware Version", "") or files.firmware or "unknown",
