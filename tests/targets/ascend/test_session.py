@@ -25,7 +25,7 @@ from workbench.results import Artifact
 from workbench.targets.ascend import acl_process
 from workbench.targets.ascend.interface import Interface, Port
 from workbench.targets.ascend.session import AscendSession, open_session
-from workbench.targets.base import DeviceSession
+from workbench.targets.base import DeviceLoad, DeviceSession
 
 
 @pytest.fixture(scope="module")
@@ -350,6 +350,17 @@ def test_copies_and_execution_are_timed_apart(session: AscendSession) -> None:
 def test_there_are_no_times_before_the_first_call(session: AscendSession) -> None:
     with pytest.raises(MeasureError, match="no times"):
         session.times()
+
+
+def test_a_machine_without_npu_smi_is_watched_in_vain_and_in_peace(
+    session: AscendSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    with session.watched() as watch:
+        session.run(texts(1, 8))
+
+    assert watch.load() == DeviceLoad()
 
 
 def test_device_memory_counts_weights_work_memory_and_buffers(acl: ModuleType, files: tuple[Path, Artifact]) -> None:

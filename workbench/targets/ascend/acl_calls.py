@@ -69,6 +69,18 @@ def do(name: str, *arguments: Any, about: str = "", accept: Collection[int] = ()
     return _as_code(name, code)
 
 
+def checked(name: str) -> Callable[..., None]:
+    """`do` for one function, looked up once: for calls that stand between timed ones."""
+    function = _function(name)
+
+    def call(*arguments: Any) -> None:
+        code = function(*arguments)
+        if code != SUCCESS:
+            raise failure(name, _as_code(name, code))
+
+    return call
+
+
 def read(name: str, *arguments: Any, about: str = "", null: Collection[object] = (0, None, "")) -> Any:
     """Call a function that returns a bare value, and return it.
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from workbench.errors import MeasureError, ToolchainError, WorkbenchError
 from workbench.results import Artifact, CompiledFile
-from workbench.targets.ascend.acl_calls import do, doubt, read, take
+from workbench.targets.ascend.acl_calls import checked, do, doubt, read, take
 from workbench.targets.ascend.acl_process import check_process, enter, forked, leave
 from workbench.targets.ascend.dtypes import from_device, to_device
 from workbench.targets.ascend.fitting import Shape, Turn, cut, extent, joined, place, rows_of, turns
@@ -124,7 +124,13 @@ class AscendSession:
         self._inputs = {port.name: _expected(port) for port in interface.inputs}
         self._device_id, self._context, self._stream, self._events = device_id, context, stream, events
         self._lock, self._undo = lock, undo
+        self._turns: dict[Shape, tuple[Turn, ...]] = {}
         self._earlier_turns: DeviceTimes | None = None
+        self._set_context = checked("rt.set_context")
+        self._record = checked("rt.record_event")
+        self._copy = checked("rt.memcpy_async")
+        self._launch = checked("mdl.execute_async")
+        self._wait = checked("rt.synchronize_stream_with_timeout")
 
     def run(self, feeds: Feeds) -> dict[str, Array]:
         check_process()
@@ -132,8 +138,8 @@ class AscendSession:
             self._check_open()
             check_feeds(feeds, self._inputs)
             wanted = extent(feeds, self._interface)
-            served = turns(tuple(self._plans), wanted)
-            do("rt.set_context", self._context)
+            served = self._served(wanted)
+            self._set_context(self._context)
             self._earlier_turns = None
             spent = DeviceTimes(host_to_device_ms=0.0, execute_ms=0.0, device_to_host_ms=0.0)
             parts: list[list[Array]] = []
@@ -181,7 +187,7 @@ class AscendSession:
             place(to_device(values, bound.kind, bound.port.name), bound.view, bound.port)
         try:
             self._enqueue(plan)
-            do("rt.synchronize_stream_with_timeout", self._stream, TIMEOUT_MS)
+            self._wait(self._stream, TIMEOUT_MS)
         except BaseException:
             # What was queued still uses our buffers: wait for it, whatever it says; the first failure counts.
             try:
@@ -197,19 +203,26 @@ class AscendSession:
         return outputs
 
     def _enqueue(self, plan: Plan) -> None:
-        model, stream = plan.model, self._stream
+        model, stream, events = plan.model, self._stream, self._events
         model.choose(plan.gear)
-        do("rt.record_event", self._events[0], stream)
+        self._record(events[0], stream)
         for bound in plan.inputs:
-            buffer, count = bound.buffer, bound.size_bytes
-            do("rt.memcpy_async", buffer.device, buffer.size_bytes, buffer.host, count, _HOST_TO_DEVICE, stream)
-        do("rt.record_event", self._events[1], stream)
-        do("mdl.execute_async", model.model_id, model.inputs, model.outputs, stream)
-        do("rt.record_event", self._events[2], stream)
+            buffer = bound.buffer
+            self._copy(buffer.device, buffer.size_bytes, buffer.host, bound.size_bytes, _HOST_TO_DEVICE, stream)
+        self._record(events[1], stream)
+        self._launch(model.model_id, model.inputs, model.outputs, stream)
+        self._record(events[2], stream)
         for bound in plan.outputs:
-            buffer, count = bound.buffer, bound.size_bytes
-            do("rt.memcpy_async", buffer.host, buffer.size_bytes, buffer.device, count, _DEVICE_TO_HOST, stream)
-        do("rt.record_event", self._events[3], stream)
+            buffer = bound.buffer
+            self._copy(buffer.host, buffer.size_bytes, buffer.device, bound.size_bytes, _DEVICE_TO_HOST, stream)
+        self._record(events[3], stream)
+
+    def _served(self, wanted: Shape) -> tuple[Turn, ...]:
+        """Callers feed few different shapes, again and again."""
+        found = self._turns.get(wanted)
+        if found is None:
+            found = self._turns[wanted] = turns(tuple(self._plans), wanted)
+        return found
 
     def _read_events(self) -> DeviceTimes:
         to_device_ms, execute_ms, to_host_ms = (
