@@ -9,6 +9,7 @@ the one before wrote.
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -29,7 +30,6 @@ from workbench.cann_emulator.amct_onnx.modified import (
     operators_of,
     request_of,
     served_keys,
-    without_operators,
 )
 from workbench.errors import WorkbenchError
 from workbench.graph import constants, quantizable_layers, read_model
@@ -50,14 +50,17 @@ class Forwards:
 
     Args:
         path: of the modified model; needed only now.
+        graph: the modified model without AMCT's nodes.
         rewritten: where the modified model goes once its rounding was learned; None where it came as bytes.
     """
 
-    def __init__(self, path: Path, modified: onnx.ModelProto, *, rewritten: Path | None) -> None:
+    def __init__(
+        self, path: Path, modified: onnx.ModelProto, graph: onnx.ModelProto, *, rewritten: Path | None
+    ) -> None:
         self._rewritten = rewritten
         self._modified = modified
         self._model = read_model(path)
-        self._graph = without_operators(modified)
+        self._graph = graph
         operators = operators_of(modified)
         self._searches = [node for node in operators if node.op_type in ("IFMR", "HFMG")]
         self._balancers = [node for node in operators if node.op_type == "DMQBalancer"]
@@ -89,7 +92,8 @@ class Forwards:
     def _calibrate(self) -> None:
         feeds, self._feeds = self._feeds, []
         wanted = {request_of(node): node for node in self._searches}
-        found = activation_scales(self._model, self._graph, lambda: feeds, list(wanted), 1, None)
+        threads = len(os.sched_getaffinity(0))
+        found = activation_scales(self._model, self._graph, lambda: feeds, list(wanted), threads, None)
         files: dict[Path, str] = {}
         for request, node in wanted.items():
             settings = attributes_of(node)

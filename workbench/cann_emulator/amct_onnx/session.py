@@ -43,15 +43,16 @@ def _init(
     if model is None:
         _make_session(self, path_or_bytes, sess_options, *args, **kwargs)
         return
-    _make_session(self, without_operators(model).SerializeToString(), sess_options, *args, **kwargs)
+    graph = without_operators(model)
+    _make_session(self, graph.SerializeToString(), sess_options, *args, **kwargs)
     if isinstance(path_or_bytes, bytes):
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "modified.onnx"
             file.write_bytes(path_or_bytes)
-            forwards = Forwards(file, model, rewritten=None)
+            forwards = Forwards(file, model, graph, rewritten=None)
     else:
         file = Path(os.path.realpath(path_or_bytes))
-        forwards = Forwards(file, model, rewritten=file)
+        forwards = Forwards(file, model, graph, rewritten=file)
     _watch(self, forwards)
 
 

@@ -263,11 +263,12 @@ def compare_with_fake_quant(
     a, b = _flat(ours), _flat(theirs)
     largest = float(np.abs(b).max(initial=0.0)) or 1.0
     norms = float(np.linalg.norm(a) * np.linalg.norm(b))
+    identical = bool(np.array_equal(a, b))
     return Agreement(
         batches=len(feeds),
-        identical=bool(np.array_equal(a, b)),
+        identical=identical,
         largest_difference=float(np.abs(a - b).max(initial=0.0)) / largest,
-        cosine=float(a @ b) / norms if norms else float(np.array_equal(a, b)),
+        cosine=1.0 if identical else float(a @ b) / norms if norms else 0.0,
     )
 
 
@@ -303,14 +304,13 @@ def _write_model(model: Model, file: Path, installation: AmctInstallation) -> tu
             f"the model has opset {opset}; AMCT's onnx {installation.onnx} knows {newest} at most. Export it with an "
             "opset from 11 to 17, or let the workbench calibrate."
         )
-    copy = onnx.ModelProto()
-    copy.CopyFrom(proto)
-    copy.ir_version = helper.find_min_ir_version_for(list(copy.opset_import), True)
-    if copy.ByteSize() > MAX_PROTO_BYTES:
-        onnx.save_model(copy, file, save_as_external_data=True, location="model.data")
+    layers = quantizable_layers(proto)
+    proto.ir_version = helper.find_min_ir_version_for(list(proto.opset_import), True)
+    if proto.ByteSize() > MAX_PROTO_BYTES:
+        onnx.save_model(proto, file, save_as_external_data=True, location="model.data")
     else:
-        onnx.save_model(copy, file)
-    return quantizable_layers(proto)
+        onnx.save_model(proto, file)
+    return layers
 
 
 def _newest_opset(version: str) -> int | None:

@@ -80,10 +80,9 @@ def amct_version(module: Any) -> str:
     if isinstance(getattr(module, "__version__", None), str):
         return str(module.__version__)
     try:
-        metadata = importlib.import_module("importlib.metadata")
-    except ImportError:  # Python 3.7
-        return str(importlib.import_module("pkg_resources").get_distribution("amct_onnx").version)
-    return str(metadata.version("amct_onnx"))
+        return str(importlib.import_module("importlib.metadata").version("amct_onnx"))
+    except ImportError:  # Python 3.7, or a copy that no wheel installed
+        return "unknown"
 
 
 def describe(folder: Path, request: Request) -> Request:
