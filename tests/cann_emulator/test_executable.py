@@ -20,7 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.cann_emulator.bert import LITTLE, bert, tokens
 from tests.cann_emulator.handmade import mlp, offline_model
-from tests.quantization.deploy_models import min_max_record
+from tests.quantization.deploy_models import formula_cnn, min_max_record, plain_run
 from tests.quantization.networks import convolutions, images, perceptron, rows
 from tests.quantization.test_interpreter import quantized_matmul, words
 from tests.targets.encoder import ids, model_of, tiny_encoder
@@ -100,6 +100,18 @@ def test_what_a_float16_kernel_writes_is_a_half_even_for_every_optimizer() -> No
 
     for name in names:
         np.testing.assert_array_equal(values[name], half(values[name]), err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_no_optimizer_reaches_across_a_rounding(dtype: Dtype) -> None:
+    """Every node a kernel of its own: LayerNorm, Gelu and Softmax lie in pieces with roundings between them, and the
+    session gives the bits of one that optimizes nothing."""
+    proto, feeds = bert(LITTLE, batch=2, length=16), tokens(LITTLE, 2, 16)
+    model = offline_model(proto, dtype=dtype)
+
+    expected = plain_run(rounded_program(model, 0).proto(), dict(feeds), ["logits"])["logits"]
+
+    np.testing.assert_array_equal(run(model, feeds)["logits"], expected)
 
 
 def test_an_optimized_session_gives_what_the_graph_with_its_roundings_says() -> None:
@@ -209,6 +221,16 @@ def test_boundary_types_are_the_models_own() -> None:
     np.testing.assert_array_equal(y, run(plain, {"x": half(x)})["y"].astype(np.float16))
 
 
+def test_the_boundary_may_have_other_integers_than_the_file() -> None:
+    proto, feeds = tiny_encoder(batch=4, length=7), ids(4, 7)
+    plain = offline_model(proto)
+    narrow = replace(plain, inputs=tuple(replace(t, dtype="int32") for t in plain.inputs))
+
+    result = run(narrow, {"ids": feeds["ids"].astype(np.int32)})["logits"]
+
+    np.testing.assert_array_equal(result, run(plain, feeds)["logits"])
+
+
 def test_a_graph_that_is_stored_in_halves_is_run_in_float32_with_the_same_roundings() -> None:
     """Its Casts stay roundings."""
     value = helper.make_tensor_value_info
@@ -285,6 +307,18 @@ def test_an_int8_layer_in_a_float16_kernel_is_amcts_half_precision_simulation() 
     result = run(offline_model(proto, truncate_deq_scale=True), feeds)["y"]
 
     np.testing.assert_array_equal(result, Interpreter(proto, force_fp16=True).run(feeds)["y"])
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_int8_convolutions_are_the_interpreters_bit_for_bit(per_channel: bool) -> None:
+    """An optimizer that moved AscendDequant's factors into the weights would end whole numbers."""
+    proto = formula_cnn()
+    feeds = {"x": np.random.default_rng(1).standard_normal((2, 3, 6, 6)).astype(np.float32)}
+    model = lower_deploy(proto, min_max_record(proto, feeds, per_channel=per_channel))
+
+    result = run(offline_model(model, dtype="float32"), feeds)["y"]
+
+    np.testing.assert_array_equal(result, Interpreter(model).run(feeds)["y"])
 
 
 def test_layers_that_have_no_exact_form_in_a_session_go_through_the_interpreter() -> None:

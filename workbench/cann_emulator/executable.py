@@ -95,7 +95,7 @@ def _open(program: Program, truncate: bool, threads: int) -> _Runs:
         try:
             program = expanded(program, truncate_deq_scale=truncate)
         except NotExpressible:
-            return _Interpreted(Interpreter(program.proto(), truncate_deq_scale=truncate, threads=threads))
+            return _Interpreted(program, truncate, threads)
     return _Session(program, threads)
 
 
@@ -110,7 +110,7 @@ class _Session:
         self._weights = {name: ort.OrtValue.ortvalue_from_numpy(values) for name, values in weights.items()}
         options.add_external_initializers(list(self._weights), list(self._weights.values()))
         self._names = [value.name for value in program.outputs]
-        self._types = {v.name: helper.tensor_dtype_to_np_dtype(v.type.tensor_type.elem_type) for v in program.inputs}
+        self._program = program
         self._session = ort.InferenceSession(
             skeleton.SerializeToString(),
             options,
@@ -119,9 +119,8 @@ class _Session:
         )
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        converted = {name: feeds[name].astype(kind, copy=False) for name, kind in self._types.items()}
         try:
-            return dict(zip(self._names, self._session.run(self._names, converted), strict=True))
+            return dict(zip(self._names, self._session.run(self._names, _taken(feeds, self._program)), strict=True))
         except RUNTIME_ERRORS as error:
             raise ExecutionFailed(str(error)) from error
 
@@ -129,12 +128,13 @@ class _Session:
 class _Interpreted:
     """A model with integer layers that only the interpreter covers, such as AveragePool."""
 
-    def __init__(self, interpreter: Interpreter) -> None:
-        self._interpreter = interpreter
+    def __init__(self, program: Program, truncate: bool, threads: int) -> None:
+        self._program = program
+        self._interpreter = Interpreter(program.proto(), truncate_deq_scale=truncate, threads=threads)
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         try:
-            return self._interpreter.run(feeds)
+            return self._interpreter.run(_taken(feeds, self._program))
         except MeasureError as error:
             raise ExecutionFailed(str(error)) from error
 
@@ -148,6 +148,12 @@ def _with_input_shapes(program: Program, model: OfflineModel) -> Program:
         inputs.append(helper.make_tensor_value_info(value.name, value.type.tensor_type.elem_type, dims))
     outputs = [helper.make_tensor_value_info(v.name, v.type.tensor_type.elem_type, None) for v in program.outputs]
     return replace(program, inputs=tuple(inputs), outputs=tuple(outputs))
+
+
+def _taken(feeds: Mapping[str, Array], program: Program) -> dict[str, Array]:
+    """In the graph's own types: the boundary may have int32 where the file says int64."""
+    kinds = {v.name: helper.tensor_dtype_to_np_dtype(v.type.tensor_type.elem_type) for v in program.inputs}
+    return {name: feeds[name].astype(kind, copy=False) for name, kind in kinds.items()}
 
 
 def _fed(values: Array, tensor: Tensor) -> Array:
