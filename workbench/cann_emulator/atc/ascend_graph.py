@@ -193,7 +193,7 @@ class AscendGraph:
             reads=group[0].reads,
             writes=last.writes,
             cube=tuple(product for op in group for product in op.cube),
-            passes=tuple(dict.fromkeys([*(p for op in group for p in op.passes), pass_name])),
+            passes=tuple(filter(None, dict.fromkeys([*(p for op in group for p in op.passes), pass_name]))),
             implementation=next((op.implementation for op in group if op.implementation), ""),
         )
         for op in group:

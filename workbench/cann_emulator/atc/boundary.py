@@ -84,9 +84,13 @@ def output_dtypes(
     return dtypes
 
 
-def format_of(options: Mapping[str, str], rank: int) -> int:
-    """acl's number of an input's format: --input_format where it fits the rank, ND otherwise [inferred]."""
-    return _FORMATS.get((options.get("input_format") or "NCHW", rank), _ND)
+def format_of(options: Mapping[str, str], rank: int, *, image: bool) -> int:
+    """acl's number of an input's format: --input_format where it fits the rank, ND otherwise [inferred].
+
+    Args:
+        image: bytes for AIPP, which are NHWC.
+    """
+    return _FORMATS.get(("NHWC" if image else options.get("input_format") or "NCHW", rank), _ND)
 
 
 def _acl_name(tensor: str, makers: Mapping[str, tuple[NodeProto, int]]) -> str:

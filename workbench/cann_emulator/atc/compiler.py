@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from workbench.cann_emulator.atc.aipp import PREFIX, insert_aipp
 from workbench.cann_emulator.atc.ascend_graph import AscendGraph
 from workbench.cann_emulator.atc.boundary import format_of, input_dtypes, output_dtypes, output_tensors
 from workbench.cann_emulator.atc.emission import constants_read, emit
@@ -76,7 +77,7 @@ def run_compile(options: Mapping[str, str], console: Screen) -> tuple[Record, ..
         write_report(parsed, checked, report_path(options))
         raise error
     outputs = output_tensors(parsed, options)
-    plan = plan_shapes(parsed, options)
+    parsed, plan = insert_aipp(parsed, plan_shapes(parsed, options), options)
     fed = input_dtypes(parsed, options)
     forget_earlier_result()
     engine = start_engine(options, console)
@@ -148,12 +149,22 @@ def _compile(
     graph = lower(folded, [value.name for value in parsed.inputs])
     leaves = output_dtypes(parsed, options, outputs, {name: _own_dtype(folded, name) for name, _ in outputs})
     graph.dtypes.update(fed)
+    _join_aipp(graph)
     settings = Settings(static=plan.kind != "range", quant_dumpable=options.get("quant_dumpable") == "1")
     early = run_passes(GRAPH_PASSES, graph, engine.switches, settings)
     assign(graph, engine.precision, leaves)
     late = run_passes(LATE_GRAPH_PASSES, graph, engine.switches, settings)
     ub = run_passes(UB_PASSES, graph, engine.switches, settings)
     return _Compiled(graph=graph, kernels=kernels_of(graph, positions), graph_counts={**early, **late}, ub_counts=ub)
+
+
+def _join_aipp(graph: AscendGraph) -> None:
+    """What was written for an input's AIPP is one operator."""
+    for value in graph.inputs:
+        group = [op for op in graph.ops() if op.name.startswith(f"{PREFIX}{value}/")]
+        if group:
+            parameters = {name for op in group for name in op.inputs if graph.is_constant(name)}
+            graph.join(group, "", type="Aipp", core="vector", whole=True, absorbed=parameters)
 
 
 def _own_dtype(folded: Folded, name: str) -> Dtype:
@@ -190,7 +201,7 @@ def _assemble(
         options={key: value for key, value in options.items() if not key.startswith("_")},
         name=name,
         inputs=tuple(
-            Tensor(name=n, dtype=fed[n], shape=shape, format=format_of(options, len(shape)))
+            Tensor(name=n, dtype=fed[n], shape=shape, format=_format(options, fed[n], shape))
             for n, shape in plan.boundary.items()
         ),
         outputs=tuple(
@@ -213,6 +224,11 @@ def _assemble(
 
 def _shape(graph: AscendGraph, name: str) -> Shape:
     return graph.shapes[name] if name in graph.shapes else graph.constants.shape(name)
+
+
+def _format(options: Mapping[str, str], dtype: Dtype, shape: Shape) -> int:
+    image = bool(options.get("insert_op_conf")) and dtype == "uint8"
+    return format_of(options, len(shape), image=image)
 
 
 def _common(shapes: list[Shape], open_shape: Shape | None) -> Shape:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -175,6 +176,11 @@ _QUICK: Mapping[str, Callable[..., Array | None]] = {
     "Equal": _binary(np.equal, result=np.bool_),
     "Less": _binary(np.less, result=np.bool_),
     "Greater": _binary(np.greater, result=np.bool_),
+    "GreaterOrEqual": _binary(np.greater_equal, result=np.bool_),
+    "LessOrEqual": _binary(np.less_equal, result=np.bool_),
+    "Max": lambda _, *xs: functools.reduce(np.maximum, xs),
+    "Min": lambda _, *xs: functools.reduce(np.minimum, xs),
+    "GatherElements": lambda a, x, indices: np.take_along_axis(x, indices, a.get("axis", 0)),
     "And": _binary(np.logical_and, result=np.bool_),
     "Or": _binary(np.logical_or, result=np.bool_),
     "Not": lambda _, x: np.logical_not(x),

@@ -40,7 +40,7 @@ def emit(
         graph.output.append(helper.make_tensor_value_info(output, element_type, dims))
     halves = _halves(folded, gears)
     # the weights are most of the file: they are put behind the rest as they are, not copied through messages
-    parts = [graph.SerializeToString()]
+    parts: list[bytes | memoryview] = [graph.SerializeToString()]
     for constant in constants_read(folded):
         parts.extend(_initializer(folded, constant, half=constant in halves, clip=clip))
     model = ModelProto(ir_version=max(parsed.proto.ir_version, 4), producer_name="atc")
@@ -85,20 +85,19 @@ def _halves(folded: Folded, gears: Sequence[Gear]) -> set[str]:
     }
 
 
-def _initializer(folded: Folded, name: str, *, half: bool, clip: bool) -> list[bytes]:
+def _initializer(folded: Folded, name: str, *, half: bool, clip: bool) -> list[bytes | memoryview]:
     array = folded.constants[name]
     if half:
+        if clip and max(array.max(initial=0), -array.min(initial=0)) > _LARGEST_HALF:
+            array = np.clip(array, -_LARGEST_HALF, _LARGEST_HALF)
         with np.errstate(over="ignore"):
-            narrow = array.astype(np.float16)
-        if clip and not np.isfinite(narrow).all():
-            narrow = np.clip(array, -_LARGEST_HALF, _LARGEST_HALF).astype(np.float16)
-        array = narrow
+            array = array.astype(np.float16)
     header = TensorProto(
         name=name, dims=array.shape, data_type=helper.np_dtype_to_tensor_dtype(array.dtype)
     ).SerializeToString()
-    raw = array.tobytes()
-    content = _head(_RAW_DATA, len(raw))
-    return [_head(_INITIALIZER, len(header) + len(content) + len(raw)), header, content, raw]
+    content = _head(_RAW_DATA, array.nbytes)
+    raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+    return [_head(_INITIALIZER, len(header) + len(content) + array.nbytes), header, content, raw]
 
 
 def _head(field: int, length: int) -> bytes:

@@ -1,0 +1,131 @@
+"""Images of bytes, prepared inside the model (atc.md §2.2, --insert_op_conf; ATC manual, AIPP configuration)."""
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from tests.cann_emulator.atc.compiling import codes_of, compiled
+from tests.targets.encoder import model_of
+from workbench.cann_emulator.executable import Executable
+from workbench.cann_emulator.om import OfflineModel
+
+Bytes = npt.NDArray[np.uint8]
+
+HEIGHT, WIDTH = 6, 8
+RGB = """
+aipp_op {
+  aipp_mode: static
+  input_format: RGB888_U8
+  rbuv_swap_switch: true
+  mean_chn_0: 10
+  mean_chn_1: 20
+  mean_chn_2: 30
+  var_reci_chn_0: 0.5
+  var_reci_chn_1: 0.25
+  var_reci_chn_2: 0.125
+}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def model(folder: Path, channels: int = 3, opset: int = 14) -> Path:
+    """Twice the image, with an open batch."""
+    shape = ["n", channels, HEIGHT, WIDTH]
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n in ("x", "y")]
+    node = helper.make_node("Mul", ["x", "two"], ["y"], name="double")
+    onnx.save(model_of([node], {"two": np.array(2, np.float32)}, values[:1], values[1:], opset), folder / "m.onnx")
+    return folder / "m.onnx"
+
+
+def prepared(folder: Path, config: str, *, channels: int = 3, opset: int = 14, **flags: str) -> OfflineModel:
+    (folder / "aipp.cfg").write_text(config)
+    flags = {"input_shape": f"x:2,{channels},{HEIGHT},{WIDTH}", "precision_mode": "must_keep_origin_dtype", **flags}
+    return compiled(model(folder, channels, opset), insert_op_conf=str(folder / "aipp.cfg"), **flags)
+
+
+def image(*shape: int) -> Bytes:
+    return np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+
+
+def result(found: OfflineModel, fed: Bytes) -> npt.NDArray[np.float32]:
+    return Executable(found, threads=1).run({"x": fed})["y"]
+
+
+def test_bytes_are_swapped_shifted_and_scaled(tmp_path: Path) -> None:
+    found = prepared(tmp_path, RGB)
+    (x,) = found.inputs
+    assert (x.dtype, x.shape, x.format) == ("uint8", (2, HEIGHT, WIDTH, 3), 1)
+    assert [kernel.op_type for kernel in found.gears[0].kernels] == ["Aipp", "Mul"]
+    fed = image(2, HEIGHT, WIDTH, 3)
+    planes = fed[..., ::-1].transpose(0, 3, 1, 2).astype(np.float32)
+    mean, factor = (np.array(v, np.float32).reshape(1, 3, 1, 1) for v in ([10, 20, 30], [0.5, 0.25, 0.125]))
+    np.testing.assert_allclose(result(found, fed), 2 * (planes - mean) * factor)
+
+
+@pytest.mark.parametrize("opset", [9, 11, 14])
+def test_an_image_is_cropped_and_padded(opset: int, tmp_path: Path) -> None:
+    config = """aipp_op { aipp_mode: static  input_format: RGB888_U8
+        src_image_size_w: 12  src_image_size_h: 10  crop: true  load_start_pos_h: 3  load_start_pos_w: 2
+        crop_size_h: 4  crop_size_w: 7  padding: true  top_padding_size: 2  left_padding_size: 1  padding_value: 5 }"""
+    fed = image(2, 10, 12, 3)
+    found = prepared(tmp_path, config, opset=opset)
+    expected = np.full((2, 3, HEIGHT, WIDTH), 5, np.float32)
+    expected[:, :, 2:, 1:] = fed[:, 3:7, 2:9].transpose(0, 3, 1, 2)
+    np.testing.assert_array_equal(result(found, fed), 2 * expected)
+
+
+def test_video_planes_become_colours(tmp_path: Path) -> None:
+    """YUV420SP: a plane of luma, then rows of both chromas by turns; the matrix of BT.601, narrow range."""
+    config = """aipp_op { aipp_mode: static  input_format: YUV420SP_U8  csc_switch: true
+        matrix_r0c0: 298  matrix_r0c1: 0  matrix_r0c2: 409  matrix_r1c0: 298  matrix_r1c1: -100  matrix_r1c2: -208
+        matrix_r2c0: 298  matrix_r2c1: 516  matrix_r2c2: 0  input_bias_0: 16  input_bias_1: 128  input_bias_2: 128 }"""
+    found = prepared(tmp_path, config)
+    assert found.inputs[0].shape == (2, HEIGHT * 3 // 2, WIDTH, 1)
+    grey = np.full((2, HEIGHT * 3 // 2, WIDTH, 1), 128, np.uint8)
+    grey[:, :HEIGHT] = 16 + 100
+    np.testing.assert_allclose(result(found, grey), 2 * 298 * 100 / 256, rtol=1e-6)
+    red = grey.copy()
+    red[:, HEIGHT:, 1::2] = 255  # the second chroma is V
+    colours = result(found, red)
+    assert (colours[:, 0] > colours[:, 2]).all()
+    assert (colours[:, 2] > colours[:, 1]).all()
+
+
+def test_a_dynamic_batch_keeps_its_open_axis(tmp_path: Path) -> None:
+    found = prepared(tmp_path, RGB, input_shape=f"x:-1,3,{HEIGHT},{WIDTH}", dynamic_batch_size="1,4")
+    assert found.inputs[0].shape == (-1, HEIGHT, WIDTH, 3)
+    assert [gear.dims for gear in found.gears] == [(1,), (4,)]
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ("aipp_op { input_format: RGB888_U8 }", "E10052"),
+        ("aipp_op { aipp_mode: static }", "E10052"),
+        ("aipp_op { aipp_mode: static input_format: RGB888_U8 colour: 1 }", "E10052"),
+        ("aipp_op { aipp_mode: static input_format: YUV400_U8 }", "E10052"),
+        ("aipp_op { aipp_mode: static input_format: RGB888_U8 related_input_rank: 1 }", "E10052"),
+        ("aipp_op { aipp_mode: static input_format: RGB888_U8 src_image_size_w: 99 }", "E10052"),
+        ("aipp_op {", "E10052"),
+        ("aipp_op { aipp_mode: dynamic max_src_image_size: 999 }", "E10055"),
+        ("aipp_op { aipp_mode: static input_format: RGB16 }", "E10055"),
+    ],
+)
+def test_what_does_not_fit_is_refused(config: str, expected: str, tmp_path: Path) -> None:
+    (tmp_path / "aipp.cfg").write_text(config)
+    shape = f"x:1,3,{HEIGHT},{WIDTH}"
+    assert codes_of(model(tmp_path), input_shape=shape, insert_op_conf=str(tmp_path / "aipp.cfg")) == [expected]
+
+
+def test_an_image_is_not_fed_in_half_precision(tmp_path: Path) -> None:
+    (tmp_path / "aipp.cfg").write_text(RGB)
+    flags = {"input_shape": f"x:1,3,{HEIGHT},{WIDTH}", "insert_op_conf": str(tmp_path / "aipp.cfg")}
+    assert codes_of(model(tmp_path), input_fp16_nodes="x", **flags) == ["E10034"]
