@@ -268,7 +268,8 @@ def test_submodules_of_acl_are_attributes_after_import(tmp_path: Path) -> None:
     done = run([sys.executable, "-c", code], emulated_environment(tmp_path), tmp_path)
 
     assert done.stderr == ""
-    assert done.stdout.strip() == f"{emulator()} True True"
+    assert done.stdout.startswith("int8-workbench ")
+    assert done.stdout.endswith(" True True\n")
 
 
 def test_another_interpreter_is_told_which_one_has_the_emulator(tmp_path: Path) -> None:
