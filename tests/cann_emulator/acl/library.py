@@ -58,7 +58,7 @@ def start_over() -> None:
     faults.arm("")
     models.unload_all()
     models._IDS = itertools.count(1)
-    handles._LIVE.clear()
+    handles.LIVE.clear()
     for block in list(pinned.PINNED.values()):
         pinned.release(block)
     leaks.reclaimed.clear()

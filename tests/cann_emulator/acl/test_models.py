@@ -404,9 +404,9 @@ def test_ten_thousand_executions_leave_no_handle_behind(device: int, tmp_path: P
     """Issue: 10,000 executes without a leaked handle."""
     model = opened(saved(offline_model(mlp(2, 1, batch=1), dtype="float32"), tmp_path))
     model.put(np.ones((1, 2), np.float32))
-    before, free = len(handles._LIVE), acl.rt.get_mem_info(1)[0]
+    before, free = len(handles.LIVE), acl.rt.get_mem_info(1)[0]
     for _ in range(10_000):
         assert model.run() == 0
-    assert (len(handles._LIVE), acl.rt.get_mem_info(1)[0]) == (before, free)
+    assert (len(handles.LIVE), acl.rt.get_mem_info(1)[0]) == (before, free)
     model.release()
     assert acl.rt.get_mem_info(1)[0] == acl.rt.get_mem_info(1)[1]

@@ -109,7 +109,7 @@ def test_wrong_argument_types_are_type_errors(device: int, name: str) -> None:
 
 def test_pointers_must_be_ints_of_python_and_plain_numbers_may_be_numpys(device: int) -> None:
     """[inferred] from the format letters of the binding."""
-    with pytest.raises(TypeError, match="acl.rt.malloc args parse failed"):
+    with pytest.raises(TypeError, match=r"acl\.rt\.malloc args parse failed"):
         acl.rt.malloc(np.int64(8), 0)
     assert acl.rt.malloc(8, np.int64(0))[1] == 0
     with pytest.raises(TypeError):

@@ -47,10 +47,12 @@ class Dataset:
     gear: tuple[int, ...] | None = None
 
 
-def _left() -> list[leaks.Left]:
-    found: list[leaks.Left] = [("data buffers", b.site) for b in handles.alive(DataBuffer)]
-    found += [("datasets", d.site) for d in handles.alive(Dataset)]
-    return found + [("tensor descriptions", t.site) for t in handles.alive(TensorDesc) if not t.dataset]
+def _left() -> list[leaks.Alive]:
+    live = handles.LIVE
+    found: list[leaks.Alive] = [("data buffers", b.site, live, b.handle) for b in handles.alive(DataBuffer)]
+    found += [("datasets", d.site, live, d.handle) for d in handles.alive(Dataset)]
+    own = [t for t in handles.alive(TensorDesc) if not t.dataset]
+    return found + [("tensor descriptions", t.site, live, t.handle) for t in own]
 
 
 leaks.COLLECTORS.append(_left)

@@ -10,25 +10,25 @@ from typing import TypeVar
 
 _Object = TypeVar("_Object")
 _NUMBERS = itertools.count(0x5A00_0000_1000, 0x40)  # looks like an address; no mapping of Linux lies there
-_LIVE: dict[int, object] = {}
+LIVE: dict[int, object] = {}
 
 
 def give(thing: object) -> int:
     """A new handle for `thing`."""
     handle = next(_NUMBERS)
-    _LIVE[handle] = thing
+    LIVE[handle] = thing
     return handle
 
 
 def look(handle: int, kind: type[_Object]) -> _Object | None:
     """The object behind a handle; None for null, a stale handle, or one of another kind."""
-    found = _LIVE.get(handle)
+    found = LIVE.get(handle)
     return found if isinstance(found, kind) else None
 
 
 def drop(handle: int) -> None:
-    del _LIVE[handle]
+    del LIVE[handle]
 
 
 def alive(kind: type[_Object]) -> list[_Object]:
-    return [thing for thing in list(_LIVE.values()) if isinstance(thing, kind)]
+    return [thing for thing in list(LIVE.values()) if isinstance(thing, kind)]

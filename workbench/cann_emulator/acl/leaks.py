@@ -12,16 +12,16 @@ import atexit
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 _MODE = {"mode": os.environ.get("CANN_EMULATOR_LEAKS", "report")}
-EXIT_STATUS = 3
-_SITES = 3
 
 Left = tuple[str, tuple[str, int]]
 """What it is, and file and line of the call that made it."""
+Alive = tuple[str, tuple[str, int], Mapping[int, object], int]
+"""The same, and where it can be seen to be alive: it is as long as the mapping has the key."""
 
-COLLECTORS: list[Callable[[], Iterable[Left]]] = []
+COLLECTORS: list[Callable[[], Iterable[Alive]]] = []
 """Each gives the objects of its kind that are alive."""
 reclaimed: list[Left] = []
 """What `reset_device` released because the program had not."""
@@ -36,7 +36,7 @@ class LeakedObjects(AssertionError):
 
 
 def alive() -> list[Left]:
-    return [left for collect in COLLECTORS for left in collect()]
+    return [(what, where) for collect in COLLECTORS for what, where, _, _ in collect()]
 
 
 def report(moment: str) -> str:
@@ -64,23 +64,59 @@ def at_finalize() -> None:
         raise LeakedObjects(text)
 
 
-def _summed(left: Iterable[Left]) -> list[str]:
-    kinds: dict[str, Counter[str]] = {}
+def _summed(left: Iterable[Left], sites_shown: int = 3) -> list[str]:
+    """One line a kind. Uses no global name: it also runs when they are gone."""
+    kinds: dict[str, dict[str, int]] = {}
     for what, (file, line) in left:
-        kinds.setdefault(what, Counter())[f"{os.path.basename(file)}:{line}"] += 1  # noqa: PTH119  may be "<stdin>"
+        place = f"{file.rpartition('/')[2]}:{line}"
+        sites = kinds.setdefault(what, {})
+        sites[place] = sites.get(place, 0) + 1
     lines = []
     for what, sites in kinds.items():
-        shown = ", ".join(f"{place} ×{n}" if n > 1 else place for place, n in sites.most_common(_SITES))
-        more = f" and {len(sites) - _SITES} more places" if len(sites) > _SITES else ""
+        ordered = sorted(sites.items(), key=lambda item: -item[1])[:sites_shown]
+        shown = ", ".join(f"{place} ×{n}" if n > 1 else place for place, n in ordered)
+        more = f" and {len(sites) - sites_shown} more places" if len(sites) > sites_shown else ""
         lines.append(f"{sum(sites.values())} {what}: {shown}{more}")
     return lines
 
 
+class _LastLook:
+    """Reports when the interpreter lets go of its last module: programs release in destructors of their globals.
+
+    It lies in `sys`, which is cleared last; by then the globals of this package are gone, so it carries what it needs.
+    """
+
+    def __init__(self, entries: list[Alive], fails: bool) -> None:
+        self.entries, self.fails = entries, fails
+        self.summed, self.write, self.leave = _summed, os.write, os._exit
+        self.files = (sys.stdout, sys.stderr)
+
+    def __del__(self) -> None:
+        left = [(what, where) for what, where, among, key in self.entries if key in among]
+        if not left:
+            return
+        for file in self.files:
+            if file is not None and not file.closed:
+                file.flush()
+        text = "[emulated acl] left at exit (CANN_EMULATOR_LEAKS=off hides this):\n"
+        self.write(2, (text + "".join(f"  {line}\n" for line in self.summed(left))).encode())
+        if self.fails:
+            self.leave(3)  # the only way to another exit status from here
+
+
 def _at_exit() -> None:
-    if report("exit") and _MODE["mode"] == "error":
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(EXIT_STATUS)  # the only way to another status from here
+    mode = _MODE["mode"]
+    if mode == "off":
+        return
+    told = _TOLD.copy()
+    entries = []
+    for entry in (entry for collect in COLLECTORS for entry in collect()):
+        if told[entry[:2]]:
+            told[entry[:2]] -= 1
+        else:
+            entries.append(entry)
+    if entries:
+        sys._emulated_acl_last_look = _LastLook(entries, mode == "error")  # type: ignore[attr-defined]  # see there
 
 
 def _forget() -> None:

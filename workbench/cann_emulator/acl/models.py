@@ -292,9 +292,10 @@ def _end_with(context: Context) -> None:
             unload(entry)
 
 
-def _left() -> list[leaks.Left]:
-    found: list[leaks.Left] = [("loaded models", m.site) for m in _LOADED.values()]
-    return found + [("model descriptions", d.site) for d in handles.alive(Description)]
+def _left() -> list[leaks.Alive]:
+    found: list[leaks.Alive] = [("loaded models", m.site, _LOADED, m.id) for m in _LOADED.values()]
+    descriptions = handles.alive(Description)
+    return found + [("model descriptions", d.site, handles.LIVE, d.handle) for d in descriptions]
 
 
 ON_RELEASE.append(_end_with)

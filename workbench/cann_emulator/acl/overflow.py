@@ -3,9 +3,8 @@
     <dump_path>/<time>/<device>/<model>/<model id>/<data index>/Opdebug.Node_OpDebug.<task>.<stream>.<time stamp>
 
 What is watched: an output of the model that is not finite (an infinity, or what became of one) although all its
-inputs are. The emulator sees
-no tensors inside, so it tells less than a device. The content is JSON with the fields that the vendor's parser gives,
-and says that it is emulated; the vendor's own files are binary.
+inputs are. The emulator sees no tensors inside, so it tells less than a device. The content is JSON with the fields
+that the vendor's parser gives, and says that it is emulated; the vendor's own files are binary.
 """
 
 from __future__ import annotations

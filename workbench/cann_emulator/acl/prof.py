@@ -17,6 +17,7 @@ _METRICS = (*range(9), 0xFF)
 class _Config:
     devices: tuple[int, ...]
     site: tuple[str, int]
+    handle: int = 0
     started: bool = False
 
 
@@ -63,7 +64,9 @@ def create_config(device_list: list[int], aicore_metrics: int, aicore_events: in
     if wrong or aicore_events or not data_type_config or len(set(device_list)) < len(device_list):
         reason.report("EH0001", value=device_list, param="config", reason="devices, metrics or data mask are wrong")
         return 0
-    return handles.give(_Config(devices=tuple(device_list), site=site()))
+    config = _Config(devices=tuple(device_list), site=site())
+    config.handle = handles.give(config)
+    return config.handle
 
 
 @call("k", "r", device=False)
@@ -113,8 +116,8 @@ def finalize() -> int:
     return 0
 
 
-def _left() -> list[leaks.Left]:
-    return [("profiling configurations", c.site) for c in handles.alive(_Config)]
+def _left() -> list[leaks.Alive]:
+    return [("profiling configurations", c.site, handles.LIVE, c.handle) for c in handles.alive(_Config)]
 
 
 leaks.COLLECTORS.append(_left)

@@ -180,12 +180,12 @@ def _release(device: Device) -> None:
     use.update(device)
 
 
-def _left() -> list[leaks.Left]:
-    found: list[leaks.Left] = [("contexts", c.site) for c in handles.alive(Context) if c.explicit]
-    for device in contexts.devices():
-        if device.arena is not None:
-            blocks = device.arena.blocks.values()
-            found += [("blocks of device memory", b.site) for b in blocks if b.what == "malloc"]
+def _left() -> list[leaks.Alive]:
+    explicit = [c for c in handles.alive(Context) if c.explicit]
+    found: list[leaks.Alive] = [("contexts", c.site, handles.LIVE, c.handle) for c in explicit]
+    for arena in memory.ARENAS:
+        blocks = [b for b in arena.blocks.values() if b.what == "malloc"]
+        found += [("blocks of device memory", b.site, arena.blocks, b.address) for b in blocks]
     return found
 
 

@@ -337,8 +337,9 @@ def _refuse_pending(address: int, count: int, what: str) -> None:
         strict.undefined(f"{what} at {address:#x} while a queued {task.what} uses it: synchronize the stream first", 0)
 
 
-def _left() -> list[leaks.Left]:
-    return [("blocks of page-locked host memory", b.site) for b in pinned.PINNED.values()]
+def _left() -> list[leaks.Alive]:
+    blocks = pinned.PINNED
+    return [("blocks of page-locked host memory", b.site, blocks, b.address) for b in blocks.values()]
 
 
 leaks.COLLECTORS.append(_left)

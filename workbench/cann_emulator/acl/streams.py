@@ -229,9 +229,10 @@ def _end_with(context: Context) -> None:
             leaks.reclaimed.append(("events", event.site))
 
 
-def _left() -> list[leaks.Left]:
-    found = [("streams", s.site) for s in handles.alive(Stream) if not s.default]
-    return found + [("events", e.site) for e in handles.alive(Event)]
+def _left() -> list[leaks.Alive]:
+    made = [s for s in handles.alive(Stream) if not s.default]
+    found: list[leaks.Alive] = [("streams", s.site, handles.LIVE, s.handle) for s in made]
+    return found + [("events", e.site, handles.LIVE, e.handle) for e in handles.alive(Event)]
 
 
 ON_RELEASE.append(_end_with)

@@ -1,0 +1,223 @@
+"""The library in processes of its own: import by the vendor's name, exit, fork, state for npu-smi, environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cann_emulator.acl.library import environment, multilayer, run_source, saved
+from workbench.cann_emulator.state import processes
+
+OPEN = "import acl, sys, os\nacl.init(); acl.rt.set_device(0)\n"
+
+
+def test_it_is_imported_by_the_vendors_names(tree: Path) -> None:
+    """pyacl.md §9 "shapes": functions that are bound at import time stay valid."""
+    source = """
+import acl
+import acl.rt
+from acl import mdl, util
+methods = {"in": acl.mdl.get_input_size_by_index, "out": acl.mdl.get_output_size_by_index}
+assert acl.init() == 0 and acl.rt.set_device(0) == 0
+assert methods["in"](mdl.create_desc(), 0) == 0
+assert "bytes_to_ptr" in dir(acl.util) and "numpy_to_ptr" in dir(util)
+assert acl.EMULATOR.startswith("int8-workbench ")
+assert acl.rt.get_device() == (0, 0)
+"""
+    done = run_source(source, tree, env={"CANN_EMULATOR_LEAKS": "off"})
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_program_that_cleans_up_hears_nothing(tree: Path) -> None:
+    source = OPEN + "p, _ = acl.rt.malloc(8, 0); acl.rt.free(p)\nacl.rt.reset_device(0); acl.finalize()"
+    for mode in ("report", "error"):
+        done = run_source(source, tree, env={"CANN_EMULATOR_LEAKS": mode})
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_what_is_left_is_reported_with_its_lines(tree: Path, tmp_path: Path) -> None:
+    program = tmp_path / "forgetful.py"
+    program.write_text(
+        "import acl\nacl.init()\nacl.rt.set_device(0)\n"
+        "for _ in range(3):\n    acl.rt.malloc(8, 0)\nacl.rt.create_stream()\n"
+        f"acl.mdl.load_from_file({saved(multilayer(), tmp_path)!r})\nprint('done')\n"
+    )
+    command = [sys.executable, str(program)]
+    done = subprocess.run(command, env=environment(tree), capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, "done\n")
+    assert "left at exit" in done.stderr
+    assert "3 blocks of device memory: forgetful.py:5 ×3" in done.stderr
+    assert "1 streams: forgetful.py:6" in done.stderr
+    assert "1 loaded models: forgetful.py:7" in done.stderr
+    assert len(done.stderr.splitlines()) == 4
+
+
+def test_leaks_can_be_an_error_at_exit_and_at_finalize(tree: Path) -> None:
+    left = OPEN + "acl.rt.malloc(8, 0)\n"
+    wanted = {"CANN_EMULATOR_LEAKS": "error"}
+    assert run_source(left, tree, env=wanted).returncode == 3
+    raised = run_source(left + "acl.finalize()", tree, env=wanted)
+    assert "LeakedObjects" in raised.stderr
+    cleaned = run_source(left + "acl.rt.reset_device(0); acl.finalize()", tree, env=wanted)
+    assert "released by acl.rt.reset_device" in cleaned.stderr
+    assert run_source(left + "acl.rt.reset_device(0); acl.finalize()", tree).stderr == ""
+    assert run_source(left, tree, env={"CANN_EMULATOR_LEAKS": "off"}).stderr == ""
+
+
+def test_destructors_that_finalize_at_exit_do_no_harm(tree: Path) -> None:
+    """pyacl.md §4 rows 19 and 20, as acllite's resource class does it."""
+    source = """
+import acl
+class Resource:
+    def __init__(self):
+        acl.init(); acl.rt.set_device(0)
+        self.context, _ = acl.rt.create_context(0)
+        self.stream, _ = acl.rt.create_stream()
+    def __del__(self):
+        print(acl.rt.destroy_stream(self.stream), acl.rt.destroy_context(self.context))
+        print(acl.rt.reset_device(0), acl.finalize())
+resource = Resource()
+"""
+    done = run_source(source, tree)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0 0\n0 0\n", "")
+
+
+def test_a_forked_child_cannot_use_what_its_parent_opened(tree: Path) -> None:
+    """pyacl.md §3.5, §4 row 26; the code is [inferred]."""
+    source = (
+        OPEN
+        + """
+pointer, _ = acl.rt.malloc(64, 0)
+pid = os.fork()
+if pid == 0:
+    print(acl.rt.malloc(8, 0), acl.rt.set_device(0), flush=True)
+    sys.exit(0)
+os.waitpid(pid, 0)
+print(acl.rt.memset(pointer, 64, 1, 64), acl.rt.free(pointer), acl.rt.reset_device(0), acl.finalize())
+"""
+    )
+    done = run_source(source, tree)
+    assert done.stdout == "(0, 507899) 507899\n0 0 0 0\n"
+    assert done.stderr == ""
+
+
+def test_a_child_forked_before_anything_was_opened_works(tree: Path) -> None:
+    source = """
+import acl, os, sys
+acl.rt.get_run_mode()
+pid = os.fork()
+if pid == 0:
+    print(acl.init(), acl.rt.set_device(0), acl.rt.malloc(8, 0)[1], acl.rt.reset_device(0), acl.finalize(), flush=True)
+    os._exit(0)
+os.waitpid(pid, 0)
+"""
+    assert run_source(source, tree).stdout == "0 0 0 0 0\n"
+
+
+def test_faults_devices_memory_and_strictness_come_from_the_environment(tree: Path) -> None:
+    source = OPEN + "print(acl.rt.get_device_count()[0], acl.rt.get_mem_info(1)[1] >> 20, acl.rt.malloc(8, 0)[1])\n"
+    wanted = {
+        **{"CANN_EMULATOR_DEVICES": "2", "CANN_EMULATOR_HBM_MB": "1024", "CANN_EMULATOR_LEAKS": "off"},
+        "CANN_EMULATOR_FAULTS": "acl.rt.malloc:1=207001",
+    }
+    assert run_source(source, tree, env=wanted).stdout == f"2 {1024 - round(1024 * 3358 / 65536)} 207001\n"
+    wrong = run_source("import acl", tree, env={"CANN_EMULATOR_FAULTS": "malloc"})
+    assert wrong.returncode == 1
+    assert "NAME:N=CODE" in wrong.stderr
+    raised = run_source(OPEN + "acl.rt.free(4096)", tree, env={"CANN_EMULATOR_STRICT": "1"})
+    assert "NotEstablished" in raised.stderr
+
+
+def test_npu_smi_sees_memory_of_running_processes_and_only_of_those(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CANN_EMULATOR_STATE", str(tmp_path))
+    source = OPEN + (
+        "import time\np, _ = acl.rt.malloc(256 << 20, 0)\nprint('ready', flush=True)\nsys.stdin.readline()\n"
+        "acl.rt.free(p); acl.rt.reset_device(0); acl.finalize()"
+    )
+    extra = {"CANN_EMULATOR_STATE": str(tmp_path), "CANN_EMULATOR_DEVICES": "2", "ASCEND_RT_VISIBLE_DEVICES": "1"}
+    with subprocess.Popen(
+        [sys.executable, "-c", source],
+        env=environment(tree, extra),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as program:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        assert program.stdout.readline() == "ready\n"
+        (seen,) = processes()
+        assert seen.pid == program.pid
+        assert seen.devices[1].hbm_bytes >= 256 << 20
+        second = run_source(
+            OPEN + "f, t, _ = acl.rt.get_mem_info(1); print(t - f >> 20); acl.rt.reset_device(0); acl.finalize()",
+            tree,
+            env=extra,
+        )
+        assert second.stdout == "256\n"
+        program.stdin.write("\n")
+        program.stdin.flush()
+        assert program.wait(30) == 0
+    assert processes() == ()
+    assert not list(tmp_path.glob("*.json"))
+
+
+def test_a_killed_process_leaves_nothing_that_counts(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """kill -9 in the middle of executions; the next process starts clean."""
+    monkeypatch.setenv("CANN_EMULATOR_STATE", str(tmp_path))
+    path = saved(multilayer(), tmp_path)
+    source = (
+        OPEN
+        + f"""
+from tests.cann_emulator.acl.library import opened
+model = opened({path!r})
+print('running', flush=True)
+while model.run() == 0: pass
+"""
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", source],
+        env=environment(tree, {"CANN_EMULATOR_STATE": str(tmp_path)}),
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "running\n"
+        time.sleep(0.2)
+        os.kill(program.pid, signal.SIGKILL)
+        program.wait(30)
+    assert processes() == ()
+    again = run_source(source.replace("while model.run() == 0: pass", "print(model.run())"), tree)
+    assert again.stdout == "running\n0\n"
+
+
+def test_the_report_of_use_is_whole_at_any_moment(tree: Path, tmp_path: Path) -> None:
+    source = (
+        OPEN
+        + """
+for _ in range(300):
+    p, _ = acl.rt.malloc(1 << 20, 0)
+    acl.rt.free(p)
+acl.rt.reset_device(0); acl.finalize()
+"""
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", source], env=environment(tree, {"CANN_EMULATOR_STATE": str(tmp_path)})
+    ) as program:
+        while program.poll() is None:
+            for file in tmp_path.glob("[0-9]*.json"):
+                try:
+                    json.loads(file.read_text())
+                except FileNotFoundError:
+                    continue
+    assert program.returncode == 0
