@@ -18,8 +18,8 @@ from onnx import helper
 from workbench.cann_emulator.integers import NotExpressible, expanded, has_integers
 from workbench.cann_emulator.om import OfflineModel, Tensor
 from workbench.cann_emulator.program import Array, Program
-from workbench.cann_emulator.rounding import round_to, rounded_program
-from workbench.errors import MeasureError
+from workbench.cann_emulator.rounding import Source, round_to, rounded_program
+from workbench.errors import LoweringError, MeasureError
 from workbench.quantization.interpreter import Interpreter
 from workbench.quantization.observe import RUNTIME_ERRORS
 
@@ -53,6 +53,7 @@ class Executable:
     def __init__(self, model: OfflineModel, *, threads: int | None = None) -> None:
         self._model = model
         self._threads = threads or len(os.sched_getaffinity(0))
+        self._source: Source | None = None
         self._by_gear: dict[int, _Runs] = {}
         self._by_graph: dict[bytes, _Runs] = {}
 
@@ -72,7 +73,7 @@ class Executable:
             Output name → array of its boundary dtype. NaN and infinity are values as any other.
 
         Raises:
-            ExecutionFailed: ONNX Runtime refuses the values.
+            ExecutionFailed: ONNX Runtime refuses the values, or an operator of the graph.
         """
         runs = self._opened(gear)
         values = {tensor.name: _fed(feeds[tensor.name], tensor) for tensor in self._model.inputs}
@@ -82,21 +83,29 @@ class Executable:
 
     def _opened(self, gear: int) -> _Runs:
         if gear not in self._by_gear:
-            program = _with_input_shapes(rounded_program(self._model, gear), self._model)
+            self._source = self._source or Source(self._model)
+            program = _with_input_shapes(rounded_program(self._model, gear, self._source), self._model)
             key = program.digest()
             if key not in self._by_graph:
                 self._by_graph[key] = _open(program, self._model.truncate_deq_scale, self._threads)
             self._by_gear[gear] = self._by_graph[key]
+            if len(self._by_gear) == len(self._model.gears):
+                self._source = None
         return self._by_gear[gear]
 
 
 def _open(program: Program, truncate: bool, threads: int) -> _Runs:
-    if has_integers(program):
-        try:
-            program = expanded(program, truncate_deq_scale=truncate)
-        except NotExpressible:
-            return _Interpreted(program, truncate, threads)
-    return _Session(program, threads)
+    try:
+        if has_integers(program):
+            try:
+                program = expanded(program, truncate_deq_scale=truncate)
+            except NotExpressible:
+                return _Interpreted(program, truncate, threads)
+        return _Session(program, threads)
+    except RUNTIME_ERRORS as error:
+        raise ExecutionFailed(str(error)) from error
+    except LoweringError as error:
+        raise ExecutionFailed(str(error)) from error
 
 
 class _Session:

@@ -22,7 +22,6 @@ from workbench.quantization.integer_kernels import EXACT_FLOAT32
 _INT32_MAX = 2**31 - 1
 _SHAPE_ELEMENTS = 64
 """Constants up to this size may be shapes, axes or indices, whose values inference needs."""
-_Numbers = npt.NDArray[np.float64]
 
 
 class NotExpressible(Exception):
@@ -132,7 +131,7 @@ class _Expansion:
             reach = (min(0.0, *corners) * terms, max(0.0, *corners) * terms)
             self._sum(node, "MatMul", a, b, reach)
             return
-        weight = self._values(node, 1, np.int8).astype(np.float64)
+        weight = self._values(node, 1, np.int8)
         reach = _reach(weight, left, axis=-2 if weight.ndim > 1 else 0)
         self._sum(node, "MatMul", a, self._weight(node, weight, reach), reach)
 
@@ -140,7 +139,7 @@ class _Expansion:
         plain = attributes.get("alpha", 1.0) == 1.0 == attributes.get("beta", 1.0) and not attributes.get("transA", 0)
         if not plain:
             raise NotExpressible(f"{node.name}: alpha, beta or transA")
-        weight = self._values(node, 1, np.int8).astype(np.float64)
+        weight = self._values(node, 1, np.int8)
         if attributes.get("transB", 0):
             weight = np.ascontiguousarray(weight.T)
         reach = _reach(weight, self._whole[node.input[0]], axis=0)
@@ -151,7 +150,7 @@ class _Expansion:
             self._add(target, self._values(node, 2, np.int32), node.output[0])
 
     def _convolve(self, node: NodeProto) -> None:
-        weight = self._values(node, 1, np.int8).astype(np.float64)
+        weight = self._values(node, 1, np.int8)
         reach = _reach(weight, self._whole[node.input[0]], axis=tuple(range(1, weight.ndim)))
         has_bias = len(node.input) > 2 and bool(node.input[2])
         if not _single(reach):
@@ -191,7 +190,7 @@ class _Expansion:
         self._node("Add", [x, self._constant(f"{y}_bias", values.astype(np.float64 if double else np.float32))], y)
         self._whole[y] = _Whole(low=reach[0], high=reach[1], places=first.places, double=double)
 
-    def _weight(self, node: NodeProto, values: _Numbers, reach: tuple[float, float]) -> str:
+    def _weight(self, node: NodeProto, values: Array, reach: tuple[float, float]) -> str:
         return self._constant(f"{node.output[0]}_weight", values.astype(np.float32 if _single(reach) else np.float64))
 
     def _values(self, node: NodeProto, position: int, kind: type[np.generic]) -> npt.NDArray[Any]:
@@ -216,11 +215,15 @@ class _Expansion:
         return output
 
 
-def _reach(weight: _Numbers, first: _Whole, axis: int | tuple[int, ...]) -> tuple[float, float]:
-    """Between these lies every partial sum, in any order: of the least and of the greatest terms."""
-    ends = weight * first.low, weight * first.high
-    low = np.minimum(np.minimum(*ends), 0).sum(axis=axis)
-    high = np.maximum(np.maximum(*ends), 0).sum(axis=axis)
+def _reach(weight: Array, first: _Whole, axis: int | tuple[int, ...]) -> tuple[float, float]:
+    """Between these lies every partial sum, in any order: of the least and of the greatest terms.
+
+    The range of the activations includes 0.
+    """
+    total = weight.sum(axis=axis, dtype=np.int64)
+    magnitude = np.abs(weight.astype(np.int16)).sum(axis=axis, dtype=np.int64)
+    above, below = (magnitude + total) / 2, (total - magnitude) / 2
+    low, high = first.low * above + first.high * below, first.high * above + first.low * below
     return float(low.min(initial=0.0)), float(high.max(initial=0.0))
 
 

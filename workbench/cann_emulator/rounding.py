@@ -55,26 +55,48 @@ def round_to(values: npt.NDArray[np.float32], dtype: str) -> npt.NDArray[np.floa
     return values
 
 
-def rounded_program(model: OfflineModel, gear: int) -> Program:
+class Source:
+    """A model's graph in float32, parsed once for all its gears, and its constants as kernels of each type read them.
+
+    Float16 and bfloat16 tensors of the graph are float32 here; inputs and outputs keep their names.
+    """
+
+    def __init__(self, model: OfflineModel) -> None:
+        self.plain = _in_float32(model.graph)
+        self.known: Mapping[str, Array] = {n: numpy_helper.to_array(t) for n, t in constants(self.plain).items()}
+        del self.plain.graph.initializer[:]
+        self._clip = model.options.get("is_weight_clip", "1") != "0"
+        self._converted: dict[tuple[str, str], Array] = {}
+
+    def constant(self, name: str, dtype: str) -> Array:
+        """As the compiler stores it: beyond a half's range its largest number, unless --is_weight_clip is 0."""
+        if (name, dtype) not in self._converted:
+            narrow = round_to(self.known[name], dtype)
+            if self._clip and np.isinf(narrow).any():
+                narrow = round_to(np.clip(self.known[name], -_LARGEST[dtype], _LARGEST[dtype]), dtype)
+            self._converted[name, dtype] = narrow
+        return self._converted[name, dtype]
+
+
+def rounded_program(model: OfflineModel, gear: int, source: Source | None = None) -> Program:
     """The model's graph in float32 with the roundings of one gear's kernels in it.
 
-    Float16 and bfloat16 tensors of the graph are float32 here; inputs and outputs keep their names. What AscendQuant
-    does in a float16 kernel is written before it, and NaN becomes 0 there [inferred]: the operator itself is left as
-    one that multiplies by its scale in float32.
+    What AscendQuant does in a float16 kernel is written before it, and NaN becomes 0 there [inferred]: the operator
+    itself is left as one that multiplies by its scale in float32.
+
+    Args:
+        source: of this model, where several gears are asked for.
     """
-    plain = _in_float32(model.graph)
-    writer = _Writer(
-        known={name: numpy_helper.to_array(tensor) for name, tensor in constants(plain).items()},
-        clip=model.options.get("is_weight_clip", "1") != "0",
-        stored={tensor.name: tensor.dtype for tensor in model.inputs},
-    )
+    source = source or Source(model)
+    nodes = source.plain.graph.node
+    writer = _Writer(source=source, stored={tensor.name: tensor.dtype for tensor in model.inputs})
     kernels = model.gears[gear].kernels
     kernel_of = {node: kernel for kernel in kernels for node in kernel.nodes}
-    in_graph = {*writer.known, *writer.stored, *(name for node in plain.graph.node for name in node.output)}
+    in_graph = {*source.known, *writer.stored, *(name for node in nodes for name in node.output)}
     sources = _sources(kernels, in_graph)
     halves = any(tensor.dtype == "float16" for kernel in kernels for tensor in kernel.outputs)
-    for node in plain.graph.node:
-        if node.output[0] in writer.known:
+    for node in nodes:
+        if node.output[0] in source.known:
             continue
         kernel = kernel_of.get(node.name)
         writer.write(node, _Edges.of(kernel, sources, halves=halves) if kernel is not None else _Edges())
@@ -82,11 +104,11 @@ def rounded_program(model: OfflineModel, gear: int) -> Program:
         writer.round_output(output.name, output.dtype)
     return Program(
         nodes=tuple(writer.nodes),
-        constants={**writer.known, **writer.constants},
-        inputs=tuple(value for value in plain.graph.input if value.name not in writer.known),
-        outputs=tuple(ValueInfoProto(name=value.name, type=value.type) for value in plain.graph.output),
-        opsets=tuple(plain.opset_import),
-        ir_version=plain.ir_version,
+        constants={**source.known, **writer.constants},
+        inputs=tuple(value for value in source.plain.graph.input if value.name not in source.known),
+        outputs=tuple(ValueInfoProto(name=value.name, type=value.type) for value in source.plain.graph.output),
+        opsets=tuple(source.plain.opset_import),
+        ir_version=source.plain.ir_version,
     )
 
 
@@ -117,14 +139,11 @@ class _Writer:
     """Nodes written so far.
 
     Attributes:
-        known: constants of the graph.
-        clip: constants beyond a half's range become its largest number (--is_weight_clip, on by default).
         stored: tensor → the type its values fit, where it is narrow.
         wide: (kernel, tensor) → name of the value before it was rounded.
     """
 
-    known: dict[str, Array]
-    clip: bool
+    source: Source
     stored: dict[str, str]
     nodes: list[NodeProto] = field(default_factory=list)
     constants: dict[str, Array] = field(default_factory=dict)
@@ -157,7 +176,7 @@ class _Writer:
 
     def round_output(self, name: str, dtype: str) -> None:
         """The model's own output type, where no kernel has seen to it."""
-        if dtype not in Narrow or self.stored.get(name) == dtype or name in self.known:
+        if dtype not in Narrow or self.stored.get(name) == dtype or name in self.source.known:
             return
         for node in self.nodes:
             for position, output in enumerate(node.output):
@@ -174,22 +193,15 @@ class _Writer:
         dtype = edges.reads.get(name, "")
         if dtype not in Narrow or self.stored.get(name) == dtype:
             return name
-        if name in self.known and self.known[name].dtype != np.float32:
+        if name in self.source.known and self.source.known[name].dtype != np.float32:
             return name
         narrow = f"{name}__{dtype}"
         if narrow not in self.stored:
-            if name in self.known:
-                self.constants[narrow] = self._converted(self.known[name], dtype)
+            if name in self.source.known:
+                self.constants[narrow] = self.source.constant(name, dtype)
                 self.stored[narrow] = dtype
             else:
                 self._round(name, narrow, dtype)
-        return narrow
-
-    def _converted(self, values: Array, dtype: str) -> Array:
-        """A constant as the compiler stores it."""
-        narrow = round_to(values, dtype)
-        if self.clip and np.isinf(narrow).any():
-            narrow = round_to(np.clip(values, -_LARGEST[dtype], _LARGEST[dtype]), dtype)
         return narrow
 
     def _round(self, source: str, target: str, dtype: str) -> None:
