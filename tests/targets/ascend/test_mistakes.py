@@ -731,7 +731,9 @@ def test_row_37_a_physical_device_number(tmp_path: Path) -> None:
 
     first, second = done.stdout.splitlines()
     assert first == "(1, 0) 107001 0 0", done.stderr
-    assert re.search(r"ToolchainError device 2: .*107001 \(INVALID_DEVICEID\).*ASCEND_RT_VISIBLE_DEVICES", second)
+    assert re.search(
+        r"ToolchainError device 2 cannot be used: .*107001 \(INVALID_DEVICEID\).*ASCEND_RT_VISIBLE_DEVICES", second
+    )
     assert artifact.files
 
 

@@ -219,6 +219,13 @@ def test_damaged_files_are_told_before_pyacl_is_asked(
     assert victim.name in str(caught.value)
 
 
+def test_an_artifact_without_compiled_files_does_not_open(files: tuple[Path, Artifact]) -> None:
+    directory, artifact = files
+
+    with pytest.raises(MeasureError, match="cannot load"):
+        open_session(directory, replace(artifact, files=artifact.files[-1:]), batch=1)
+
+
 def test_without_pyacl_the_sweep_stops_with_a_remedy(
     files: tuple[Path, Artifact], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ import atexit
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 
 from workbench.errors import MeasureError, ToolchainError, WorkbenchError
@@ -87,7 +87,7 @@ def enter(device_id: int, close: Callable[[], object]) -> int:
             _take_down()
         _initialize()
         if device_id not in _process.devices:
-            do("rt.set_device", device_id, about=f"device {device_id}")
+            _start("rt.set_device", device_id, about=f"device {device_id} cannot be used")
             _process.devices.append(device_id)
         number = max(_process.sessions, default=0) + 1
         _process.sessions[number] = close
@@ -127,12 +127,20 @@ def _initialize() -> None:
     _process = _Process()
     config = os.environ.get(ACL_CONFIG)
     arguments = (config,) if config else ()
-    code = do("init", *arguments, about="pyACL cannot be initialized", accept=(REPEAT_INITIALIZE,))
+    code = _start("init", *arguments, about="pyACL cannot be initialized", accept=(REPEAT_INITIALIZE,))
     _process.initialized = True
     _process.owner = code != REPEAT_INITIALIZE
     if not _at_exit:
         atexit.register(_exit)
         _at_exit = True
+
+
+def _start(name: str, *arguments: int | str, about: str, accept: Collection[int] = ()) -> int:
+    """What fails here fails for every candidate, whatever the code: which one a missing driver gives is open."""
+    try:
+        return do(name, *arguments, about=about, accept=accept)
+    except MeasureError as error:
+        raise ToolchainError(str(error)) from error
 
 
 def _finish() -> None:

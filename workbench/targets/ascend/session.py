@@ -238,7 +238,10 @@ def _complete_files(directory: Path, artifact: Artifact) -> list[CompiledFile]:
         file = directory / compiled.file
         if not file.is_file() or file.stat().st_size != compiled.size_bytes:
             raise MeasureError(f"{file}: pyACL cannot load it: it is missing or not complete. Compile again.")
-    return [compiled for compiled in artifact.files if compiled.file != INTERFACE]
+    models = [compiled for compiled in artifact.files if compiled.file != INTERFACE]
+    if not models:
+        raise MeasureError(f"{directory}: pyACL cannot load an artifact without compiled files. Compile again.")
+    return models
 
 
 def _needed(files: Sequence[CompiledFile], batch: int) -> list[CompiledFile]:

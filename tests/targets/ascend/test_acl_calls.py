@@ -1,0 +1,97 @@
+import sys
+from types import ModuleType
+
+import pytest
+
+from workbench.errors import MeasureError, ToolchainError
+from workbench.targets.ascend import acl_calls
+from workbench.targets.ascend.acl_codes import MEANINGS, describe
+
+
+@pytest.fixture
+def ready(acl: ModuleType) -> ModuleType:
+    acl.init()
+    acl.rt.set_device(0)
+    return acl
+
+
+@pytest.fixture(autouse=True)
+def down(acl: ModuleType) -> object:
+    yield
+    while acl.rt.reset_device(0) == 0:
+        pass
+    acl.finalize()
+    acl_calls.clear_doubt()
+
+
+def test_the_three_return_shapes_have_one_call_each(ready: ModuleType) -> None:
+    pointer = acl_calls.take("rt.malloc", 64, 0)
+    buffer = acl_calls.read("create_data_buffer", pointer, 64)
+
+    assert acl_calls.do("destroy_data_buffer", buffer) == 0
+    assert acl_calls.do("rt.free", pointer) == 0
+    assert len(acl_calls.take("rt.get_mem_info", 1)) == 2, "several values stay a tuple"
+
+
+def test_a_failure_has_the_code_its_meaning_cann_s_own_words_and_a_remedy(ready: ModuleType) -> None:
+    with pytest.raises(MeasureError) as caught:
+        acl_calls.take("rt.malloc", 0, 0, about="input 'ids'")
+
+    text = str(caught.value)
+    assert text.startswith("input 'ids': acl.rt.malloc failed with 100000 (INVALID_PARAM): ")
+    assert "CANN says: " in text
+    assert "EH0001" in text
+    assert text.endswith(describe(100000).remedy)
+    assert "\n" not in text
+
+
+def test_the_words_are_those_of_this_failure_and_not_of_an_older_one(ready: ModuleType) -> None:
+    assert acl_calls.do("init", accept=(100002,)) == 100002
+    ready.rt.malloc(0, 0)  # a failure that nobody asked about
+    assert acl_calls.do("init", accept=(100002,)) == 100002, "an accepted failure takes its words along"
+
+    with pytest.raises(MeasureError) as caught:
+        acl_calls.do("mdl.unload", 12345)
+
+    assert "EH0001" not in str(caught.value)
+
+
+def test_long_words_are_cut(ready: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ready, "get_recent_err_msg", lambda: "x" * 10_000)
+    acl_calls._bound.cache_clear()
+
+    assert 900 < len(str(acl_calls.failure("rt.free", 500000))) < 1200
+    acl_calls._bound.cache_clear()
+
+
+def test_a_question_may_be_answered_by_there_is_none(ready: ModuleType) -> None:
+    assert acl_calls.probe("rt.malloc", 0, 0, absent=100000) is None
+    with pytest.raises(MeasureError, match="100000"):
+        acl_calls.probe("rt.malloc", 0, 0, absent=145003)
+
+
+def test_a_null_value_is_a_failure(ready: ModuleType) -> None:
+    with pytest.raises(MeasureError, match=r"acl\.mdl\.get_input_data_type gave -1"):
+        acl_calls.read("mdl.get_input_data_type", 0, 0, null=(-1,))
+
+
+@pytest.mark.parametrize("code", sorted(set(MEANINGS) - {0}), ids=str)
+def test_every_code_becomes_an_error_by_who_can_act(acl: ModuleType, code: int) -> None:
+    kind = describe(code).kind
+
+    error = acl_calls.failure("rt.free", code)
+
+    assert f"failed with {code} ({describe(code).name})" in str(error)
+    if kind in ("device_lost", "environment"):
+        assert isinstance(error, ToolchainError)
+    else:
+        assert isinstance(error, MeasureError)
+        assert error.transient is (kind in ("memory", "busy", "retry_process", "internal"))
+    assert bool(acl_calls.doubt()) is (kind in ("retry_process", "device_lost"))
+
+
+def test_the_module_is_looked_for_when_it_is_needed_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "acl", None)
+
+    with pytest.raises(ToolchainError, match=r"cannot be imported.*source <CANN>/set_env\.sh"):
+        acl_calls.library()
