@@ -19,12 +19,6 @@ from workbench.cann_emulator.amct_onnx.sensitivity import similarity
 NAME = "accuracy_based_auto_calibration"
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 class Evaluator(AutoCalibrationEvaluatorBase):
     """Largest distance to the float outputs, which must stay below a tolerance; remembers what it was asked."""
 

@@ -17,12 +17,10 @@ from workbench.cann_emulator.amct_onnx.custom_op.amct_custom_op import AMCT_SO
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def raw_files(folder: Path) -> None:
     Path("data").mkdir()
     for index, feeds in enumerate(mlp_feeds(3)):
         feeds["x"].tofile(f"data/{index}.bin")
-    return tmp_path
 
 
 DATA = ["--input_shape=x:16,8", "--data_dir=data/;", "--data_types", "float32"]

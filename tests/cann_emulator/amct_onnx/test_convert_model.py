@@ -19,12 +19,6 @@ from workbench.quantization.interpreter import Interpreter
 from workbench.quantization.qdq import lower_static
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def integers(model: onnx.ModelProto) -> dict[str, Any]:
     found = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
     layers = [node for node in model.graph.node if node.op_type in ("MatMul", "Conv", "Gemm")]

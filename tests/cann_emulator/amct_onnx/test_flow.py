@@ -26,12 +26,6 @@ from workbench.cann_emulator import amct_onnx as amct
 from workbench.quantization.interpreter import Interpreter
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)  # amct_log appears here
-    return tmp_path
-
-
 def calibrating(folder: Path, batches: int = 2) -> tuple[str, str]:
     """Modified model and record file before the forwards."""
     quantized(folder, mlp_file(folder), mlp_feeds(batches), save=False)

@@ -23,17 +23,21 @@ from workbench.graph import load_graph, quantizable_layers, read_model
 from workbench.model import Model
 from workbench.quantization.amct_cfg import parse_cfg
 from workbench.quantization.amct_recipe import recipe_of_config
-from workbench.quantization.amct_record import record_text
+from workbench.quantization.amct_record import parse_record, record_text
 from workbench.quantization.calibrate import follow_amct
+from workbench.quantization.deploy import lower_deploy
+from workbench.quantization.interpreter import Interpreter
 from workbench.quantization.normalize import normalized
+from workbench.quantization.qdq import lower_static
 from workbench.targets.ascend.amct import (
     calibrate_with_amct,
     compare_with_fake_quant,
+    convert_qdq_with_amct,
     run_in_amct,
-    search_with_amct,
 )
 from workbench.targets.ascend.amct_installation import VARIABLE, find_amct
 from workbench.targets.ascend.amct_process import AmctInstallation
+from workbench.targets.ascend.amct_search import search_with_amct
 
 CFG = "batch_num: 2"
 CHILD = Path(sys.modules["workbench.targets.ascend.amct"].__file__ or "").with_name("amct_child.py")
@@ -180,6 +184,37 @@ def test_outputs_of_several_batches_come_in_order(installation: AmctInstallation
 
     assert [sorted(run) for run in runs] == [["y"]] * 3
     assert np.allclose(runs[0]["y"][0], [-0.162553, 0.213448, -0.040652], atol=1e-6)  # amct.md §11
+
+
+def test_learned_rounding_is_read_from_the_integers_of_the_deploy_model(
+    installation: AmctInstallation, tmp_path: Path
+) -> None:
+    """The record file has scales only; with them alone our lowering would round AMCT's weights to nearest."""
+    model = mlp_model(tmp_path)
+    cfg = CFG + " common_config { ada_quantize { } }"
+
+    result = calibrate_with_amct(model, cfg, mlp_batches(), tmp_path / "out", installation=installation)
+
+    layers = quantizable_layers(normalized(load_graph(model)))
+    nearest = parse_record(result.record_text, layers=layers, model_sha256=model.sha256)
+    feeds = mlp_batches(1)[0]
+    expected = Interpreter(onnx.load(result.deploy_model)).run(feeds)["y"]
+    np.testing.assert_array_equal(Interpreter(lower_deploy(mlp(), result.record)).run(feeds)["y"], expected)
+    assert not np.array_equal(Interpreter(lower_deploy(mlp(), nearest)).run(feeds)["y"], expected)
+
+
+def test_a_qdq_model_of_ours_becomes_amcts_deploy_model(installation: AmctInstallation, tmp_path: Path) -> None:
+    model = read_model(save(tiny_encoder(), tmp_path / "m.onnx"))
+    result = calibrate_with_amct(model, CFG, [ids(3, 5), ids(3, 5, 1)], tmp_path / "out", installation=installation)
+    products = [layer for layer in result.record.layers if layer.second is None]
+    record = replace(result.record, layers=tuple(products))
+    onnx.save(lower_static(load_graph(model), record), tmp_path / "qdq.onnx")
+
+    deploy, fake_quant = convert_qdq_with_amct(tmp_path / "qdq.onnx", tmp_path / "qat", installation=installation)
+
+    ours = Interpreter(lower_deploy(load_graph(model), record, merge_bias=True)).run(ids(3, 5))["logits"]
+    np.testing.assert_allclose(Interpreter(onnx.load(deploy)).run(ids(3, 5))["logits"], ours, atol=1e-5)
+    assert fake_quant.is_file()
 
 
 # --- search by accuracy --------------------------------------------------------------------------------------------

@@ -1,0 +1,115 @@
+"""AMCT's own search for the layers that have to stay in float: accuracy_based_auto_calibration (amct.md §8)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.errors import CalibrationError
+from workbench.model import Model
+from workbench.targets.ascend.amct import TIMEOUT_S, AmctResult, ask_in, read_result
+from workbench.targets.ascend.amct_files import (
+    CONFIG,
+    DEPLOY,
+    parsed_config,
+    workplace,
+    write_config,
+    write_first,
+    write_model,
+)
+from workbench.targets.ascend.amct_process import AmctInstallation, write_feeds
+from workbench.targets.base import Feeds
+
+_RANKINGS = (
+    "accuracy_based_auto_calibration_ranking_information.json",
+    "accuracy_based_auto_calibration_ranking_info.json",
+)
+"""Both names occur in the vendor's material (amct.md §8)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AmctSearch:
+    """What accuracy_based_auto_calibration found.
+
+    Attributes:
+        result: None where the metric allows no INT8 layer at all.
+        ranking: (layer, similarity of its output to float, alone), the most sensitive first.
+        rolled_back: layers it left in float.
+        metrics: (of the float model, of the trial) in the order of the trials; the first is float against itself.
+    """
+
+    result: AmctResult | None
+    ranking: tuple[tuple[str, float], ...]
+    rolled_back: tuple[str, ...]
+    metrics: tuple[tuple[float, float], ...]
+
+
+def search_with_amct(
+    model: Model,
+    config: str,
+    batches: Iterable[Feeds],
+    to: Path,
+    *,
+    evaluation: Iterable[Feeds],
+    output: str,
+    tolerance: float,
+    labels: npt.NDArray[np.integer[Any]] | None = None,
+    installation: AmctInstallation,
+    timeout_s: float = TIMEOUT_S,
+) -> AmctSearch:
+    """accuracy_based_auto_calibration: leave as few layers in float as a metric allows (amct.md §8).
+
+    The metric is evaluated in AMCT's process, over files: with `labels`, the share of rows whose argmax over the last
+    axis of `output` is the label (one per row of all but the last axis, in order); without, the cosine of `output`
+    with the float model's. Entity F1 and other metrics of a dataset are not computed there; compare the result with
+    them afterwards.
+
+    Args:
+        tolerance: largest loss of the metric against the float model.
+
+    Raises:
+        CalibrationError, ToolchainError: as `calibrate_with_amct`.
+    """
+    config_of = parsed_config(config)
+    with workplace(to) as folder:
+        proto, layers = write_model(model, folder / "model.onnx", installation)
+        request: dict[str, Any] = {
+            "action": "search",
+            "feeds": write_first(batches, config_of.batch_num, folder),
+            "evaluation": write_feeds(evaluation, folder, "evaluation"),
+            "metric": "cosine" if labels is None else "top1",
+            "output": output,
+            "tolerance": tolerance,
+            **write_config(config, config_of, folder),
+        }
+        if not request["evaluation"]["files"]:
+            raise CalibrationError("there is nothing to evaluate on. Give at least one batch.")
+        if labels is not None:
+            np.savez(folder / "labels.npz", np.ascontiguousarray(labels))
+        answer = ask_in(installation, folder, request, timeout_s, to)
+        found = next((folder / "result" / name for name in _RANKINGS if (folder / "result" / name).is_file()), None)
+        ranking = [] if found is None else json.loads(found.read_text(encoding="utf-8"))
+        final = folder / "result" / "accuracy_based_auto_calibration_final_config.json"
+        rolled_back = _rolled_back(final, [name for name, _ in ranking])
+        result = None
+        if (folder / "result" / DEPLOY).is_file():
+            shutil.copyfile(final, folder / CONFIG)
+            result = read_result(model, proto, layers, folder, to, installation, config, answer)
+        return AmctSearch(
+            result=result,
+            ranking=tuple((str(name), float(similarity)) for name, similarity in ranking),
+            rolled_back=rolled_back,
+            metrics=tuple((each["original"], each["new"]) for each in answer["evaluations"]),
+        )
+
+
+def _rolled_back(final_config: Path, ranked: Iterable[str]) -> tuple[str, ...]:
+    settings = json.loads(final_config.read_text(encoding="utf-8"))
+    return tuple(name for name in ranked if not settings.get(name, {}).get("quant_enable", False))
