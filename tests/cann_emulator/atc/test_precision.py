@@ -105,7 +105,15 @@ def test_casts_join_kernels_of_different_dtypes(tmp_path: Path) -> None:
     assert casts
 
 
-@pytest.mark.parametrize(("line", "kind"), [("OpType::SoftmaxV2", "SoftmaxV2"), ("pool", "ReduceMeanD")])
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("OpType::SoftmaxV2", "SoftmaxV2"),
+        ("pool", "ReduceMeanD"),
+        ("OpType::ReduceMean", "ReduceMeanD"),
+        ("OpType::LayerNorm", "AddLayerNorm"),
+    ],
+)
 def test_keep_dtype_by_type_and_by_the_names_of_the_file(line: str, kind: str, tmp_path: Path) -> None:
     (tmp_path / "keep.txt").write_text(f"{line}\nnobody_has_this_name\n")
     model = compiled(encoder(tmp_path), input_shape=STATIC, keep_dtype=str(tmp_path / "keep.txt"))

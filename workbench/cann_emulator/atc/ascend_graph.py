@@ -24,6 +24,7 @@ class Op:
         onnx: ONNX operator of its first node, for patterns; "" for what the compiler added.
         nodes: ONNX node names; none for what the compiler added.
         parts: types of what was joined into it, in order; (type,) at first.
+        library: types of library operators that fusion made of the model's, its own among them.
         dtype: of its computation, once the precision is settled.
         cube: (batch, m, k, n) of its products.
         reads, writes: float dtype of its inputs and outputs.
@@ -41,6 +42,7 @@ class Op:
     order: int
     attributes: Mapping[str, Any] = field(default_factory=dict)
     parts: tuple[str, ...] = ()
+    library: tuple[str, ...] = ()
     dtype: Dtype = "float32"
     reads: Dtype = "float32"
     writes: Dtype = "float32"
@@ -52,6 +54,13 @@ class Op:
     def __post_init__(self) -> None:
         if not self.parts:
             self.parts = (self.type,)
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """What files and flags may call it: its type, also without the D of static kernels, and the third version of a
+        product, which it may become later."""
+        third = f"{self.type.removesuffix('2')}3" if self.type in ("MatMulV2", "BatchMatMulV2") else self.type
+        return tuple(dict.fromkeys((self.type, self.type.removesuffix("D"), third)))
 
     @property
     def view(self) -> bool:
@@ -188,6 +197,7 @@ class AscendGraph:
             ),
             order=max(op.order for op in group),
             parts=(type,) if whole else tuple(part for op in group for part in op.parts),
+            library=(*(kind for op in group for kind in op.library), *((type,) if whole else ())),
             dtype=_dtype(group),
             constant_dtypes=self._constant_dtypes(group) if self.settled else {},
             reads=group[0].reads,

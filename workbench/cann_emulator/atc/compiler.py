@@ -95,6 +95,10 @@ def run_compile(options: Mapping[str, str], console: Screen) -> tuple[Record, ..
     write_result(options, model.graph_fusions, model.ub_fusions)
     if options.get("external_weight") == "1":
         write_weights(path, kept.constants, constants_read(kept))
+    for kind, counts in (("graph", model.graph_fusions), ("ub", model.ub_fusions)):
+        for pass_name, (matched, effective) in counts.items():
+            console.log("info", "FE", f"{kind} fusion pass {pass_name}: {matched} matched, {effective} took effect")
+    console.log("info", "TEFUSION", f"{sum(len(one.kernels) for one in compiled)} kernels for {len(compiled)} shapes")
     content = write_om(model)
     write_file(path, content)
     if options.get("save_original_model") == "true":

@@ -22,6 +22,8 @@ Shape = tuple[int, ...]
 
 _SMALL = 1024
 _KNOWN_TO_SHAPES = 64  # elements of a constant that shape inference may want to see
+_DATA_DEPENDENT = frozenset({"Compress", "If", "Loop", "NonMaxSuppression", "NonZero", "Scan", "Unique"})
+"""Operators whose shapes only the data tell: the vendor compiles such a graph as one of dynamic shape."""
 _INTEGERS = (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL)
 
 
@@ -236,7 +238,7 @@ class _Walk:
                 self._unknown(node)
                 return
             if not self._open and any(not dim.HasField("dim_value") for dim in kind.tensor_type.shape.dim):
-                self._data_dependent = True
+                self._data_dependent = self._data_dependent or node.op_type in _DATA_DEPENDENT
                 for dim in kind.tensor_type.shape.dim:
                     if not dim.HasField("dim_value"):
                         dim.dim_value = 1  # [emulated]: kernels are modelled at one element where nothing is known
@@ -265,7 +267,7 @@ class _Walk:
         """No rule tells the shape: the file's own annotation, or one element."""
         declared = {value.name: value.type for value in self._parsed.proto.graph.value_info}
         declared.update({value.name: value.type for value in self._parsed.proto.graph.output})
-        self._data_dependent = self._data_dependent or not self._open
+        self._data_dependent = self._data_dependent or (node.op_type in _DATA_DEPENDENT and not self._open)
         for name in node.output:
             if not name:
                 continue

@@ -123,8 +123,9 @@ def _decide(
         if reads or writes:
             plain = _by_mode(graph, op, precision, floats, origin)
             return reads or plain[0], writes or plain[1]
-    types = {op.type, *op.parts}
-    if precision.keep_names.intersection([op.name, *op.nodes]) or precision.keep_types & types:
+    # names from before fusion count too; a LayerNorm is one, also with the Add before it in it
+    kept = precision.keep_names.intersection([op.name, *op.nodes])
+    if kept or precision.keep_types.intersection([*op.types, *op.library]):
         return origin, origin
     return _by_mode(graph, op, precision, floats, origin)
 
@@ -142,9 +143,9 @@ def _by_mode(graph: AscendGraph, op: Op, precision: Precision, floats: list[str]
             return origin, origin  # every float32 kernel that is modelled here exists on 910B3 [inferred]
         case _:
             low: Dtype = "bfloat16" if precision.mode.endswith("bf16") else "float16"
-            if op.type in precision.white:
+            if precision.white.intersection(op.types):
                 return low, low
-            if op.type in precision.black:
+            if precision.black.intersection(op.types):
                 return origin, origin
             before = _predecessor(graph, op, floats, low, origin)
             return before, before
@@ -181,7 +182,7 @@ def _custom(op: Op, precision: Precision) -> CustomDtypes | None:
     for name in (op.name, *op.nodes):
         if name in precision.custom_names:
             return precision.custom_names[name]
-    return precision.custom_types.get(op.type)
+    return next((precision.custom_types[kind] for kind in op.types if kind in precision.custom_types), None)
 
 
 def _first_float(dtypes: tuple[Dtype | None, ...]) -> Dtype | None:
@@ -197,7 +198,8 @@ def _implementation(op: Op, precision: Precision) -> str:
     for name in (op.name, *op.nodes):
         if name in precision.implementation_names:
             return precision.implementation_names[name]
-    return precision.implementation_types.get(op.type, precision.implementation_all)
+    chosen = precision.implementation_types
+    return next((chosen[kind] for kind in op.types if kind in chosen), precision.implementation_all)
 
 
 class _Casts:
