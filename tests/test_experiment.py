@@ -61,6 +61,8 @@ def test_the_identity_ignores_budget_and_words_but_no_limit(shared: Path) -> Non
         ("version: 1", "version: 3", "3 is not supported"),
         ("about:", "target: openvino\nabout:", "openvino is not what .* is for .onnxruntime."),
         ("about:", "target: ascend\nabout:", "'ascend' is not a target that can be swept"),
+        ("about:", "validation: {samples: 100000}\nabout:", "validation.samples: 100000 is more than the"),
+        ("about:", "validation: {samples: 10}\nabout:", "validation.samples: 10 is less than 50"),
     ],
 )
 def test_mistakes_are_named_with_file_and_key(shared: Path, old: str, new: str, message: str) -> None:
@@ -79,3 +81,12 @@ def test_a_truncated_model_is_refused_before_any_work(shared: Path) -> None:
 def test_a_missing_example_model_is_explained_by_the_command_that_builds_it(shared: Path) -> None:
     with pytest.raises(ConfigError, match="Build it with: workbench example loan-intent-mini"):
         read_experiment(variant(shared, "../data/model.onnx", "../.workbench/examples/loan-intent-mini/model.onnx"))
+
+
+def test_candidates_may_be_scored_on_the_first_samples_of_the_shuffled_validation_split(shared: Path) -> None:
+    whole = read_experiment(variant(shared, "about:", "about:"))
+    part = read_experiment(variant(shared, "about:", "validation: {samples: 50}\nabout:"))
+
+    assert part.dataset.size("validation") == 50
+    assert part.dataset.validation.rows().tolist() == whole.dataset.validation.rows()[:50].tolist()
+    assert part.identity != whole.identity

@@ -126,6 +126,8 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
             calibration = CalibrationSettings(
                 samples=section.integer("samples", 128, minimum=1), batch=section.integer("batch", 8, minimum=1)
             )
+        with top.section("validation") as section:
+            scored = section.optional("samples", lambda key: section.integer(key, minimum=50))
         objectives = _objectives(top)
         with top.section("constraints") as section:
             constraints = tuple(_constraint(section, metric) for metric in section.names())
@@ -148,6 +150,12 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
         )
     model = read_model(model_path)
     dataset = read_manifest(dataset_path, model)
+    if scored is not None:
+        if scored > dataset.size("validation"):
+            raise top.section("validation").error(
+                "samples", f"{scored} is more than the {dataset.size('validation')} samples of the split.", "Lower it."
+            )
+        dataset = dataset.with_validation(scored)
     if dataset.size("calibration") < calibration.samples:
         raise top.section("calibration").error(
             "samples",

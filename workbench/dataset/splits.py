@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
@@ -79,6 +79,16 @@ class Dataset:
 
     def size(self, split: Split) -> int:
         return self._split(split).size
+
+    def with_validation(self, count: int) -> Dataset:
+        """The same with only the first samples of the validation split, which are a fair sample of it.
+
+        Raises:
+            ValueError: the split has fewer.
+        """
+        if count > self.validation.size:
+            raise ValueError(f"{count} samples asked of {self.validation.size}")
+        return replace(self, validation=replace(self.validation, stop=self.validation.start + count))
 
     def lengths(self, split: Split) -> IntArray | None:
         """Tokens of every sample in the split's order, cut to `max_length`; None when the data are not text."""
