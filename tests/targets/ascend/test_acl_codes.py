@@ -8,7 +8,8 @@ import pytest
 
 from workbench.targets.ascend.acl_codes import MEANINGS, Kind, describe
 
-REFERENCE = Path("/work/shared/reference/pyacl.md")
+REFERENCE = Path(__file__).parents[3] / "../shared/reference/pyacl.md"
+"""The reference page, on machines that have it beside the checkout."""
 
 ASCENDCL = "0 100000-100045 148046-148053 200000-200007 300000 500000-500005"
 RUNTIME = "107000-107038 207000-207019 507000-507057 507899-507911"
