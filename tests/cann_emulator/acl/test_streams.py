@@ -101,7 +101,7 @@ def test_events_around_a_waiting_execute_show_next_to_nothing(model: Loaded, str
     ok(model.run())
     ok(acl.rt.record_event(last, stream))
     ok(acl.rt.synchronize_stream(stream))
-    assert taken(acl.rt.event_elapsed_time(first, last)) == 0.0
+    assert 0 < taken(acl.rt.event_elapsed_time(first, last)) < 0.01
 
 
 def test_queued_copies_move_the_bytes_later_and_take_time(device: int, stream: int) -> None:

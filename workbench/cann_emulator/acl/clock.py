@@ -34,8 +34,10 @@ def copy_us(count: int, to_device: bool, from_device: bool) -> float:
 
 
 def count_copy(context: Context, count: int, to_device: bool, from_device: bool) -> None:
-    """A copy that the caller waited for counts as work of the device, on no stream that events are recorded in."""
-    context.device.busy_us += _copy_us(count, to_device, from_device)
+    """A copy that the caller waited for: work of the device, and time that passed on it, on no stream of the caller."""
+    spent = _copy_us(count, to_device, from_device)
+    context.device.busy_us += spent
+    context.device.clock_us += spent
 
 
 def execution_us(model: OfflineModel, gear: int, times: dict[int, tuple[float, float]]) -> tuple[float, float]:

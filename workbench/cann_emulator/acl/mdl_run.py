@@ -165,6 +165,8 @@ def set_exec_config_opt(handle: int, attribute: int, value: int) -> int:
 
 
 _STREAM_TIMEOUT = 0
+_HOST_GAP_US = 5.0
+"""What events on a stream of the caller see of an execution that waits: next to nothing (pyacl.md §4, row 29)."""
 
 
 class _ExecConfig:
@@ -190,6 +192,7 @@ def _execute(model_id: int, inputs: int, outputs: int, timeout_ms: int = -1) -> 
     code = execution.perform(run)
     device = entry.context.device
     device.busy_us += run.duration_us
+    device.clock_us += _HOST_GAP_US
     use.update(device)
     return code
 

@@ -266,7 +266,9 @@ def _range_options(model: OfflineModel) -> dict[str, str]:
 
 
 def _output_name(model: OfflineModel, index: int) -> str:
-    """`node:index:onnx_output_name` (pyacl.md §1.5)."""
+    """`node:index:onnx_output_name` (pyacl.md §1.5); made up from the kernels where the compiler gave none."""
+    if model.output_names:
+        return model.output_names[index]
     name = model.outputs[index].name
     if _FULL_NAME.fullmatch(name):
         return name

@@ -2,8 +2,8 @@
 
 A stream holds back what was queued until somebody waits for it: a result copied too early is stale, as it may be on a
 device. Each stream has a clock in microseconds of the modelled device; queued work moves it on, and an event takes
-the time at which the stream reaches it. Calls that wait inside (`memcpy`, `mdl.execute`) run on streams of their own,
-so events around them show next to nothing. The host neither sleeps nor adds time of its own.
+the time at which the stream reaches it. `mdl.execute` runs on a stream of its own, so events around it show next to
+nothing. The host does not sleep; what it waits for moves on what it knows of the device's time.
 """
 
 from __future__ import annotations
