@@ -117,6 +117,29 @@ def test_what_cannot_be_converted_is_named(changes: dict[str, Any], message: str
         amct.convert_qat_model("qdq.onnx", "net")
 
 
+def test_pairs_before_other_operators_are_removed_with_a_warning(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    proto = conv_qdq()
+    proto.graph.node[-1].output[0] = "c"
+    scale, zero = "xs", "xz"
+    proto.graph.node.extend(
+        [
+            helper.make_node("QuantizeLinear", ["c", scale, zero], ["cq"], name="q2"),
+            helper.make_node("DequantizeLinear", ["cq", scale, zero], ["cd"], name="dq2"),
+            helper.make_node("Relu", ["cd"], ["y"], name="relu"),
+        ]
+    )
+    onnx.save(proto, "qdq.onnx")
+
+    amct.convert_qat_model("qdq.onnx", "net")
+
+    assert (
+        "WARNING - [AMCT]:1 Q/DQ pairs are before no layer that is converted, and removed: cd"
+        in capsys.readouterr().out
+    )
+
+
 def test_a_float_model_is_refused(folder: Path) -> None:
     onnx.save(cnn(), "float.onnx")
 

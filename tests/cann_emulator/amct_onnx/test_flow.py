@@ -183,6 +183,20 @@ def test_the_deploy_model_has_one_domain_and_the_information_file_names_every_la
     assert {"query", "scores", "context"} <= fusions.keys()
 
 
+@pytest.mark.parametrize(("screen", "file"), [("ERROR", "INFO"), ("INFO", "ERROR"), ("nonsense", "INFO")])
+def test_two_variables_say_what_screen_and_log_file_get(
+    screen: str, file: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """amct.md §1.6; another value means INFO."""
+    monkeypatch.setenv("AMCT_LOG_LEVEL", screen)
+    monkeypatch.setenv("AMCT_LOG_FILE_LEVEL", file)
+
+    amct.create_quant_config("config.json", mlp_file(folder))
+
+    assert ("success" in capsys.readouterr().out) == (screen != "ERROR")
+    assert Path("amct_log/amct_onnx.log").exists() == (file != "ERROR")
+
+
 # --- arithmetic ----------------------------------------------------------------------------------------------------
 
 CONFIGURATIONS = {

@@ -348,6 +348,19 @@ FAULTS: dict[str, tuple[str, type[Exception], bool, str]] = {
 }  # fmt: skip
 
 
+def test_an_amct_that_writes_nothing_is_told_from_a_full_disk(tmp_path: Path) -> None:
+    source = (
+        "import numpy, onnxruntime\n"
+        "AMCT_SO = onnxruntime.SessionOptions()\n"
+        "def quantize_model(c, model, modified, record): open(modified, 'wb').write(open(model, 'rb').read())\n"
+        "def save_model(*a): pass\n"
+    )
+    installation = broken(tmp_path / "site", WORKING + source)
+
+    with pytest.raises(CalibrationError, match=r"AMCT did not write model_deploy_model\.onnx; it wrote nothing"):
+        calibrate_with_amct(mlp_model(tmp_path), CFG, mlp_batches(), tmp_path / "out", installation=installation)
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_goes_wrong_in_the_child_becomes_one_clear_error(fault: str, tmp_path: Path) -> None:
     source, kind, transient, message = FAULTS[fault]

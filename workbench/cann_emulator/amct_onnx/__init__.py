@@ -7,6 +7,8 @@ files that AMCT wrote. What is not the vendor's: no compiled operator library (s
 fixed versions of onnx and onnxruntime, and models that name this emulator as their producer.
 """
 
+import os
+
 from workbench.cann_emulator.amct_onnx.accuracy_search import accuracy_based_auto_calibration
 from workbench.cann_emulator.amct_onnx.configuration import create_quant_config
 from workbench.cann_emulator.amct_onnx.convert_model import convert_qat_model
@@ -14,7 +16,8 @@ from workbench.cann_emulator.amct_onnx.quantize import quantize_model, quantize_
 from workbench.cann_emulator.amct_onnx.session import AMCT_SO
 from workbench.cann_emulator.revision import emulator
 
-__version__ = "8.5.0"
+__version__ = os.environ.get("CANN_EMULATOR_VERSION") or "8.5.0"
+"""The release it stands for; what the vendor's wheel says here is not known [inferred]."""
 EMULATOR = emulator()
 """Says that this is no AMCT; the vendor's module has no such name."""
 

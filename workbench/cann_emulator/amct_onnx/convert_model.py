@@ -8,6 +8,7 @@ the same integers again.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -69,7 +70,8 @@ def convert_qat_model(model_file: PathLike, save_path: PathLike, record_file: Pa
     pairs = {node.output[0]: _pair(node, made_by, known) for node in qdq.graph.node if node.op_type == _DQ}
     proto = normalized(_float_model(qdq, pairs, known))
     readers = {node.name: node for node in qdq.graph.node}
-    records, additions = [], {}
+    records: list[LayerRecord] = []
+    additions: dict[str, _Pair] = {}
     for layer in quantizable_layers(proto):
         node = readers[layer.name]
         first = pairs.get(node.input[0])
@@ -82,6 +84,13 @@ def convert_qat_model(model_file: PathLike, save_path: PathLike, record_file: Pa
             for name in node.input:
                 if name in pairs and pairs[name].source is not None:
                     additions[name] = pairs[name]
+    served = {readers[layer.layer].input[0] for layer in records} | additions.keys()
+    dropped = [name for name, pair in pairs.items() if pair.source is not None and name not in served]
+    if dropped:
+        words = (
+            f"{len(dropped)} Q/DQ pairs are before no layer that is converted, and removed: {', '.join(dropped[:5])}"
+        )
+        say(words, level=logging.WARNING)
     if not records and not additions:
         raise RuntimeError(f"{os.path.realpath(model_file)} has no layer between QuantizeLinear and DequantizeLinear.")
     record = QuantizationRecord(

@@ -128,7 +128,7 @@ def convert_qdq_with_amct(
     with workplace(to) as folder:
         shutil.copyfile(qdq, folder / "model.onnx")
         ask_in(installation, folder, {"action": "convert"}, timeout_s, to)
-        publish(to, made_models(folder))
+        publish(to, made_models(folder, to / LOG))
     return to / DEPLOY, to / FAKE_QUANT
 
 
@@ -218,7 +218,7 @@ def read_result(
     Raises:
         CalibrationError: AMCT's files are incomplete, or do not fit the model.
     """
-    files = made_models(folder)
+    files = made_models(folder, to / LOG)
     try:
         text = (folder / RECORD).read_text(encoding="utf-8")
         config_json = (folder / CONFIG).read_text(encoding="utf-8")

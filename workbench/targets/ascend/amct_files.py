@@ -119,13 +119,15 @@ def _newest_opset(version: str) -> int | None:
 # --- what comes out ------------------------------------------------------------------------------------------------
 
 
-def made_models(folder: Path) -> list[Path]:
+def made_models(folder: Path, log: Path) -> list[Path]:
     """The model files, external data first: a model without its data must not be seen."""
-    found = sorted((folder / "result").iterdir(), key=lambda file: file.suffix == ".onnx")
+    written = (folder / "result").iterdir() if (folder / "result").is_dir() else ()
+    found = sorted(written, key=lambda file: file.suffix == ".onnx")
     names = {file.name for file in found}
     for name in (DEPLOY, FAKE_QUANT):
         if name not in names:
-            raise CalibrationError(f"AMCT did not write {name}; it wrote {', '.join(sorted(names)) or 'nothing'}.")
+            wrote = ", ".join(sorted(names)) or "nothing"
+            raise CalibrationError(f"AMCT did not write {name}; it wrote {wrote}.", log_path=log)
     return found
 
 

@@ -24,7 +24,7 @@ from workbench.targets.ascend.amct_files import (
     write_first,
     write_model,
 )
-from workbench.targets.ascend.amct_process import AmctInstallation, write_feeds
+from workbench.targets.ascend.amct_process import LOG, AmctInstallation, write_feeds
 from workbench.targets.base import Feeds
 
 _RANKINGS = (
@@ -32,6 +32,8 @@ _RANKINGS = (
     "accuracy_based_auto_calibration_ranking_info.json",
 )
 """Both names occur in the vendor's material (amct.md §8)."""
+
+_FINAL_CONFIG = "accuracy_based_auto_calibration_final_config.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,9 +96,8 @@ def search_with_amct(
         if labels is not None:
             np.savez(folder / "labels.npz", np.ascontiguousarray(labels))
         answer = ask_in(installation, folder, request, timeout_s, to)
-        found = next((folder / "result" / name for name in _RANKINGS if (folder / "result" / name).is_file()), None)
-        ranking = [] if found is None else json.loads(found.read_text(encoding="utf-8"))
-        final = folder / "result" / "accuracy_based_auto_calibration_final_config.json"
+        ranking = json.loads(_written(folder, to, *_RANKINGS).read_text(encoding="utf-8"))
+        final = _written(folder, to, _FINAL_CONFIG)
         rolled_back = _rolled_back(final, [name for name, _ in ranking])
         result = None
         if (folder / "result" / DEPLOY).is_file():
@@ -108,6 +109,14 @@ def search_with_amct(
             rolled_back=rolled_back,
             metrics=tuple((each["original"], each["new"]) for each in answer["evaluations"]),
         )
+
+
+def _written(folder: Path, to: Path, *names: str) -> Path:
+    """A file of the search, whichever folder AMCT put it in."""
+    for name in names:
+        if found := sorted(folder.rglob(f"*{name}")):
+            return found[0]
+    raise CalibrationError(f"AMCT's search ended without {' or '.join(names)}.", log_path=to / LOG)
 
 
 def _rolled_back(final_config: Path, ranked: Iterable[str]) -> tuple[str, ...]:
