@@ -165,14 +165,16 @@ def _compile_all(job: _Job, shapes: Sequence[Shape], side_by_side: int) -> list[
 def _compile(job: _Job, shape: Shape) -> _Compiled:
     directory = job.root / shape.name
     directory.mkdir()
+    # Names relative to the directory that ATC works in: it stores its command line in the OM, and equal compiles should
+    # give equal files, wherever they ran.
     flags = compile_flags(
         job.candidate,
         shape,
         job.interface,
         soc_version=job.soc_version,
-        model=job.model,
-        output=directory / shape.name,
-        files=job.files,
+        model=_seen_from(directory, job.model),
+        output=Path(shape.name),
+        files={flag: _seen_from(directory, file) for flag, file in job.files.items()},
     )
     run = run_atc(
         [str(job.atc), *argument_vector(flags)],
@@ -192,6 +194,10 @@ def _compile(job: _Job, shape: Shape) -> _Compiled:
         complete_log(run)
         raise error
     return _Compiled(run=run, om=om)
+
+
+def _seen_from(directory: Path, file: Path) -> Path:
+    return Path(os.path.relpath(file, directory))
 
 
 def _output(directory: Path, name: str) -> Path | None:
