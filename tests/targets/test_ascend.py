@@ -80,6 +80,7 @@ class TestAscendOnADevice(AscendConformance):
                 pytest.skip("CANN is emulated here; the class above covers that")
             ascend_toolchain()
         except ToolchainError as error:
-            pytest.skip(f"no Ascend device: {str(error).partition(". ")[0]}")
+            fact, _, _ = str(error).partition(". ")
+            pytest.skip(f"no Ascend device: {fact}")
         yield
         acl_process.shut_down()

@@ -64,7 +64,8 @@ class AscendTarget:
                     f"The record belongs to model {record.model_sha256[:12]}, this is {model.sha256[:12]}. "
                     "Calibrate again."
                 )
-            proto = lower_deploy(proto, record)
+            # also biases that an exporter wrote on the left of their Add: as int32 they join the integer product
+            proto = lower_deploy(proto, record, merge_bias=True)
         file = to / LOWERED
         temporary = file.with_suffix(".tmp")
         temporary.write_bytes(serialize(atc_form(proto)))
