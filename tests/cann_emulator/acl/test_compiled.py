@@ -1,0 +1,94 @@
+"""What the emulated atc compiles, the emulated acl runs: names, gears, ranges; and several threads at once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from tests.cann_emulator.acl.library import environment, multilayer, ok, opened, saved, taken
+from workbench.cann_emulator import acl
+
+CASES = {
+    "static": (["--input_shape=a:2,4;b:2,4"], (2, 4)),
+    "batch": (["--input_shape=a:-1,4;b:-1,4", "--dynamic_batch_size=1,4,8"], (4, 4)),
+    "dims": (["--input_shape=a:-1,-1;b:-1,-1", "--dynamic_dims=1,4,1,4;2,8,2,8", "--input_format=ND"], (2, 8)),
+    "range": (["--input_shape=a:1~4,1~8;b:1~4,1~8"], (3, 5)),
+}
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_a_compiled_model_runs(device: int, tree: Path, tmp_path: Path, kind: str) -> None:
+    flags, shape = CASES[kind]
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["a", "b"], ["s"], name="add"), helper.make_node("Relu", ["s"], ["y"], name="relu")],
+        "sum",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", "s"]) for name in "ab"],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", "s"])],
+    )
+    source = tmp_path / "sum.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), source)
+    command = [str(tree / "bin/atc"), f"--model={source}", "--framework=5", "--soc_version=Ascend910B3"]
+    subprocess.run(
+        [*command, f"--output={tmp_path / 'sum'}", *flags],
+        env={**environment(tree), "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"},
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
+    (file,) = tmp_path.glob("*.om")
+    model = opened(str(file))
+    gear = acl.mdl.get_num_inputs(model.desc) - 1
+    if kind == "batch":
+        ok(acl.mdl.set_dynamic_batch_size(model.id, model.input_dataset, gear, shape[0]))
+    elif kind == "dims":
+        dims = {"name": "", "dimCount": 4, "dims": [*shape, *shape]}
+        ok(acl.mdl.set_input_dynamic_dims(model.id, model.input_dataset, gear, dims))
+    elif kind == "range":
+        for index in range(2):
+            acl.mdl.set_dataset_tensor_desc(model.input_dataset, acl.create_tensor_desc(0, list(shape), 2), index)
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float16).astype(np.float32)
+    model.put(x, x)
+    ok(model.run())
+    assert acl.mdl.get_output_name_by_index(model.desc, 0) == "relu:0:y"
+    np.testing.assert_array_equal(model.get(0, np.float32, shape), np.maximum(2 * x, 0))
+
+
+def test_threads_with_contexts_streams_and_loads_of_their_own(device: int, tmp_path: Path) -> None:
+    """pyacl.md §3.4, per-thread workers."""
+    path = saved(multilayer(), tmp_path)
+    failures: list[BaseException] = []
+
+    def work(seed: int) -> None:
+        try:
+            context = taken(acl.rt.create_context(0))
+            stream = taken(acl.rt.create_stream())
+            model = opened(path)
+            x = np.random.default_rng(seed).standard_normal((5, 16)).astype(np.float32)
+            results = []
+            for _ in range(30):
+                model.put(x)
+                ok(acl.mdl.execute_async(model.id, model.input_dataset, model.output_dataset, stream))
+                ok(acl.rt.synchronize_stream(stream))
+                results.append(model.get(0, np.float32, (5, 4)))
+            assert all(np.array_equal(results[0], result) for result in results)
+            model.release()
+            ok(acl.rt.destroy_stream(stream))
+            ok(acl.rt.destroy_context(context))
+        except BaseException as error:  # told by the test's own thread
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    free, total, _ = acl.rt.get_mem_info(1)
+    assert free == total
