@@ -84,10 +84,13 @@ def run_compile(options: Mapping[str, str], console: Screen) -> tuple[Record, ..
     names = tuple(name for name, _ in outputs)
     fold_floats = options.get("oo_constant_folding") != "false"
     at_gears = [fold(parsed, shapes, names, fold_floats=fold_floats) for _, shapes in plan.gears]
-    kept = at_gears[0] if not plan.kind else fold(parsed, plan.boundary, names, fold_floats=fold_floats)
+    data_dependent = any(folded.data_dependent for folded in at_gears)
+    kept = at_gears[0]
+    if plan.kind or data_dependent:
+        kept = fold(parsed, plan.boundary, names, fold_floats=fold_floats, guess=False)
     positions = {node.name: index for index, node in enumerate(kept.nodes)}
     compiled = [_compile(parsed, folded, plan, engine, options, fed, outputs, positions) for folded in at_gears]
-    dynamic = plan.kind == "range" or any(folded.data_dependent for folded in at_gears)
+    dynamic = plan.kind == "range" or data_dependent
     path = om_path(options["output"], options, dynamic=dynamic)
     for _ in range(0, sum(len(one.kernels) for one in compiled), _KERNELS_PER_DOT):
         console.dot()

@@ -82,30 +82,36 @@ class Folded:
 
 
 def fold(
-    parsed: Parsed, input_shapes: Mapping[str, Shape], outputs: tuple[str, ...], *, fold_floats: bool = True
+    parsed: Parsed,
+    input_shapes: Mapping[str, Shape],
+    outputs: tuple[str, ...],
+    *,
+    fold_floats: bool = True,
+    guess: bool = True,
 ) -> Folded:
     """Walk the model at these input shapes (-1 for an open axis).
 
     Args:
         outputs: tensors that must be there at the end.
+        guess: an axis that only the data tell is taken as 1, so that kernels have a shape; otherwise it stays open.
         fold_floats: also compute what no shape needs, such as a transposed weight (--oo_constant_folding).
 
     Raises:
         AtcFailure: E19999 (shapes that do not fit: the vendor's inner error) with E10042.
     """
-    walk = _Walk(parsed, input_shapes, fold_floats)
+    walk = _Walk(parsed, input_shapes, fold_floats, guess)
     walk.run()
     return walk.finish(outputs)
 
 
 class _Walk:
-    def __init__(self, parsed: Parsed, input_shapes: Mapping[str, Shape], fold_floats: bool) -> None:
+    def __init__(self, parsed: Parsed, input_shapes: Mapping[str, Shape], fold_floats: bool, guess: bool) -> None:
         graph = parsed.proto.graph
         self._parsed, self._fold_floats = parsed, fold_floats
         self._constants = Constants({tensor.name: tensor for tensor in graph.initializer})
         self._types: dict[str, TypeProto] = {}
         self._imports = [helper.make_opsetid("" if d == "ai.onnx" else d, v) for d, v in parsed.opsets.items()]
-        self._open = any(-1 in shape for shape in input_shapes.values())
+        self._open = not guess or any(-1 in shape for shape in input_shapes.values())
         for value in parsed.inputs:
             shape = input_shapes[value.name]
             element_type = value.type.tensor_type.elem_type

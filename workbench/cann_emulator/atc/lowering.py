@@ -42,11 +42,10 @@ def lower(folded: Folded, inputs: Sequence[str]) -> AscendGraph:
     dtypes = {name: dtype_of(element_type) for name, element_type in folded.types.items()}
     shapes = dict(folded.shapes)
     ops = [_op(node, index, folded, dtypes) for index, node in enumerate(folded.nodes)]
-    for op in ops:
-        for name in op.inputs:
-            if name not in shapes:
-                shapes[name] = folded.constants.shape(name)
-                dtypes[name] = dtype_of(folded.constants.element_type(name))
+    for name in (*(name for op in ops for name in op.inputs), *folded.outputs):
+        if name not in shapes:
+            shapes[name] = folded.constants.shape(name)
+            dtypes[name] = dtype_of(folded.constants.element_type(name))
     return AscendGraph(
         ops, constants=folded.constants, shapes=shapes, dtypes=dtypes, inputs=inputs, outputs=folded.outputs
     )

@@ -1,0 +1,201 @@
+"""Operators of every kind, one small graph each: they compile, keep their shapes, and compute what ONNX says."""
+
+import platform
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import NodeProto, TensorProto, helper, numpy_helper, shape_inference
+
+from tests.cann_emulator.atc.compiling import Array, compiled
+from workbench.cann_emulator.executable import Executable
+from workbench.cann_emulator.om import load_om
+
+FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
+
+
+def floats(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def node(op_type: str, inputs: str, outputs: str, **attributes: Any) -> NodeProto:
+    """A '-' stands for an input or output that is left out."""
+    names = [["" if name == "-" else name for name in part.split()] for part in (inputs, outputs)]
+    return helper.make_node(op_type, *names, name=f"{op_type}_{outputs.split()[-1]}", **attributes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    nodes: list[NodeProto]
+    feeds: dict[str, Array]
+    weights: dict[str, Array] = field(default_factory=dict)
+    outputs: tuple[str, ...] = ("y",)
+
+
+def branch(kind: str, name: str) -> onnx.GraphProto:
+    value = helper.make_tensor_value_info(name, FLOAT, [4, 8])
+    return helper.make_graph([helper.make_node(kind, ["x"], [name], name="inner")], kind, [], [value])
+
+
+IMAGE, ROWS, INDICES = floats(2, 4, 8, 8), floats(4, 8), np.arange(8).reshape(2, 4)
+CASES: dict[str, Case] = {
+    "nothing": Case(nodes=[node("Identity", "x", "y")], feeds={"x": ROWS}),
+    "input is output": Case(nodes=[node("Relu", "x", "y")], feeds={"x": ROWS}, outputs=("y", "x")),
+    "constant output": Case(
+        nodes=[node("Relu", "x", "y"), node("Shape", "x", "s")], feeds={"x": ROWS}, outputs=("y", "s")
+    ),
+    "unused input": Case(nodes=[node("Relu", "x", "y")], feeds={"x": ROWS, "z": INDICES}),
+    "whole numbers": Case(
+        nodes=[node("Add", "x o", "a"), node("Mul", "a a", "y")], feeds={"x": INDICES}, weights={"o": np.array(3)}
+    ),
+    "whole to float": Case(nodes=[node("Cast", "x", "y", to=FLOAT)], feeds={"x": INDICES}),
+    "booleans": Case(nodes=[node("Not", "x", "y")], feeds={"x": ROWS > 0}),
+    "int32 indices": Case(
+        nodes=[node("Cast", "x", "a", to=INT64), node("Gather", "t a", "y")],
+        feeds={"x": INDICES.astype(np.int32)},
+        weights={"t": floats(9, 3)},
+    ),
+    "split": Case(
+        nodes=[node("Split", "x s", "a b", axis=1), node("Add", "a b", "y")],
+        feeds={"x": ROWS},
+        weights={"s": np.array([4, 4])},
+        outputs=("y", "a"),
+    ),
+    "top k": Case(
+        nodes=[node("TopK", "x k", "y i")], feeds={"x": ROWS}, weights={"k": np.array([3])}, outputs=("y", "i")
+    ),
+    "lstm": Case(
+        nodes=[node("LSTM", "x w r b", "y h c", hidden_size=5)],
+        feeds={"x": floats(7, 2, 8)},
+        weights={"w": floats(1, 20, 8) / 4, "r": floats(1, 20, 5) / 4, "b": floats(1, 40) / 4},
+        outputs=("y", "h", "c"),
+    ),
+    "gru, last state only": Case(
+        nodes=[node("GRU", "x w r", "- y", hidden_size=5)],
+        feeds={"x": floats(7, 2, 8)},
+        weights={"w": floats(1, 15, 8) / 4, "r": floats(1, 15, 5) / 4},
+    ),
+    "resize": Case(
+        nodes=[node("Resize", "x - s", "y", mode="nearest")],
+        feeds={"x": IMAGE},
+        weights={"s": np.array([1, 1, 2, 2], np.float32)},
+    ),
+    "einsum": Case(
+        nodes=[node("Einsum", "x w", "y", equation="ab,bc->ac")], feeds={"x": ROWS}, weights={"w": floats(8, 3)}
+    ),
+    "residual convolution": Case(
+        nodes=[
+            node("Conv", "x w", "a", pads=[1, 1, 1, 1]),
+            node("BatchNormalization", "a s b m v", "c"),
+            node("Add", "c x", "d"),
+            node("Relu", "d", "y"),
+        ],
+        feeds={"x": IMAGE},
+        weights={"w": floats(4, 4, 3, 3) / 6, **{name: np.abs(floats(4)) + np.float32(0.5) for name in "sbmv"}},
+    ),
+    "pad": Case(nodes=[node("Pad", "x p", "y")], feeds={"x": IMAGE}, weights={"p": np.array([0, 0, 1, 1] * 2)}),
+    "scatter": Case(
+        nodes=[node("ScatterND", "x i u", "y")],
+        feeds={"x": ROWS},
+        weights={"i": np.array([[1], [2]]), "u": floats(2, 8)},
+    ),
+    "cumulative sum": Case(nodes=[node("CumSum", "x a", "y")], feeds={"x": ROWS}, weights={"a": np.array(1)}),
+    "one hot": Case(
+        nodes=[node("OneHot", "x d v", "y")],
+        feeds={"x": INDICES},
+        weights={"d": np.array(8), "v": np.array([0, 1], np.float32)},
+    ),
+    "choice": Case(
+        nodes=[node("Greater", "x z", "c"), node("Where", "c x z", "y")],
+        feeds={"x": ROWS},
+        weights={"z": np.array(0, np.float32)},
+        outputs=("y", "c"),
+    ),
+    "largest place": Case(nodes=[node("ArgMax", "x", "y", axis=1)], feeds={"x": ROWS}),
+    "pooling": Case(nodes=[node("MaxPool", "x", "y", kernel_shape=[2, 2], strides=[2, 2])], feeds={"x": IMAGE}),
+    "convolution in one axis": Case(
+        nodes=[node("Conv", "x w", "y")], feeds={"x": IMAGE[0]}, weights={"w": floats(3, 8, 3) / 4}
+    ),
+    "convolution in three axes": Case(
+        nodes=[node("Conv", "x w b", "y")],
+        feeds={"x": IMAGE[None]},
+        weights={"w": floats(3, 2, 2, 2, 2) / 4, "b": np.ones(3, np.float32)},
+    ),
+    "transposed convolution": Case(
+        nodes=[node("ConvTranspose", "x w", "a", strides=[2, 2]), node("Relu", "a", "y")],
+        feeds={"x": IMAGE},
+        weights={"w": floats(4, 3, 2, 2) / 4},
+    ),
+    "matrix by vector": Case(nodes=[node("MatMul", "x w", "y")], feeds={"x": ROWS}, weights={"w": floats(8)}),
+    "stack of matrices": Case(nodes=[node("MatMul", "x w", "y")], feeds={"x": IMAGE}, weights={"w": floats(4, 8, 3)}),
+    "gemm with factors": Case(
+        nodes=[node("Gemm", "x w c", "y", alpha=0.5, beta=2.0, transA=1)],
+        feeds={"x": ROWS},
+        weights={"w": floats(4, 3), "c": np.ones(3, np.float32)},
+    ),
+    "branch that the data choose": Case(
+        nodes=[
+            node("ReduceSum", "x", "s", keepdims=0),
+            node("Greater", "s z", "c"),
+            node("If", "c", "y", then_branch=branch("Relu", "a"), else_branch=branch("Neg", "b")),
+        ],
+        feeds={"x": ROWS},
+        weights={"z": np.array(0, np.float32)},
+    ),
+    "half precision file": Case(
+        nodes=[node("Relu", "x", "a"), node("MatMul", "a w", "y")],
+        feeds={"x": ROWS.astype(np.float16)},
+        weights={"w": floats(8, 3).astype(np.float16)},
+    ),
+}
+
+
+def write(case: Case, path: Path) -> None:
+    inputs = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        for name, array in case.feeds.items()
+    ]
+    bare = [onnx.ValueInfoProto(name=name) for name in case.outputs]
+    weights = [numpy_helper.from_array(array, name) for name, array in case.weights.items()]
+    imports = [helper.make_opsetid("", 14)]
+    graph = helper.make_graph(case.nodes, "one", inputs, bare, weights)
+    onnx.save(shape_inference.infer_shapes(helper.make_model(graph, opset_imports=imports, ir_version=8)), path)
+
+
+@pytest.mark.parametrize("mode", ["must_keep_origin_dtype", "force_fp16"])
+@pytest.mark.parametrize("name", CASES)
+def test_an_operator_compiles_and_computes(
+    name: str, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    case = CASES[name]
+    write(case, tmp_path / "m.onnx")
+    model = compiled(tmp_path / "m.onnx", precision_mode=mode)
+    results = Executable(model, threads=1).run(case.feeds)
+    wanted = ort.InferenceSession(str(tmp_path / "m.onnx"), providers=["CPUExecutionProvider"]).run(None, case.feeds)
+    exact = mode == "must_keep_origin_dtype" and name != "half precision file"
+    for tensor, expected in zip(model.outputs, wanted, strict=True):
+        assert tensor.shape == expected.shape
+        assert tensor.dtype == expected.dtype.name
+        tolerance = 1e-5 if exact else 0.03
+        np.testing.assert_allclose(
+            results[tensor.name].reshape(expected.shape).astype(np.float64), expected, rtol=tolerance, atol=tolerance
+        )
+
+
+def test_a_shape_that_only_the_data_tell_is_open_and_makes_a_dynamic_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """atc.md §6: the name of a dynamic-shape model says os and cpu."""
+    monkeypatch.chdir(tmp_path)
+    case = Case(nodes=[node("NonZero", "x", "y")], feeds={"x": (ROWS > 0).astype(np.float32)})
+    write(case, tmp_path / "m.onnx")
+    model = compiled(tmp_path / "m.onnx")
+    assert model.outputs[0].shape == (2, -1)
+    assert load_om(tmp_path / f"m_{platform.system().lower()}_{platform.machine()}.om") == model
+    places = Executable(model, threads=1).run(case.feeds)["y"]
+    np.testing.assert_array_equal(places, np.stack(np.nonzero(ROWS > 0)))
