@@ -410,3 +410,16 @@ def test_ten_thousand_executions_leave_no_handle_behind(device: int, tmp_path: P
     assert (len(handles.LIVE), acl.rt.get_mem_info(1)[0]) == (before, free)
     model.release()
     assert acl.rt.get_mem_info(1)[0] == acl.rt.get_mem_info(1)[1]
+
+
+def test_built_models_are_kept_within_bounds_and_never_dropped_while_loaded(
+    device: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(models, "_MOST_KEPT", 3)
+    models._RUNNABLES.clear()
+    loaded = opened(saved(multilayer(batch=1), tmp_path, "loaded.om"))
+    for batch in range(2, 9):
+        assert acl.mdl.query_size(saved(multilayer(batch=batch), tmp_path, f"{batch}.om"))[2] == 0
+    assert len(models._RUNNABLES) == 3
+    again = taken(acl.mdl.load_from_file(str(tmp_path / "loaded.om")))
+    assert models._LOADED[again].runnable is models._LOADED[loaded.id].runnable

@@ -48,10 +48,10 @@ def get_desc_from_file(desc: int, path: str) -> int:
     if description is None:
         return codes.INVALID_PARAM
     content = mdl_load.content_of(path)
-    model = content if isinstance(content, int) else models.parse(content)
-    if isinstance(model, int):
-        return model
-    models.describe(model, None, description)
+    parsed = content if isinstance(content, int) else models.parse(content)
+    if isinstance(parsed, int):
+        return parsed
+    models.describe(parsed.model, None, description)
     return 0
 
 
@@ -61,10 +61,10 @@ def get_desc_from_mem(desc: int, address: int, size: int) -> int:
     if description is None or not address or not size:
         return codes.INVALID_PARAM
     content = mdl_load.bytes_at(address, size)
-    model = content if isinstance(content, int) else models.parse(content)
-    if isinstance(model, int):
-        return model
-    models.describe(model, None, description)
+    parsed = content if isinstance(content, int) else models.parse(content)
+    if isinstance(parsed, int):
+        return parsed
+    models.describe(parsed.model, None, description)
     return 0
 
 

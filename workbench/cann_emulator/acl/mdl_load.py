@@ -183,8 +183,8 @@ def bytes_at(address: int, size: int) -> bytes | int:
 
 
 def _sizes(content: bytes) -> tuple[int, int, int]:
-    model = models.parse(content)
-    return (0, 0, model) if isinstance(model, int) else (model.work_bytes, model.weight_bytes, 0)
+    found = models.parse(content)
+    return (0, 0, found) if isinstance(found, int) else (found.model.work_bytes, found.model.weight_bytes, 0)
 
 
 def _whole(value: object) -> int:

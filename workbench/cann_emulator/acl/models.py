@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 
 GEAR_INPUT = "ascend_mbatch_shape_data"
 SYNCHRONOUS, ASYNCHRONOUS = "execute", "execute_async"
-_KEPT_EXECUTABLES = 16
-_KEPT_MODELS = 16
+_MOST_KEPT = 16
+_MOST_KEPT_BYTES = 512 << 20
 
 _IDS = itertools.count(1)
 _LOADED: dict[int, LoadedModel] = {}
+_RUNNABLES: OrderedDict[bytes, Runnable] = OrderedDict()
+"""By digest of the content: the same file loaded again shares what was built for it."""
 _FULL_NAME = re.compile(r".+:\d+:.+", re.DOTALL)
 
 
@@ -83,12 +85,13 @@ def loaded(model_id: int) -> LoadedModel | None:
     return _LOADED.get(model_id)
 
 
-def parse(content: bytes) -> OfflineModel | int:
+def parse(content: bytes) -> Runnable | int:
     """The model of an OM's content, or the code of what is wrong with it, with a reason text."""
     digest = hashlib.sha256(content).digest()
-    runnable = _RUNNABLES.get(digest)
-    if runnable is not None:
-        return runnable.model
+    known = _RUNNABLES.get(digest)
+    if known is not None:
+        _RUNNABLES.move_to_end(digest)
+        return known
     try:
         model = read_om(content)
     except NotAnOm as error:
@@ -98,13 +101,20 @@ def parse(content: bytes) -> OfflineModel | int:
     if model.soc_version != SOC_NAME:
         reason.report("E19999", reason=f"The model was compiled for {model.soc_version}; this device is {SOC_NAME}.")
         return codes.GE_FAILURE  # [inferred]
-    _RUNNABLES[digest] = Runnable(model=model)
-    while len(_RUNNABLES) > _KEPT_MODELS:
-        _RUNNABLES.popitem(last=False)
-    return model
+    runnable = _RUNNABLES[digest] = Runnable(model=model)
+    _forget_old()
+    return runnable
 
 
-_RUNNABLES: OrderedDict[bytes, Runnable] = OrderedDict()
+def _forget_old() -> None:
+    """Keep the models used last, by number and size, and those that are loaded."""
+    in_use = {id(entry.runnable) for entry in _LOADED.values()}
+    idle = [digest for digest, kept in _RUNNABLES.items() if id(kept) not in in_use][:-1]
+    size = sum(len(kept.model.graph) for kept in _RUNNABLES.values())
+    for digest in idle:
+        if len(_RUNNABLES) <= _MOST_KEPT and size <= _MOST_KEPT_BYTES:
+            return
+        size -= len(_RUNNABLES.pop(digest).model.graph)
 
 
 def load(
@@ -121,10 +131,10 @@ def load(
         name: of the file without suffix; None takes the model's own.
         work, weight: bytes that the program brought along; None where the library allocates that part.
     """
-    model = parse(content)
-    if isinstance(model, int):
-        return 0, model
-    runnable = next((r for r in _RUNNABLES.values() if r.model is model), None) or Runnable(model=model)
+    runnable = parse(content)
+    if isinstance(runnable, int):
+        return 0, runnable
+    model = runnable.model
     for given, needed, part in ((work, model.work_bytes, "work"), (weight, model.weight_bytes, "weight")):
         if given is not None and given < needed:
             text = f"The {part} size of model {model.name} is {needed}, but the input size set by user is {given}"
