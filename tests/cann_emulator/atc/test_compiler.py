@@ -296,3 +296,15 @@ def test_a_bert_of_an_exporter_compiles_to_a_handful_of_kernels_a_layer(tmp_path
     assert kinds["AddLayerNorm", "float16"] == 2
     feeds = {"input_ids": np.arange(16).reshape(2, 8), "attention_mask": np.ones((2, 8), np.int64)}
     assert difference(model, path, feeds) < 0.02
+
+
+def test_debugging_keeps_a_file_for_each_kernel(tmp_path: Path) -> None:
+    """atc.md §2.6, --op_debug_level and --debug_dir."""
+    path = encoder(tmp_path)
+    compiled(path, input_shape=STATIC)
+    assert not (tmp_path / "kernel_meta").exists()
+    compiled(path, input_shape=STATIC, op_debug_level="3")
+    assert any(file.name.startswith("te_matmulv3_") for file in (tmp_path / "kernel_meta").iterdir())
+    (tmp_path / "debug").mkdir()
+    compiled(path, input_shape=STATIC, op_debug_level="1", debug_dir=str(tmp_path / "debug"))
+    assert list((tmp_path / "debug").iterdir())

@@ -169,3 +169,12 @@ def test_implementation_modes_reach_the_kernels_of_their_types(tmp_path: Path) -
 
 def test_no_type_is_white_and_black() -> None:
     assert not WHITE & BLACK
+
+
+def test_what_is_fused_away_cannot_be_customized(tmp_path: Path) -> None:
+    """atc.md §3.2."""
+    (tmp_path / "custom.txt").write_text("square::InputDtype:float,OutputDtype:float\n")
+    model = compiled(encoder(tmp_path), input_shape=STATIC, customize_dtypes=str(tmp_path / "custom.txt"))
+        "float16"
+    }
+    assert dtypes(model, of_type("AddLayerNorm")) == {"float16"}

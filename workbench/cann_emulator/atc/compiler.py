@@ -27,7 +27,7 @@ from workbench.cann_emulator.atc.json_form import json_of_om, json_of_onnx
 from workbench.cann_emulator.atc.kernels import kernels_of, weight_bytes, work_bytes
 from workbench.cann_emulator.atc.lowering import dtype_of, lower
 from workbench.cann_emulator.atc.onnx_parser import Parsed, parse_onnx
-from workbench.cann_emulator.atc.outputs import om_path, write_file, write_weights
+from workbench.cann_emulator.atc.outputs import om_path, write_file, write_kernel_meta, write_weights
 from workbench.cann_emulator.atc.precheck import check, failed, report_path, write_report
 from workbench.cann_emulator.atc.precision import assign
 from workbench.cann_emulator.om import Dtype, Gear, Kernel, NotAnOm, OfflineModel, Tensor, load_om, write_om
@@ -81,6 +81,8 @@ def run_compile(options: Mapping[str, str], console: Screen) -> tuple[Record, ..
     fed = input_dtypes(parsed, options)
     forget_earlier_result()
     engine = start_engine(options, console)
+    for name in sorted(engine.precision.keep_names - {node.name for node in parsed.proto.graph.node}):
+        console.log("warning", "GE", f"keep_dtype: the graph has no node {name}")
     names = tuple(name for name, _ in outputs)
     fold_floats = options.get("oo_constant_folding") != "false"
     at_gears = [fold(parsed, shapes, names, fold_floats=fold_floats) for _, shapes in plan.gears]
@@ -95,6 +97,7 @@ def run_compile(options: Mapping[str, str], console: Screen) -> tuple[Record, ..
     for _ in range(0, sum(len(one.kernels) for one in compiled), _KERNELS_PER_DOT):
         console.dot()
     model = _assemble(parsed, options, plan, engine, kept, compiled, fed, outputs, Path(path).stem)
+    write_kernel_meta(options, model.gears[-1].kernels)
     write_result(options, model.graph_fusions, model.ub_fusions)
     if options.get("external_weight") == "1":
         write_weights(path, kept.constants, constants_read(kept))

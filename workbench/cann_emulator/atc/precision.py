@@ -179,9 +179,8 @@ def _cast_node(graph: AscendGraph, op: Op) -> None:
 
 
 def _custom(op: Op, precision: Precision) -> CustomDtypes | None:
-    for name in (op.name, *op.nodes):
-        if name in precision.custom_names:
-            return precision.custom_names[name]
+    if op.name in precision.custom_names:  # of what was fused away nothing is left to customize (atc.md §3.2)
+        return precision.custom_names[op.name]
     return next((precision.custom_types[kind] for kind in op.types if kind in precision.custom_types), None)
 
 
