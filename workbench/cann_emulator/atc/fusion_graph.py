@@ -297,7 +297,7 @@ def _matmul_reshape(graph: AscendGraph, name: str, _: Settings) -> _Counted:
 
 
 def _batch_matmul_dequant(graph: AscendGraph, name: str, settings: Settings) -> _Counted:
-    """INT8: a product of activations, its AscendDequant and the scaling behind it."""
+    """INT8: a product of activations, its AscendDequant, the scaling behind it and a mask that is added."""
     if settings.quant_dumpable:
         return 0, 0
     matched = done = 0
@@ -310,8 +310,12 @@ def _batch_matmul_dequant(graph: AscendGraph, name: str, settings: Settings) -> 
             continue
         if with_scalar(graph, scaled, scaled.type) is None:
             continue
+        group = [product, dequant, scaled]
+        mask = graph.only_reader(scaled.outputs[0])
+        if mask is not None and mask.type == "Add" and same_shape(graph, scaled.outputs[0], mask.outputs[0]):
+            group.append(mask)
         matched += 1
-        done += graph.join([product, dequant, scaled], name, type=product.type, core="mix") is not None
+        done += graph.join(group, name, type=product.type, core="mix") is not None
     return matched, done
 
 
