@@ -145,14 +145,23 @@ def test_infinite_inputs_are_no_overflow(tmp_path: Path) -> None:
     assert overflow_files(tmp_path) == ()
 
 
-def test_dump_is_switched_inside_a_process(device: int, tmp_path: Path) -> None:
+def test_dump_is_switched_inside_a_process(tmp_path: Path) -> None:
     """pyacl.md §1.5, init_dump."""
     path = written(tmp_path, {"dump": {"dump_path": str(tmp_path), "dump_debug": "on"}})
+    assert acl.mdl.init_dump() == acl.mdl.set_dump(path) == acl.mdl.finalize_dump() == 100001
+    ok(acl.init())
     assert acl.mdl.set_dump(path) == 100045
     ok(acl.mdl.init_dump())
+    assert acl.mdl.init_dump() == 100002
     ok(acl.mdl.set_dump(path))
+    assert acl.mdl.set_dump() == 100000
     ok(acl.mdl.finalize_dump())
     assert acl.mdl.finalize_dump() == 100045
+
+
+def test_dump_by_acl_json_excludes_init_dump(tmp_path: Path) -> None:
+    ok(acl.init(written(tmp_path, {"dump": {"dump_path": str(tmp_path), "dump_debug": "on"}})))
+    assert acl.mdl.init_dump() == 500000
 
 
 # ---- profiles ----
@@ -193,14 +202,14 @@ def test_the_order_of_profiling_calls_is_checked(device: int, tmp_path: Path) ->
     assert acl.prof.finalize() == 100043
     assert acl.prof.init("") == 100000
     ok(acl.prof.init(str(tmp_path)))
-    assert acl.prof.init(str(tmp_path)) == 100042
+    assert acl.prof.init(str(tmp_path)) == 100002
     first, second = (acl.prof.create_config([0], 1, 0, 1) for _ in range(2))
     ok(acl.prof.start(first))
     assert acl.prof.start(second) == 100042
     ok(acl.prof.stop(first))
     ok(acl.prof.start(second))
     ok(acl.prof.finalize())
-    assert acl.prof.init(str(tmp_path)) == 100042
+    assert acl.prof.init(str(tmp_path)) == 100002
     for wrong in (([7], 0, 0, 1), ([0], 77, 0, 1), ([0], 0, 1, 1), ([0], 0, 0, 0), ([0, 0], 0, 0, 1)):
         assert acl.prof.create_config(*wrong) == 0
 
@@ -208,7 +217,7 @@ def test_the_order_of_profiling_calls_is_checked(device: int, tmp_path: Path) ->
 def test_profiling_by_acl_json_excludes_acl_prof_and_is_written_at_finalize(tmp_path: Path) -> None:
     ok(acl.init(written(tmp_path, {"profiler": {"switch": "on", "output": str(tmp_path)}})))
     ok(acl.rt.set_device(0))
-    assert acl.prof.init(str(tmp_path)) == 148047
+    assert acl.prof.init(str(tmp_path)) == 100042
     ok(opened(saved(multilayer(), tmp_path)).run())
     ok(acl.finalize())
     assert list(profile(tmp_path).glob("mindstudio_profiler_output/op_statistic_*.csv"))

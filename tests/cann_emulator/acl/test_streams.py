@@ -257,6 +257,8 @@ def test_a_callback_comes_without_a_synchronise_too(model: Loaded, stream: int) 
 
 def test_process_report_says_when_nothing_came_and_when_nobody_subscribed(device: int, stream: int) -> None:
     assert acl.rt.process_report(1) == 107012
+    assert acl.rt.process_report(0) == acl.rt.process_report(-2) == 100000
+    assert acl.rt.launch_callback(print, None, 2, stream) == 100000
     ok(acl.rt.subscribe_report(threading.get_ident(), stream))
     assert acl.rt.process_report(1) == 507012
     ok(acl.rt.unsubscribe_report(threading.get_ident(), stream))

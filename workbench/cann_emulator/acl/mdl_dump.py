@@ -9,13 +9,13 @@ from workbench.cann_emulator.acl.call import call
 
 @call("", "r", device=False)
 def init_dump() -> int:
-    """After `acl.init`, which must not have configured a dump."""
+    """After `acl.init`, which must not have configured a dump. Codes: the vendor's dump.cpp, open since 2025."""
     if not process.initialized():
-        return codes.FAILURE
-    if dumping.DUMP.path is not None or overflow.on():
-        return codes.DUMP_ALREADY_RUN  # [inferred]: the reference says only that it fails
+        return codes.UNINITIALIZE
     if dumping.DUMP.begun:
-        return codes.DUMP_ALREADY_RUN
+        return codes.REPEAT_INITIALIZE
+    if dumping.DUMP.path is not None or overflow.on():
+        return codes.INTERNAL_ERROR  # the dump server runs already
     dumping.DUMP.begun = True
     return 0
 
@@ -23,6 +23,8 @@ def init_dump() -> int:
 @call("|s", "r", device=False)
 def set_dump(path: str = "") -> int:
     """A JSON file with a dump section; holds for models loaded afterwards."""
+    if not process.initialized():
+        return codes.UNINITIALIZE
     if not dumping.DUMP.begun:
         return codes.DUMP_NOT_RUN
     if not path:
@@ -38,6 +40,8 @@ def set_dump(path: str = "") -> int:
 
 @call("", "r", device=False)
 def finalize_dump() -> int:
+    if not process.initialized():
+        return codes.UNINITIALIZE
     if not dumping.DUMP.begun:
         return codes.DUMP_NOT_RUN
     overflow.configure(None)

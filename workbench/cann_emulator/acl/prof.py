@@ -36,12 +36,12 @@ def init(path: str) -> int:
     if not process.initialized():
         return codes.FAILURE
     if profiling.PROFILE.folder is not None:
-        return codes.PROF_ALREADY_RUN if _SESSION.begun else codes.PROF_API_CONFLICT
+        return codes.REPEAT_INITIALIZE if _SESSION.begun else codes.PROF_ALREADY_RUN
     if not path or len(path.encode()) > _LONGEST_PATH:
         reason.report("EH0003", path=path, reason="it is empty or longer than 4096 bytes")
         return codes.INVALID_PARAM
     if _SESSION.used:
-        return codes.PROF_ALREADY_RUN
+        return codes.REPEAT_INITIALIZE  # [inferred]: "at most once per process"
     try:
         Path(path).mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from workbench.cann_emulator.acl import codes, contexts, handles, streams, strict
+from workbench.cann_emulator.acl import codes, contexts, handles, reason, streams, strict
 from workbench.cann_emulator.acl.call import call
 from workbench.cann_emulator.acl.streams import Stream
 
@@ -65,6 +65,9 @@ def launch_callback(function: Callable[[Any], object], data: Any, block: int, st
     """Queue a call of `function(data)` in the subscribed thread; with block 1 the stream waits until it returned."""
     if not callable(function):
         raise TypeError("parameter must be callable")
+    if block not in (0, 1):
+        reason.report("EH0001", value=block, param="blockType", reason="it is 0 or 1")
+        return codes.INVALID_PARAM
     found, code = _stream(stream)
     if found is None:
         return code
@@ -91,7 +94,8 @@ def launch_callback(function: Callable[[Any], object], data: Any, block: int, st
 def process_report(timeout: int) -> int:
     """Run what is due in this thread, waiting for at most `timeout` ms (-1: for ever); 507012 when nothing came."""
     if timeout < -1 or timeout == 0:
-        return codes.RT_PARAM_INVALID
+        reason.report("EH0001", value=timeout, param="timeout", reason="it is -1 or greater than 0")
+        return codes.INVALID_PARAM
     inbox = _INBOXES.get(threading.get_ident())
     if inbox is None:
         time.sleep(_IDLE_S)  # programs call this in a loop, from before their subscription on
