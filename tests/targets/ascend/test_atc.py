@@ -158,12 +158,14 @@ def test_a_run_out_of_memory_may_be_tried_again(tmp_path: Path) -> None:
     assert "TE_PARALLEL_COMPILER" in str(error)
 
 
-def test_a_full_disk_may_be_tried_again(tmp_path: Path) -> None:
-    error = failure_of(ran(tmp_path, "echo 'E13004: Failed to write: No space left on device'; exit 255"), "the model")
+@pytest.mark.parametrize(
+    ("reason", "remedy"), [("No space left on device", "Free some space"), ("Permission denied", "write rights")]
+)
+def test_a_disk_that_is_full_or_forbidden_stops_everything(tmp_path: Path, reason: str, remedy: str) -> None:
+    error = failure_of(ran(tmp_path, f"echo 'E13004: Failed to write file m.om. Reason: {reason}'; exit 255"), "it")
 
-    assert isinstance(error, CompileError)
-    assert error.transient
-    assert "disk" in str(error)
+    assert isinstance(error, ToolchainError)
+    assert remedy in str(error)
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from typing import Literal
 from workbench.targets.ascend.atc_output import Message, Output
 
 Who = Literal["model", "settings", "installation", "files", "memory", "disk", "compiler"]
-"""What the trouble lies in: the 'installation' fails every candidate; 'files' (missing, no rights), 'memory' and
-'disk' may pass on a second try."""
+"""What the trouble lies in: the 'installation' and the 'disk' (full, or no rights) fail every candidate; 'files' that
+are missing and 'memory' may pass on a second try."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,7 +264,7 @@ _CASES: tuple[tuple[str, str, Meaning], ...] = (
     (
         r"E10001|E1300[1-4]",
         r"(?i)permission denied",
-        _m("the rights of a file or folder do not suffice", "Give this user read and write rights there.", "files"),
+        _m("the rights of a file or folder do not suffice", "Give this user read and write rights there.", "disk"),
     ),
     (
         r"E10001",

@@ -34,11 +34,9 @@ def failure_of(run: Run, what: str) -> CompileError | ToolchainError:
         return CompileError(f"{_ended(run, what)} {again}", log_path=run.log, transient=run.ended != "garbage")
     explanation = explain(run.output)
     if _NO_DISK.search(run.text) or _disk_is_full(run.directory):
-        return CompileError(
+        return ToolchainError(
             f"ATC could not compile {what}: the disk of {run.directory} is full. Free some space (`workbench cache` "
-            f"shows what the cache holds), then run the same command again. {again}",
-            log_path=run.log,
-            transient=True,
+            f"shows what the cache holds), then run the same command again; what was measured is kept. {again}"
         )
     killed = _signal(run.status)
     if killed is not None:
@@ -149,9 +147,9 @@ def _explained(run: Run, what: str, found: Explanation, again: str) -> CompileEr
     message = (
         f"ATC refused {what}{code}: {found.problem}{operator}. ATC says: {_short(found.quoted)} {found.remedy} {again}"
     )
-    if found.who == "installation":
+    if found.who in ("installation", "disk"):
         return ToolchainError(message)
-    return CompileError(message, log_path=run.log, transient=found.who in ("files", "memory", "disk"))
+    return CompileError(message, log_path=run.log, transient=found.who in ("files", "memory"))
 
 
 def _disk_is_full(directory: Path) -> bool:

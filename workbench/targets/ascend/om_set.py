@@ -102,10 +102,9 @@ def compile_set(
         timeout_s: of one file.
 
     Raises:
-        CompileError: ATC refused the candidate, died or took too long; the last two are transient, and so is a full
-            disk.
+        CompileError: ATC refused the candidate, died or took too long; the last two are transient.
         ConfigError: the candidate holds a flag or value that 8.5.0 does not have.
-        ToolchainError: there is no ATC, or its installation is not complete.
+        ToolchainError: there is no ATC, its installation is not complete, or the disk is full or forbidden.
     """
     assert isinstance(candidate.compile, AscendCompile)  # Candidate checks it
     shapes = shapes_of(candidate.compile, interface)
@@ -304,12 +303,11 @@ def _processors() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _disk_error(error: OSError, to: Path) -> CompileError | ToolchainError:
+def _disk_error(error: OSError, to: Path) -> ToolchainError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return CompileError(
+        return ToolchainError(
             f"{to}: no space for compiled files ({error.strerror}). Free some space (`workbench cache` shows what the "
-            "cache holds), then run the same command again.",
-            transient=True,
+            "cache holds), then run the same command again; what was measured is kept."
         )
     return ToolchainError(
         f"{error.filename or to}: compiled files cannot be read or written ({error.strerror}). Give this user "
