@@ -182,7 +182,8 @@ class _Climb(StageClock):
         errors = [issue for issue in issues if issue.severity == "error"]
         if errors:
             more = f" ({len(errors) - 1} more: see `workbench inspect`.)" if len(errors) > 1 else ""
-            raise CheckError(f"{errors[0].operator} {errors[0].node!r}: {errors[0].problem} {errors[0].remedy}{more}")
+            where = f"{errors[0].operator} {errors[0].node!r}".lstrip()
+            raise CheckError(f"{where}: {errors[0].problem} {errors[0].remedy}{more}")
 
     def _open(
         self, artifact: Artifact, directory: Path, candidate: Candidate, sessions: contextlib.ExitStack

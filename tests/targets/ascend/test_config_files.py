@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from workbench.ascend_settings import FUSION_GROUPS, AscendCompile
-from workbench.errors import CompileError
+from workbench.errors import ConfigError
 from workbench.targets.ascend.config_files import (
     config_texts,
     customize_dtypes,
@@ -89,7 +89,7 @@ def test_a_mixed_precision_list_has_three_levels() -> None:
     ],
 )
 def test_a_mixed_precision_list_that_atc_refuses_is_refused(entries: tuple[str, ...], code: str) -> None:
-    with pytest.raises(CompileError, match=code):
+    with pytest.raises(ConfigError, match=code):
         mixlist(entries)
 
 
@@ -111,7 +111,7 @@ def test_kernel_modes_are_lines_by_operator_type() -> None:
     ],
 )
 def test_kernel_modes_that_atc_would_skip_are_refused(entries: tuple[str, ...], words: str) -> None:
-    with pytest.raises(CompileError) as raised:
+    with pytest.raises(ConfigError) as raised:
         op_precision(entries)
 
     assert words in str(raised.value)
@@ -124,7 +124,7 @@ def test_names_and_types_to_keep_are_one_a_line() -> None:
 @pytest.mark.parametrize("entry", ["OpType::layerNorm", "OpType::", " a", "", "a\nb"])
 def test_a_name_to_keep_that_atc_would_miss_is_refused(entry: str) -> None:
     """atc.md §3.2, --keep_dtype: types are PascalCase, else E10003."""
-    with pytest.raises(CompileError, match="keep_dtype"):
+    with pytest.raises(ConfigError, match="keep_dtype"):
         keep_dtype((entry,))
 
 
@@ -150,7 +150,7 @@ def test_types_of_single_operators_are_taken_as_the_manual_writes_them(entry: st
     ],
 )
 def test_types_of_single_operators_that_atc_refuses_are_refused(entries: tuple[str, ...], code: str) -> None:
-    with pytest.raises(CompileError, match=code):
+    with pytest.raises(ConfigError, match=code):
         customize_dtypes(entries)
 
 

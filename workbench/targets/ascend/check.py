@@ -19,6 +19,7 @@ from workbench.graph import constants, load_graph, quantizable_layers
 from workbench.model import Model
 from workbench.quantization.normalize import normalized
 from workbench.quantization.surgery import serialize
+from workbench.targets.ascend.config_files import config_texts
 from workbench.targets.ascend.lowering import atc_form
 from workbench.targets.ascend.operators import NOT_IN_OPS_NN, check_operators
 from workbench.targets.ascend.precheck import check_model
@@ -38,7 +39,7 @@ def candidate_issues(model: Model, candidate: Candidate) -> tuple[OperatorIssue,
         lowered = atc_form(proto)
     except (ConfigError, LoweringError) as error:
         return (_issue("error", str(model.path), str(error), "Export the model again.", "the model itself"),)
-    issues = [*_shape_issues(model, settings), *_convolutions(lowered, settings)]
+    issues = [*_entry_issues(settings), *_shape_issues(model, settings), *_convolutions(lowered, settings)]
     # bins and batches give every input its shape
     issues += [issue for issue in known_and_asked(lowered) if "are dynamic" not in issue.problem]
     if candidate.quantization.scheme != "none":
@@ -76,6 +77,14 @@ def _said_by_atc(payload: bytes) -> tuple[OperatorIssue, ...] | None:
             except ToolchainError:
                 _SAID[key] = None
     return _SAID[key]
+
+
+def _entry_issues(settings: AscendCompile) -> Iterator[OperatorIssue]:
+    """Entries of modify_mixlist, op_precision_mode, keep_dtype and customize_dtypes that ATC would refuse or skip."""
+    try:
+        config_texts(settings)
+    except ConfigError as error:
+        yield _issue("error", error.key or "compile", error.rule, error.hint or "", "atc.md §3.2")
 
 
 def _shape_issues(model: Model, settings: AscendCompile) -> Iterator[OperatorIssue]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from workbench.ascend_settings import FUSION_GROUPS, AscendCompile
-from workbench.errors import CompileError, nearest
+from workbench.errors import CompileError, ConfigError, nearest
 
 PRECISION_KINDS = (
     "high_precision",
@@ -61,7 +61,10 @@ def write_config_files(settings: AscendCompile, to: Path) -> dict[str, Path]:
     Raises:
         CompileError: an entry has not the form that ATC reads; the message has its code.
     """
-    texts = config_texts(settings)
+    try:
+        texts = config_texts(settings)
+    except ConfigError as error:
+        raise CompileError(str(error)) from error
     written = {}
     for flag, (name, text) in texts.items():
         written[flag] = to / name
@@ -70,7 +73,11 @@ def write_config_files(settings: AscendCompile, to: Path) -> dict[str, Path]:
 
 
 def config_texts(settings: AscendCompile) -> dict[str, tuple[str, str]]:
-    """Flag → (file name, content); see `write_config_files`."""
+    """Flag → (file name, content).
+
+    Raises:
+        ConfigError: an entry has not the form that ATC reads; the rule has its code.
+    """
     found: dict[str, tuple[str, str]] = {}
     if settings.disabled_fusions or settings.enabled_fusions:
         found["fusion_switch_file"] = "fusion_switch.cfg", fusion_switch(settings)
@@ -114,9 +121,11 @@ def mixlist(entries: Iterable[str]) -> str:
         said.setdefault(operator, set()).add(place)
     for operator, places in said.items():
         if frozenset(places) not in _COMBINATIONS:
-            raise CompileError(
-                f"compile.modify_mixlist: {operator} is in {' and '.join(sorted(places))}, which contradict each other "
-                "or move nothing (ATC: E20003). Put it where it shall be, and remove it where it is."
+            raise ConfigError(
+                f"{operator} is in {' and '.join(sorted(places))}, which contradict each other or move nothing "
+                "(ATC: E20003).",
+                key="compile.modify_mixlist",
+                hint="Put it where it shall be, and remove it where it is.",
             )
     return _json({kind: {c: sorted(set(ops)) for c, ops in sorted(lists[kind].items())} for kind in sorted(lists)})
 
@@ -172,8 +181,9 @@ def customize_dtypes(entries: Iterable[str]) -> str:
     return "".join(f"{entry}\n" for entry in lines.values())
 
 
-def _malformed(key: str, entry: str, code: str, remedy: str) -> CompileError:
-    return CompileError(f"compile.{key}: {entry!r} is no entry of --{key}{f' (ATC: {code})' if code else ''}. {remedy}")
+def _malformed(key: str, entry: str, code: str, remedy: str) -> ConfigError:
+    by_atc = f" (ATC: {code})" if code else ""
+    return ConfigError(f"{entry!r} is no entry of --{key}{by_atc}.", key=f"compile.{key}", hint=remedy)
 
 
 def _json(value: Mapping[str, object]) -> str:
