@@ -175,6 +175,4 @@ def test_what_is_fused_away_cannot_be_customized(tmp_path: Path) -> None:
     """atc.md §3.2."""
     (tmp_path / "custom.txt").write_text("square::InputDtype:float,OutputDtype:float\n")
     model = compiled(encoder(tmp_path), input_shape=STATIC, customize_dtypes=str(tmp_path / "custom.txt"))
-        "float16"
-    }
     assert dtypes(model, of_type("AddLayerNorm")) == {"float16"}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # protobuf ships no stubs
-from onnx import ModelProto, ValueInfoProto
+from onnx import ModelProto, NodeProto, ValueInfoProto
 
 from workbench.cann_emulator.atc.failure import AtcFailure, Record, failure
 
@@ -17,19 +16,22 @@ QUANTIZED_OPERATORS = frozenset({"AscendQuant", "AscendDequant", "AscendAntiQuan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parsed:
-    """A model in memory, every node with a name of its own.
+    """A model in memory, every node with a name.
 
     Attributes:
-        opsets: domain → version; the default domain is "ai.onnx".
+        domains: of the file's imports → version, as they are written: "" and "ai.onnx" are two.
         inputs: what is fed, initializers excluded.
-        repeated: names that two nodes had in the file.
     """
 
     path: Path
     proto: ModelProto
-    opsets: dict[str, int]
+    domains: dict[str, int]
     inputs: tuple[ValueInfoProto, ...]
-    repeated: tuple[str, ...] = ()
+
+    @property
+    def opsets(self) -> dict[str, int]:
+        """Domain → version, the default one as "ai.onnx"."""
+        return {domain or "ai.onnx": version for domain, version in self.domains.items()}
 
     @property
     def opset(self) -> int:
@@ -60,7 +62,7 @@ def parse_onnx(path: Path) -> Parsed:
         raise failure("E16004") if proto.ir_version else _not_onnx(path)
     initializers = {tensor.name for tensor in proto.graph.initializer}
     inputs = tuple(value for value in proto.graph.input if value.name not in initializers)
-    if not inputs:
+    if not proto.graph.input:
         raise failure("E16001", value="input")
     if not proto.graph.output:
         raise failure("E16001", value="output")
@@ -69,24 +71,25 @@ def parse_onnx(path: Path) -> Parsed:
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
         # [inferred]: the solution text of E10041 speaks of weight files of models over 2 GB
         raise failure("E10041", parameter=str(path)) from error
-    repeated = _name_nodes(proto)
-    opsets = {entry.domain or "ai.onnx": entry.version for entry in proto.opset_import}
-    return Parsed(path=path, proto=proto, opsets=opsets, inputs=inputs, repeated=repeated)
+    _name_nodes(proto)
+    return Parsed(
+        path=path, proto=proto, domains={entry.domain: entry.version for entry in proto.opset_import}, inputs=inputs
+    )
 
 
-def node_opset(parsed: Parsed, domain: str) -> int:
-    """The opset a node's type is looked up with.
+def type_of(parsed: Parsed, node: NodeProto) -> tuple[str, int]:
+    """The domain and version that a node's type is looked up with (onnx_parser.cc, ConstructOriType).
 
     Raises:
         AtcFailure: E16005 (empty domain in a file with several), E19999 (a domain without import).
     """
-    if not domain:
-        if len(parsed.opsets) != 1:
-            raise failure("E16005", domain_version_size=str(len(parsed.opsets)))
-        return next(iter(parsed.opsets.values()))
-    if domain not in parsed.opsets:
+    if not node.domain:
+        if len(parsed.domains) != 1:
+            raise failure("E16005", domain_version_size=str(len(parsed.domains)))
+        return next(iter(parsed.domains.items()))
+    if node.domain not in parsed.domains:
         raise failure("E19999")
-    return parsed.opsets[domain]
+    return node.domain, parsed.domains[node.domain]
 
 
 def _not_onnx(path: Path) -> AtcFailure:
@@ -95,20 +98,10 @@ def _not_onnx(path: Path) -> AtcFailure:
     )
 
 
-def _name_nodes(proto: ModelProto) -> tuple[str, ...]:
-    """Give every node a name of its own; returns the names that were there twice."""
-    counts = Counter(node.name for node in proto.graph.node if node.name)
-    taken = set(counts)
-    seen: set[str] = set()
-    for index, node in enumerate(proto.graph.node):
-        if node.name and node.name not in seen:
-            seen.add(node.name)
-            continue
-        stem = f"{node.op_type}_{index}"
-        name, suffix = stem, 1
-        while name in taken:
-            name, suffix = f"{stem}_{suffix}", suffix + 1
-        node.name = name
-        taken.add(name)
-        seen.add(name)
-    return tuple(sorted(name for name, count in counts.items() if count > 1))
+def _name_nodes(proto: ModelProto) -> None:
+    """Name what has no name by its type and a count of the nameless; a name that is there already is not avoided."""
+    nameless = 0
+    for node in proto.graph.node:
+        if not node.name:
+            node.name = f"{node.op_type}_{nameless}"
+            nameless += 1

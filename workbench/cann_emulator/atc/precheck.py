@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from onnx import NodeProto
+
 from workbench.cann_emulator.atc.failure import AtcFailure, Record, failure
-from workbench.cann_emulator.atc.onnx_parser import Parsed, node_opset
+from workbench.cann_emulator.atc.onnx_parser import Parsed, type_of
 from workbench.cann_emulator.atc.operators import is_registered, qualified
 
 _UNSUPPORTED, _NAME_REPEATED = 1, 9
+_PLAIN = frozenset({"Constant", "Input"})
+"""Types of the parser's own, which no plugin is looked up for (onnx_parser.cc, kOnnxOpMap)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,22 +29,37 @@ class Checked:
 
 
 def check(parsed: Parsed) -> tuple[Checked, ...]:
-    """Every node of the top-level graph, in its order.
+    """Every node of the top-level graph in its order, then what the parser makes nodes of: inputs and initializers.
+
+    Constants of either kind pass whatever the opset is, and need no domain. Of two with one name the later fails.
 
     Raises:
-        AtcFailure: E16005 or E19999 of the domains: found before anything can be said of the operators.
+        AtcFailure: E16005 or E19999 of the domains: nothing more is said of the operators then.
     """
-    found = []
-    repeated = set(parsed.repeated)
-    for node in parsed.proto.graph.node:
-        opset = node_opset(parsed, node.domain)
+    found: list[Checked] = []
+    names: set[str] = set()
+    for name, node in _parsers_nodes(parsed):
         causes: list[tuple[int, str]] = []
-        if not is_registered(node.domain, opset, node.op_type):
-            causes.append((_UNSUPPORTED, "The type is not supported."))
-        if node.name in repeated:
+        kind = node if isinstance(node, str) else node.op_type
+        if not isinstance(node, str) and kind not in _PLAIN:
+            domain, opset = type_of(parsed, node)
+            if not is_registered(domain, opset, kind):
+                causes.append((_UNSUPPORTED, "The type is not supported."))
+            kind = qualified(domain, opset, kind)
+        if name in names:
             causes.append((_NAME_REPEATED, "The name is repeated."))
-        found.append(Checked(name=node.name, type=qualified(node.domain, opset, node.op_type), causes=tuple(causes)))
+        names.add(name)
+        found.append(Checked(name=name, type=kind, causes=tuple(causes)))
     return tuple(found)
+
+
+def _parsers_nodes(parsed: Parsed) -> Iterator[tuple[str, NodeProto | str]]:
+    for node in parsed.proto.graph.node:
+        yield node.name, node
+    for value in parsed.inputs:
+        yield value.name, "Input"
+    for index, name in enumerate(sorted({tensor.name for tensor in parsed.proto.graph.initializer if tensor.name})):
+        yield f"{name}_{index}", "Constant"
 
 
 def failed(checked: tuple[Checked, ...]) -> AtcFailure | None:
