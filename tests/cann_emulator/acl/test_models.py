@@ -248,6 +248,21 @@ def test_a_host_address_in_a_data_buffer_faults_at_the_execution_and_not_before(
         acl.mdl.execute(model.id, freed, model.output_dataset)
 
 
+def test_a_callback_hears_of_tasks_that_fail(model: Loaded) -> None:
+    heard: list[tuple[int, int]] = []
+
+    def exception(info: int) -> None:
+        rt = acl.rt
+        heard.append((rt.get_error_code_from_exception_info(info), rt.get_device_id_from_exception_info(info)))
+
+    ok(acl.rt.set_exception_info_callback(exception))
+    wrong = dataset([(acl.util.numpy_to_ptr(X), 320)])
+    assert acl.mdl.execute(model.id, wrong, model.output_dataset) == 507015
+    ok(acl.rt.set_exception_info_callback())
+    assert acl.mdl.execute(model.id, wrong, model.output_dataset) == 507015
+    assert heard == [(507015, 0)]
+
+
 def test_an_output_of_0_0_gets_memory_that_the_caller_frees(model: Loaded) -> None:
     """pyacl.md §1.5, execute."""
     wanted = dataset([(0, 0)])

@@ -18,6 +18,7 @@ from workbench.cann_emulator.acl import (
     overflow,
     profiling,
     reason,
+    rt_exception,
     rt_memory,
 )
 from workbench.cann_emulator.acl import strict as strictness
@@ -112,6 +113,14 @@ def check(entry: LoadedModel, inputs: Dataset, outputs: Dataset, call: str, stre
 
 def perform(run: Run) -> int:
     """Read the inputs, compute, write the outputs; 0, or the code of a fault on the device."""
+    code = _perform(run)
+    if code:
+        device = run.entry.context.device.index
+        rt_exception.tell(code, task=run.entry.executions, stream=run.stream_number, device=device)
+    return code
+
+
+def _perform(run: Run) -> int:
     from workbench.cann_emulator.executable import ExecutionFailed
 
     model = run.entry.model

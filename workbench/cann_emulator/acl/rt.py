@@ -29,6 +29,14 @@ from workbench.cann_emulator.acl.rt_device import (
     synchronize_device,
     synchronize_device_with_timeout,
 )
+from workbench.cann_emulator.acl.rt_exception import (
+    get_device_id_from_exception_info,
+    get_error_code_from_exception_info,
+    get_stream_id_from_exception_info,
+    get_task_id_from_exception_info,
+    get_thread_id_from_exception_info,
+    set_exception_info_callback,
+)
 from workbench.cann_emulator.acl.rt_memory import (
     device_can_access_peer,
     device_disable_peer_access,
@@ -107,7 +115,9 @@ __all__ = [
     "get_context",
     "get_device",
     "get_device_count",
+    "get_device_id_from_exception_info",
     "get_device_utilization_rate",
+    "get_error_code_from_exception_info",
     "get_event_avail_num",
     "get_event_id",
     "get_logic_dev_id_by_user_dev_id",
@@ -115,7 +125,10 @@ __all__ = [
     "get_primary_ctx_state",
     "get_run_mode",
     "get_stream_available_num",
+    "get_stream_id_from_exception_info",
     "get_stream_overflow_switch",
+    "get_task_id_from_exception_info",
+    "get_thread_id_from_exception_info",
     "launch_callback",
     "malloc",
     "malloc_align32",
@@ -140,6 +153,7 @@ __all__ = [
     "reset_event",
     "set_context",
     "set_device",
+    "set_exception_info_callback",
     "set_op_execute_timeout",
     "set_op_wait_timeout",
     "set_stream_failure_mode",
