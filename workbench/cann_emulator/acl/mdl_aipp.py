@@ -9,8 +9,8 @@ from workbench.cann_emulator.acl import codes, handles, mdl_load, reason
 from workbench.cann_emulator.acl.call import call, site
 from workbench.cann_emulator.acl.datasets import Dataset
 
-WITHOUT_AIPP = 0
-_NO_INDEX = 2**64 - 1
+WITHOUT_AIPP, STATIC_AIPP = 0, 1
+_NO_INDEX = 0xFFFFFFFF
 
 
 class _Aipp:
@@ -34,11 +34,14 @@ def destroy_aipp(aipp: int) -> int:
 
 @call("Ik", "ikr")
 def get_aipp_type(model_id: int, index: int) -> tuple[int, int, int]:
-    """0 is an input without AIPP; the second value would be the index of its parameters."""
+    """0 is an input without AIPP, 1 one with static AIPP; the second value would be the index of its parameters."""
     entry, code = mdl_load.found(model_id)
     if entry is None:
         return 0, 0, code
-    return (WITHOUT_AIPP, _NO_INDEX, 0) if index < len(entry.model.inputs) else (0, 0, codes.INVALID_PARAM)
+    if index >= len(entry.model.inputs):
+        return 0, 0, codes.INVALID_PARAM
+    static = entry.model.options.get("insert_op_conf") and entry.model.inputs[index].dtype == "uint8"
+    return STATIC_AIPP if static else WITHOUT_AIPP, _NO_INDEX, 0
 
 
 @call("Ik", "nr")
