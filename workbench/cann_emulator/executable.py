@@ -32,8 +32,8 @@ _CHANGES_SUMS = (
     "LayerNormFusionL1",
     "LayerNormFusionL2",
 )
-"""They fold a factor into a layer's weights, which are no whole numbers any more then; or take the rounding behind a
-LayerNorm for a part of it, of which ONNX Runtime 1.31.1 makes a node of two types that it refuses."""
+"""They fold a factor into a layer's weights, which are no whole numbers any more then; or take the rounding in front
+of a LayerNorm for a part of it, of which ONNX Runtime 1.31.1 makes a node of two types that it refuses."""
 
 
 class ExecutionFailed(Exception):
