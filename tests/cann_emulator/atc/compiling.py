@@ -1,5 +1,6 @@
 """Compiles of small models with the emulated atc, from Python."""
 
+import contextlib
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -42,7 +43,8 @@ def compiled(model: Path, **flags: str) -> OfflineModel:
     """The OM of a model, which stays beside it; its name may have the suffix of dynamic shapes."""
     for old in model.parent.glob("*.om"):
         old.unlink()
-    run_compile(options(model, **flags), Console())
+    with contextlib.chdir(model.parent):  # where a compile leaves its side files
+        run_compile(options(model, **flags), Console())
     (om,) = model.parent.glob("*.om")
     return load_om(om)
 

@@ -28,7 +28,7 @@ from workbench.cann_emulator.atc.kernels import kernels_of, weight_bytes, work_b
 from workbench.cann_emulator.atc.lowering import dtype_of, lower
 from workbench.cann_emulator.atc.onnx_parser import Parsed, parse_onnx
 from workbench.cann_emulator.atc.outputs import om_path, write_file, write_kernel_meta, write_weights
-from workbench.cann_emulator.atc.precheck import check, failed, report_path, write_report
+from workbench.cann_emulator.atc.precheck import check, report_path, write_report
 from workbench.cann_emulator.atc.precision import assign
 from workbench.cann_emulator.om import Dtype, Gear, Kernel, NotAnOm, OfflineModel, Tensor, load_om, write_om
 from workbench.cann_emulator.revision import emulator
@@ -54,10 +54,10 @@ def run_precheck(options: Mapping[str, str], console: Screen) -> tuple[Record, .
         AtcFailure: of the parse, or E13010/E13009, one record for each operator.
     """
     parsed = parse_onnx(Path(options["model"]))
-    checked = check(parsed)
+    checked, error = check(parsed)
     write_report(parsed, checked, report_path(options))
     console.log("info", "GE", f"{len(checked)} operators checked")
-    if (error := failed(checked)) is not None:
+    if error is not None:
         raise error
     return ()
 
@@ -72,9 +72,10 @@ def run_compile(options: Mapping[str, str], console: Screen) -> tuple[Record, ..
         AtcFailure: whatever stops the run, in the vendor's order: the model, the engine's files, the compile, writing.
     """
     parsed = parse_onnx(Path(options["model"]))
-    checked = check(parsed)
-    if (error := failed(checked)) is not None:
-        write_report(parsed, checked, report_path(options))
+    checked, error = check(parsed)
+    if error is not None:
+        if any(op.causes for op in checked):
+            write_report(parsed, checked, report_path(options))
         raise error
     outputs = output_tensors(parsed, options)
     parsed, plan = insert_aipp(parsed, plan_shapes(parsed, options), options)

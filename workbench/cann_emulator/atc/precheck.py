@@ -28,13 +28,14 @@ class Checked:
     causes: tuple[tuple[int, str], ...] = ()
 
 
-def check(parsed: Parsed) -> tuple[Checked, ...]:
+def check(parsed: Parsed) -> tuple[tuple[Checked, ...], AtcFailure | None]:
     """Every node of the top-level graph in its order, then what the parser makes nodes of: inputs and initializers.
 
-    Constants of either kind pass whatever the opset is, and need no domain. Of two with one name the later fails.
+    Constants of either kind pass whatever the opset is, and need no domain. Of two with one name the later fails. A
+    node whose domain says no version (E16005, E19999) ends the check: what was seen until then is returned.
 
-    Raises:
-        AtcFailure: E16005 or E19999 of the domains: nothing more is said of the operators then.
+    Returns:
+        What was checked, and the failure: one record for each operator that did not pass; None where all did.
     """
     found: list[Checked] = []
     names: set[str] = set()
@@ -42,7 +43,10 @@ def check(parsed: Parsed) -> tuple[Checked, ...]:
         causes: list[tuple[int, str]] = []
         kind = node if isinstance(node, str) else node.op_type
         if not isinstance(node, str) and kind not in _PLAIN:
-            domain, opset = type_of(parsed, node)
+            try:
+                domain, opset = type_of(parsed, node)
+            except AtcFailure as error:
+                return tuple(found), AtcFailure(*_records(found), *error.records)
             if not is_registered(domain, opset, kind):
                 causes.append((_UNSUPPORTED, "The type is not supported."))
             kind = qualified(domain, opset, kind)
@@ -50,7 +54,8 @@ def check(parsed: Parsed) -> tuple[Checked, ...]:
             causes.append((_NAME_REPEATED, "The name is repeated."))
         names.add(name)
         found.append(Checked(name=name, type=kind, causes=tuple(causes)))
-    return tuple(found)
+    records = _records(found)
+    return tuple(found), AtcFailure(*records) if records else None
 
 
 def _parsers_nodes(parsed: Parsed) -> Iterator[tuple[str, NodeProto | str]]:
@@ -62,16 +67,14 @@ def _parsers_nodes(parsed: Parsed) -> Iterator[tuple[str, NodeProto | str]]:
         yield f"{name}_{index}", "Constant"
 
 
-def failed(checked: tuple[Checked, ...]) -> AtcFailure | None:
-    """The failure of a model with operators that did not pass: one record each; None where all did."""
-    records = [
+def _records(checked: list[Checked]) -> list[Record]:
+    return [
         Record(code="E13010", arguments={"opname": op.name, "optype": op.type})
         if op.causes[0][0] == _UNSUPPORTED
         else Record(code="E13009", arguments={"opname": op.name})
         for op in checked
         if op.causes
     ]
-    return AtcFailure(*records) if records else None
 
 
 def report_path(options: Mapping[str, str]) -> Path:
