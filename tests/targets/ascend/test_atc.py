@@ -37,10 +37,10 @@ def ran(tmp_path: Path, body: str, *, timeout_s: float = 30.0, stop: threading.E
 
 
 def alive(pid_file: Path) -> bool:
-    return psutil.pid_exists(int(pid_file.read_text())) and psutil.Process(int(pid_file.read_text())).status() not in (
-        psutil.STATUS_ZOMBIE,
-        psutil.STATUS_DEAD,
-    )
+    try:
+        return psutil.Process(int(pid_file.read_text())).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def wait_until_gone(pid_file: Path) -> None:
@@ -130,6 +130,7 @@ def test_bytes_that_are_no_text_do_no_harm(tmp_path: Path) -> None:
 
     error = failure_of(run, "the model")
     assert "exit status 255 and gave no reason" in str(error)
+    assert str(error).isprintable()  # nothing that would colour or clear the terminal
 
 
 @pytest.mark.parametrize("how", ["kill -KILL $$", "exit 137"], ids=["signal", "told by a launcher"])

@@ -14,8 +14,9 @@ import pytest
 from tests.targets.ascend.played_atc import SUCCESS, play_atc
 from workbench.ascend_settings import AscendCompile
 from workbench.candidate import Candidate, Precision
-from workbench.errors import CompileError, ToolchainError
+from workbench.errors import CompileError, ConfigError, ToolchainError
 from workbench.targets.ascend import om_set
+from workbench.targets.ascend.atc import COMPILE_TIMEOUT_S, TIMEOUT_VARIABLE, compile_timeout_s
 from workbench.targets.ascend.interface import Interface, Port
 from workbench.targets.ascend.om_set import CompiledSet, compile_set, parallel_compiles
 
@@ -29,7 +30,14 @@ WRITES_OM = 'echo "$shape" > "$output.om"\n' + SUCCESS
 
 
 def compiled(
-    tmp_path: Path, body: str, settings: AscendCompile = ONE, to: Path | None = None, **options: float
+    tmp_path: Path,
+    body: str,
+    settings: AscendCompile = ONE,
+    to: Path | None = None,
+    *,
+    parallel: int = 2,
+    timeout_s: float = 30.0,
+    **variables: str,
 ) -> CompiledSet:
     lowered = tmp_path / "lowered.onnx"
     lowered.write_bytes(b"onnx")
@@ -41,9 +49,9 @@ def compiled(
         INTERFACE,
         to,
         soc_version="Ascend910B3",
-        environment=play_atc(tmp_path, body),
-        parallel=int(options.get("parallel", 2)),
-        timeout_s=options.get("timeout_s", 30.0),
+        environment=play_atc(tmp_path, body) | variables,
+        parallel=parallel,
+        timeout_s=timeout_s,
     )
 
 
@@ -143,6 +151,19 @@ def test_a_run_that_hangs_is_transient_and_keeps_its_log(tmp_path: Path) -> None
     assert raised.value.transient
     assert raised.value.log_path is not None
     assert "working" in raised.value.log_path.read_text()
+
+
+def test_a_limit_from_the_environment_counts_and_nonsense_is_refused() -> None:
+    assert compile_timeout_s({}) == COMPILE_TIMEOUT_S
+    assert compile_timeout_s({TIMEOUT_VARIABLE: "90"}) == 90.0
+    for nonsense in ("soon", "-1", "0", "inf", "nan"):
+        with pytest.raises(ConfigError, match=r"WORKBENCH_ATC_TIMEOUT_S.*such as 1800"):
+            compile_timeout_s({TIMEOUT_VARIABLE: nonsense})
+
+
+def test_an_operator_package_that_is_not_there_is_told_before_atc_starts(tmp_path: Path) -> None:
+    with pytest.raises(ToolchainError, match=r"ASCEND_OPP_PATH names .*/opp.*Install the ops package"):
+        compiled(tmp_path, WRITES_OM, ASCEND_OPP_PATH=str(tmp_path / "opp"))
 
 
 def test_a_path_with_blanks_is_not_passed_on(tmp_path: Path) -> None:

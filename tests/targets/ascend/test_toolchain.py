@@ -110,6 +110,22 @@ def test_the_fingerprint_follows_driver_and_cann(vendor: Vendor) -> None:
     assert len(set(prints)) == 3
 
 
+def test_versions_it_is_not_written_for_are_told_once(vendor: Vendor, caplog: pytest.LogCaptureFixture) -> None:
+    ascend_toolchain()
+    assert caplog.messages == []
+    vendor.npu_smi("info_23_0_6")
+    vendor.version("Version=7.0.0\n")
+    forget_toolchain()
+
+    ascend_toolchain()
+    ascend_toolchain()
+
+    assert [message.partition(":")[0] for message in caplog.messages] == [
+        "CANN 7.0.0, wanted 8.5.0",
+        "driver 23.0.6, wanted 25.2.0 or newer",
+    ]
+
+
 def test_amct_is_known_by_what_its_wheel_left(vendor: Vendor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORKBENCH_AMCT_PYTHON", str(vendor.folder / "venv/bin/python"))
     assert ascend_toolchain().components["amct_onnx"] == f"of {vendor.folder}/venv/bin/python"

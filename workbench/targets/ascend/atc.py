@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -15,11 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from workbench.errors import ToolchainError
+from workbench.errors import ConfigError, ToolchainError
 from workbench.targets.ascend.atc_output import Output, parse_output
 
 COMPILE_TIMEOUT_S = 3600.0
 """For one file. The only published time is four minutes, of a small Transformer on an older release (atc.md §11)."""
+
+TIMEOUT_VARIABLE = "WORKBENCH_ATC_TIMEOUT_S"
+"""Environment variable with another limit, in seconds."""
 
 _LARGEST_LOG_BYTES = 64 * 2**20
 _POLL_S = 0.02
@@ -76,6 +80,32 @@ def find_atc(environment: Mapping[str, str]) -> Path:
         "8.5.0 toolkit and the operator package of the 910B and source its set_env.sh, or rehearse without them: "
         '`eval "$(workbench emulator env)"`.'
     )
+
+
+def compile_timeout_s(environment: Mapping[str, str]) -> float:
+    """How long one compile may take here.
+
+    Raises:
+        ConfigError: WORKBENCH_ATC_TIMEOUT_S is no positive number.
+    """
+    text = environment.get(TIMEOUT_VARIABLE, "")
+    try:
+        seconds = float(text) if text else COMPILE_TIMEOUT_S
+    except ValueError:
+        seconds = 0.0
+    if not 0.0 < seconds < math.inf:
+        raise ConfigError(f"{text!r} is no number of seconds.", key=TIMEOUT_VARIABLE, hint="Write such as 1800.")
+    return seconds
+
+
+def check_operator_package(environment: Mapping[str, str]) -> None:
+    """Raises ToolchainError where ASCEND_OPP_PATH leads nowhere: ATC would blame the model's operators for it."""
+    named = environment.get("ASCEND_OPP_PATH")
+    if named and not Path(named).is_dir():
+        raise ToolchainError(
+            f"Half an installation of CANN: ASCEND_OPP_PATH names {named}, which is no folder, and without operators "
+            "ATC compiles nothing. Install the ops package of the 910b for CANN 8.5.0, then source its set_env.sh."
+        )
 
 
 def compile_environment(base: Mapping[str, str], directory: Path, *, workers: int) -> dict[str, str]:

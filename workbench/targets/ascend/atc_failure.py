@@ -9,7 +9,7 @@ import signal
 from pathlib import Path
 
 from workbench.errors import CompileError, ToolchainError
-from workbench.targets.ascend.atc import Run
+from workbench.targets.ascend.atc import TIMEOUT_VARIABLE, Run
 from workbench.targets.ascend.atc_codes import Explanation, explain
 
 _LONGEST_QUOTE = 400
@@ -102,7 +102,7 @@ def _ended(run: Run, what: str) -> str:
     if run.ended == "timeout":
         return (
             f"ATC did not finish {what} within {run.seconds:.0f} s and was stopped with all its processes. Try fewer "
-            "gears or a smaller shape; on a loaded machine run it again."
+            f"gears or a smaller shape; on a loaded machine run it again, or allow more with {TIMEOUT_VARIABLE}."
         )
     if run.ended == "garbage":
         return (
@@ -157,4 +157,6 @@ def _disk_is_full(directory: Path) -> bool:
 
 
 def _short(text: str) -> str:
+    """Without what would reach the terminal as control characters, and not too long."""
+    text = "".join(c if c.isprintable() and c != "\N{REPLACEMENT CHARACTER}" else "?" for c in text)
     return text if len(text) <= _LONGEST_QUOTE else text[: _LONGEST_QUOTE - 1] + "…"

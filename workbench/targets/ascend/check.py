@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import tempfile
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from onnx import ModelProto
 
 from workbench.ascend_settings import AscendCompile
 from workbench.candidate import Candidate
-from workbench.errors import ConfigError, LoweringError, ToolchainError
+from workbench.errors import CheckError, ConfigError, LoweringError, ToolchainError
 from workbench.graph import constants, load_graph, quantizable_layers
 from workbench.model import Model
 from workbench.quantization.normalize import normalized
@@ -25,6 +26,8 @@ from workbench.targets.ascend.operators import NOT_IN_OPS_NN, check_operators
 from workbench.targets.ascend.precheck import check_model
 from workbench.targets.ascend.shapes import has_axis, interface_of
 from workbench.targets.base import OperatorIssue
+
+_log = logging.getLogger(__name__)
 
 SOC_VERSION = "Ascend910B3"
 _SMALL_CHANNELS = 4
@@ -66,7 +69,7 @@ _SAID: dict[tuple[str, str], tuple[OperatorIssue, ...] | None] = {}
 
 
 def _said_by_atc(payload: bytes) -> tuple[OperatorIssue, ...] | None:
-    """What `atc --mode=3` refuses; None without an ATC that could be asked."""
+    """What `atc --mode=3` refuses; None without an ATC that could be asked, or when it gives no verdict."""
     key = (os.environ.get("ASCEND_HOME_PATH", ""), hashlib.sha256(payload).hexdigest())
     if key not in _SAID:
         with tempfile.TemporaryDirectory(prefix="workbench-") as folder:
@@ -75,6 +78,9 @@ def _said_by_atc(payload: bytes) -> tuple[OperatorIssue, ...] | None:
             try:
                 _SAID[key] = check_model(file, soc_version=SOC_VERSION)
             except ToolchainError:
+                _SAID[key] = None
+            except CheckError as error:  # it died or said nothing: compiling has the last word, and keeps its log
+                _log.warning("ATC's pre-check gave no verdict, so that only compiling will tell. %s", error)
                 _SAID[key] = None
     return _SAID[key]
 

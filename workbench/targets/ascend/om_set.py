@@ -18,7 +18,14 @@ from workbench.candidate import Candidate
 from workbench.canonical import file_digest
 from workbench.errors import CompileError, ToolchainError
 from workbench.results import CompiledFile
-from workbench.targets.ascend.atc import COMPILE_TIMEOUT_S, Run, compile_environment, find_atc, run_atc
+from workbench.targets.ascend.atc import (
+    Run,
+    check_operator_package,
+    compile_environment,
+    compile_timeout_s,
+    find_atc,
+    run_atc,
+)
 from workbench.targets.ascend.atc_failure import complete_log, failure_of, no_file
 from workbench.targets.ascend.command import Shape, argument_vector, compile_flags, shapes_of
 from workbench.targets.ascend.config_files import write_config_files
@@ -89,7 +96,7 @@ def compile_set(
     soc_version: str,
     environment: Mapping[str, str] | None = None,
     parallel: int | None = None,
-    timeout_s: float = COMPILE_TIMEOUT_S,
+    timeout_s: float | None = None,
 ) -> CompiledSet:
     """Compile every shape of the candidate into `to`, with the log of each beside it.
 
@@ -99,7 +106,7 @@ def compile_set(
         to: exists and is empty.
         environment: of ATC; this process's own where it is not given.
         parallel: compiles side by side; as many as processors and memory allow where it is not given.
-        timeout_s: of one file.
+        timeout_s: of one file; `compile_timeout_s` where it is not given.
 
     Raises:
         CompileError: ATC refused the candidate, died or took too long; the last two are transient.
@@ -110,6 +117,7 @@ def compile_set(
     shapes = shapes_of(candidate.compile, interface)
     base = dict(os.environ if environment is None else environment)
     atc = find_atc(base)
+    check_operator_package(base)
     side_by_side = parallel or parallel_compiles(len(shapes))
     try:
         root = work_directory(to, "atc")
@@ -125,7 +133,7 @@ def compile_set(
                 root=root,
                 to=to,
                 workers=max(1, _processors() // side_by_side),
-                timeout_s=timeout_s,
+                timeout_s=compile_timeout_s(base) if timeout_s is None else timeout_s,
                 stop=threading.Event(),
             )
             compiled = _compile_all(job, shapes, side_by_side)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import CheckError, ToolchainError
-from workbench.targets.ascend.atc import Run, compile_environment, find_atc, run_atc
+from workbench.targets.ascend.atc import Run, compile_environment, compile_timeout_s, find_atc, run_atc
 from workbench.targets.ascend.atc_codes import explain
 from workbench.targets.ascend.atc_failure import failure_of
 from workbench.targets.ascend.command import argument_vector
@@ -39,7 +39,7 @@ def check_model(
     *,
     soc_version: str,
     environment: Mapping[str, str] | None = None,
-    timeout_s: float = PRECHECK_TIMEOUT_S,
+    timeout_s: float | None = None,
 ) -> tuple[OperatorIssue, ...]:
     """Everything that ATC's pre-check refuses in a model; empty when it passes. Needs no shapes.
 
@@ -65,7 +65,7 @@ def check_model(
             directory=directory,
             log=directory / "precheck.log",
             environment=compile_environment(base, directory, workers=1),
-            timeout_s=timeout_s,
+            timeout_s=min(PRECHECK_TIMEOUT_S, compile_timeout_s(base)) if timeout_s is None else timeout_s,
         )
         return _issues(run, report)
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import logging
 import os
 import platform
 import shutil
@@ -26,6 +27,9 @@ from workbench.targets.ascend.installation import (
     find_installation,
 )
 from workbench.targets.ascend.npu_smi import Card, details, overview, soc_name, value_of
+from workbench.targets.ascend.versions import cann_problem, driver_problem
+
+_log = logging.getLogger(__name__)
 
 _ABOUT = ("ASCEND", "CANN")
 _SEARCHED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", AMCT_PYTHON)
@@ -35,6 +39,8 @@ _KNOWN: dict[tuple[tuple[str, str], ...], Toolchain] = {}
 
 def ascend_toolchain() -> Toolchain:
     """CANN, driver, firmware and chip of this machine; asked once for each environment of this process.
+
+    Versions that the workbench is not written for are logged as a warning, and do not stop anything: they may do.
 
     Raises:
         ToolchainError: no CANN, half of one, or no chip; says what is missing and how to get it.
@@ -81,6 +87,10 @@ def _look(environment: Mapping[str, str]) -> Toolchain:
     }
     if emulators:
         components["emulator"] = ", ".join(dict.fromkeys(str(name) for name in emulators))
+    driver = components["driver"]
+    problems = (cann_problem(installation.release), "" if driver == "unknown" else driver_problem(driver))
+    for problem in filter(None, problems):
+        _log.warning("%s: what it does with our settings is not known. `workbench doctor` says more.", problem)
     return Toolchain(
         target=ASCEND,
         components=dict(sorted(components.items())),
