@@ -247,6 +247,7 @@ def profile(
     from workbench.artifacts import artifact_of
     from workbench.opening import named_candidate, opened
     from workbench.profiling import overflows, where_time_goes
+    from workbench.targets.ascend.compile_story import read_story, story_text
     from workbench.targets.ascend.msprof import text_of
     from workbench.targets.ascend.overflow import overflow_text
 
@@ -263,4 +264,7 @@ def profile(
         else:
             times = where_time_goes(directory, artifact, chosen, feeds, folder, calls=calls)
             out.print(text_of(times), highlight=False)
+            story = read_story(directory)
+            if story is not None:
+                out.print(story_text(story), highlight=False, soft_wrap=True)
         out.print(f"files in {folder}", highlight=False, soft_wrap=True)

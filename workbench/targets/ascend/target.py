@@ -26,6 +26,7 @@ from workbench.quantization.record import QuantizationRecord
 from workbench.quantization.surgery import serialize
 from workbench.results import Artifact, CompiledFile, Toolchain
 from workbench.targets.ascend.check import candidate_issues
+from workbench.targets.ascend.compile_story import write_story
 from workbench.targets.ascend.interface import INTERFACE, write_interface
 from workbench.targets.ascend.lowering import atc_form
 from workbench.targets.ascend.om_set import compile_set
@@ -83,6 +84,7 @@ class AscendTarget:
             raise CompileError(f"ATC cannot take {lowered}: {error}", log_path=log) from error
         compiled = compile_set(lowered, candidate, interface, to, soc_version=toolchain.device)
         described = write_interface(interface, to)
+        write_story(compiled, to)
         beside = CompiledFile(
             batch=None,
             sequence_bin=None,
