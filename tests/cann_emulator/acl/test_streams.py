@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -262,6 +263,40 @@ def test_process_report_says_when_nothing_came_and_when_nobody_subscribed(device
     ok(acl.rt.subscribe_report(threading.get_ident(), stream))
     assert acl.rt.process_report(1) == 507012
     ok(acl.rt.unsubscribe_report(threading.get_ident(), stream))
+
+
+def test_a_thread_may_ask_for_reports_before_it_is_subscribed(device: int, stream: int) -> None:
+    """Published programs start the thread first, and end it when the first report fails."""
+    codes: list[int] = []
+    thread = taken(acl.util.start_thread(lambda _: codes.append(acl.rt.process_report(10_000)), [0]))
+    time.sleep(0.02)
+    ok(acl.rt.subscribe_report(thread, stream))
+    ok(acl.rt.launch_callback(lambda _: None, None, 1, stream))
+    ok(acl.rt.synchronize_stream(stream))
+    ok(acl.util.stop_thread(thread))
+    assert codes == [0]
+
+
+def test_a_blocking_callback_is_handed_over_at_once(device: int, stream: int) -> None:
+    ends = threading.Event()
+
+    def serve(_: list[int]) -> None:
+        while not ends.is_set():
+            acl.rt.process_report(1000)
+
+    thread = taken(acl.util.start_thread(serve, [0]))
+    ok(acl.rt.subscribe_report(thread, stream))
+    times_s = []
+    for _ in range(9):
+        began = time.perf_counter()
+        ok(acl.rt.launch_callback(lambda _: None, None, 1, stream))
+        ok(acl.rt.synchronize_stream(stream))
+        times_s.append(time.perf_counter() - began)
+    assert sorted(times_s)[4] < 0.005
+    ends.set()
+    ok(acl.rt.launch_callback(lambda _: None, None, 1, stream))
+    ok(acl.rt.synchronize_stream(stream))
+    ok(acl.util.stop_thread(thread))
 
 
 def test_a_thread_that_raises_is_told_at_stop(device: int, capfd: pytest.CaptureFixture[str]) -> None:

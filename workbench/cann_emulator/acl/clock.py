@@ -22,6 +22,11 @@ def _timing() -> tuple[ModuleType, DeviceData]:
     return timing, device_data.load_device_data(SOC_NAME)
 
 
+def ready() -> None:
+    """Read the time model now: a load may take its time, the first launch of a model should not."""
+    _timing()
+
+
 @functools.lru_cache(maxsize=4096)
 def _copy_us(count: int, to_device: bool, from_device: bool) -> float:
     timing, device = _timing()

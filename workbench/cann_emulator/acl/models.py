@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING
 
-from workbench.cann_emulator.acl import codes, contexts, dtypes, handles, leaks, memory, reason, rt_memory
+from workbench.cann_emulator.acl import clock, codes, contexts, dtypes, handles, leaks, memory, reason, rt_memory
 from workbench.cann_emulator.acl.contexts import ON_RELEASE, SOC_NAME, Context
 from workbench.cann_emulator.om import Gear, NotAnOm, OfflineModel, Tensor, read_om
 
@@ -159,6 +159,7 @@ def load(
         blocks=blocks,
     )
     _LOADED[entry.id] = entry
+    clock.ready()
     return entry.id, 0
 
 
