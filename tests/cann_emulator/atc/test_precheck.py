@@ -126,6 +126,19 @@ def test_names_that_stand_twice_are_told(tmp_path: Path) -> None:
         ("com.microsoft", 11, "Add", False),
         ("", 15, "GridSample", False),
         ("", 16, "GridSample", True),
+        ("", 11, "GridSample", True),  # MMCV's export
+        ("", 13, "Loop", False),
+        ("", 11, "Scan", False),
+        ("", 18, "BitwiseAnd", True),
+        ("", 17, "BitwiseAnd", False),
+        ("", 14, "Trilu", True),
+        ("", 13, "Trilu", False),
+        ("", 14, "Bernoulli", False),
+        ("", 11, "MMCVModulatedDeformConv2d", False),  # users write DeformableConv2D instead
+        ("", 11, "DeformableConv2D", True),
+        ("", 22, "AscendRequantS16", True),
+        ("npu", 1, "NPURmsNorm", True),
+        ("npu", 1, "Add", False),
     ],
 )
 def test_plugins_are_registered_by_opset(domain: str, opset: int, kind: str, known: bool) -> None:

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from onnx import NodeProto, TensorProto, TypeProto, defs, helper, numpy_helper, shape_inference
+from onnx import NodeProto, TensorProto, TypeProto, helper, numpy_helper
 
 from workbench.cann_emulator.atc.constant_nodes import LARGEST, Array, attributes_of, constant_value, evaluate
-from workbench.cann_emulator.atc.failure import AtcFailure, Record
 from workbench.cann_emulator.atc.onnx_parser import Parsed
+from workbench.cann_emulator.atc.shape_rules import inferred
 
 Shape = tuple[int, ...]
 
@@ -119,6 +119,7 @@ class _Walk:
         self._kept: list[NodeProto] = []
         self._queue = deque(graph.node)
         self._data_dependent = False
+        self._guessed = False
 
     def run(self) -> None:
         while self._queue:
@@ -216,35 +217,33 @@ class _Walk:
             self._types[node.output[0]] = special
             return
         domain = "" if node.domain == "ai.onnx" else node.domain
-        version = self._parsed.opsets.get(domain or "ai.onnx", self._parsed.opset)
-        try:
-            schema = defs.get_schema(node.op_type, version, domain)
-        except defs.SchemaError:
-            self._unknown(node)
-            return
-        types = {name: self._type_of(name) for name in node.input if name and self._has_type(name)}
-        data = {
-            name: numpy_helper.from_array(self._constants[name], name)
-            for name in node.input
-            if name in self._constants and self._constants.size(name) <= _KNOWN_TO_SHAPES
-        }
-        try:
-            found = shape_inference.infer_node_outputs(
-                schema, node, types, data, opset_imports=self._imports, ir_version=self._parsed.proto.ir_version
-            )
-        except shape_inference.InferenceError as error:
-            raise AtcFailure(Record(code="E19999"), Record(code="E10042")) from error
-        except (ValueError, RuntimeError):
-            found = {}
+        found = inferred(
+            node,
+            domain=domain,
+            opset=self._parsed.opsets.get(domain or "ai.onnx", self._parsed.opset),
+            types={name: self._type_of(name) for name in node.input if name and self._has_type(name)},
+            data={
+                name: numpy_helper.from_array(self._constants[name], name)
+                for name in node.input
+                if name in self._constants and self._constants.size(name) <= _KNOWN_TO_SHAPES
+            },
+            imports=self._imports,
+            ir_version=self._parsed.proto.ir_version,
+            certain=not self._guessed,
+        )
         for name in node.output:
             if not name:
                 continue
             kind = found.get(name)
+            if kind is not None and kind.HasField("sequence_type"):
+                self._types[name] = kind
+                continue
             if kind is None or not kind.tensor_type.HasField("shape"):
                 self._unknown(node)
                 return
             if not self._open and any(not dim.HasField("dim_value") for dim in kind.tensor_type.shape.dim):
                 self._data_dependent = self._data_dependent or node.op_type in _DATA_DEPENDENT
+                self._guessed = True
                 for dim in kind.tensor_type.shape.dim:
                     if not dim.HasField("dim_value"):
                         dim.dim_value = 1  # [emulated]: kernels are modelled at one element where nothing is known
@@ -262,15 +261,20 @@ class _Walk:
         ):
             return None
         types = {name: _type(TensorProto.FLOAT, _shape(self._type_of(name))) for name in node.input if name}
-        schema = defs.get_schema(node.op_type, self._parsed.opset, "")
-        try:
-            found = shape_inference.infer_node_outputs(schema, node, types, {}, opset_imports=self._imports)
-        except shape_inference.InferenceError as error:
-            raise AtcFailure(Record(code="E19999"), Record(code="E10042")) from error
+        found = inferred(
+            node,
+            domain="",
+            opset=self._parsed.opset,
+            types=types,
+            data={},
+            imports=self._imports,
+            ir_version=self._parsed.proto.ir_version,
+        )
         return _type(TensorProto.INT32, _shape(found[node.output[0]]))
 
     def _unknown(self, node: NodeProto) -> None:
         """No rule tells the shape: the file's own annotation, or one element."""
+        self._guessed = True
         declared = {value.name: value.type for value in self._parsed.proto.graph.value_info}
         declared.update({value.name: value.type for value in self._parsed.proto.graph.output})
         self._data_dependent = self._data_dependent or (node.op_type in _DATA_DEPENDENT and not self._open)

@@ -6,7 +6,9 @@ allow it.
 
 from __future__ import annotations
 
+import os
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 
 from workbench.cann_emulator.atc import checks, grammar
@@ -24,6 +26,9 @@ def main(argv: Sequence[str]) -> int:
 
     Returns:
         0 done or help shown, 255 failed.
+
+    Raises:
+        Exception: with CANN_EMULATOR_STRICT=1, what would be an inner error (E19999).
     """
     console = Console()
     console.banner()
@@ -47,6 +52,15 @@ def main(argv: Sequence[str]) -> int:
     except AtcFailure as failed:
         console.end_of_dots()
         console.failure(failed.records)
+        return _FAILED
+    except Exception as error:  # whatever the emulator does not foresee is the vendor's inner error, told in the log
+        if os.environ.get("CANN_EMULATOR_STRICT", "") not in ("", "0"):
+            raise
+        for line in traceback.format_exception(error):
+            console.log("error", "GE", line.rstrip())
+        console.end_of_dots()
+        text = f"{type(error).__name__} inside the emulator; --log=error keeps where, CANN_EMULATOR_STRICT=1 raises it"
+        console.failure((Record(code="E19999", arguments={"message": text}),))
         return _FAILED
     console.end_of_dots()
     console.success(warnings)

@@ -1,0 +1,174 @@
+"""Networks as people export them, from the ONNX file to the OM: what ATC's parser takes although ONNX's checker would
+not, shapes that only the data tell, and errors that nobody foresaw."""
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from tests.cann_emulator.atc.compiling import codes_of, compiled, options
+from tests.targets.encoder import Array, model_of
+from workbench.cann_emulator.atc.compiler import run_compile
+from workbench.cann_emulator.atc.console import Console
+from workbench.cann_emulator.om import load_om
+
+FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+value = helper.make_tensor_value_info
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ASCEND_WORK_PATH", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def written(
+    folder: Path,
+    nodes: list[onnx.NodeProto],
+    weights: dict[str, Array],
+    inputs: list[onnx.ValueInfoProto],
+    outputs: list[onnx.ValueInfoProto],
+    opset: int = 11,
+) -> Path:
+    (folder / "m.onnx").write_bytes(model_of(nodes, weights, inputs, outputs, opset).SerializeToString())
+    return folder / "m.onnx"
+
+
+def node(op_type: str, inputs: list[str], outputs: str, **attributes: object) -> onnx.NodeProto:
+    return helper.make_node(op_type, inputs, outputs.split(), name=f"{op_type}_{outputs.split()[0]}", **attributes)
+
+
+def test_a_resize_without_roi_at_opset_11_compiles_as_exporters_write_it(tmp_path: Path) -> None:
+    nodes = [node("Resize", ["x", "", "scales"], "y", mode="nearest")]
+    path = written(
+        tmp_path,
+        nodes,
+        {"scales": np.array([1, 1, 2, 2], np.float32)},
+        [value("x", FLOAT, [1, 3, 8, 8])],
+        [value("y", FLOAT, None)],
+    )
+    assert compiled(path).outputs[0].shape == (1, 3, 16, 16)
+
+
+def test_what_a_later_opset_allows_is_taken_at_an_earlier_one(tmp_path: Path) -> None:
+    """Min takes whole numbers from opset 12 on; ATC's parser does not look."""
+    nodes = [node("Min", ["x", "five"], "y")]
+    path = written(tmp_path, nodes, {"five": np.array([5])}, [value("x", INT64, [4])], [value("y", INT64, None)])
+    assert compiled(path).outputs[0].shape == (4,)
+
+
+def detector(folder: Path, boxes: int = 20) -> Path:
+    """Boxes and scores, suppressed, gathered, and the ten best of what is left."""
+    nodes = [
+        node("NonMaxSuppression", ["boxes", "scores", "most", "overlap", "least"], "kept"),
+        node("Slice", ["kept", "two", "three", "one"], "column"),
+        node("Squeeze", ["column"], "rows", axes=[1]),
+        node("Squeeze", ["boxes"], "all_boxes", axes=[0]),
+        node("Gather", ["all_boxes", "rows"], "found", axis=0),
+        node("Squeeze", ["scores"], "all_scores", axes=[0, 1]),
+        node("Gather", ["all_scores", "rows"], "weights", axis=0),
+        node("TopK", ["weights", "ten"], "best order", axis=0),
+        node("Gather", ["found", "order"], "result", axis=0),
+    ]
+    constants: dict[str, Array] = {
+        **{name: np.array([number]) for name, number in (("one", 1), ("two", 2), ("three", 3), ("ten", 10))},
+        "most": np.array([100]),
+        "overlap": np.array([0.5], np.float32),
+        "least": np.array([0.05], np.float32),
+    }
+    return written(
+        folder,
+        nodes,
+        constants,
+        [value("boxes", FLOAT, [1, boxes, 4]), value("scores", FLOAT, [1, 1, boxes])],
+        [value("result", FLOAT, None), value("best", FLOAT, None)],
+    )
+
+
+def test_a_detector_whose_shapes_only_the_data_tell_becomes_a_dynamic_model(tmp_path: Path) -> None:
+    """The best ten of a number that is not known yet are no mistake of the model; atc.md §6: the name gets a suffix."""
+    run_compile(options(detector(tmp_path)), Console())
+    (om,) = tmp_path.glob("*.om")
+    assert om.name.startswith("m_linux_")
+
+
+def test_lists_of_tensors_compile(tmp_path: Path) -> None:
+    nodes = [
+        node("SplitToSequence", ["x"], "parts", axis=1),
+        node("SequenceAt", ["parts", "first"], "one"),
+        node("Relu", ["one"], "y"),
+        node("ConcatFromSequence", ["parts"], "z", axis=1),
+    ]
+    path = written(
+        tmp_path, nodes, {"first": np.array(0)}, [value("x", FLOAT, [1, 3, 4])], [value(n, FLOAT, None) for n in "yz"]
+    )
+    assert [tensor.name for tensor in compiled(path).outputs] == ["y", "z"]
+
+
+def test_a_loop_has_no_parser(tmp_path: Path) -> None:
+    """In no package of operators: ge v8.5.0's parser knows the subgraphs of If alone."""
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["go"], ["on"]), helper.make_node("Add", ["a", "a"], ["b"])],
+        "body",
+        [value("i", INT64, []), value("go", BOOL, []), value("a", FLOAT, [2])],
+        [value("on", BOOL, []), value("b", FLOAT, [2])],
+    )
+    nodes = [node("Loop", ["times", "", "x"], "y", body=body)]
+    path = written(tmp_path, nodes, {"times": np.array(3)}, [value("x", FLOAT, [2])], [value("y", FLOAT, None)])
+    assert codes_of(path) == ["E13010"]
+
+
+def limited(words: list[str], folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """A run whose files end at 64 bytes, as on a full disk."""
+    return subprocess.run(
+        [sys.executable, "-m", "workbench.cann_emulator.atc", *words],
+        cwd=folder,
+        env={"HOME": str(folder), "PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1", **variables},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64)),
+    )
+
+
+def test_an_unforeseen_error_is_an_inner_error_and_never_a_traceback(tmp_path: Path) -> None:
+    written(tmp_path, [node("Relu", ["x"], "y")], {}, [value("x", FLOAT, [4])], [value("y", FLOAT, [4])])
+    words = ["--framework=5", "--model=m.onnx", "--output=m", "--soc_version=Ascend910B3", "--export_compile_stat=0"]
+
+    done = limited(words, tmp_path)
+    assert (done.returncode, done.stderr) == (255, "")
+    assert "E19999: Inner Error!" in done.stdout
+
+    strict = limited(words, tmp_path, CANN_EMULATOR_STRICT="1")
+    assert strict.returncode == 1
+    assert "OSError" in strict.stderr
+
+
+def test_the_om_of_a_network_of_convolutions_can_be_read(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    nodes = [
+        node("Conv", ["x", "w"], "a", kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2]),
+        node("BatchNormalization", ["a", "one", "zero", "zero", "one"], "b"),
+        node("PRelu", ["b", "slope"], "c"),
+        node("ConvTranspose", ["c", "up"], "d", kernel_shape=[2, 2], strides=[2, 2]),
+        node("InstanceNormalization", ["d", "one", "zero"], "e"),
+        node("HardSigmoid", ["e"], "f"),
+        node("GlobalAveragePool", ["f"], "y"),
+    ]
+    weights: dict[str, Array] = {
+        "w": rng.normal(size=(4, 3, 3, 3)).astype(np.float32),
+        "up": rng.normal(size=(4, 4, 2, 2)).astype(np.float32),
+        "one": np.ones(4, np.float32),
+        "zero": np.zeros(4, np.float32),
+        "slope": np.full((4, 1, 1), 0.25, np.float32),
+    }
+    path = written(tmp_path, nodes, weights, [value("x", FLOAT, ["n", 3, "h", "w"])], [value("y", FLOAT, None)])
+    run_compile(options(path, input_shape="x:-1,3,32,32", dynamic_batch_size="1,2"), Console())
+    model = load_om(tmp_path / "m.om")
+    assert [gear.outputs[0].shape for gear in model.gears] == [(1, 4, 1, 1), (2, 4, 1, 1)]
