@@ -37,6 +37,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "profiling",
         "journal",
         "vendor_calibration",
+        "shared_shapes",
         "artifacts",
         "plan",
         "evaluate",

@@ -40,6 +40,7 @@ from workbench.quantization.record import QuantizationRecord, read_record, write
 from workbench.quantization.sensitivity import Sensitivity, measure_sensitivity, ranked
 from workbench.quantization.statistics import Statistics, load_statistics, save_statistics
 from workbench.results import Artifact, Toolchain
+from workbench.shared_shapes import compile_missing_shapes, shares_shapes
 from workbench.store import Store
 from workbench.targets import open_target
 from workbench.targets.ascend.amct_installation import find_amct
@@ -396,18 +397,22 @@ def _lowered(
 
 
 def _compiled(candidate: Candidate, bench: Bench, lowered: Path, clock: StageClock) -> tuple[Artifact, Path]:
-    key = {
+    shared = {
         "lowered": file_digest(lowered),
         "precision": candidate.precision,
         "scheme": candidate.quantization.scheme,
-        "compile": candidate.compile,
         "toolchain": bench.toolchain(candidate),
-        "code": source_digest("targets"),
+        "code": source_digest("targets", "shared_shapes"),
     }
+    key = {**shared, "compile": candidate.compile}
 
     def build(to: Path) -> None:
+        target = bench.target(candidate)
         with _log_kept(bench, candidate):
-            artifact = bench.target(candidate).compile(lowered, candidate, to)
+            if shares_shapes(candidate):
+                artifact = compile_missing_shapes(candidate, target, lowered, to, bench.store, shared)
+            else:
+                artifact = target.compile(lowered, candidate, to)
         (to / "artifact.json").write_text(canonical_json(artifact), encoding="utf-8")
 
     entry = bench.store.get_or_build("artifact", key, build)

@@ -69,10 +69,14 @@ def test_without_any_usable_folder_the_message_names_what_was_tried(
         work_directory(tmp_path / "a b", "atc")
 
 
-def test_a_model_with_a_safe_path_stays_where_it_is(tmp_path: Path) -> None:
+def test_a_model_with_a_safe_path_is_seen_under_one_name_and_not_copied(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(b"onnx")
+    (tmp_path / "root").mkdir()
 
-    assert place_model(tmp_path / "m.onnx", tmp_path / "root") == (tmp_path / "m.onnx").resolve()
+    placed = place_model(tmp_path / "m.onnx", tmp_path / "root")
+
+    assert placed == tmp_path / "root" / "model" / "m.onnx"
+    assert placed.resolve() == (tmp_path / "m.onnx").resolve()
 
 
 def test_a_link_with_a_safe_name_to_an_unsafe_path_is_not_trusted(tmp_path: Path) -> None:

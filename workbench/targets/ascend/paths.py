@@ -56,15 +56,19 @@ def work_directory(beside: Path, name: str) -> Path:
 
 
 def place_model(lowered: Path, root: Path) -> Path:
-    """The model under a path that ATC takes: its own, or a copy with its external files below `root`.
+    """The model under a path that ATC takes, below `root`: a link to its folder, or a copy with its external files.
+
+    Seen from a directory in `root` it has the same name wherever it lies, and so has the command line that ATC stores
+    in what it compiles.
 
     Raises:
         OSError: it cannot be read, or not be written there.
     """
     resolved = lowered.resolve()
-    if is_safe(resolved):
-        return resolved
     folder = root / "model"
+    if is_safe(resolved):
+        folder.symlink_to(resolved.parent, target_is_directory=True)
+        return folder / resolved.name
     folder.mkdir()
     for file in _external_files(resolved):
         target = folder / file.resolve().relative_to(resolved.parent)
