@@ -172,3 +172,32 @@ def test_the_om_of_a_network_of_convolutions_can_be_read(tmp_path: Path) -> None
     run_compile(options(path, input_shape="x:-1,3,32,32", dynamic_batch_size="1,2"), Console())
     model = load_om(tmp_path / "m.om")
     assert [gear.outputs[0].shape for gear in model.gears] == [(1, 4, 1, 1), (2, 4, 1, 1)]
+
+
+def test_nodes_may_stand_in_any_order(tmp_path: Path) -> None:
+    nodes = [node("Exp", ["a"], "y"), node("Relu", ["x"], "a")]
+    path = written(tmp_path, nodes, {}, [value("x", FLOAT, [4])], [value("y", FLOAT, [4])])
+    done = [name for kernel in compiled(path).gears[0].kernels for name in kernel.nodes]
+    assert done == ["Relu_a", "Exp_y"]
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [node("Add", ["x", "b"], "a"), node("Relu", ["a"], "b"), node("Exp", ["b"], "y")],
+        [node("Add", ["x", "nowhere"], "y")],
+        [node("Relu", ["x"], "other")],
+    ],
+    ids=["cycle", "reads what nobody makes", "output that nobody makes"],
+)
+def test_a_graph_that_is_none_is_an_inner_error(nodes: list[onnx.NodeProto], tmp_path: Path) -> None:
+    path = written(tmp_path, nodes, {}, [value("x", FLOAT, [4])], [value("y", FLOAT, [4])])
+    assert codes_of(path) == ["E19999"]
+
+
+def test_a_reshape_to_another_number_of_elements_fails_the_compile(tmp_path: Path) -> None:
+    nodes = [node("Reshape", ["x", "target"], "y")]
+    path = written(
+        tmp_path, nodes, {"target": np.array([4, 4])}, [value("x", FLOAT, [2, 3])], [value("y", FLOAT, None)]
+    )
+    assert codes_of(path) == ["E19999", "E10042"]

@@ -7,13 +7,13 @@ runs the graph in float32 widens them first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
+from onnx import GraphProto, ModelProto, TensorProto, helper
 
 from workbench.cann_emulator.atc.folding import Folded, Shape
-from workbench.cann_emulator.atc.onnx_parser import Parsed
+from workbench.cann_emulator.atc.onnx_parser import Parsed, names_read
 from workbench.cann_emulator.om import Gear
 
 _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9  # field numbers of ModelProto, GraphProto, TensorProto
@@ -52,16 +52,8 @@ def emit(
 
 def constants_read(folded: Folded) -> list[str]:
     """Constants that nodes or outputs name, in their order."""
-    read = [name for node in folded.nodes for name in _read(node)]
+    read = [name for node in folded.nodes for name in names_read(node)]
     return [name for name in dict.fromkeys([*read, *folded.outputs]) if name in folded.constants]
-
-
-def _read(node: NodeProto) -> Iterable[str]:
-    yield from node.input
-    for attribute in node.attribute:
-        for body in (attribute.g, *attribute.graphs):
-            for inner in body.node:
-                yield from _read(inner)
 
 
 def _halves(folded: Folded, gears: Sequence[Gear]) -> set[str]:
@@ -75,7 +67,7 @@ def _halves(folded: Folded, gears: Sequence[Gear]) -> set[str]:
                     dtypes.setdefault(tensor.name, set()).add(tensor.dtype)
                     seen.update((node, tensor.name) for node in kernel.nodes)
     for node in folded.nodes:
-        for name in _read(node):
+        for name in names_read(node):
             if name in dtypes and (node.name, name) not in seen:
                 dtypes[name].add("")
     return {

@@ -15,7 +15,8 @@ import numpy as np
 from onnx import NodeProto, TensorProto, TypeProto, helper, numpy_helper
 
 from workbench.cann_emulator.atc.constant_nodes import LARGEST, Array, attributes_of, constant_value, evaluate
-from workbench.cann_emulator.atc.onnx_parser import Parsed
+from workbench.cann_emulator.atc.failure import failure
+from workbench.cann_emulator.atc.onnx_parser import Parsed, in_order, names_read
 from workbench.cann_emulator.atc.shape_rules import inferred
 
 Shape = tuple[int, ...]
@@ -97,7 +98,8 @@ def fold(
         fold_floats: also compute what no shape needs, such as a transposed weight (--oo_constant_folding).
 
     Raises:
-        AtcFailure: E19999 (shapes that do not fit: the vendor's inner error) with E10042.
+        AtcFailure: E19999, the vendor's inner error: with E10042 for shapes that do not fit, alone for a graph that is
+            no graph.
     """
     walk = _Walk(parsed, input_shapes, fold_floats, guess)
     walk.run()
@@ -117,7 +119,7 @@ class _Walk:
             element_type = value.type.tensor_type.elem_type
             self._types[value.name] = _type(element_type, shape)
         self._kept: list[NodeProto] = []
-        self._queue = deque(graph.node)
+        self._queue = deque(in_order(graph))
         self._data_dependent = False
         self._guessed = False
 
@@ -129,15 +131,15 @@ class _Walk:
                 self._kept.append(node)
 
     def finish(self, outputs: tuple[str, ...]) -> Folded:
+        for name in outputs:
+            if not self._has_type(name):
+                raise failure("E19999", message=f"Nothing makes the output {name}.")
         needed = set(outputs)
         nodes = []
         for node in reversed(self._kept):
             if needed.intersection(node.output):
                 nodes.append(node)
-                needed.update(node.input)
-                for attribute in node.attribute:
-                    for body in (attribute.g, *attribute.graphs):
-                        needed.update(name for inner in body.node for name in inner.input)
+                needed.update(names_read(node))
         nodes.reverse()
         return Folded(
             nodes=nodes,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # protobuf ships no stubs
-from onnx import ModelProto, NodeProto, ValueInfoProto
+from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 from workbench.cann_emulator.atc.failure import AtcFailure, Record, failure
 
@@ -90,6 +92,47 @@ def type_of(parsed: Parsed, node: NodeProto) -> tuple[str, int]:
     if node.domain not in parsed.domains:
         raise failure("E19999")
     return node.domain, parsed.domains[node.domain]
+
+
+def names_read(node: NodeProto) -> Iterator[str]:
+    """The tensors that a node reads, those of its branches included."""
+    yield from node.input
+    for attribute in node.attribute:
+        for body in (attribute.g, *attribute.graphs):
+            for inner in body.node:
+                yield from names_read(inner)
+
+
+def in_order(graph: GraphProto) -> list[NodeProto]:
+    """The nodes so that each stands behind what it reads; those that already do stay in their order.
+
+    Raises:
+        AtcFailure: E19999 (a node reads what nobody makes, or its own result).
+    """
+    makers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
+    given = {tensor.name for tensor in graph.initializer} | {value.name for value in graph.input}
+    waiting: list[set[int]] = []
+    readers: dict[int, list[int]] = {}
+    for index, node in enumerate(graph.node):
+        for name in node.input:
+            if name and name not in makers and name not in given:
+                raise failure("E19999", message=f"The node {node.name} reads {name}, which nothing makes.")
+        before = {makers[name] for name in names_read(node) if name in makers}
+        waiting.append(before)
+        for maker in before:
+            readers.setdefault(maker, []).append(index)
+    ready = [index for index, before in enumerate(waiting) if not before]
+    order: list[NodeProto] = []
+    while ready:
+        index = heapq.heappop(ready)
+        order.append(graph.node[index])
+        for reader in readers.get(index, ()):
+            waiting[reader].discard(index)
+            if not waiting[reader]:
+                heapq.heappush(ready, reader)
+    if len(order) < len(graph.node):
+        raise failure("E19999", message="The graph has a cycle.")
+    return order
 
 
 def _not_onnx(path: Path) -> AtcFailure:

@@ -7,6 +7,7 @@ allows, as exporters do: an empty `roi` of Resize at opset 11, whole numbers in 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 
 from onnx import NodeProto, OperatorSetIdProto, TensorProto, TypeProto, checker, defs, shape_inference
 
@@ -49,8 +50,30 @@ def inferred(
         except shape_inference.InferenceError as error:
             if not certain:
                 return {}
-            raise AtcFailure(Record(code="E19999"), Record(code="E10042")) from error
+            raise _does_not_fit() from error
         except (ValueError, RuntimeError, checker.ValidationError):
             continue
+        if (
+            certain
+            and node.op_type == "Reshape"
+            and not _same_size(types.get(node.input[0]), found.get(node.output[0]))
+        ):
+            raise _does_not_fit()
         return found
     return {}
+
+
+def _same_size(before: TypeProto | None, after: TypeProto | None) -> bool:
+    """Whether as many elements leave as came; also where it is not known. ONNX's own rule for Reshape does not look."""
+    sizes = [_size(kind) for kind in (before, after) if kind is not None]
+    return len({size for size in sizes if size >= 0}) < 2
+
+
+def _size(kind: TypeProto) -> int:
+    dims = kind.tensor_type.shape.dim
+    known = kind.tensor_type.HasField("shape") and all(dim.HasField("dim_value") for dim in dims)
+    return prod(dim.dim_value for dim in dims) if known else -1
+
+
+def _does_not_fit() -> AtcFailure:
+    return AtcFailure(Record(code="E19999"), Record(code="E10042"))
