@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -211,12 +213,24 @@ def evaluate(
     with opened(experiment, workspace, scratch=True) as (question, bench):
         chosen = named_candidate(candidate, question)
         result = run(question, chosen, bench, split="holdout" if holdout else "validation", gates=False)
+        result = _with_kept_log(result, question.workspace)
     if as_json:
         print(json.dumps(result.to_json(), ensure_ascii=False))
     else:
         out.print(f"{chosen.short_id}: {outcome_words(result)}", highlight=False, soft_wrap=True, markup=False)
     if result.failure is not None:
+        err.print(f"Its log: {result.failure.log_path}", highlight=False, soft_wrap=True, markup=False)
         raise SystemExit(EXIT_FAILED)
+
+
+def _with_kept_log(result: Evaluation, workspace: Path) -> Evaluation:
+    """Copies the log of what failed to where it stays: the journal it was written into is about to go away."""
+    if result.failure is None or result.failure.log_path is None:
+        return result
+    kept = workspace / ".workbench" / "logs" / f"{result.candidate.id}.log"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(result.failure.log_path, kept)
+    return replace(result, failure=replace(result.failure, log_path=str(kept)))
 
 
 # --- handing over ------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ def outcome_words(evaluation: Evaluation) -> str:
         words.append(f"drop {numbers['accuracy_drop_pp']:+.2f} pp")
     words.append(f"P50 {numbers['latency_p50_ms']:.2f} ms")
     words.append(f"{numbers['speedup']:.2f}x")
-    return ", ".join(words)
+    return ", ".join([*words, *(["emulated"] if evaluation.toolchain.emulated else [])])
 
 
 class Progress:

@@ -130,6 +130,7 @@ def test_the_first_failure_ends_the_others_and_its_log_is_told(tmp_path: Path) -
     assert raised.value.log_path == tmp_path / "to" / "b1_s32.log"
     for words in ("batch 1, length 32", "(E20001)", "gelu_3 of type Gelu", "--input_shape=ids:1,32", "Reproduce: "):
         assert words in str(raised.value)
+    assert f" --model={tmp_path / 'lowered.onnx'} " in str(raised.value)  # in full: its directory is gone
     assert not running_below(tmp_path)
     assert not [name for name in names(tmp_path / "to") if not name.endswith(".log")]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -74,9 +75,15 @@ def no_file(run: Run, what: str, found: str) -> CompileError:
 
 
 def reproduce(run: Run) -> str:
-    """The command line, for a shell. Its directory is gone by then; ATC makes the output's folder itself."""
+    """The command line, for a shell in any directory. Its own is gone by then, so that the model is named in full."""
     named = any(argument.lstrip("-").partition("=")[0] in _TEXT_FILES for argument in run.command)
-    return f"Reproduce{' (the log holds the files it names)' if named else ''}: {shlex.join(run.command)}"
+    words = [_in_full(argument, run.directory) for argument in run.command]
+    return f"Reproduce{' (the log holds the files it names)' if named else ''}: {shlex.join(words)}"
+
+
+def _in_full(argument: str, directory: Path) -> str:
+    flag, _, value = argument.partition("=")
+    return f"{flag}={os.path.normpath(directory / value)}" if flag == "--model" else argument
 
 
 def complete_log(run: Run) -> None:
