@@ -1,7 +1,8 @@
 """The emulated module `acl` of CANN 8.5.0 (pyACL): AscendCL as documented, on a device that is modelled.
 
-Public are the functions listed in pyacl.md §1, in the modules `rt`, `mdl`, `util`, `prof`, `media` (memory only) and
-at the top. Everything else in this package is the library behind them:
+Public are the functions listed in pyacl.md §1, in the modules `rt`, `mdl`, `util`, `prof` and at the top; `media` and
+`op` hold descriptions and refuse what needs other units or single operators. Everything else in this package is the
+library behind them:
 
     call         argument forms and result shapes; faults on request
     contexts     devices, contexts, threads          streams     queues, events, the virtual clock
@@ -14,7 +15,7 @@ Environment: CANN_EMULATOR_{VERSION,DEVICES,HBM_MB,STATE,FAULTS,STRICT,LEAKS,PRO
 
 from __future__ import annotations
 
-from workbench.cann_emulator.acl import mdl, media, prof, rt, util
+from workbench.cann_emulator.acl import mdl, media, op, prof, rt, util
 from workbench.cann_emulator.acl.top_data import (
     create_data_buffer,
     create_tensor_desc,
@@ -93,6 +94,7 @@ __all__ = [
     "init",
     "mdl",
     "media",
+    "op",
     "prof",
     "rt",
     "set_tensor_desc_name",

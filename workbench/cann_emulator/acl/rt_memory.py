@@ -190,6 +190,35 @@ def memcpy2d(dst: int, dpitch: int, src: int, spitch: int, width: int, height: i
     return 0
 
 
+@call("kkkkkkik", "r")
+def memcpy2d_async(
+    dst: int, dpitch: int, src: int, spitch: int, width: int, height: int, kind: int, stream: int
+) -> int:
+    if not (dst and src):
+        reason.report("EH0002", param="dst" if not dst else "src")
+        return codes.INVALID_PARAM
+    context = contexts.current()
+    if context is None:
+        return codes.RT_CONTEXT_NULL
+    if not (0 < width <= min(dpitch, spitch) and height):
+        return _wrong_count("aclrtMemcpy2dAsync", width, min(dpitch, spitch))
+    queue, code = streams.resolve(stream, context)
+    if queue is None:
+        return code
+    to, source = _arena_of(dst) is not None, _arena_of(src) is not None
+    spans = ((dst, dpitch * (height - 1) + width), (src, spitch * (height - 1) + width))
+    work = streams.Task(
+        work=lambda: next(
+            filter(None, (_copy_later(dst + row * dpitch, src + row * spitch, width) for row in range(height))), 0
+        ),
+        duration_us=clock.copy_us(width * height, to, source),
+        spans=spans,
+        what="memcpy2d_async",
+    )
+    streams.queue(queue, work)
+    return 0
+
+
 @call("i", "kkr")
 def get_mem_info(attr: int) -> tuple[int, int, int]:
     """Free and total bytes of the current device; (0, 0) for memory the chip lacks, as DDR on a 910B3."""
