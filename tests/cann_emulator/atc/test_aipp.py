@@ -105,6 +105,53 @@ def test_a_dynamic_batch_keeps_its_open_axis(tmp_path: Path) -> None:
     assert [gear.dims for gear in found.gears] == [(1,), (4,)]
 
 
+def test_open_rows_and_columns_stay_open_and_every_size_is_prepared(tmp_path: Path) -> None:
+    """As OCR networks are converted: --dynamic_image_size with a file that says nothing of sizes."""
+    (tmp_path / "aipp.cfg").write_text(RGB)
+    shape = ["n", 3, "h", "w"]
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n in ("x", "y")]
+    node = helper.make_node("Mul", ["x", "two"], ["y"], name="double")
+    onnx.save(model_of([node], {"two": np.array(2, np.float32)}, values[:1], values[1:], 11), tmp_path / "m.onnx")
+    flags = {"input_shape": "x:1,3,-1,-1", "dynamic_image_size": "4,6;8,2", "precision_mode": "must_keep_origin_dtype"}
+    found = compiled(tmp_path / "m.onnx", insert_op_conf=str(tmp_path / "aipp.cfg"), **flags)
+    assert found.inputs[0].shape == (1, -1, -1, 3)
+    assert [gear.outputs[0].shape for gear in found.gears] == [(1, 3, *gear.dims) for gear in found.gears]
+    for index, gear in enumerate(found.gears):
+        fed = image(1, *gear.dims, 3)
+        expected = (
+            fed[..., ::-1].transpose(0, 3, 1, 2).astype(np.float32) - np.array([10, 20, 30]).reshape(3, 1, 1)
+        ) * 2
+        expected *= np.array([0.5, 0.25, 0.125]).reshape(3, 1, 1)
+        np.testing.assert_allclose(Executable(found, threads=1).run({"x": fed}, index)["y"], expected)
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ("aipp_op { aipp_mode: static input_format: RGB888_U8 src_image_size_h: 4 src_image_size_w: 4 }", "E10052"),
+        ("aipp_op { aipp_mode: static input_format: RGB888_U8 crop: true }", "E10052"),
+        ("aipp_op { aipp_mode: static input_format: YUV420SP_U8 }", "E10055"),
+    ],
+)
+def test_an_image_of_open_size_is_not_cut(config: str, expected: str, tmp_path: Path) -> None:
+    (tmp_path / "aipp.cfg").write_text(config)
+    shape = ["n", 3, "h", "w"]
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n in ("x", "y")]
+    onnx.save(
+        model_of([helper.make_node("Relu", ["x"], ["y"], name="r")], {}, values[:1], values[1:]), tmp_path / "m.onnx"
+    )
+    flags = {"input_shape": "x:1,3,-1,-1", "dynamic_image_size": "4,4;8,8"}
+    assert codes_of(tmp_path / "m.onnx", insert_op_conf=str(tmp_path / "aipp.cfg"), **flags) == [expected]
+
+
+def test_a_model_of_grey_images_takes_the_brightness_of_video(tmp_path: Path) -> None:
+    """As super-resolution networks are converted: the matrix passes the brightness on."""
+    config = "aipp_op { aipp_mode: static  input_format: YUV420SP_U8  csc_switch: true  matrix_r0c0: 256 }"
+    found = prepared(tmp_path, config, channels=1)
+    fed = image(2, HEIGHT * 3 // 2, WIDTH, 1)
+    np.testing.assert_allclose(result(found, fed), 2.0 * fed[:, :HEIGHT].transpose(0, 3, 1, 2))
+
+
 @pytest.mark.parametrize(
     ("config", "expected"),
     [

@@ -23,6 +23,8 @@ PREFIX = "aipp_"
 """Names of AIPP's nodes begin with it and the input's name."""
 
 _INNER = "/aipp"
+_FED: Mapping[str, int] = {"XRGB8888_U8": 4}
+"""Channels of the bytes where they are more than are computed with."""
 
 
 def insert_aipp(parsed: Parsed, plan: ShapePlan, options: Mapping[str, str]) -> tuple[Parsed, ShapePlan]:
@@ -52,7 +54,10 @@ def insert_aipp(parsed: Parsed, plan: ShapePlan, options: Mapping[str, str]) -> 
         if len(shape) != 4:
             raise failure("E10052", reason=f"the input {name} has {len(shape)} axes, an image has 4")
         writer = _Writer(proto, name, aipp)
-        images[name] = writer.write(height=shape[2], width=shape[3], channels=shape[1])
+        if -1 in plan.boundary[name][2:]:
+            images[name] = writer.write_open(channels=shape[1])
+        else:
+            images[name] = writer.write(height=shape[2], width=shape[3], channels=shape[1])
         nodes.extend(writer.nodes)
     for node in proto.graph.node:
         node.input[:] = [f"{name}{_INNER}" if name in images else name for name in node.input]
@@ -69,10 +74,15 @@ def insert_aipp(parsed: Parsed, plan: ShapePlan, options: Mapping[str, str]) -> 
 
 def _with_images(plan: ShapePlan, images: Mapping[str, tuple[int, int, int]]) -> ShapePlan:
     def changed(shapes: Mapping[str, Shape]) -> Mapping[str, Shape]:
-        return {name: (shape[0], *images[name]) if name in images else shape for name, shape in shapes.items()}
+        return {name: _image(shape, images[name]) if name in images else shape for name, shape in shapes.items()}
 
     gears = tuple((dims, changed(shapes)) for dims, shapes in plan.gears)
     return replace(plan, boundary=changed(plan.boundary), gears=gears)
+
+
+def _image(shape: Shape, image: tuple[int, int, int]) -> Shape:
+    rows, columns, channels = image
+    return shape[0], shape[2] if rows < 0 else rows, shape[3] if columns < 0 else columns, channels
 
 
 class _Writer:
@@ -105,23 +115,47 @@ class _Writer:
         self._add("Cast", to=TensorProto.FLOAT)
         if aipp.input_format == "YUV420SP_U8":
             self._planes(rows, columns)
-        picked = FORMATS[aipp.input_format]
         self._pick(1, np.arange(top, top + size[0]))
         self._pick(2, np.arange(left, left + size[1]))
-        picked = self._channels(picked)
-        if picked != channels:
+        self._values(channels)
+        if any(sides):
+            self._pad(sides)
+        self._end()
+        if aipp.input_format == "YUV420SP_U8":
+            return rows * 3 // 2, columns, 1
+        return rows, columns, _FED.get(aipp.input_format, FORMATS[aipp.input_format])
+
+    def write_open(self, *, channels: int) -> tuple[int, int, int]:
+        """As `write` for an image whose size is open: the file says nothing of sizes then, or 0 (manual, AIPP with
+        --dynamic_image_size); -1 stands for what stays open."""
+        aipp = self._aipp
+        if {"crop", "padding"} & aipp.switches or aipp.whole("src_image_size_h") or aipp.whole("src_image_size_w"):
+            # refused per the manual; with which code is not established [inferred]
+            raise failure("E10052", reason="an image of open size is neither cut nor padded, and has no src_image_size")
+        if aipp.input_format == "YUV420SP_U8":
+            raise failure("E10055", reason="this atc is emulated and does not do AIPP of YUV420SP_U8 of open size")
+        self._add("Cast", to=TensorProto.FLOAT)
+        self._values(channels)
+        self._end()
+        return -1, -1, _FED.get(aipp.input_format, FORMATS[aipp.input_format])
+
+    def _values(self, channels: int) -> None:
+        """From pixels [batch, height, width, channels] to what the model takes, [batch, channels, height, width]."""
+        aipp = self._aipp
+        picked = self._channels(FORMATS[aipp.input_format])
+        grey = picked == 3 and channels == 1 and "csc_switch" in aipp.switches  # its first row is the brightness
+        if picked != channels and not grey:
             raise failure("E10052", reason=f"the model takes {channels} channels, {aipp.input_format} gives {picked}")
         self._add("Transpose", perm=[0, 3, 1, 2])
         if "csc_switch" in aipp.switches:
             self._colours()
-        self._operate("Sub", [aipp.number(f"mean_chn_{i}") + aipp.number(f"min_chn_{i}") for i in range(picked)])
-        self._operate("Mul", [aipp.number(f"var_reci_chn_{i}", 1) for i in range(picked)])
-        if any(sides):
-            self._pad(sides)
+        if grey:
+            self._pick(1, np.arange(1))
+        self._operate("Sub", [aipp.number(f"mean_chn_{i}") + aipp.number(f"min_chn_{i}") for i in range(channels)])
+        self._operate("Mul", [aipp.number(f"var_reci_chn_{i}", 1) for i in range(channels)])
+
+    def _end(self) -> None:
         self.nodes[-1].output[0] = f"{self._name}{_INNER}"
-        if aipp.input_format == "YUV420SP_U8":
-            return rows * 3 // 2, columns, 1
-        return rows, columns, 4 if aipp.input_format == "XRGB8888_U8" else picked
 
     def _planes(self, rows: int, columns: int) -> None:
         """Luma, and half as many rows of both chromas by turns, to three channels of full size."""
