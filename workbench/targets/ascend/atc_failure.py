@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import shutil
@@ -83,7 +82,7 @@ def reproduce(run: Run) -> str:
 
 def _in_full(argument: str, directory: Path) -> str:
     flag, _, value = argument.partition("=")
-    return f"{flag}={os.path.normpath(directory / value)}" if flag == "--model" else argument
+    return f"{flag}={(directory / value).resolve()}" if flag == "--model" else argument
 
 
 def complete_log(run: Run) -> None:
