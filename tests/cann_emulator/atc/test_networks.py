@@ -95,6 +95,29 @@ def test_a_detector_whose_shapes_only_the_data_tell_becomes_a_dynamic_model(tmp_
     run_compile(options(detector(tmp_path)), Console())
     (om,) = tmp_path.glob("*.om")
     assert om.name.startswith("m_linux_")
+    assert [tensor.shape for tensor in load_om(om).outputs] == [(-1, 4), (-1,)]
+
+
+def test_what_both_branches_give_is_the_shape_behind_an_if(tmp_path: Path) -> None:
+    def branch(op_type: str) -> onnx.GraphProto:
+        inner = helper.make_node(op_type, ["a"], [f"{op_type}_inner"])
+        return helper.make_graph([inner], op_type, [], [value(f"{op_type}_inner", FLOAT, None)])
+
+    nodes = [
+        node("Relu", ["x"], "a"),
+        node("If", ["flag"], "b", then_branch=branch("Neg"), else_branch=branch("Exp")),
+        node("Abs", ["b"], "y"),
+    ]
+    path = written(tmp_path, nodes, {}, [value("x", FLOAT, [2, 3]), value("flag", BOOL, [])], [value("y", FLOAT, None)])
+    (y,) = compiled(path).outputs
+    assert (y.dtype, y.shape) == ("float32", (2, 3))
+
+
+def test_an_operator_without_a_rule_keeps_the_shape_it_reads(tmp_path: Path) -> None:
+    """The graph's output says nothing of its shape, as exporters leave it."""
+    nodes = [node("MeanVarianceNormalization", ["x"], "y")]
+    path = written(tmp_path, nodes, {}, [value("x", FLOAT, [1, 3, 4, 4])], [value("y", FLOAT, None)])
+    assert compiled(path).outputs[0].shape == (1, 3, 4, 4)
 
 
 def test_lists_of_tensors_compile(tmp_path: Path) -> None:

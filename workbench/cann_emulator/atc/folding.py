@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,9 +18,9 @@ from onnx import NodeProto, TensorProto, TypeProto, helper, numpy_helper
 from workbench.cann_emulator.atc.constant_nodes import LARGEST, Array, attributes_of, constant_value, evaluate
 from workbench.cann_emulator.atc.failure import failure
 from workbench.cann_emulator.atc.onnx_parser import Parsed, in_order, names_read
-from workbench.cann_emulator.atc.shape_rules import inferred
+from workbench.cann_emulator.atc.shape_rules import Shape, agreed, inferred, largest, shape_of, shaped
 
-Shape = tuple[int, ...]
+__all__ = ["Constants", "Folded", "Shape", "fold"]
 
 _SMALL = 1024
 _KNOWN_TO_SHAPES = 64  # elements of a constant that shape inference may want to see
@@ -34,6 +35,12 @@ class Constants:
     def __init__(self, tensors: Mapping[str, TensorProto]) -> None:
         self._tensors = dict(tensors)
         self._arrays: dict[str, Array] = {}
+
+    def copy(self) -> Constants:
+        """The same constants, to which others can be added apart."""
+        same = Constants(self._tensors)
+        same._arrays = dict(self._arrays)
+        return same
 
     def __contains__(self, name: str) -> bool:
         return name in self._arrays or name in self._tensors
@@ -117,7 +124,7 @@ class _Walk:
         for value in parsed.inputs:
             shape = input_shapes[value.name]
             element_type = value.type.tensor_type.elem_type
-            self._types[value.name] = _type(element_type, shape)
+            self._types[value.name] = shaped(element_type, shape)
         self._kept: list[NodeProto] = []
         self._queue = deque(in_order(graph))
         self._data_dependent = False
@@ -144,7 +151,7 @@ class _Walk:
         return Folded(
             nodes=nodes,
             constants=self._constants,
-            shapes={name: _shape(kind) for name, kind in self._types.items()},
+            shapes={name: shape_of(kind) for name, kind in self._types.items()},
             types={name: kind.tensor_type.elem_type for name, kind in self._types.items()},
             outputs=outputs,
             data_dependent=self._data_dependent,
@@ -185,7 +192,7 @@ class _Walk:
         kind = self._type_of(node.input[0])
         if not kind.tensor_type.HasField("shape"):
             return False
-        shape = _shape(kind)
+        shape = shape_of(kind)
         if node.op_type == "Size":
             if -1 in shape:
                 return False
@@ -218,6 +225,9 @@ class _Walk:
         if special is not None:
             self._types[node.output[0]] = special
             return
+        if node.op_type == "If":
+            self._types.update(zip(node.output, self._branches(node), strict=True))
+            return
         domain = "" if node.domain == "ai.onnx" else node.domain
         found = inferred(
             node,
@@ -246,10 +256,29 @@ class _Walk:
             if not self._open and any(not dim.HasField("dim_value") for dim in kind.tensor_type.shape.dim):
                 self._data_dependent = self._data_dependent or node.op_type in _DATA_DEPENDENT
                 self._guessed = True
+                most = largest(node, self._sizes(node), self._constants)
                 for dim in kind.tensor_type.shape.dim:
                     if not dim.HasField("dim_value"):
-                        dim.dim_value = 1  # [emulated]: kernels are modelled at one element where nothing is known
+                        dim.dim_value = most
             self._types[name] = kind
+
+    def _branches(self, node: NodeProto) -> list[TypeProto]:
+        """What an If gives whose condition only the data tell: the sizes that both branches agree on."""
+        self._data_dependent = self._data_dependent or not self._open
+        ends = []
+        for attribute in node.attribute:
+            inner = copy(self)
+            inner._types, inner._constants = dict(self._types), self._constants.copy()
+            inner._kept, inner._queue = [], deque(in_order(attribute.g, nested=True))
+            for tensor in attribute.g.initializer:
+                inner._constants.add(tensor)
+            inner.run()
+            self._guessed = self._guessed or inner._guessed
+            ends.append([inner._type_of(output.name) for output in attribute.g.output])
+        return [agreed(a, b, stays_open=self._open) for a, b in zip(*ends, strict=True)]
+
+    def _sizes(self, node: NodeProto) -> list[Shape]:
+        return [shape_of(self._type_of(name)) for name in node.input if name and self._has_type(name)]
 
     def _ascend_types(self, node: NodeProto) -> TypeProto | None:
         """Operators of Ascend, and products of integers, whose types ONNX does not know."""
@@ -257,12 +286,12 @@ class _Walk:
             return None
         first = self._type_of(node.input[0])
         if node.op_type in ("AscendQuant", "AscendDequant", "AscendAntiQuant"):
-            return _type(TensorProto.INT8 if node.op_type == "AscendQuant" else TensorProto.FLOAT, _shape(first))
+            return shaped(TensorProto.INT8 if node.op_type == "AscendQuant" else TensorProto.FLOAT, shape_of(first))
         if first.tensor_type.elem_type != TensorProto.INT8 or node.op_type not in (
             *("MatMul", "Gemm", "Conv", "ConvTranspose", "AveragePool"),
         ):
             return None
-        types = {name: _type(TensorProto.FLOAT, _shape(self._type_of(name))) for name in node.input if name}
+        types = {name: shaped(TensorProto.FLOAT, shape_of(self._type_of(name))) for name in node.input if name}
         found = inferred(
             node,
             domain="",
@@ -272,7 +301,7 @@ class _Walk:
             imports=self._imports,
             ir_version=self._parsed.proto.ir_version,
         )
-        return _type(TensorProto.INT32, _shape(found[node.output[0]]))
+        return shaped(TensorProto.INT32, shape_of(found[node.output[0]]))
 
     def _unknown(self, node: NodeProto) -> None:
         """No rule tells the shape: the file's own annotation, or one element."""
@@ -284,26 +313,19 @@ class _Walk:
             if not name:
                 continue
             kind = declared.get(name)
-            if kind is not None and kind.HasField("tensor_type"):
-                shape = tuple(d.dim_value if d.HasField("dim_value") else 1 for d in kind.tensor_type.shape.dim)
-                self._types[name] = _type(kind.tensor_type.elem_type, shape)
+            if kind is not None and kind.tensor_type.HasField("shape"):
+                open_dim = -1 if self._open else 1
+                shape = tuple(d.dim_value if d.HasField("dim_value") else open_dim for d in kind.tensor_type.shape.dim)
+                self._types[name] = shaped(kind.tensor_type.elem_type, shape)
             else:
                 first = next((self._type_of(n) for n in node.input if n and self._has_type(n)), None)
                 element_type = first.tensor_type.elem_type if first is not None else TensorProto.FLOAT
-                self._types[name] = _type(element_type, _shape(first) if first is not None else ())
+                self._types[name] = shaped(element_type, shape_of(first) if first is not None else ())
 
     def _has_type(self, name: str) -> bool:
         return name in self._types or name in self._constants
 
     def _type_of(self, name: str) -> TypeProto:
         if name not in self._types:
-            self._types[name] = _type(self._constants.element_type(name), self._constants.shape(name))
+            self._types[name] = shaped(self._constants.element_type(name), self._constants.shape(name))
         return self._types[name]
-
-
-def _type(element_type: int, shape: Shape) -> TypeProto:
-    return helper.make_tensor_type_proto(element_type, [None if dim < 0 else dim for dim in shape])
-
-
-def _shape(kind: TypeProto) -> Shape:
-    return tuple(dim.dim_value if dim.HasField("dim_value") else -1 for dim in kind.tensor_type.shape.dim)

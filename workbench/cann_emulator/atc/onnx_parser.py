@@ -103,8 +103,11 @@ def names_read(node: NodeProto) -> Iterator[str]:
                 yield from names_read(inner)
 
 
-def in_order(graph: GraphProto) -> list[NodeProto]:
+def in_order(graph: GraphProto, *, nested: bool = False) -> list[NodeProto]:
     """The nodes so that each stands behind what it reads; those that already do stay in their order.
+
+    Args:
+        nested: the graph is a branch, which may read what is around it.
 
     Raises:
         AtcFailure: E19999 (a node reads what nobody makes, or its own result).
@@ -115,7 +118,7 @@ def in_order(graph: GraphProto) -> list[NodeProto]:
     readers: dict[int, list[int]] = {}
     for index, node in enumerate(graph.node):
         for name in node.input:
-            if name and name not in makers and name not in given:
+            if name and not nested and name not in makers and name not in given:
                 raise failure("E19999", message=f"The node {node.name} reads {name}, which nothing makes.")
         before = {makers[name] for name in names_read(node) if name in makers}
         waiting.append(before)

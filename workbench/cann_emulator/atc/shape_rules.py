@@ -8,10 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
+from typing import Protocol
 
-from onnx import NodeProto, OperatorSetIdProto, TensorProto, TypeProto, checker, defs, shape_inference
+from onnx import NodeProto, OperatorSetIdProto, TensorProto, TypeProto, checker, defs, helper, shape_inference
 
+from workbench.cann_emulator.atc.constant_nodes import Array
 from workbench.cann_emulator.atc.failure import AtcFailure, Record
+
+Shape = tuple[int, ...]
+
+
+class Constants(Protocol):
+    """Tensors whose values are known."""
+
+    def __contains__(self, name: str) -> bool: ...
+
+    def __getitem__(self, name: str) -> Array: ...
+
 
 _LATER = (12, 13, 14, 15, 16, 18)
 """Opsets in which operators came to take more than before."""
@@ -61,6 +74,41 @@ def inferred(
             raise _does_not_fit()
         return found
     return {}
+
+
+def shaped(element_type: int, shape: Shape) -> TypeProto:
+    """A tensor's type; -1 is an open axis."""
+    return helper.make_tensor_type_proto(element_type, [None if dim < 0 else dim for dim in shape])
+
+
+def shape_of(kind: TypeProto) -> Shape:
+    """A tensor's shape, -1 where it is open."""
+    return tuple(dim.dim_value if dim.HasField("dim_value") else -1 for dim in kind.tensor_type.shape.dim)
+
+
+def agreed(a: TypeProto, b: TypeProto, *, stays_open: bool) -> TypeProto:
+    """What two branches give: where sizes differ an open axis, or the larger. Of two ranks the first's counts."""
+    one, other = shape_of(a), shape_of(b)
+    if len(one) != len(other):
+        return a
+    sizes = tuple(x if x == y else -1 if stays_open else max(x, y) for x, y in zip(one, other, strict=True))
+    return shaped(a.tensor_type.elem_type, sizes)
+
+
+def largest(node: NodeProto, sizes: Sequence[Shape], constants: Constants) -> int:
+    """[emulated] What kernels are modelled at where only the data tell how many there are: as many as can be.
+
+    Args:
+        sizes: of the node's inputs.
+    """
+    if node.op_type == "NonMaxSuppression" and len(sizes[1]) == 3:
+        batch, classes, boxes = sizes[1]
+        limit = node.input[2] if len(node.input) > 2 else ""
+        most = int(constants[limit].reshape(-1)[0]) if limit in constants else boxes
+        return max(batch * classes * min(boxes, most), 1)
+    if node.op_type in ("NonZero", "Compress", "Unique"):
+        return max(prod(sizes[0]), 1)
+    return 1
 
 
 def _same_size(before: TypeProto | None, after: TypeProto | None) -> bool:
