@@ -236,14 +236,29 @@ def test_several_devices_have_memory_of_their_own(monkeypatch: pytest.MonkeyPatc
     ok(acl.rt.free(pointer))
 
 
+def test_a_model_faults_on_memory_of_another_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """[inferred] A device does not see another one's memory, unless peer access was enabled and a copy is made."""
+    monkeypatch.setenv("CANN_EMULATOR_DEVICES", "2")
+    ok(acl.init())
+    ok(acl.rt.set_device(0))
+    model = opened(saved(multilayer(), tmp_path))
+    assert model.run() == 0
+    ok(acl.rt.set_device(1))
+    away = taken(acl.rt.malloc(model.inputs[0][1], 0))
+    inputs = dataset([(away, model.inputs[0][1])])
+    assert acl.mdl.execute(model.id, inputs, model.output_dataset) == 507015
+    assert "device" in text()
+
+
 @pytest.mark.parametrize(
     ("listed", "expected"),
-    [("1,3", [1, 3]), ("3", [3]), ("0,9,1", [0]), ("2,1", [2]), ("1,1", [1]), ("x,1", []), ("", [])],
+    [("1,3", [1, 3]), ("3", [3]), ("0,9,1", [0]), ("2,1", [2]), ("1,1", [1]), ("x,1", []), ("", [0, 1, 2, 3])],
 )
 def test_visible_devices_are_renumbered_from_0(
     monkeypatch: pytest.MonkeyPatch, listed: str, expected: list[int]
 ) -> None:
-    """pyacl.md §6.6: ascending, no duplicates, parsing stops at the first invalid entry."""
+    """pyacl.md §6.6: ascending, no duplicates, parsing stops at the first invalid entry; an empty list is no list
+    (tsd client_manager.cpp of the open runtime repository)."""
     monkeypatch.setenv("CANN_EMULATOR_DEVICES", "4")
     monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", listed)
     contexts._DEVICES.clear()

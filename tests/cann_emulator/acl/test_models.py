@@ -137,8 +137,8 @@ def test_what_a_load_that_fails_returns(device: int, tmp_path: Path) -> None:
         assert load(str(file)) == code, name
         assert "E19999" in text()
     assert content.startswith(MAGIC)
-    assert load("") == 100000
-    assert "EH0002" in text()
+    assert load("") == 145002
+    assert "E13026" in text()
     missing = str(tmp_path / "nothing.om")
     assert load(missing) == 145002
     assert missing in text()

@@ -158,7 +158,7 @@ def _visible() -> list[int]:
     """Physical ids; an empty or absent variable means all, parsing ends at the first entry that is wrong."""
     count = device_count()
     listed = os.environ.get("ASCEND_RT_VISIBLE_DEVICES")
-    if listed is None:
+    if not listed:
         return list(range(count))
     found: list[int] = []
     for entry in listed.split(","):

@@ -123,10 +123,10 @@ def perform(run: Run) -> int:
 def _perform(run: Run) -> int:
     from workbench.cann_emulator.executable import ExecutionFailed
 
-    model = run.entry.model
+    model, home = run.entry.model, run.entry.context.device.arena
     feeds: dict[str, Array] = {}
     for tensor, shape, (address, needed) in zip(model.inputs, run.shapes, run.inputs, strict=True):
-        values = _read(address, needed, tensor.dtype, shape)
+        values = _read(home, address, needed, tensor.dtype, shape)
         if values is None:
             return _fault(f"input {tensor.name}", address)
         feeds[tensor.name] = values
@@ -233,10 +233,10 @@ def _too_small(kind: str, given: int, needed: int) -> int:
     return codes.GE_FAILURE
 
 
-def _read(address: int, needed: int, dtype: str, shape: tuple[int, ...]) -> Array | None:
-    """A view on device memory; None for a host address, freed memory, or less than the tensor needs."""
+def _read(home: memory.Arena | None, address: int, needed: int, dtype: str, shape: tuple[int, ...]) -> Array | None:
+    """A view on memory of the model's device; None for other addresses and freed memory."""
     arena = memory.arena_of(address)
-    if arena is None:
+    if arena is None or arena is not home:
         return None
     block = memory.block_at(arena, address)
     if block is None:
@@ -265,7 +265,7 @@ def _write(run: Run, index: int, buffer: DataBuffer, values: Array) -> int:
     arena = memory.arena_of(buffer.address)
     block = memory.block_at(arena, buffer.address) if arena is not None else None
     name = run.entry.model.outputs[index].name
-    if arena is None or block is None:
+    if arena is None or block is None or arena is not run.entry.context.device.arena:
         return _fault(f"output {name}", buffer.address)
     room = min(values.nbytes, block.address + block.extent - buffer.address)
     if run.entry.model.gear_kind == "range":
@@ -290,5 +290,5 @@ def _write(run: Run, index: int, buffer: DataBuffer, values: Array) -> int:
 
 def _fault(what: str, address: int) -> int:
     """[inferred] A device that meets a host or freed address stops with an AI Core exception."""
-    kind = "no device memory" if memory.arena_of(address) is None else "no live device memory"
+    kind = "no device memory" if memory.arena_of(address) is None else "no live device memory of the model's device"
     return strictness.undefined(f"the {what} is at {address:#x}, which is {kind}", codes.RT_AICORE_EXCEPTION)

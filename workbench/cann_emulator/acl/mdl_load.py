@@ -124,9 +124,6 @@ Given = tuple[int, int] | None
 
 
 def _load_file(path: str, work: Given = None, weight: Given = None) -> tuple[int, int]:
-    if not path:
-        reason.report("EH0002", param="modelPath")
-        return 0, codes.INVALID_PARAM
     if not process.initialized():
         return 0, codes.GE_EXEC_NOT_INIT
     content = content_of(path)
