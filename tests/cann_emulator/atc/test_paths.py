@@ -107,3 +107,9 @@ def test_an_output_needs_a_file_name_of_bearable_length() -> None:
     check_file_name("folder/name", "output")
     assert refused(check_file_name, "folder/").records[0].code == "E10022"
     assert refused(check_file_name, "a" * 4097).records[0].code == "E10021"
+
+
+def test_every_folder_that_is_made_is_its_owners_alone() -> None:
+    """ge v8.5.0 base/common/util.cc makes each with read, write and execute for the owner."""
+    check_output("one/two/three/the.om", "output")
+    assert {oct(Path(folder).stat().st_mode & 0o777) for folder in ("one", "one/two", "one/two/three")} == {"0o700"}

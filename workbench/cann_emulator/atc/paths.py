@@ -56,9 +56,15 @@ def check_output(path: str, flag: str) -> None:
     folder = path.rpartition("/")[0]
     if folder:
         try:
-            Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+            _make(Path(folder))
         except OSError as error:
             raise _bad_path(path, flag, f"cannot create directory: {error.strerror}") from error
+
+
+def _make(folder: Path) -> None:
+    """The folder and those above it that are missing, each for its owner alone."""
+    for part in (*reversed(folder.parents), folder):
+        part.mkdir(mode=0o700, exist_ok=True)
 
 
 def check_file_name(path: str, flag: str) -> None:
