@@ -116,7 +116,7 @@ class _Session:
         options = ort.SessionOptions()
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
         options.intra_op_num_threads = threads
-        options.log_severity_level = 3
+        options.log_severity_level = 4  # a failing kernel is told by ExecutionFailed, not on the console
         skeleton, weights = program.skeleton()
         # they share memory with the arrays, which live as long as the session for that
         self._weights = {name: ort.OrtValue.ortvalue_from_numpy(values) for name, values in weights.items()}

@@ -12,6 +12,7 @@ from workbench.cann_emulator.acl import codes, config, contexts, dumping, leaks,
 from workbench.cann_emulator.acl.call import call
 
 _log = logging.getLogger("acl")
+_log.addHandler(logging.NullHandler())  # the CANN log is no console: a warning must not reach stderr by default
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
 _ACL_VERSION = (1, 15, 0)
 """Interface version of `aclrtGetVersion` [inferred: not in the reference]."""
