@@ -26,7 +26,7 @@ _COLUMNS = (
     ("speed-up", 19),
     ("per s", 8),
     ("MB", 7),
-    ("RAM MB", 7),
+    ("mem MB", 7),
 )
 _LEGEND = (
     "Same letters: cannot be told apart in speed, accuracy and objectives. Intervals are 95 %. int8/float counts "
