@@ -85,12 +85,26 @@ def test_reset_more_often_than_set_is_507007(device: int) -> None:
         lambda: acl.rt.synchronize_device(),
         lambda: acl.rt.get_device()[1],
         lambda: acl.rt.get_mem_info(1)[2],
-        lambda: acl.rt.free(4096),
     ],
 )
 def test_without_a_context_in_the_thread_it_is_107002(call: Callable[[], int]) -> None:
     ok(acl.init())
     assert call() == 107002
+
+
+def test_memory_is_freed_without_a_current_context_too(device: int) -> None:
+    """api_impl.cc, DevFreeStatic and HostFree, of the open runtime repository."""
+    context = taken(acl.rt.create_context(0))
+    blocks, host = [taken(acl.rt.malloc(64, 0)) for _ in range(2)], taken(acl.rt.malloc_host(64))
+    ok(acl.rt.destroy_context(context))
+    assert acl.rt.malloc(64, 0)[1] == 107002
+    ok(acl.rt.free(blocks[0]))
+    ok(acl.rt.free_host(host))
+    codes: list[int] = []
+    thread = threading.Thread(target=lambda: codes.append(acl.rt.free(blocks[1])))
+    thread.start()
+    thread.join()
+    assert codes == [0]
 
 
 def test_the_current_context_is_per_thread_and_a_new_thread_has_none(device: int) -> None:
@@ -169,6 +183,7 @@ UNDO_ORDERS = {
     "stream after unload": "buffers datasets memory unload desc context reset finalize",
     "reset with everything there": "reset finalize",
     "context after finalize": "unload desc memory buffers datasets reset finalize context",
+    "memory behind its context": "unload desc buffers datasets stream context memory reset finalize",
     "nothing but finalize": "finalize",
 }
 

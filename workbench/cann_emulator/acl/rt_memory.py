@@ -35,7 +35,11 @@ def malloc_align32(size: int, policy: int) -> tuple[int, int]:
 
 @call("k", "r")
 def free(ptr: int) -> int:
-    """Free a block of `malloc`, by the pointer that `malloc` gave; does not wait for queued work."""
+    """Free a block of `malloc`, by the pointer that `malloc` gave; does not wait for queued work.
+
+    The only calls on memory that need no current context are the two that free it (`ApiImpl::DevFreeStatic` and
+    `HostFree` of the open runtime repository): programs do it in destructors, behind `destroy_context`.
+    """
     return free_block(ptr)
 
 
@@ -54,8 +58,6 @@ def free_host(ptr: int) -> int:
     if not ptr:
         reason.report("EH0002", param="hostPtr")
         return codes.INVALID_PARAM
-    if contexts.current() is None:
-        return codes.RT_CONTEXT_NULL
     block = pinned.PINNED.get(ptr)
     if block is None:
         return strict.undefined(f"free_host of {ptr:#x}, which malloc_host did not give", codes.RT_MEMORY_FREE)
@@ -295,8 +297,6 @@ def free_block(ptr: int) -> int:
     if not ptr:
         reason.report("EH0002", param="devPtr")
         return codes.INVALID_PARAM
-    if contexts.current() is None:
-        return codes.RT_CONTEXT_NULL
     arena = memory.arena_of(ptr)
     block = arena.blocks.get(ptr) if arena is not None else None
     if arena is None or block is None:
