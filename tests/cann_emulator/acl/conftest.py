@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,11 +8,17 @@ import pytest
 
 from tests.cann_emulator.acl.library import start_over
 from workbench.cann_emulator import acl
+from workbench.cann_emulator.acl import use
 from workbench.cann_emulator.tree import write_tree
 
 
 @pytest.fixture(autouse=True)
-def fresh_library() -> Iterator[None]:
+def fresh_library(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The library as a new process finds it, whatever the shell of this one has set (`workbench emulator env`)."""
+    for name in os.environ:
+        if name.startswith("CANN_EMULATOR_") or name == "ASCEND_RT_VISIBLE_DEVICES":
+            monkeypatch.delenv(name)
+    monkeypatch.setitem(use._REPORTING, "on", False)
     start_over()
     yield
     start_over()
