@@ -1,0 +1,285 @@
+"""Sweeps on the emulated Ascend 910B3 as a user runs them: the real command line, in CANN's environment."""
+
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.ascend_workspace import (
+    EXPERIMENT,
+    QUIET,
+    Done,
+    Environment,
+    command,
+    said,
+    side_by_side,
+    workbench,
+    write_ascend_workspace,
+)
+from tests.emulated_cann import emulated_environment
+from tests.targets.encoder import WEIGHT_LAYERS
+from workbench.ascend_settings import AscendCompile
+from workbench.canonical import file_digest
+from workbench.experiment import read_experiment
+from workbench.journal import current_journal
+from workbench.results import Evaluation
+
+
+def evaluations_of(file: Path) -> dict[str, Evaluation]:
+    question = read_experiment(file)
+    journal = current_journal(question.workspace, question.name)
+    return {} if journal is None else journal.evaluations()
+
+
+# --- the whole job --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swept:
+    file: Path
+    done: Done
+    environment: Environment
+
+    @property
+    def workspace(self) -> Path:
+        return self.file.parent.parent
+
+
+@pytest.fixture(scope="module")
+def emulated(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    return emulated_environment(tmp_path_factory.mktemp("cann"), **QUIET)
+
+
+@pytest.fixture(scope="module")
+def sweeps(tmp_path_factory: pytest.TempPathFactory, emulated: Environment) -> dict[str, Swept]:
+    """Six candidates of a classifier, in a folder whose path ATC does not take, and two of a tagger."""
+    root = tmp_path_factory.mktemp("workspace")
+    files = {
+        "classifier": write_ascend_workspace(root / "a b+c"),
+        "tagger": write_ascend_workspace(root / "tagger", task="ner"),
+    }
+    trials = {"classifier": 6, "tagger": 2}
+    done = side_by_side({name: (emulated, ("sweep", files[name], "--trials", trials[name])) for name in files})
+    return {name: Swept(file=files[name], done=done[name], environment=emulated) for name in files}
+
+
+@pytest.fixture(scope="module")
+def swept(sweeps: dict[str, Swept]) -> Swept:
+    found = sweeps["classifier"]
+    assert found.done.returncode == 0, found.done.stderr
+    return found
+
+
+@pytest.fixture(scope="module")
+def chosen(swept: Swept) -> str:
+    """The recommended candidate."""
+    found = json.loads(workbench(swept.environment, "show", swept.file, "--json").stdout)
+    recommended: str = found["recommended"]["candidate_id"]
+    return recommended
+
+
+def test_a_sweep_ends_well_and_every_evaluation_is_complete_and_emulated(swept: Swept) -> None:
+    found = list(evaluations_of(swept.file).values())
+
+    assert [e.status for e in found] == ["complete"] * 6, [e.failure for e in found]
+    assert all(e.toolchain.emulated and e.toolchain.device == "Ascend910B3" for e in found)
+    assert all(e.measurement.device is not None for e in found)
+    for evaluation in found:
+        latency = evaluation.measurement.latency
+        assert latency is not None
+        assert latency.clock == "modelled"
+
+
+def test_shapes_precisions_and_int8_all_took_part(swept: Swept) -> None:
+    found = list(evaluations_of(swept.file).values())
+    settings = set()
+    for evaluation in found:
+        assert isinstance(evaluation.candidate.compile, AscendCompile)
+        settings.add((evaluation.candidate.compile.sequence_bins, evaluation.candidate.compile.shapes))
+
+    assert settings == {((8,), "static"), ((4, 8), "static"), ((4, 8), "gears")}
+    assert {e.candidate.serving.batch for e in found} == {1, 4}
+    assert {e.candidate.precision.mode for e in found} == {"force_fp16", "allow_mix_precision"}
+    by_scheme = {e.candidate.quantization.scheme: e.measurement.int8_ops for e in found}
+    assert by_scheme["none"] == 0
+    assert (by_scheme["static"] or 0) > 0
+
+
+def test_table_and_command_lines_say_that_it_is_emulated(swept: Swept, chosen: str) -> None:
+    answers = side_by_side(
+        {
+            "show": (swept.environment, ("show", swept.file)),
+            "one": (swept.environment, ("show", swept.file, "--candidate", chosen[:12])),
+            "again": (swept.environment, ("evaluate", swept.file, "--candidate", chosen[:12])),
+        }
+    )
+
+    assert [done.returncode for done in answers.values()] == [0, 0, 0], said(answers["again"])
+    for words in (swept.done.stdout, answers["show"].stdout, answers["one"].stdout, answers["again"].stdout):
+        assert "emulat" in words.lower()
+    assert "EMULATED: no number below was measured on a real device" in answers["show"].stdout
+    assert chosen[:12] in answers["one"].stdout
+    assert "accuracy" in answers["again"].stdout
+
+
+def test_mlflow_says_so_in_names_and_tags(swept: Swept) -> None:
+    from workbench.tracking import store
+
+    with store.mlflow_errors():
+        client = store.open_client(swept.workspace / "mlruns" / "mlflow.db")
+    experiment = client.get_experiment_by_name("tiny-910b3")
+    runs = client.search_runs([experiment.experiment_id])
+
+    candidates = [run for run in runs if run.data.tags["kind"] == "candidate"]
+    assert len(candidates) == 6
+    assert all(run.data.tags["emulated"] == "true" for run in candidates)
+    assert [run.info.run_name for run in runs if "[emulated] " not in run.info.run_name] == []
+
+
+def test_export_refuses_what_is_emulated_unless_told_and_verify_replays_it(swept: Swept, tmp_path: Path) -> None:
+    bundle = tmp_path / "my bundle"
+
+    refused = workbench(swept.environment, "export", swept.file, "--to", bundle)
+    assert refused.returncode != 0
+    assert "--allow-emulated" in refused.stderr
+    assert not bundle.exists()
+
+    exported = workbench(swept.environment, "export", swept.file, "--to", bundle, "--allow-emulated")
+    assert exported.returncode == 0, exported.stderr
+    verified = workbench(swept.environment, "verify", bundle)
+    assert verified.returncode == 0, verified.stderr
+    assert "golden samples replayed" in verified.stdout
+    assert "it was made on an emulator" in said(verified)
+
+
+def test_a_second_identical_sweep_measures_and_compiles_nothing(swept: Swept) -> None:
+    before, compiled = evaluations_of(swept.file), compiled_files(swept.workspace)
+
+    done = workbench(swept.environment, "sweep", swept.file)
+
+    assert done.returncode == 0, done.stderr
+    assert "0 candidates evaluated, 6 from before" in done.stdout
+    assert evaluations_of(swept.file) == before
+    assert compiled_files(swept.workspace) == compiled
+
+
+def compiled_files(workspace: Path) -> dict[Path, int]:
+    return {om: om.stat().st_mtime_ns for om in (workspace / ".workbench" / "store").rglob("*.om")}
+
+
+def test_what_was_compiled_is_found_by_its_content_wherever_the_workspace_moves(swept: Swept, tmp_path: Path) -> None:
+    moved = shutil.copytree(swept.workspace, tmp_path / "moved") / "experiments" / swept.file.name
+
+    done = workbench(swept.environment, "evaluate", moved, "--candidate", "baseline", "--json")
+
+    assert done.returncode == 0, done.stderr
+    stages = {stage["stage"]: stage["cached"] for stage in json.loads(done.stdout)["stages"]}
+    assert stages["compile"]
+    assert stages["lower"]
+
+
+def test_a_model_that_tags_every_position_is_swept_too(sweeps: dict[str, Swept]) -> None:
+    tagger = sweeps["tagger"]
+
+    assert tagger.done.returncode == 0, tagger.done.stderr
+    assert "accuracy stands for entity_f1" in tagger.done.stdout
+    baseline, int8 = evaluations_of(tagger.file).values()
+    assert (baseline.status, int8.status) == ("complete", "complete")
+    assert int8.measurement.int8_ops == len(WEIGHT_LAYERS)
+
+
+# --- what ends a sweep ----------------------------------------------------------------------------------------------
+
+
+def children_named_atc(pid: int) -> list[psutil.Process]:
+    """Every process below `pid` that is ATC, or the program that watches over it."""
+    try:
+        below = psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+    return [process for process in below if is_atc(process)]
+
+
+def is_atc(process: psutil.Process) -> bool:
+    try:
+        words = " ".join(process.cmdline())
+        return process.status() != psutil.STATUS_ZOMBIE and ("cann_emulator.atc" in words or "atc_child.py" in words)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def holds_device_memory(environment: Environment, pid: int) -> bool:
+    """Whether the process holds memory on the emulated device, as `npu-smi` would show it."""
+    return (Path(environment["CANN_EMULATOR_STATE"]) / f"{pid}.json").exists()
+
+
+def half_written(workspace: Path) -> list[str]:
+    """Files that are visible under a final name and are not whole, and temporary ones beside them."""
+    store = workspace / ".workbench" / "store"
+    found = [str(path) for path in (workspace / ".workbench" / "sweeps").rglob("*.tmp")]
+    for entry in store.glob("[a-z]*/??/*/entry.json"):
+        for name, expected in json.loads(entry.read_text(encoding="utf-8"))["files"].items():
+            file = entry.parent / "files" / name
+            if not file.exists() or file_digest(file) != expected["sha256"]:
+                found.append(str(file))
+    found += [str(om) for om in store.glob("[a-z]*/??/*/files/*.om") if not (om.parent.parent / "entry.json").exists()]
+    return found
+
+
+def killed_when(environment: Environment, file: Path, ready: Callable[[int], bool]) -> list[psutil.Process]:
+    """Start the sweep, kill it -9 once `ready(pid)`, and return the compilers it had then."""
+    with subprocess.Popen(
+        command("sweep", file), env=dict(environment), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
+        while not ready(process.pid):
+            assert process.poll() is None, process.stderr.read() if process.stderr else ""
+            time.sleep(0.01)
+        compilers = children_named_atc(process.pid)
+        process.kill()
+    return compilers
+
+
+def test_whatever_ends_a_sweep_the_same_command_goes_on_and_at_most_one_candidate_is_measured_again(
+    tmp_path: Path, emulated: Environment
+) -> None:
+    """Killed while ATC works, killed while the device computes, and stopped by a device that is lost."""
+    file = write_ascend_workspace(tmp_path, experiment=EXPERIMENT.replace("trials: 6", "trials: 4"))
+
+    compilers = killed_when(emulated, file, lambda pid: any(map(is_atc, children_named_atc(pid))))
+    assert compilers
+    psutil.wait_procs(compilers, timeout=10)
+    assert not [process for process in compilers if is_atc(process)]
+    assert half_written(tmp_path) == []
+    assert evaluations_of(file) == {}
+
+    def computes_for_the_second(pid: int) -> bool:
+        done = len(evaluations_of(file))
+        return done == 1 and holds_device_memory(emulated, pid) and not children_named_atc(pid)
+
+    killed_when(emulated, file, computes_for_the_second)
+    assert half_written(tmp_path) == []
+    first = evaluations_of(file)
+    assert [e.status for e in first.values()] == ["complete"]
+
+    lost_later = {**emulated, "CANN_EMULATOR_FAULTS": "acl.mdl.load_from_file:5=lost"}
+    lost = workbench(lost_later, "sweep", file)
+    assert lost.returncode == 3
+    assert "Do not use this device: look at `npu-smi info -t health" in said(lost)
+    assert "Traceback" not in lost.stderr
+    second = evaluations_of(file)
+    assert [e.status for e in second.values()] == ["complete"] * 2
+
+    done = workbench(emulated, "sweep", file)
+    assert done.returncode == 0, done.stderr
+    assert "2 candidates evaluated, 2 from before" in done.stdout
+    last = evaluations_of(file)
+    assert [e.status for e in last.values()] == ["complete"] * 4
+    assert first.items() <= second.items() <= last.items()
+    assert half_written(tmp_path) == []
+    assert not list((tmp_path / ".workbench" / "store" / ".building").iterdir())
