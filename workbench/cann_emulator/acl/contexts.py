@@ -51,7 +51,9 @@ class Context:
 
 
 _THREAD = threading.local()
-_LOCK = threading.Lock()
+_LOCK = threading.RLock()
+SETTING = threading.RLock()
+"""Held while a device is set, reset, or gives its default context or stream: threads share those."""
 _DEVICES: list[Device] = []
 DEFAULT_DEVICE: dict[str, int] = {}
 """'device' → the device of `defaultDevice` in acl.json; empty without."""
@@ -90,7 +92,8 @@ def current() -> Context | None:
         return context if context.alive else None
     if DEFAULT_DEVICE and not hasattr(_THREAD, "context"):
         device = devices()[DEFAULT_DEVICE["device"]]
-        context = _default_context(device, ("acl.json", 0))
+        with SETTING:
+            context = _default_context(device, ("acl.json", 0))
         _THREAD.context = context
     return context
 
@@ -100,8 +103,10 @@ def make_current(context: Context | None) -> None:
 
 
 def set_device(device: Device, site: tuple[str, int]) -> None:
-    device.sets += 1
-    make_current(_default_context(device, site))
+    with SETTING:
+        device.sets += 1
+        context = _default_context(device, site)
+    make_current(context)
 
 
 def create(device: Device, site: tuple[str, int]) -> Context:

@@ -64,7 +64,7 @@ class Arena:
     used: int = 0
     starts: list[int] = field(default_factory=list)
     blocks: dict[int, Block] = field(default_factory=dict)
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    lock: threading.RLock = field(default_factory=threading.RLock)
 
     @property
     def end(self) -> int:
@@ -131,7 +131,8 @@ def allocate(arena: Arena, size: int, what: str, site: tuple[str, int], others: 
 def release(arena: Arena, block: Block) -> None:
     """Free a block; its pages go back to the system, and with them what they held."""
     with arena.lock:
-        del arena.blocks[block.address]
+        if arena.blocks.pop(block.address, None) is None:
+            return  # another thread was quicker with a double free
         del arena.starts[bisect.bisect_left(arena.starts, block.address)]
         arena.used -= block.extent
     length = (block.extent + PAGE - 1) // PAGE * PAGE
@@ -151,10 +152,11 @@ def block_at(arena: Arena, address: int) -> Block | None:
     block = arena.blocks.get(address)
     if block is not None:
         return block
-    index = bisect.bisect_right(arena.starts, address) - 1
-    if index < 0:
-        return None
-    block = arena.blocks[arena.starts[index]]
+    with arena.lock:
+        index = bisect.bisect_right(arena.starts, address) - 1
+        if index < 0:
+            return None
+        block = arena.blocks[arena.starts[index]]
     return block if address < block.address + block.extent else None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import threading
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +26,7 @@ class Pinned:
 
 PINNED: dict[int, Pinned] = {}
 _STARTS: list[int] = []
+_LOCK = threading.RLock()  # the two belong together; again in one thread when a destructor frees in between
 
 
 def allocate(size: int, site: tuple[str, int]) -> Pinned | None:
@@ -37,21 +39,26 @@ def allocate(size: int, site: tuple[str, int]) -> Pinned | None:
     skip = -start % _ALIGNMENT
     storage[skip : skip + min(size, 1 << 20)] = FRESH  # the rest of a large block is left to the system's zeros
     block = Pinned(address=start + skip, size=size, site=site, storage=storage)
-    PINNED[block.address] = block
-    bisect.insort(_STARTS, block.address)
+    with _LOCK:
+        PINNED[block.address] = block
+        bisect.insort(_STARTS, block.address)
     return block
 
 
 def release(block: Pinned) -> None:
     """Forget a block; views that a client kept on it see poison, as long as the system lets them."""
     block.storage[: 1 << 20] = _POISON
-    del PINNED[block.address]
-    del _STARTS[bisect.bisect_left(_STARTS, block.address)]
+    with _LOCK:
+        if PINNED.pop(block.address, None) is not None:  # unless another thread was quicker with a double free
+            del _STARTS[bisect.bisect_left(_STARTS, block.address)]
 
 
 def is_pinned(address: int) -> bool:
-    index = bisect.bisect_right(_STARTS, address) - 1
-    if index < 0:
-        return False
-    block = PINNED[_STARTS[index]]
+    if address in PINNED:
+        return True
+    with _LOCK:
+        index = bisect.bisect_right(_STARTS, address) - 1
+        if index < 0:
+            return False
+        block = PINNED[_STARTS[index]]
     return address < block.address + block.size

@@ -38,9 +38,10 @@ def reset_device(device_id: int) -> int:
     if device.sets == 0:
         return codes.RT_CONTEXT_RELEASE_ERROR
     code = streams.synchronize_device(device)
-    device.sets -= 1
-    if device.sets == 0:
-        _release(device)
+    with contexts.SETTING:
+        device.sets -= 1
+        if device.sets == 0:
+            _release(device)
     return code
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from workbench.cann_emulator.acl import codes, handles, leaks
-from workbench.cann_emulator.acl.contexts import ON_RELEASE, Context, Device
+from workbench.cann_emulator.acl.contexts import ON_RELEASE, SETTING, Context, Device
 
 STREAMS_PER_DEVICE = 1984
 EVENTS_PER_DEVICE = 65536
@@ -97,7 +97,9 @@ def create(context: Context, site: tuple[str, int], default: bool = False) -> St
 
 def default_stream(context: Context) -> Stream:
     if not isinstance(context.stream, Stream):
-        context.stream = create(context, context.site, default=True)
+        with SETTING:
+            if not isinstance(context.stream, Stream):
+                context.stream = create(context, context.site, default=True)
     assert isinstance(context.stream, Stream), "the default stream exists beside the limit"
     return context.stream
 

@@ -16,7 +16,7 @@ from workbench.cann_emulator.state import DeviceUse, processes, report_use
 
 _REPORTING = {"on": bool(os.environ.get("CANN_EMULATOR_STATE"))}
 _EVERY_S = 0.1
-_LOCK = threading.Lock()
+_LOCK = threading.RLock()
 _LAST = {"report_s": 0.0, "others_s": 0.0, "reported": 0.0}
 _BUSY: dict[int, tuple[float, float, float]] = {}  # device → (time_s, busy_us) at the last report, and the load then
 _OTHERS: dict[int, int] = {}
