@@ -98,6 +98,23 @@ def test_a_detector_whose_shapes_only_the_data_tell_becomes_a_dynamic_model(tmp_
     assert [tensor.shape for tensor in load_om(om).outputs] == [(-1, 4), (-1,)]
 
 
+@pytest.mark.parametrize(
+    ("made", "rank"),
+    [
+        (node("Reshape", ["x", "n"], "y"), 2),
+        (node("TopK", ["x", "k"], "y i"), 2),
+        (node("ConstantOfShape", ["n"], "y"), 2),
+    ],
+    ids=lambda made: getattr(made, "op_type", None),
+)
+def test_a_shape_that_an_input_gives_makes_a_dynamic_model(made: onnx.NodeProto, rank: int, tmp_path: Path) -> None:
+    inputs = [value("x", FLOAT, [2, 3]), value("n", INT64, [rank]), value("k", INT64, [1])]
+    run_compile(options(written(tmp_path, [made], {}, inputs, [value("y", FLOAT, None)])), Console())
+    (om,) = tmp_path.glob("*.om")
+    assert om.name.startswith("m_linux_")
+    assert -1 in load_om(om).outputs[0].shape
+
+
 def test_what_both_branches_give_is_the_shape_behind_an_if(tmp_path: Path) -> None:
     def branch(op_type: str) -> onnx.GraphProto:
         inner = helper.make_node(op_type, ["a"], [f"{op_type}_inner"])

@@ -19,13 +19,18 @@ from workbench.cann_emulator.atc.constant_nodes import LARGEST, Array, attribute
 from workbench.cann_emulator.atc.failure import failure
 from workbench.cann_emulator.atc.onnx_parser import Parsed, in_order, names_read
 from workbench.cann_emulator.atc.shape_rules import Shape, agreed, inferred, largest, shape_of, shaped
+from workbench.cann_emulator.atc.words import words
 
 __all__ = ["Constants", "Folded", "Shape", "fold"]
 
 _SMALL = 1024
-_KNOWN_TO_SHAPES = 64  # elements of a constant that shape inference may want to see
-_DATA_DEPENDENT = frozenset({"Compress", "If", "Loop", "NonMaxSuppression", "NonZero", "Scan", "Unique"})
+_KNOWN_TO_SHAPES = 64
+_DATA_DEPENDENT = frozenset({"Compress", "If", "NonMaxSuppression", "NonZero", "Unique"})
 """Operators whose shapes only the data tell: the vendor compiles such a graph as one of dynamic shape."""
+_SHAPED_BY_VALUES = words("""
+    Col2Im ConstantOfShape Expand OneHot Pad Range Reshape Resize Slice Split Squeeze Tile TopK Unsqueeze Upsample
+    """)
+"""Operators whose shapes the values of an input tell, mostly a constant."""
 _INTEGERS = (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL)
 
 
@@ -237,7 +242,7 @@ class _Walk:
             data={
                 name: numpy_helper.from_array(self._constants[name], name)
                 for name in node.input
-                if name in self._constants and self._constants.size(name) <= _KNOWN_TO_SHAPES
+                if name in self._constants and self._constants.size(name) <= self._interesting(name)
             },
             imports=self._imports,
             ir_version=self._parsed.proto.ir_version,
@@ -254,7 +259,7 @@ class _Walk:
                 self._unknown(node)
                 return
             if not self._open and any(not dim.HasField("dim_value") for dim in kind.tensor_type.shape.dim):
-                self._data_dependent = self._data_dependent or node.op_type in _DATA_DEPENDENT
+                self._data_dependent = self._data_dependent or self._by_data(node)
                 self._guessed = True
                 most = largest(node, self._sizes(node), self._constants)
                 for dim in kind.tensor_type.shape.dim:
@@ -276,6 +281,17 @@ class _Walk:
             self._guessed = self._guessed or inner._guessed
             ends.append([inner._type_of(output.name) for output in attribute.g.output])
         return [agreed(a, b, stays_open=self._open) for a, b in zip(*ends, strict=True)]
+
+    def _by_data(self, node: NodeProto) -> bool:
+        """Whether only the data tell the shape of what a node makes."""
+        if node.op_type in _DATA_DEPENDENT:
+            return True
+        first = 0 if node.op_type in ("ConstantOfShape", "Range") else 1
+        return node.op_type in _SHAPED_BY_VALUES and any(n and n not in self._constants for n in node.input[first:])
+
+    def _interesting(self, name: str) -> int:
+        """How many elements of a constant shape inference may want to see."""
+        return _SMALL if self._constants.element_type(name) in _INTEGERS else _KNOWN_TO_SHAPES
 
     def _sizes(self, node: NodeProto) -> list[Shape]:
         return [shape_of(self._type_of(name)) for name in node.input if name and self._has_type(name)]
@@ -308,7 +324,7 @@ class _Walk:
         self._guessed = True
         declared = {value.name: value.type for value in self._parsed.proto.graph.value_info}
         declared.update({value.name: value.type for value in self._parsed.proto.graph.output})
-        self._data_dependent = self._data_dependent or (node.op_type in _DATA_DEPENDENT and not self._open)
+        self._data_dependent = self._data_dependent or (not self._open and self._by_data(node))
         for name in node.output:
             if not name:
                 continue
@@ -320,7 +336,10 @@ class _Walk:
             else:
                 first = next((self._type_of(n) for n in node.input if n and self._has_type(n)), None)
                 element_type = first.tensor_type.elem_type if first is not None else TensorProto.FLOAT
-                self._types[name] = shaped(element_type, shape_of(first) if first is not None else ())
+                shape = shape_of(first) if first is not None else ()
+                if node.op_type in ("Reshape", "Expand"):
+                    shape = (-1 if self._open else 1,) * max((1, *shape_of(self._type_of(node.input[1]))))
+                self._types[name] = shaped(element_type, shape)
 
     def _has_type(self, name: str) -> bool:
         return name in self._types or name in self._constants
