@@ -7,12 +7,13 @@ import random
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.cann_emulator.acl.library import ok, taken
+from tests.cann_emulator.acl.library import multilayer, ok, saved, taken
 from workbench.cann_emulator import acl
-from workbench.cann_emulator.acl import memory, pinned
+from workbench.cann_emulator.acl import memory, models, pinned
 
 
 @pytest.fixture(autouse=True)
@@ -98,3 +99,17 @@ def test_a_destructor_that_frees_while_the_library_allocates_does_not_block(devi
         del dropped
         gc.collect()
     assert freed == [(0, 0)]
+
+
+def test_threads_load_and_unload_at_once(device: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "_MOST_KEPT", 2)
+    context = taken(acl.rt.get_context())
+    paths = [saved(multilayer(batch=batch), tmp_path, f"{batch}.om") for batch in range(1, 6)]
+
+    def work(number: int) -> None:
+        ok(acl.rt.set_context(context))
+        for turn in range(30):
+            model = taken(acl.mdl.load_from_file(paths[(number + turn) % len(paths)]))
+            ok(acl.mdl.unload(model))
+
+    together(6, work)

@@ -27,6 +27,7 @@ _IDS = itertools.count(1)
 _LOADED: dict[int, LoadedModel] = {}
 _RUNNABLES: OrderedDict[bytes, Runnable] = OrderedDict()
 """By digest of the content: the same file loaded again shares what was built for it."""
+_KEEPING = threading.RLock()
 _FULL_NAME = re.compile(r".+:\d+:.+", re.DOTALL)
 
 
@@ -87,6 +88,11 @@ def loaded(model_id: int) -> LoadedModel | None:
 
 def parse(content: bytes) -> Runnable | int:
     """The model of an OM's content, or the code of what is wrong with it, with a reason text."""
+    with _KEEPING:
+        return _parse(content)
+
+
+def _parse(content: bytes) -> Runnable | int:
     digest = hashlib.sha256(content).digest()
     known = _RUNNABLES.get(digest)
     if known is not None:
@@ -108,7 +114,7 @@ def parse(content: bytes) -> Runnable | int:
 
 def _forget_old() -> None:
     """Keep the models used last, by number and size, and those that are loaded."""
-    in_use = {id(entry.runnable) for entry in _LOADED.values()}
+    in_use = {id(entry.runnable) for entry in list(_LOADED.values())}
     idle = [digest for digest, kept in _RUNNABLES.items() if id(kept) not in in_use][:-1]
     size = sum(len(kept.model.graph) for kept in _RUNNABLES.values())
     for digest in idle:
