@@ -48,8 +48,8 @@ def start_over() -> None:
             acl.rt.reset_device_force(device.index)
         device.clock_us = device.busy_us = 0.0
     for arena in memory.ARENAS:
-        memory._libc.munmap(arena.public, memory._RANGE)
-        memory._libc.munmap(arena.public + arena.shift, memory._RANGE)
+        memory._libc.munmap(arena.public, arena.length)
+        memory._libc.munmap(arena.public + arena.shift, arena.length)
         os.close(arena.file)
     memory.ARENAS.clear()
     contexts._DEVICES.clear()

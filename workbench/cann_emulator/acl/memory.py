@@ -20,7 +20,9 @@ PAGE = 4096
 CHUNK = 256 << 10
 FRESH = 0xA5
 """What memory holds before anything was written to it: a missing copy shows up as -1.5e-16 or huge ids."""
-_RANGE = 1 << 38  # addresses per device; four times the HBM, so that ranges are reused late
+_RANGES = tuple(1 << bits for bits in range(38, 29, -1))
+"""Addresses per device: four times the HBM, so that ranges are reused late; less where the process may not have that
+much address space (ulimit -v)."""
 _PROT_NONE, _PROT_RW, _MAP_SHARED, _MAP_NORESERVE = 0, 3, 0x01, 0x4000
 _FALLOC_PUNCH_HOLE_KEEP_SIZE = 0x03
 
@@ -58,6 +60,7 @@ class Arena:
     capacity: int
     file: int
     public: int
+    length: int
     shift: int  # private address minus public address
     bytes: memoryview
     cursor: int
@@ -68,24 +71,23 @@ class Arena:
 
     @property
     def end(self) -> int:
-        return self.public + _RANGE
+        return self.public + self.length
 
 
 ARENAS: list[Arena] = []
 
 
 def open_arena(device: int, capacity: int) -> Arena:
-    """Map the memory of a device; OSError where the machine has no address space for it."""
+    """Map the memory of a device; OSError where the process has no address space for it."""
     file = os.memfd_create(f"ascend-hbm-{device}", os.MFD_CLOEXEC)
-    os.ftruncate(file, _RANGE)
-    public = _map(file, _PROT_NONE)
-    private = _map(file, _PROT_RW)
-    view = memoryview((ctypes.c_char * _RANGE).from_address(private)).cast("B")
+    length, public, private = _map_twice(file)
+    view = memoryview((ctypes.c_char * length).from_address(private)).cast("B")
     arena = Arena(
         device=device,
         capacity=capacity,
         file=file,
         public=public,
+        length=length,
         shift=private - public,
         bytes=view,
         cursor=public + PAGE,
@@ -112,6 +114,8 @@ def allocate(arena: Arena, size: int, what: str, site: tuple[str, int], others: 
             return None
         span = (extent + PAGE - 1) // PAGE * PAGE + PAGE
         address = _place(arena, span)
+        if address is None:
+            return None
         chunks = (size + CHUNK - 1) // CHUNK
         block = Block(
             address=address,
@@ -142,7 +146,7 @@ def release(arena: Arena, block: Block) -> None:
 def arena_of(address: int) -> Arena | None:
     """The device whose memory has this address; None for a host address."""
     for arena in ARENAS:
-        if arena.public <= address < arena.public + _RANGE:
+        if arena.public <= address < arena.public + arena.length:
             return arena
     return None
 
@@ -194,8 +198,11 @@ def _fill(arena: Arena, block: Block, offset: int, count: int, writes: bool) -> 
         block.unwritten = None
 
 
-def _place(arena: Arena, span: int) -> int:
-    """Where `span` free bytes begin: behind the last block, or from the start again once the range is used up."""
+def _place(arena: Arena, span: int) -> int | None:
+    """Where `span` free bytes begin: behind the last block, or from the start again once the range is used up.
+
+    None where no gap is wide enough.
+    """
     address = arena.cursor
     if address + span <= arena.end and _is_free(arena, address, span):
         return address
@@ -205,7 +212,7 @@ def _place(arena: Arena, span: int) -> int:
             return address
         block = arena.blocks[start]
         address = start + (block.extent + PAGE - 1) // PAGE * PAGE + PAGE
-    return address
+    return address if address + span <= arena.end else None
 
 
 def _is_free(arena: Arena, address: int, span: int) -> bool:
@@ -213,8 +220,19 @@ def _is_free(arena: Arena, address: int, span: int) -> bool:
     return index == len(arena.starts) or arena.starts[index] >= address + span
 
 
-def _map(file: int, protection: int) -> int:
-    address = _libc.mmap(None, _RANGE, protection, _MAP_SHARED | _MAP_NORESERVE, file, 0)
-    if address is None or address == ctypes.c_void_p(-1).value:
-        raise OSError(ctypes.get_errno(), "cannot map the emulated device memory")
-    return int(address)
+def _map_twice(file: int) -> tuple[int, int, int]:
+    """(length, public address, private address) of the largest range that the process gets."""
+    for length in _RANGES:
+        public = _map(file, length, _PROT_NONE)
+        private = _map(file, length, _PROT_RW) if public is not None else None
+        if public is not None and private is not None:
+            os.ftruncate(file, length)
+            return length, public, private
+        if public is not None:
+            _libc.munmap(public, length)
+    raise OSError(ctypes.get_errno(), "cannot map the emulated device memory: this process has too few addresses left")
+
+
+def _map(file: int, length: int, protection: int) -> int | None:
+    address = _libc.mmap(None, length, protection, _MAP_SHARED | _MAP_NORESERVE, file, 0)
+    return None if address is None or address == ctypes.c_void_p(-1).value else int(address)
