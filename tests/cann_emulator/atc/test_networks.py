@@ -15,6 +15,7 @@ from tests.cann_emulator.atc.compiling import codes_of, compiled, options
 from tests.targets.encoder import Array, model_of
 from workbench.cann_emulator.atc.compiler import run_compile
 from workbench.cann_emulator.atc.console import Console
+from workbench.cann_emulator.executable import Executable
 from workbench.cann_emulator.om import load_om
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
@@ -52,14 +53,30 @@ def test_a_resize_without_roi_at_opset_11_compiles_as_exporters_write_it(tmp_pat
         [value("x", FLOAT, [1, 3, 8, 8])],
         [value("y", FLOAT, None)],
     )
-    assert compiled(path).outputs[0].shape == (1, 3, 16, 16)
+    model = compiled(path)
+    assert model.outputs[0].shape == (1, 3, 16, 16)
+    x = np.arange(192, dtype=np.float32).reshape(1, 3, 8, 8)
+    np.testing.assert_array_equal(
+        Executable(model, threads=1).run({"x": x})["y"], x.repeat(2, axis=2).repeat(2, axis=3)
+    )
+
+
+def test_a_resize_to_sizes_without_scales_compiles_and_runs(tmp_path: Path) -> None:
+    nodes = [node("Resize", ["x", "", "", "sizes"], "y", mode="nearest")]
+    path = written(
+        tmp_path, nodes, {"sizes": np.array([1, 1, 4, 4])}, [value("x", FLOAT, [1, 1, 2, 2])], [value("y", FLOAT, None)]
+    )
+    x = np.arange(4, dtype=np.float32).reshape(1, 1, 2, 2)
+    assert Executable(compiled(path), threads=1).run({"x": x})["y"].shape == (1, 1, 4, 4)
 
 
 def test_what_a_later_opset_allows_is_taken_at_an_earlier_one(tmp_path: Path) -> None:
     """Min takes whole numbers from opset 12 on; ATC's parser does not look."""
     nodes = [node("Min", ["x", "five"], "y")]
     path = written(tmp_path, nodes, {"five": np.array([5])}, [value("x", INT64, [4])], [value("y", INT64, None)])
-    assert compiled(path).outputs[0].shape == (4,)
+    model = compiled(path)
+    assert model.outputs[0].shape == (4,)
+    assert list(Executable(model, threads=1).run({"x": np.array([1, 4, 6, 9])})["y"]) == [1, 4, 5, 5]
 
 
 def detector(folder: Path, boxes: int = 20) -> Path:

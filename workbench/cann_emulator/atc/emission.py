@@ -17,6 +17,8 @@ from workbench.cann_emulator.atc.onnx_parser import Parsed, names_read
 from workbench.cann_emulator.om import Gear
 
 _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9  # field numbers of ModelProto, GraphProto, TensorProto
+_NOTHING = "aclEmpty"
+_WHOLE = (TensorProto.INT64, TensorProto.INT32)
 _LARGEST_HALF = np.float32(65504.0)
 
 
@@ -31,6 +33,7 @@ def emit(
     """
     graph = GraphProto(name=name)
     graph.node.extend(folded.nodes)
+    opsets = _made_valid(graph, folded, parsed.opsets)
     for value in parsed.inputs:
         dims = [d if d >= 0 else f"{value.name}_{axis}" for axis, d in enumerate(boundary[value.name])]
         graph.input.append(helper.make_tensor_value_info(value.name, value.type.tensor_type.elem_type, dims))
@@ -44,10 +47,34 @@ def emit(
     for constant in constants_read(folded):
         parts.extend(_initializer(folded, constant, half=constant in halves, clip=clip))
     model = ModelProto(ir_version=max(parsed.proto.ir_version, 4), producer_name="atc")
-    for domain, version in parsed.opsets.items():
+    for domain, version in opsets.items():
         model.opset_import.append(helper.make_opsetid("" if domain == "ai.onnx" else domain, version))
     head = _head(_GRAPH, sum(map(len, parts)))
     return b"".join([model.SerializeToString(), head, *parts])
+
+
+def _made_valid(graph: GraphProto, folded: Folded, opsets: Mapping[str, int]) -> dict[str, int]:
+    """What ATC takes and ONNX Runtime does not, as the runtime takes it; returns the opsets that this asks for.
+
+    At opset 11 and 12 the roi and scales of Resize may not be left out; Min and Max take whole numbers from 12 on.
+    """
+    version = opsets.get("ai.onnx", 0)
+    if version not in (11, 12):
+        return dict(opsets)
+    for node in graph.node:
+        if node.op_type == "Resize" and "" in node.input[1:]:
+            node.input[:] = [name or _NOTHING for name in node.input]
+            if not graph.initializer:
+                graph.initializer.append(TensorProto(name=_NOTHING, dims=[0], data_type=TensorProto.FLOAT))
+    whole = any(
+        node.op_type in ("Min", "Max") and _described(folded, node.output[0])[0] in _WHOLE for node in folded.nodes
+    )
+    if version == 11 and whole:
+        for node in graph.node:
+            if node.op_type == "Dropout":
+                del node.attribute[:]  # its ratio became an input at 12
+        return {**opsets, "ai.onnx": 12}
+    return dict(opsets)
 
 
 def constants_read(folded: Folded) -> list[str]:

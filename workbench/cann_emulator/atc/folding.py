@@ -25,7 +25,7 @@ __all__ = ["Constants", "Folded", "Shape", "fold"]
 
 _SMALL = 1024
 _KNOWN_TO_SHAPES = 64
-_DATA_DEPENDENT = frozenset({"Compress", "If", "NonMaxSuppression", "NonZero", "Unique"})
+_DATA_DEPENDENT = words("Compress ConcatFromSequence If NonMaxSuppression NonZero SequenceAt Unique")
 """Operators whose shapes only the data tell: the vendor compiles such a graph as one of dynamic shape."""
 _SHAPED_BY_VALUES = words("""
     Col2Im ConstantOfShape Expand OneHot Pad Range Reshape Resize Slice Split Squeeze Tile TopK Unsqueeze Upsample
