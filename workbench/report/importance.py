@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
-from optuna.importance import FanovaImportanceEvaluator, get_param_importances
 
 from workbench.candidate import ONNXRUNTIME_FUSIONS, Candidate, Scalar
 from workbench.objectives import Objective
@@ -67,6 +66,9 @@ def importance(evaluations: Sequence[Evaluation], objectives: Sequence[Objective
 def _fanova(
     known: Sequence[tuple[Mapping[str, Scalar], float]], distributions: dict[str, BaseDistribution], seed: int
 ) -> dict[str, float]:
+    # here, as it pulls scikit-learn, for which a small sweep, or one that cannot start, should not wait
+    from optuna.importance import FanovaImportanceEvaluator, get_param_importances
+
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study()
     study.add_trials(
