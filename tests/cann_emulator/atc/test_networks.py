@@ -70,6 +70,15 @@ def test_a_resize_to_sizes_without_scales_compiles_and_runs(tmp_path: Path) -> N
     assert Executable(compiled(path), threads=1).run({"x": x})["y"].shape == (1, 1, 4, 4)
 
 
+def test_a_file_of_a_newer_exporter_runs(tmp_path: Path) -> None:
+    """Its form has a later version than the runtime knows, its operators have not."""
+    proto = model_of([node("Relu", ["x"], "y")], {}, [value("x", FLOAT, [2])], [value("y", FLOAT, [2])], opset=18)
+    proto.ir_version = 99
+    (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
+    model = compiled(tmp_path / "m.onnx")
+    assert list(Executable(model, threads=1).run({"x": np.array([-1, 2], np.float32)})["y"]) == [0, 2]
+
+
 def test_what_a_later_opset_allows_is_taken_at_an_earlier_one(tmp_path: Path) -> None:
     """Min takes whole numbers from opset 12 on; ATC's parser does not look."""
     nodes = [node("Min", ["x", "five"], "y")]

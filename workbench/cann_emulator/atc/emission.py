@@ -18,6 +18,8 @@ from workbench.cann_emulator.om import Gear
 
 _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9  # field numbers of ModelProto, GraphProto, TensorProto
 _NOTHING = "aclEmpty"
+_NEWEST_IR = 10
+"""What follows adds types that operators up to opset 22 do not have; ONNX Runtime refuses versions it does not know."""
 _WHOLE = (TensorProto.INT64, TensorProto.INT32)
 _LARGEST_HALF = np.float32(65504.0)
 
@@ -46,7 +48,7 @@ def emit(
     parts: list[bytes | memoryview] = [graph.SerializeToString()]
     for constant in constants_read(folded):
         parts.extend(_initializer(folded, constant, half=constant in halves, clip=clip))
-    model = ModelProto(ir_version=max(parsed.proto.ir_version, 4), producer_name="atc")
+    model = ModelProto(ir_version=min(max(parsed.proto.ir_version, 4), _NEWEST_IR), producer_name="atc")
     for domain, version in opsets.items():
         model.opset_import.append(helper.make_opsetid("" if domain == "ai.onnx" else domain, version))
     head = _head(_GRAPH, sum(map(len, parts)))
