@@ -12,7 +12,7 @@ quickstart: install
 	$(VENV)/bin/workbench sweep experiments/loan-intent-mini.yaml
 
 test: install-test lint
-	$(VENV)/bin/python -m pytest
+	$(VENV)/bin/python -m pytest -n 2 --dist loadfile
 
 lint: install-test
 	$(VENV)/bin/ruff check workbench tests

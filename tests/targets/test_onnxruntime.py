@@ -530,10 +530,10 @@ def test_a_model_that_is_quantized_already_is_a_warning(encoder: Path, tmp_path:
 
 
 def test_a_precision_mode_of_another_target_is_an_error(encoder: Path) -> None:
-    ((severity, _, problem),) = problems(encoder, replace(Candidate(), precision=Precision(mode="force_fp16")))
+    ((severity, _, problem),) = problems(encoder, replace(Candidate(), precision=Precision(mode="int4")))
 
     assert severity == "error"
-    assert "'force_fp16' does not exist on this target" in problem
+    assert "'int4' does not exist on this target" in problem
 
 
 @pytest.mark.parametrize(

@@ -336,10 +336,10 @@ def test_dynamic_int8_is_an_error(encoder: Path) -> None:
 
 
 def test_a_precision_mode_of_another_target_is_an_error(encoder: Path) -> None:
-    ((severity, problem),) = problems(encoder, replace(FLOAT, precision=Precision(mode="force_fp16")))
+    ((severity, problem),) = problems(encoder, replace(FLOAT, precision=Precision(mode="int4")))
 
     assert severity == "error"
-    assert "'force_fp16' does not exist" in problem
+    assert "'int4' does not exist" in problem
 
 
 def test_an_operator_of_a_foreign_domain_is_an_error(tmp_path: Path) -> None:
