@@ -15,9 +15,9 @@ _HERE = __file__.rpartition("/")[0]
 sys.path[:] = [place for place in sys.path if place != _HERE]
 
 import importlib  # noqa: E402  # after the search path
-import json  # noqa: E402
-import traceback  # noqa: E402
-from pathlib import Path  # noqa: E402
+import json  # noqa: E402  # the same
+import traceback  # noqa: E402  # the same
+from pathlib import Path  # noqa: E402  # the same
 from typing import Any, Dict, Iterator, List, Tuple  # noqa: E402, UP035  # Python 3.7 has no dict[...] at run time
 
 Request = Dict[str, Any]  # noqa: UP006  # Python 3.7
