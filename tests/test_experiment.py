@@ -62,6 +62,7 @@ def test_the_identity_ignores_budget_and_words_but_no_limit(shared: Path) -> Non
         ("about:", "target: openvino\nabout:", "openvino is not what .* is for .onnxruntime."),
         ("about:", "target: ascend\nabout:", "'ascend' is not a target that can be swept"),
         ("about:", "validation: {samples: 100000}\nabout:", "validation.samples: 100000 is more than the"),
+        ("about:", "holdout: {samples: 100000}\nabout:", "holdout.samples: 100000 is more than the"),
         ("about:", "validation: {samples: 10}\nabout:", "validation.samples: 10 is less than 50"),
     ],
 )

@@ -130,6 +130,7 @@ class _Climb(StageClock):
         self.name = "check"
         self.timings: list[StageTiming] = []
         self.measurement = Measurement()
+        self.modelled_ms: dict[tuple[int, str], float] = {}
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[StageClock]:
@@ -275,9 +276,13 @@ class _Climb(StageClock):
             self.split, settings.feeds, batch, seed=self.experiment.seed, length=settings.length
         )
         protocol = TimingProtocol(seed=self.experiment.seed)
-        timed = time_modelled if self.bench.toolchain(self.candidate).emulated else time_against_baseline
         with device_lock(self.bench.device_lock, wait_s=3600.0, report=_log.info):
-            latency, raw = timed(session, baseline, feeds, batch, protocol, calls=calls)
+            if self.bench.toolchain(self.candidate).emulated:
+                latency, raw = time_modelled(
+                    session, baseline, feeds, batch, protocol, calls=calls, known=self.modelled_ms
+                )
+            else:
+                latency, raw = time_against_baseline(session, baseline, feeds, batch, protocol, calls=calls)
         if anchor:
             save_raw_times(raw, self.bench.journal.latency(self.candidate.id, self.split))
         first = self.bench.journal.anchor(self.split, batch, latency.baseline_p50_ms, keep=anchor)

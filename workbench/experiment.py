@@ -14,6 +14,7 @@ from workbench.errors import nearest
 from workbench.graph import read_model
 from workbench.model import Model
 from workbench.objectives import METRICS, Constraint, Objective
+from workbench.results import Split
 from workbench.space import SearchSpace, build, complete, read_space, read_targets
 from workbench.yaml_reader import Section, read_yaml
 
@@ -128,6 +129,8 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
             )
         with top.section("validation") as section:
             scored = section.optional("samples", lambda key: section.integer(key, minimum=50))
+        with top.section("holdout") as section:
+            confirmed = section.optional("samples", lambda key: section.integer(key, minimum=50))
         objectives = _objectives(top)
         with top.section("constraints") as section:
             constraints = tuple(_constraint(section, metric) for metric in section.names())
@@ -150,12 +153,13 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
         )
     model = read_model(model_path)
     dataset = read_manifest(dataset_path, model)
-    if scored is not None:
-        if scored > dataset.size("validation"):
-            raise top.section("validation").error(
-                "samples", f"{scored} is more than the {dataset.size('validation')} samples of the split.", "Lower it."
+    counts: tuple[tuple[Split, int | None], ...] = (("validation", scored), ("holdout", confirmed))
+    for split, count in counts:
+        if count is not None and count > dataset.size(split):
+            raise top.section(split).error(
+                "samples", f"{count} is more than the {dataset.size(split)} samples of the split.", "Lower it."
             )
-        dataset = dataset.with_validation(scored)
+    dataset = dataset.first(validation=scored, holdout=confirmed)
     if dataset.size("calibration") < calibration.samples:
         raise top.section("calibration").error(
             "samples",

@@ -47,6 +47,14 @@ class SplitRows:
         return np.sort(rows) if self.source.sequential else rows
 
 
+def _first(rows: SplitRows, count: int | None) -> SplitRows:
+    if count is None:
+        return rows
+    if count > rows.size:
+        raise ValueError(f"{count} samples asked of {rows.size}")
+    return replace(rows, stop=rows.start + count)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
     """Calibration, validation (the search sees it) and holdout (it never does) of one task.
@@ -80,15 +88,13 @@ class Dataset:
     def size(self, split: Split) -> int:
         return self._split(split).size
 
-    def with_validation(self, count: int) -> Dataset:
-        """The same with only the first samples of the validation split, which are a fair sample of it.
+    def first(self, *, validation: int | None = None, holdout: int | None = None) -> Dataset:
+        """The same with only the first samples of a split, which are a fair sample of it; None for all of them.
 
         Raises:
             ValueError: the split has fewer.
         """
-        if count > self.validation.size:
-            raise ValueError(f"{count} samples asked of {self.validation.size}")
-        return replace(self, validation=replace(self.validation, stop=self.validation.start + count))
+        return replace(self, validation=_first(self.validation, validation), holdout=_first(self.holdout, holdout))
 
     def lengths(self, split: Split) -> IntArray | None:
         """Tokens of every sample in the split's order, cut to `max_length`; None when the data are not text."""
