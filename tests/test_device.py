@@ -59,6 +59,17 @@ def test_one_call_for_each_shape_stands_for_all_of_them() -> None:
     assert 1.9 < latency.speedup.value < 2.0
 
 
+def test_times_that_are_known_are_not_asked_for_again() -> None:
+    candidate, baseline = Clocked(0.5), Clocked(1.0)
+    known: dict[tuple[int, str], float] = {}
+
+    first, _ = time_modelled(candidate, baseline, FEEDS, 1, TimingProtocol(calls=100), known=known)
+    second, _ = time_modelled(candidate, baseline, FEEDS[:2], 1, TimingProtocol(calls=100), known=known)
+
+    assert (candidate.calls, baseline.calls) == (3, 3)
+    assert second.p95_ms <= first.p95_ms
+
+
 def test_a_model_timed_against_itself_has_a_speed_up_of_one() -> None:
     latency, _ = time_modelled(Clocked(1.0), Clocked(1.0), FEEDS, 1, TimingProtocol(calls=100))
 

@@ -177,4 +177,4 @@ def _fed(values: Array, tensor: Tensor) -> Array:
 def _returned(values: Array, tensor: Tensor) -> Array:
     if tensor.dtype == "bfloat16":
         return (round_to(values.astype(np.float32), "bfloat16").view(np.uint32) >> np.uint32(16)).astype(np.uint16)
-    return np.ascontiguousarray(values.astype(tensor.dtype, copy=False))
+    return np.require(values.astype(tensor.dtype, copy=False), requirements="C")  # a scalar stays one

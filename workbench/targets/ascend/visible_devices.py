@@ -29,7 +29,7 @@ def visible_devices(environment: Mapping[str, str] = os.environ, present: Sequen
         present: logic ids of the machine, where they are known.
     """
     text = environment.get(VARIABLE)
-    if text is None:
+    if not text:  # the runtime takes an empty one for none
         return Visible(devices=None)
     devices: list[int] = []
     for entry in text.split(","):
