@@ -61,7 +61,7 @@ def test_one_call_for_each_shape_stands_for_all_of_them() -> None:
 
 def test_times_that_are_known_are_not_asked_for_again() -> None:
     candidate, baseline = Clocked(0.5), Clocked(1.0)
-    known: dict[tuple[int, str], float] = {}
+    known: dict[tuple[str, str], float] = {}
 
     first, _ = time_modelled(candidate, baseline, FEEDS, 1, TimingProtocol(calls=100), known=known)
     second, _ = time_modelled(candidate, baseline, FEEDS[:2], 1, TimingProtocol(calls=100), known=known)

@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -67,6 +67,7 @@ class Bench:
         targets, toolchains: by name, of every target of the experiment.
         report: receives (candidate, stage) when a stage begins.
         amct: the vendor's quantizer, where a target is Ascend and it is installed.
+        modelled_ms: (candidate id, shapes of a feed) → time on an emulated device, which never changes.
     """
 
     store: Store
@@ -75,6 +76,7 @@ class Bench:
     toolchains: Mapping[str, Toolchain]
     report: Callable[[Candidate, str], None]
     amct: AmctInstallation | None = None
+    modelled_ms: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def target(self, candidate: Candidate) -> Target:
         return self.targets[candidate.target]

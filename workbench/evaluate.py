@@ -130,7 +130,6 @@ class _Climb(StageClock):
         self.name = "check"
         self.timings: list[StageTiming] = []
         self.measurement = Measurement()
-        self.modelled_ms: dict[tuple[int, str], float] = {}
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[StageClock]:
@@ -279,7 +278,14 @@ class _Climb(StageClock):
         with device_lock(self.bench.device_lock, wait_s=3600.0, report=_log.info):
             if self.bench.toolchain(self.candidate).emulated:
                 latency, raw = time_modelled(
-                    session, baseline, feeds, batch, protocol, calls=calls, known=self.modelled_ms
+                    session,
+                    baseline,
+                    feeds,
+                    batch,
+                    protocol,
+                    calls=calls,
+                    names=(self.candidate.id, self.experiment.baseline.id),
+                    known=self.bench.modelled_ms,
                 )
             else:
                 latency, raw = time_against_baseline(session, baseline, feeds, batch, protocol, calls=calls)
@@ -341,7 +347,7 @@ class _Climb(StageClock):
         )
         if isinstance(session, DeviceSession):
             modelled = self.bench.toolchain(self.candidate).emulated  # no load makes it draw power
-            device = device_figures(session, feeds, **({"load_s": 0.0} if modelled else {}))
+            device = device_figures(session, feeds[:2], load_s=0.0) if modelled else device_figures(session, feeds)
             self.measurement = replace(
                 self.measurement, latency=latency, device=device, peak_memory_bytes=device.memory_bytes
             )

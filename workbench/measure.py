@@ -174,7 +174,8 @@ def time_modelled(
     protocol: TimingProtocol,
     *,
     calls: int | None = None,
-    known: dict[tuple[int, str], float] | None = None,
+    names: tuple[str, str] = ("candidate", "baseline"),
+    known: dict[tuple[str, str], float] | None = None,
 ) -> tuple[Latency, RawTimes]:
     """The same figures by an emulated device's own clock: copies and execution, nothing of the host.
 
@@ -183,7 +184,8 @@ def time_modelled(
     says so.
 
     Args:
-        known: times by session and shape that earlier calls found; what is new is added.
+        names: what the two sessions hold; under these names their times are known.
+        known: times by name and shape that earlier calls found; what is new is added.
 
     Raises:
         MeasureError: a call failed, or a session has no device clock.
@@ -195,7 +197,10 @@ def time_modelled(
     order = _scattered(feeds)
     shapes = _work_of(feeds)
     times = {} if known is None else known
-    ours, theirs = (_modelled_ms(session, feeds, shapes, times) for session in (candidate, baseline))
+    ours, theirs = (
+        _modelled_ms(session, name, feeds, shapes, times)
+        for session, name in zip((candidate, baseline), names, strict=True)
+    )
     visited = [order[i % len(order)] for i in range(protocol.rounds * block)]
     twice = np.array(visited, dtype=np.int32).reshape(protocol.rounds, block).repeat(2, axis=0).reshape(-1)
     raw = RawTimes(
@@ -209,7 +214,11 @@ def time_modelled(
 
 
 def _modelled_ms(
-    session: Session, feeds: Sequence[Feeds], shapes: npt.NDArray[np.int64], known: dict[tuple[int, str], float]
+    session: Session,
+    name: str,
+    feeds: Sequence[Feeds],
+    shapes: npt.NDArray[np.int64],
+    known: dict[tuple[str, str], float],
 ) -> Times:
     """[shapes] milliseconds of one call of each shape, in the order of their numbers."""
     if not isinstance(session, DeviceSession):
@@ -217,7 +226,7 @@ def _modelled_ms(
     times = np.empty(int(shapes.max()) + 1, dtype=np.float32)
     for shape in range(len(times)):
         feed = feeds[int(np.argmax(shapes == shape))]
-        key = (id(session), repr(sorted((name, array.shape) for name, array in feed.items())))
+        key = (name, repr(sorted((port, array.shape) for port, array in feed.items())))
         if key not in known:
             session.run(feed)
             known[key] = session.times().total_ms
