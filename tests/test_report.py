@@ -289,6 +289,7 @@ def test_emulated_results_are_flagged_in_every_form() -> None:
     assert to_json(summary)["emulated"] is True
     assert "Emulated:" in pareto_html(summary)
     assert "(emulated)" in detail(summary, emulated.candidate.id)
+    assert "EMULATED: no number below" in detail(summary, emulated.candidate.id)
     assert any("emulator" in warning for warning in summary.recommended.warnings)  # type: ignore[union-attr]  # a candidate is feasible
 
 

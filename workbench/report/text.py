@@ -60,7 +60,10 @@ def detail(summary: Summary, candidate_id: str) -> str:
     if evaluation is None:
         raise KeyError(candidate_id)
     candidate = evaluation.candidate
-    found = [f"{candidate.id}", summary.title(candidate), "", *_fate(summary, evaluation), "", "Settings"]
+    found = [f"{candidate.id}", summary.title(candidate)]
+    if evaluation.toolchain.emulated:
+        found.append("EMULATED: no number below was measured on a real device.")
+    found += ["", *_fate(summary, evaluation), "", "Settings"]
     found += [f"  {name:<34} {_setting(value)}" for name, value in candidate.parameters().items()]
     for heading, one in (("Validation", evaluation), ("Holdout", summary.confirmations.get(candidate.id))):
         if one is not None and (numbers := _all_numbers(one)):
