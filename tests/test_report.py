@@ -290,6 +290,8 @@ def test_emulated_results_are_flagged_in_every_form() -> None:
     assert "Emulated:" in pareto_html(summary)
     assert "(emulated)" in detail(summary, emulated.candidate.id)
     assert "EMULATED: no number below" in detail(summary, emulated.candidate.id)
+    assert summary.recommended is not None
+    assert "measured" not in summary.recommended.reason
     assert any("emulator" in warning for warning in summary.recommended.warnings)  # type: ignore[union-attr]  # a candidate is feasible
 
 

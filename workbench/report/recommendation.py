@@ -170,8 +170,9 @@ def _gain(summary: Summary, chosen: Evaluation) -> list[str]:
     if speedup is None:
         return []
     where = "held-out data" if chosen.candidate.id in summary.confirmations else "the validation split"
+    how = "emulated" if summary.emulated else "measured"
     cost = f", with an accuracy drop of {interval(drop, ' pp', 2, signed=True)}" if drop is not None else ""
-    return [f"Against the float baseline it is {interval(speedup, 'x', 2)} as fast{cost}, measured on {where}."]
+    return [f"Against the float baseline it is {interval(speedup, 'x', 2)} as fast{cost}, {how} on {where}."]
 
 
 def _why_not(summary: Summary, evaluation: Evaluation) -> str:
