@@ -14,7 +14,7 @@ class Visible:
     """What the variable means.
 
     Attributes:
-        devices: logic ids in the order the process counts them from 0; None where the variable is not set.
+        devices: logic ids in the order the process counts them from 0; None where it restricts nothing.
         problem: what is wrong with it, empty when nothing is. The runtime stops reading at the first wrong entry.
     """
 
@@ -29,7 +29,7 @@ def visible_devices(environment: Mapping[str, str] = os.environ, present: Sequen
         present: logic ids of the machine, where they are known.
     """
     text = environment.get(VARIABLE)
-    if not text:  # the runtime takes an empty one for none
+    if not text:  # an empty list restricts nothing [inferred]
         return Visible(devices=None)
     devices: list[int] = []
     for entry in text.split(","):
