@@ -32,11 +32,11 @@ $(VENV)/.torch: | $(VENV)/bin/python
 	touch $@
 
 $(VENV)/.installed: pyproject.toml $(VENV)/.torch
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[export,fast]"
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[export,fast,serve]"
 	touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[export,fast,test]"
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[export,fast,serve,test]"
 	touch $@
 
 clean:

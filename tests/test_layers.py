@@ -10,7 +10,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "workbench"
 
 LAYERS: dict[str, tuple[str, ...]] = {
-    "values": ("errors", "canonical", "ascend_settings", "candidate", "model", "results", "objectives"),
+    "values": ("errors", "canonical", "ascend_settings", "service", "candidate", "model", "results", "objectives"),
     "numerics": (
         "yaml_reader",
         "experiment",
@@ -50,10 +50,13 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "differences",
         "comparison",
         "layer_study",
+        *("batch_curve", "host_costs", "serving_model", "service_search", "load", "acceptance"),
+        *("capacity", "promotion"),
     ),
     "search": ("executors", "tracking", "sweep", "report"),
     "doors": (
         *("cli", "commands", "console", "emulator_command", "opening", "progress", "serve", "doctor", "init"),
+        *("service_commands", "release_commands", "load_confirmation"),
         "__main__",
     ),
     # switched on by its environment, as the vendor's kit is: it sees no target, and no layer may import it
@@ -80,12 +83,15 @@ OWNERS = {
     "torch": {"export", "example"},
     "transformers": {"export", "example"},
     "ruamel": {"yaml_reader"},
-    "numba": {"quantization"},
+    "numba": {"quantization", "serving_model"},
     "plotly": {"report"},
     "sklearn": {"report"},
-    "typer": {"cli", "commands", "emulator_command"},
+    "typer": {"cli", "commands", "emulator_command", "service_commands", "release_commands"},
     "rich": {"cli", "commands", "console", "progress", "report", "doctor", "inspection"},
     "litserve": {"serve"},
+    "fastapi": {"serve"},
+    "uvicorn": {"serve"},
+    "prometheus_client": {"serve"},
     "openvino": {"targets"},
 }
 """External packages with one home."""

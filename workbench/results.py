@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from workbench.candidate import Candidate, candidate_from_json
 from workbench.canonical import decode, digest, encode
+from workbench.service import HostCosts, ServiceLoad, ServiceSettings
 
 Status = Literal["complete", "stopped", "failed"]
 Split = Literal["calibration", "validation", "holdout"]
@@ -28,6 +29,7 @@ STAGES = (
     "latency_short",
     "accuracy_full",
     "latency_full",
+    "service",
 )
 """The gate ladder, in order: each stage costs more than the one before."""
 
@@ -191,6 +193,104 @@ class DeviceFigures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CurvePoint:
+    """The time of one call of a model at one shape.
+
+    Attributes:
+        batch, length: rows and padded positions of the call; length 0 where samples are not sequences.
+        quantiles_ms: at evenly spaced probabilities from 0 to 1, both ends included: the spread of single calls.
+    """
+
+    batch: int
+    length: int
+    calls: int
+    p50_ms: Estimate
+    mean_ms: float
+    quantiles_ms: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchCurve:
+    """Latency against batch and length bin of one artifact, measured once; every service prediction rests on it.
+
+    Attributes:
+        points: sorted by length, then batch; every length has the same batches.
+        stepped: a call of n rows costs what the smallest measured batch that holds n costs (fixed shapes), instead of
+            lying between its neighbours.
+        threads: threads that one call keeps busy on the host; 0 where a device computes.
+        drift: the machine's speed while it was measured, as in `Latency.drift`.
+    """
+
+    points: tuple[CurvePoint, ...]
+    stepped: bool
+    threads: int
+    clock: Clock
+    drift: float = 1.0
+
+    @property
+    def batches(self) -> tuple[int, ...]:
+        return tuple(sorted({p.batch for p in self.points}))
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        return tuple(sorted({p.length for p in self.points}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceFigures:
+    """A service under a load: simulated ('predicted'), or the real one under a load generator ('measured').
+
+    Attributes:
+        throughput_per_s: answered samples (each request carries one) per second.
+        p50_ms, p95_ms, p99_ms: of requests as their client sees them, from the intended moment of sending.
+        mean_batch: rows in a batch; `padding_share`: padded positions among all that were computed.
+        worker_busy: share of the time that a worker computes.
+        errors: answers that were no success; they are not in the latencies.
+        host: the costs a prediction assumed; None for a measurement.
+        clock: 'modelled' where the model's own times are.
+        reliable: False says that the figure must not be relied on; `note` says why, in words.
+    """
+
+    kind: Literal["predicted", "measured"]
+    settings: ServiceSettings
+    load: ServiceLoad
+    requests: int
+    throughput_per_s: Estimate
+    p50_ms: Estimate
+    p95_ms: Estimate
+    p99_ms: Estimate
+    mean_batch: float
+    padding_share: float
+    worker_busy: float | None = None
+    errors: int = 0
+    devices: int = 1
+    host: HostCosts | None = None
+    clock: Clock = "host"
+    reliable: bool = True
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceResult:
+    """The best service settings of one artifact, and what they rest on.
+
+    Attributes:
+        best: None where no setting keeps the limit on P99; then `closest` came nearest.
+        untuned: the same artifact at the first choices of the space, which nobody tuned.
+        tried: settings that were simulated, in `simulated_s` seconds.
+        confirmed: `best` under real load; None before it was, or where the device is emulated.
+    """
+
+    curve: BatchCurve
+    best: ServiceFigures | None
+    closest: ServiceFigures
+    untuned: ServiceFigures
+    tried: int
+    simulated_s: float
+    confirmed: ServiceFigures | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
     """All that was measured before the evaluation ended; None where its stage was not reached.
 
@@ -198,6 +298,8 @@ class Measurement:
         peak_memory_bytes: what loading and running adds: resident memory of the process for a target that computes
             on the host, device memory for one beside it.
         device: None for a target that computes on the host.
+        startup_s: opening every file of the artifact until the first answer.
+        service: None where the experiment asks for no service.
     """
 
     accuracy: Accuracy | None = None
@@ -207,6 +309,8 @@ class Measurement:
     int8_ops: int | None = None
     float_matmuls_left: int | None = None
     device: DeviceFigures | None = None
+    startup_s: float | None = None
+    service: ServiceResult | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -321,6 +425,10 @@ def metrics(evaluation: Evaluation) -> dict[str, float]:
         found["speedup"] = m.latency.speedup.value
         found["speedup_low"] = m.latency.speedup.low
         found["speedup_high"] = m.latency.speedup.high
+    if m.startup_s is not None:
+        found["startup_s"] = m.startup_s
+    if m.service is not None:
+        found.update(_service_metrics(m.service))
     for name, size in (("size_mb", m.size_bytes), ("peak_memory_mb", m.peak_memory_bytes)):
         if size is not None:
             found[name] = size / 1e6
@@ -331,4 +439,20 @@ def metrics(evaluation: Evaluation) -> dict[str, float]:
     for name, count in (("int8_ops", m.int8_ops), ("float_matmuls_left", m.float_matmuls_left)):
         if count is not None:
             found[name] = count
+    return found
+
+
+def _service_metrics(service: ServiceResult) -> dict[str, float]:
+    """Predictions are already divided by the curve's drift. Without settings that keep the limit, P99 is the closest
+    one's, so that a constraint on it says by how much it is broken; there is no throughput then."""
+    found: dict[str, float] = {}
+    shown = service.best or service.closest
+    found["service_p99_ms"] = shown.p99_ms.value
+    found["service_p50_ms"] = shown.p50_ms.value
+    if service.best is not None:
+        found["service_throughput_per_s"] = service.best.throughput_per_s.value
+        found["service_gain"] = service.best.throughput_per_s.value / service.untuned.throughput_per_s.value
+    if service.confirmed is not None:
+        found["service_measured_throughput_per_s"] = service.confirmed.throughput_per_s.value
+        found["service_measured_p99_ms"] = service.confirmed.p99_ms.value
     return found

@@ -323,7 +323,12 @@ def test_a_container_without_anything_of_ascend_is_not_told_about_mounts(host: H
 
 @pytest.mark.parametrize(
     ("value", "status", "words"),
-    [("0", "ok", "device 0 as 0"), ("0,7", "warn", "no device 7"), ("x", "warn", "no device id"), ("", "ok", "is empty")],
+    [
+        ("0", "ok", "device 0 as 0"),
+        ("0,7", "warn", "no device 7"),
+        ("x", "warn", "no device id"),
+        ("", "ok", "is empty"),
+    ],
 )
 def test_visible_devices_are_checked(host: Host, value: str, status: str, words: str) -> None:
     host.ready()

@@ -1,0 +1,180 @@
+"""How a service batches requests and what it is asked: settings, load, and the costs of the host in front of a model.
+
+One batching policy is ours (`bins`), one is LitServe's own (`litserve`); `serving_model` simulates both, `serve` runs
+the first.
+
+    bins      one queue for each length bin. A free worker takes the bin whose oldest request is the oldest of all bins
+              that are ready: full (max_batch_size waiting), or its oldest request has waited batch_timeout_ms.
+    litserve  one queue. A free worker opens a window of batch_timeout_ms, takes what arrives until the window ends or
+              max_batch_size is reached, and opens the next window when nothing came. (LitServe 0.2.19, loops/base.py.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from workbench.errors import ConfigError
+
+Queueing = Literal["bins", "litserve"]
+Arrivals = Literal["closed", "poisson", "trace"]
+Goal = Literal["throughput", "p99"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSettings:
+    """What a service can be told without compiling anything again.
+
+    Attributes:
+        max_batch_size: samples that one call of the model takes at most.
+        batch_timeout_ms: how long the oldest request waits for company. 0 sends whatever is there once a worker is
+            free (with `litserve` only for a max_batch_size of 1: its loop polls without sleeping otherwise).
+        workers: processes with a model each, for each device.
+    """
+
+    max_batch_size: int = 1
+    batch_timeout_ms: float = 0.0
+    workers: int = 1
+    queueing: Queueing = "bins"
+
+    def __post_init__(self) -> None:
+        for name in ("max_batch_size", "workers"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{getattr(self, name)} is less than 1.", key=f"service.{name}")
+        if not 0 <= self.batch_timeout_ms <= 10_000:
+            raise ConfigError(f"{self.batch_timeout_ms} is outside 0 to 10000 ms.", key="service.batch_timeout_ms")
+        if self.queueing == "litserve" and self.max_batch_size > 1 and self.batch_timeout_ms == 0:
+            raise ConfigError(
+                "LitServe's own loop polls without sleeping when it batches without a window.",
+                key="service.batch_timeout_ms",
+                hint="Use at least 1 ms.",
+            )
+
+    def __str__(self) -> str:
+        window = (
+            f"{self.batch_timeout_ms:g} ms window" if self.queueing == "litserve" else f"{self.batch_timeout_ms:g} ms"
+        )
+        return f"batch <= {self.max_batch_size}, {window}, {self.workers} worker{'s' if self.workers > 1 else ''}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceLoad:
+    """What clients ask.
+
+    Attributes:
+        arrivals: 'closed' is `concurrency` clients that each send the next request when they have their answer;
+            'poisson' is independent users, `rate_per_s` in the mean; 'trace' replays arrival times.
+        trace_s: arrival times from 0, ascending.
+    """
+
+    arrivals: Arrivals = "closed"
+    concurrency: int | None = None
+    rate_per_s: float | None = None
+    trace_s: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        wanted = {"closed": "concurrency", "poisson": "rate_per_s", "trace": "trace_s"}[self.arrivals]
+        for name in ("concurrency", "rate_per_s", "trace_s"):
+            value = getattr(self, name)
+            if name == wanted and not value:
+                raise ConfigError(f"arrivals {self.arrivals!r} need it.", key=f"load.{name}")
+            if name != wanted and value:
+                raise ConfigError(f"means nothing with arrivals {self.arrivals!r}.", key=f"load.{name}")
+        if (self.concurrency or 1) < 1 or (self.rate_per_s or 1.0) <= 0:
+            raise ConfigError("must be positive.", key=f"load.{wanted}")
+        if list(self.trace_s) != sorted(self.trace_s) or (self.trace_s and self.trace_s[0] < 0):
+            raise ConfigError("arrival times must ascend from 0.", key="load.trace_s")
+
+    def __str__(self) -> str:
+        if self.arrivals == "closed":
+            return f"{self.concurrency} clients, closed loop"
+        if self.arrivals == "poisson":
+            return f"{self.rate_per_s:g} requests/s, Poisson"
+        return f"a trace of {len(self.trace_s)} requests"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceChoices:
+    """Service settings a search may choose from; the first of each is the default, which 'untuned' means."""
+
+    max_batch_size: tuple[int, ...] = (1,)
+    batch_timeout_ms: tuple[float, ...] = (0.0,)
+    workers: tuple[int, ...] = (1,)
+
+    def settings(self) -> tuple[ServiceSettings, ...]:
+        """Every combination that differs: without batching the timeout means nothing."""
+        found: dict[ServiceSettings, None] = {}
+        for batch in self.max_batch_size:
+            for timeout_ms in self.batch_timeout_ms if batch > 1 else (0.0,):
+                for workers in self.workers:
+                    one = ServiceSettings(max_batch_size=batch, batch_timeout_ms=timeout_ms, workers=workers)
+                    found[one] = None
+        return tuple(found)
+
+    @property
+    def default(self) -> ServiceSettings:
+        return self.settings()[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostCosts:
+    """What serving costs the host beside the model, as processor time, and how its processors share.
+
+    Attributes:
+        request_ms: front end (HTTP, tokenizing, queueing, answering), for each request; one process does it.
+        batch_ms: front end, for each batch handed to a worker and taken back.
+        worker_batch_ms, worker_row_ms: in the worker, for each batch and each of its rows, beside the model's own call.
+        client_ms: load generator, for each request, where it runs on the same host; 0 where it does not.
+        transport_ms: waiting that occupies nobody (wake-ups, hand-over between processes), for each batch, both ways.
+        network_ms: waiting that occupies nobody, for each request, both ways.
+        capacity: work done by 1, 2, … busy threads together in one second, relative to one thread alone; the last
+            entry holds for more. (1.0, 1.2) says that two threads on two hyper-threads do 1.2 times the work of one.
+        origin: 'measured on …', or whose assumption it is.
+    """
+
+    request_ms: float
+    batch_ms: float = 0.0
+    worker_batch_ms: float = 0.0
+    worker_row_ms: float = 0.0
+    client_ms: float = 0.0
+    transport_ms: float = 0.0
+    network_ms: float = 0.0
+    capacity: tuple[float, ...] = (1.0,)
+    origin: str
+
+    def __post_init__(self) -> None:
+        times = (
+            "request_ms",
+            "batch_ms",
+            "worker_batch_ms",
+            "worker_row_ms",
+            "client_ms",
+            "transport_ms",
+            "network_ms",
+        )
+        for name in times:
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ConfigError(f"{getattr(self, name)} is no time.", key=f"host.{name}")
+        if not self.capacity or self.capacity[0] != 1.0 or list(self.capacity) != sorted(self.capacity):
+            raise ConfigError(f"{list(self.capacity)} must begin with 1 and never fall.", key="host.capacity")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceQuestion:
+    """For what load service settings are chosen, and which are best.
+
+    Attributes:
+        goal: 'throughput' takes the most requests per second among settings that keep `p99_ms`; 'p99' the least P99.
+            With Poisson arrivals and no rate, 'throughput' also finds the highest rate that keeps `p99_ms`.
+        p99_ms: limit, None for none.
+        devices: cards behind one front end.
+        host: assumed costs of the host; None to measure them here.
+        confirm_s: how long each front member is loaded for real, 0 for not at all.
+    """
+
+    load: ServiceLoad
+    goal: Goal = "throughput"
+    p99_ms: float | None = None
+    devices: int = 1
+    host: HostCosts | None = None
+    confirm_s: float = 10.0
