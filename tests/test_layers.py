@@ -51,12 +51,12 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "comparison",
         "layer_study",
         *("batch_curve", "host_costs", "serving_model", "service_search", "load", "acceptance"),
-        *("capacity", "promotion"),
+        *("capacity", "promotion", "fingerprint", "deployment"),
     ),
     "search": ("executors", "tracking", "sweep", "report"),
     "doors": (
         *("cli", "commands", "console", "emulator_command", "opening", "progress", "serve", "doctor", "init"),
-        *("service_commands", "release_commands", "load_confirmation"),
+        *("serve_command", "load_command", "capacity_command", "release_commands", "load_confirmation"),
         "__main__",
     ),
     # switched on by its environment, as the vendor's kit is: it sees no target, and no layer may import it
@@ -86,7 +86,10 @@ OWNERS = {
     "numba": {"quantization", "serving_model"},
     "plotly": {"report"},
     "sklearn": {"report"},
-    "typer": {"cli", "commands", "emulator_command", "service_commands", "release_commands"},
+    "typer": {
+        *("cli", "commands", "emulator_command"),
+        *("serve_command", "load_command", "capacity_command", "release_commands"),
+    },
     "rich": {"cli", "commands", "console", "progress", "report", "doctor", "inspection"},
     "litserve": {"serve"},
     "fastapi": {"serve"},
