@@ -13,6 +13,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "values": ("errors", "canonical", "ascend_settings", "service", "candidate", "model", "results", "objectives"),
     "numerics": (
         "yaml_reader",
+        "service_reader",
         "experiment",
         "dimensions",
         "space",

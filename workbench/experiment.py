@@ -15,6 +15,8 @@ from workbench.graph import read_model
 from workbench.model import Model
 from workbench.objectives import METRICS, Constraint, Objective
 from workbench.results import Split
+from workbench.service import ServiceQuestion
+from workbench.service_reader import read_question
 from workbench.space import SearchSpace, build, complete, read_space, read_targets
 from workbench.yaml_reader import Section, read_yaml
 
@@ -55,6 +57,7 @@ class Experiment:
         workspace: folder with `.workbench/` (cache, journal) and `mlruns/`.
         targets: what executes candidates; the baseline runs on the first.
         smoke_cosine: least cosine with the float output over the smoke samples, for any candidate.
+        service: for what load each candidate's best service settings are found; None for no service.
     """
 
     name: str
@@ -74,6 +77,7 @@ class Experiment:
     smoke_cosine: float
     sampler: Sampler
     seed: int
+    service: ServiceQuestion | None = None
 
     @property
     def identity(self) -> str:
@@ -90,6 +94,7 @@ class Experiment:
                 "constraints": self.constraints,
                 "measure": self.measure,
                 "smoke_cosine": self.smoke_cosine,
+                "service": self.service,
             }
         )
 
@@ -139,6 +144,7 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
             timeout_s = section.seconds("timeout", 24 * 3600.0)
         with top.section("measure") as section:
             measure = _measure(section)
+        service = read_question(top)
         smoke_cosine = top.number("smoke_cosine", 0.9, minimum=-1.0, maximum=1.0)
         sampler = top.text("sampler", "auto", choices=get_args(Sampler))
         seed = top.integer("seed", 0, minimum=0)
@@ -151,6 +157,7 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
             f"{' and '.join(targets)} is not what {space_path} is for ({' and '.join(space.targets)}).",
             "Leave the key out, or name the space's targets in its order.",
         )
+    _check_service(top, service, space, objectives, constraints)
     model = read_model(model_path)
     dataset = read_manifest(dataset_path, model)
     counts: tuple[tuple[Split, int | None], ...] = (("validation", scored), ("holdout", confirmed))
@@ -184,7 +191,33 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
         smoke_cosine=smoke_cosine,
         sampler=sampler,  # type: ignore[arg-type]  # checked against the Literal's own values above
         seed=seed,
+        service=service,
     )
+
+
+def _check_service(
+    top: Section,
+    service: ServiceQuestion | None,
+    space: SearchSpace,
+    objectives: tuple[Objective, ...],
+    constraints: tuple[Constraint, ...],
+) -> None:
+    """A service is searched for where the experiment says for what load, and the space what may be told to it."""
+    if service is not None and space.service is None:
+        raise top.error(
+            "service",
+            f"{space.path} does not say which service settings there are.",
+            "Write service: {max_batch_size: [1, 8], batch_timeout_ms: [0, 2], workers: [1]} in it.",
+        )
+    named = {"objectives": objectives, "constraints": constraints}
+    for key, members in named.items():
+        for member in members:
+            if member.metric.startswith("service_") and service is None:
+                raise top.error(
+                    key,
+                    f"{member.metric} needs to know how requests come.",
+                    "Write service: {concurrency: 100, p99_ms: 50} in this file.",
+                )
 
 
 def _objectives(top: Section) -> tuple[Objective, ...]:

@@ -164,17 +164,30 @@ class ServiceQuestion:
     """For what load service settings are chosen, and which are best.
 
     Attributes:
+        load: None for Poisson arrivals at whatever rate: the highest that keeps `p99_ms` is sought, and is what
+            throughput means then.
         goal: 'throughput' takes the most requests per second among settings that keep `p99_ms`; 'p99' the least P99.
-            With Poisson arrivals and no rate, 'throughput' also finds the highest rate that keeps `p99_ms`.
-        p99_ms: limit, None for none.
+        p99_ms: limit, None for none; needed where the load is sought.
         devices: cards behind one front end.
         host: assumed costs of the host; None to measure them here.
         confirm_s: how long each front member is loaded for real, 0 for not at all.
     """
 
-    load: ServiceLoad
+    load: ServiceLoad | None
     goal: Goal = "throughput"
     p99_ms: float | None = None
     devices: int = 1
     host: HostCosts | None = None
     confirm_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        if self.load is None and (self.p99_ms is None or self.goal != "throughput"):
+            raise ConfigError(
+                "the highest rate is sought, so a limit on P99 must say where it ends.",
+                key="service.p99_ms",
+                hint="Write p99_ms, and goal: throughput.",
+            )
+        if self.p99_ms is not None and not self.p99_ms > 0:
+            raise ConfigError(f"{self.p99_ms} is not positive.", key="service.p99_ms")
+        if self.devices < 1:
+            raise ConfigError(f"{self.devices} is less than 1.", key="service.devices")

@@ -30,6 +30,8 @@ from workbench.canonical import digest
 from workbench.dimensions import CFG, DIMENSIONS, FUSION_PREFIX, OFF, TARGET, Dimension
 from workbench.errors import ConfigError, nearest
 from workbench.quantization.amct_config import parse_config
+from workbench.service import ServiceChoices
+from workbench.service_reader import read_choices
 from workbench.yaml_reader import Section, read_yaml
 
 Assignment = Mapping[str, Scalar]
@@ -86,6 +88,7 @@ class SearchSpace:
         targets: the first is the baseline's.
         parameters: with several targets, the first is `TARGET`.
         configurations: choice of `CFG` → the text of that file.
+        service: what may vary without a compile: the best of it is found for every candidate; None for no service.
     """
 
     path: Path
@@ -94,6 +97,7 @@ class SearchSpace:
     forbid: tuple[Forbid, ...]
     presets: tuple[Preset, ...]
     configurations: Mapping[str, str] = field(default_factory=dict)
+    service: ServiceChoices | None = None
 
     @property
     def digest(self) -> str:
@@ -104,6 +108,7 @@ class SearchSpace:
                 "configurations": self.configurations,
                 "parameters": [{"name": p.name, "choices": p.choices, "when": p.when} for p in self.parameters],
                 "forbid": [f.values for f in self.forbid],
+                "service": self.service,
             }
         )
 
@@ -307,6 +312,7 @@ def read_space(path: Path) -> SearchSpace:
             raise top.error("parameters", "no parameter.", "Name at least one, such as quantization.scheme.")
         known = {p.name: p for p in parameters}
         forbid = tuple(_read_forbid(section, known) for section in top.items("forbid"))
+        service = read_choices(top)
         rough = SearchSpace(
             path=top.file,
             targets=targets,
@@ -314,6 +320,7 @@ def read_space(path: Path) -> SearchSpace:
             forbid=forbid,
             presets=(),
             configurations=configurations,
+            service=service,
         )
         _refuse_impossible_choices(rough, top)
         presets: list[Preset] = []

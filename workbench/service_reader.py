@@ -1,0 +1,144 @@
+"""The two keys `service:`: an experiment says how requests come, a search space what a service may be told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+from workbench.errors import ConfigError
+from workbench.service import Goal, HostCosts, ServiceChoices, ServiceLoad, ServiceQuestion
+from workbench.yaml_reader import Section
+
+HIGHEST = "highest"
+"""Value of `rate` that asks for the highest one with the P99 still kept."""
+MAX_BATCH, MAX_WORKERS, MAX_SETTINGS = 1024, 256, 5000
+
+
+def read_question(top: Section) -> ServiceQuestion | None:
+    """The key `service:` of an experiment; None where it has none, and no service is searched for then.
+
+    Raises:
+        ConfigError: with file, line and key.
+    """
+    if not top.has("service"):
+        return None
+    with top.section("service") as section:
+        load = _load(section)
+        goal = section.text("goal", "throughput", choices=get_args(Goal))
+        p99_ms = section.optional("p99_ms", lambda key: section.number(key, minimum=1e-6))
+        devices = section.integer("devices", 1, minimum=1)
+        confirm_s = section.seconds("confirm", 10.0)
+        host = _host(section) if section.has("host") else None
+        try:
+            return ServiceQuestion(
+                load=load,
+                goal=goal,  # type: ignore[arg-type]  # checked against the Literal's own values above
+                p99_ms=p99_ms,
+                devices=devices,
+                host=host,
+                confirm_s=confirm_s,
+            )
+        except ConfigError as error:
+            raise section.error((error.key or "").rpartition(".")[2] or None, error.rule, error.hint) from error
+
+
+def read_choices(top: Section) -> ServiceChoices | None:
+    """The key `service:` of a search space; None where it has none.
+
+    Raises:
+        ConfigError: with file, line and key.
+    """
+    if not top.has("service"):
+        return None
+    with top.section("service") as section:
+        batches = section.integers("max_batch_size", (1,), minimum=1)
+        workers = section.integers("workers", (1,), minimum=1)
+        timeouts_ms = _timeouts(section)
+        for key, values, most in (("max_batch_size", batches, MAX_BATCH), ("workers", workers, MAX_WORKERS)):
+            if not values or len(set(values)) != len(values) or max(values) > most:
+                raise section.error(key, f"{list(values)} must be different numbers up to {most}.")
+        choices = ServiceChoices(max_batch_size=batches, batch_timeout_ms=timeouts_ms, workers=workers)
+        if len(choices.settings()) > MAX_SETTINGS:
+            raise section.error(
+                None, f"{len(choices.settings())} settings are more than {MAX_SETTINGS}.", "Take choices out."
+            )
+        return choices
+
+
+def _timeouts(section: Section) -> tuple[float, ...]:
+    values = section.raw("batch_timeout_ms", [0.0])
+    numbers = (
+        [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
+        if isinstance(values, list)
+        else []
+    )
+    if not numbers or len(numbers) != len(values) or len(set(numbers)) != len(numbers):
+        raise section.error(
+            "batch_timeout_ms", f"expected a list of different numbers, got {values!r}.", "Write [0, 2, 5]."
+        )
+    if not all(0 <= value <= 10_000 for value in numbers):
+        raise section.error("batch_timeout_ms", f"{values!r}: milliseconds from 0 to 10000.")
+    return tuple(map(float, numbers))
+
+
+def _load(section: Section) -> ServiceLoad | None:
+    given = [key for key in ("concurrency", "rate", "trace") if section.has(key)]
+    if len(given) != 1:
+        raise section.error(
+            given[1] if given else None,
+            f"expected one of concurrency, rate and trace, got {', '.join(given) or 'none of them'}.",
+            "concurrency: 100 is 100 clients that wait for their answers; rate: 500 independent users, a second; "
+            "trace a file of arrival times.",
+        )
+    if given == ["concurrency"]:
+        return ServiceLoad(concurrency=section.integer("concurrency", minimum=1))
+    if given == ["rate"]:
+        if section.raw("rate") == HIGHEST:
+            return None
+        return ServiceLoad(arrivals="poisson", rate_per_s=section.number("rate", minimum=1e-3))
+    return read_trace(section.file_path("trace"))
+
+
+def read_trace(path: Path) -> ServiceLoad:
+    """Arrival times in seconds, one a line, ascending, as a log gives them; the first becomes 0.
+
+    Raises:
+        ConfigError: file and line of the first that is no time, or earlier than the one before.
+    """
+    times: list[float] = []
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot be read: {error}.", file=path) from error
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            value = float(line)
+        except ValueError:
+            raise ConfigError(f"{line[:40]!r} is no time in seconds.", file=path, line=number) from None
+        if not abs(value) < float("inf") or (times and value < times[-1]):
+            raise ConfigError(f"{line!r} comes before {times[-1] if times else 0}.", file=path, line=number)
+        times.append(value)
+    if len(times) < 2:
+        raise ConfigError("holds fewer than two arrival times.", file=path)
+    return ServiceLoad(arrivals="trace", trace_s=tuple(value - times[0] for value in times))
+
+
+def _host(section: Section) -> HostCosts:
+    """Costs that the user states, for a host that is not this one; every figure that rests on them says so."""
+    with section.section("host") as host:
+        numbers = {
+            name: host.number(name, 0.0, minimum=0.0)
+            for name in ("batch_ms", "worker_batch_ms", "worker_row_ms", "client_ms", "transport_ms", "network_ms")
+        }
+        cores = host.number("cores", 1.0, minimum=1.0)
+        try:
+            return HostCosts(
+                request_ms=host.number("request_ms", minimum=0.0),
+                capacity=tuple(float(min(n, cores)) for n in range(1, int(-(-cores // 1)) + 1)),
+                origin=f"assumed in {section.file.name}: {host.text('origin')}",
+                **numbers,
+            )
+        except ConfigError as error:
+            raise host.error(None, str(error)) from error
