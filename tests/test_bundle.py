@@ -34,11 +34,13 @@ from workbench.errors import BundleError, ConfigError, ToolchainError
 from workbench.evaluate import evaluate
 from workbench.experiment import read_experiment
 from workbench.graph import read_model
-from workbench.handover import bundle_contents
+from workbench.handover import bundle_contents, service_settings
 from workbench.journal import open_journal
+from workbench.metrics import ClassificationOutcomes, load_outcomes
 from workbench.preprocess import TokenInput, collate, encode, open_preprocessor
 from workbench.quantization.record import Provenance, QuantizationRecord, read_record, write_record
-from workbench.results import Evaluation, metrics
+from workbench.results import BatchCurve, CurvePoint, Estimate, Evaluation, ServiceFigures, ServiceResult, metrics
+from workbench.service import ServiceLoad, ServiceSettings
 from workbench.space import build, complete
 from workbench.store import Store
 from workbench.targets import open_target
@@ -169,8 +171,20 @@ def test_what_was_written_is_read_back(pristine: Path, contents: BundleContents)
     assert manifest.labels == contents.labels
     assert manifest.tolerance == contents.tolerance
     assert (manifest.model.sha256, manifest.model.file) == (contents.model.sha256, "text.onnx")
-    assert json.loads((pristine / "manifest.json").read_text(encoding="utf-8"))["version"] == 1
+    assert json.loads((pristine / "manifest.json").read_text(encoding="utf-8"))["version"] == 2
     assert read_record(pristine / "record.json").model_sha256 == contents.model.sha256
+
+
+def test_a_bundle_of_version_1_is_read_with_the_default_service(folder: Path) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    del manifest["service"], manifest["outcomes"]
+    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    reseal(folder, {"version": 1})
+
+    read = read_bundle(folder).manifest
+
+    assert (read.service, read.outcomes, read.deploy_files) == (ServiceSettings(), None, ())
+    assert verify_bundle(folder).largest_error == 0.0
 
 
 def test_golden_samples_and_preprocessing_come_back(pristine: Path, contents: BundleContents) -> None:
@@ -253,6 +267,68 @@ def test_the_readme_says_whose_timing_was_disturbed(contents: BundleContents, tm
     assert "\nTiming of this candidate on holdout: another process took the processor\n" in text
 
 
+def served(best_p99_ms: float | None, *, max_batch_size: int) -> ServiceResult:
+    """What a search of service settings found; `best_p99_ms` None where nothing kept the limit."""
+    settings = ServiceSettings(max_batch_size=max_batch_size, batch_timeout_ms=2.0, workers=2)
+    point = CurvePoint(batch=1, length=8, calls=9, p50_ms=exact(1.0), mean_ms=1.0, quantiles_ms=(1.0, 1.0))
+    figures = ServiceFigures(
+        kind="predicted",
+        settings=settings,
+        load=ServiceLoad(concurrency=100),
+        requests=5000,
+        throughput_per_s=exact(1234.0),
+        p50_ms=exact(8.0),
+        p95_ms=exact(9.0),
+        p99_ms=exact(best_p99_ms or 99.0),
+        mean_batch=4.0,
+        padding_share=0.1,
+    )
+    return ServiceResult(
+        curve=BatchCurve(points=(point,), stepped=False, threads=1, clock="host"),
+        best=figures if best_p99_ms is not None else None,
+        closest=figures,
+        untuned=figures,
+        tried=1,
+        simulated_s=0.1,
+    )
+
+
+def exact(value: float) -> Estimate:
+    return Estimate(value=value, low=value, high=value)
+
+
+def with_service(found: Evaluation, service: ServiceResult) -> Evaluation:
+    return dataclasses.replace(found, measurement=dataclasses.replace(found.measurement, service=service))
+
+
+def test_the_service_gets_the_best_settings_of_the_confirmation(contents: BundleContents) -> None:
+    validation, holdout = contents.evaluations
+
+    assert service_settings(contents.candidate, [validation, holdout]) == ServiceSettings(max_batch_size=1)
+    searched = with_service(validation, served(10.0, max_batch_size=4))
+    assert service_settings(contents.candidate, [searched, holdout]).max_batch_size == 4
+    confirmed = with_service(holdout, served(None, max_batch_size=8))
+    assert service_settings(contents.candidate, [searched, confirmed]).max_batch_size == 8
+
+
+def test_the_readme_says_how_to_serve_it_with_which_figures(contents: BundleContents, tmp_path: Path) -> None:
+    searched = with_service(contents.evaluations[0], served(11.0, max_batch_size=4))
+    made = dataclasses.replace(
+        contents, evaluations=(searched,), service=service_settings(contents.candidate, (searched,))
+    )
+
+    text = (write_bundle(tmp_path / "bundle", made) / "README.md").read_text(encoding="utf-8")
+
+    assert read_bundle(tmp_path / "bundle").manifest.service == made.service
+    assert "workbench serve ." in text
+    assert "- settings: batch <= 4, 2 ms, 2 workers; `--workers`" in text
+    assert "one queue for each padded length: 4, 8 tokens" in text
+    assert (
+        "- predicted: 1234 requests/s, P50 8 ms, P99 11 ms under 100 clients, closed loop, 2 workers on 1 device"
+        in text
+    )
+
+
 # --- from a sweep, by engine and scheme ----------------------------------------------------------------------------
 
 STATIC = """
@@ -272,7 +348,7 @@ parameters:
 """
 
 
-def exported(root: Path, target: str, scheme: str) -> Path:
+def exported(root: Path, target: str, scheme: str, *, confirmed: bool = False) -> Path:
     """The bundle of one candidate of a small classifier, evaluated in full by a real sweep's means."""
     (root / "search_spaces").mkdir(parents=True)
     (root / "search_spaces" / "my.cfg").write_text("batch_num: 2\n", encoding="utf-8")
@@ -283,7 +359,50 @@ def exported(root: Path, target: str, scheme: str) -> Path:
         chosen = build(question.space, complete(question.space, {"quantization.scheme": scheme}))
         for candidate in (question.baseline, chosen):
             journal.write(evaluate(question, candidate, bench))
+            if confirmed:
+                journal.write(evaluate(question, candidate, bench, split="holdout", gates=False))
         return write_bundle(root / "bundle", bundle_contents(question, chosen, bench, journal))
+
+
+@pytest.fixture(scope="module")
+def confirmed_bundles(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    root = tmp_path_factory.mktemp("confirmed")
+    schemes = ("none", "static")
+    made = [exported(root / scheme, "onnxruntime", scheme, confirmed=True) for scheme in schemes]
+    return made[0], made[1]
+
+
+def test_a_confirmed_candidate_brings_its_holdout_outcomes(confirmed_bundles: tuple[Path, Path]) -> None:
+    for bundle in confirmed_bundles:
+        manifest = read_bundle(bundle).manifest
+        assert manifest.outcomes is not None
+        outcomes = load_outcomes(bundle / manifest.outcomes.file)
+
+        assert isinstance(outcomes, ClassificationOutcomes)
+        scored = float(np.mean(outcomes.predicted == outcomes.target))
+        holdout = manifest.evaluations[-1]
+        assert holdout.split == "holdout"
+        assert holdout.measurement.accuracy is not None
+        assert holdout.measurement.accuracy.values["accuracy"] == scored
+
+
+def test_two_candidates_of_one_dataset_say_that_their_samples_are_the_same(
+    confirmed_bundles: tuple[Path, Path],
+) -> None:
+    first, second = (read_bundle(bundle).manifest.outcomes for bundle in confirmed_bundles)
+
+    assert first is not None
+    assert second is not None
+    assert first.samples_sha256 == second.samples_sha256 != ""
+
+
+def test_outcomes_are_as_protected_as_every_other_file(confirmed_bundles: tuple[Path, Path], tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(confirmed_bundles[0], tmp_path / "copy"))
+    outcomes = copy / "outcomes" / "holdout.npz"
+    outcomes.write_bytes(outcomes.read_bytes()[:-1] + b"!")
+
+    with pytest.raises(BundleError, match=r"outcomes/holdout\.npz has another sha256"):
+        verify_bundle(copy, replay=False)
 
 
 needs_openvino = pytest.mark.skipif(
@@ -428,7 +547,7 @@ def reseal(folder: Path, change: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"version": 2}, "bundle version 2 is unknown"),
+        ({"version": 3}, "bundle version 3 is unknown; workbench .* reads 1 and 2"),
         ({"tolerance": {"absolute": "much"}}, "manifest.tolerance"),
         ({"surprise": 1}, "unknown key 'surprise'"),
         ({"files": {"../outside": {"sha256": "", "size_bytes": 0}}}, "outside the bundle"),

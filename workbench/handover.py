@@ -10,12 +10,14 @@ import numpy as np
 from workbench.artifacts import Bench, artifact_of
 from workbench.bundle import BundleContents, GoldenBatch, Tolerance
 from workbench.candidate import Candidate, OpenVinoCompile
+from workbench.canonical import digest
 from workbench.dataset import Batch, Dataset
 from workbench.errors import ConfigError
 from workbench.experiment import Experiment
 from workbench.journal import Journal
 from workbench.preprocess import Text
 from workbench.results import Evaluation, Split
+from workbench.service import ServiceSettings
 
 GOLDEN_BATCHES = 12
 FLOAT_SHARE, INT8_SHARE = 1e-4, 1e-2
@@ -43,6 +45,7 @@ def bundle_contents(experiment: Experiment, candidate: Candidate, bench: Bench, 
     largest = max(float(np.abs(array).max()) for batch in golden for array in batch.outputs.values())
     share = FLOAT_SHARE if _is_float32(candidate) else INT8_SHARE
     record = journal.record(candidate.id)
+    outcomes = journal.outcomes(candidate.id, "holdout")
     data = experiment.dataset
     return BundleContents(
         name=experiment.name,
@@ -60,7 +63,28 @@ def bundle_contents(experiment: Experiment, candidate: Candidate, bench: Bench, 
         labels=data.labels,
         record=record if candidate.quantization.calibrated else None,
         preprocessor=data.preprocessor,
+        service=service_settings(candidate, evaluations),
+        outcomes=outcomes if any(e.split == "holdout" for e in evaluations) and outcomes.exists() else None,
+        outcome_samples_sha256=_scored_samples(experiment),
     )
+
+
+def service_settings(candidate: Candidate, evaluations: Sequence[Evaluation]) -> ServiceSettings:
+    """The best settings that were found, on holdout if the candidate was confirmed; the closest where none is good.
+
+    Without a search of them: batches as large as the one that was timed, sent as soon as a worker is free.
+    """
+    for evaluation in sorted(evaluations, key=lambda e: e.split != "holdout"):
+        service = evaluation.measurement.service
+        if service is not None:
+            return (service.best or service.closest).settings
+    return ServiceSettings(max_batch_size=candidate.serving.batch)
+
+
+def _scored_samples(experiment: Experiment) -> str:
+    data = experiment.dataset
+    reference = experiment.model.sha256 if data.task == "tensors" else None
+    return digest([data.task, data.labels, data.holdout.digest, reference])
 
 
 def _is_float32(candidate: Candidate) -> bool:

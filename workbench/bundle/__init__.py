@@ -6,6 +6,8 @@
     model/            the compiled files, as the target wrote them
     golden/           samples with the outputs this very artifact gave, and their texts
     record.json       the QuantizationRecord, for static INT8
+    outcomes/         what became of every holdout sample: two bundles are compared by it without the data
+    deploy/           container recipe, service unit, Kubernetes manifests, dashboard
     tokenizer.json …  what turns a request into feeds
 
 The sums find damage: one changed byte anywhere. They are no signature: whoever can change a file can change the sums.
@@ -14,6 +16,7 @@ The sums find damage: one changed byte anywhere. They are no signature: whoever 
 from workbench.bundle.manifest import (
     Bundle,
     GoldenBatch,
+    HoldoutOutcomes,
     Manifest,
     Tolerance,
     golden_batches,
@@ -27,6 +30,7 @@ __all__ = [
     "Bundle",
     "BundleContents",
     "GoldenBatch",
+    "HoldoutOutcomes",
     "Manifest",
     "Tolerance",
     "VerifyReport",

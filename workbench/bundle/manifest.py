@@ -1,6 +1,9 @@
 """What a bundle says about itself, and reading it back.
 
 manifest.json is one `Manifest` with a `version`; SHA256SUMS protects it and repeats its sums in sha256sum's format.
+
+    version 1    without service, outcomes and deploy/; read with the default service settings
+    version 2    what `workbench serve` uses, and what `workbench promote` compares
 """
 
 from __future__ import annotations
@@ -8,7 +11,7 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -21,10 +24,11 @@ from workbench.errors import BundleError
 from workbench.model import TensorSpec
 from workbench.preprocess import Preprocessor, Text, TokenInput, open_preprocessor
 from workbench.results import Artifact, Evaluation
+from workbench.service import ServiceSettings
 from workbench.targets.base import Array, Feeds
 
-VERSION = 1
-MANIFEST, SUMS, README, MODEL = "manifest.json", "SHA256SUMS", "README.md", "model"
+VERSION, READ_VERSIONS = 2, (1, 2)
+MANIFEST, SUMS, README, MODEL, DEPLOY = "manifest.json", "SHA256SUMS", "README.md", "model", "deploy"
 INTEGRITY = "sha256 sums find damage; they are no signature and prove nothing about who wrote the files"
 
 
@@ -82,8 +86,28 @@ class TextSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HoldoutOutcomes:
+    """What became of every holdout sample, so that two bundles can be compared sample by sample without the data.
+
+    Attributes:
+        file: in the bundle, as `workbench.metrics.save_outcomes` writes it.
+        samples_sha256: digest of the scored samples, their order and their labels; equal in two bundles means the very
+            same samples, however each of them tokenizes and pads. Tensors are scored against the float model, which
+            joins the digest there.
+    """
+
+    file: str
+    samples_sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """The contents of manifest.json. `files` has every file but manifest.json and SHA256SUMS."""
+    """The contents of manifest.json. `files` has every file but manifest.json and SHA256SUMS.
+
+    Attributes:
+        service: what the service uses unless its command says otherwise.
+        outcomes: None where the candidate was not confirmed on holdout.
+    """
 
     name: str
     about: str
@@ -106,6 +130,13 @@ class Manifest:
     golden_batches: int
     tolerance: Tolerance
     files: Mapping[str, FileSum]
+    service: ServiceSettings = field(default_factory=ServiceSettings)
+    outcomes: HoldoutOutcomes | None = None
+
+    @property
+    def deploy_files(self) -> tuple[str, ...]:
+        """Files under deploy/, sorted; empty in version 1, and before the bundle is written."""
+        return tuple(sorted(name for name in self.files if name.startswith(f"{DEPLOY}/")))
 
     def to_json(self) -> dict[str, Any]:
         return {"version": VERSION, **encode(self)}
@@ -142,9 +173,10 @@ def read_bundle(directory: Path) -> Bundle:
     try:
         body = json.loads(text)
         version = body.pop("version", None)
-        if version != VERSION:
+        if version not in READ_VERSIONS:
+            known = " and ".join(map(str, READ_VERSIONS))
             raise BundleError(
-                f"{directory}: bundle version {version!r} is unknown; workbench {__version__} reads version {VERSION}."
+                f"{directory}: bundle version {version!r} is unknown; workbench {__version__} reads {known}."
             )
         manifest = decode(Manifest, body, "manifest")
     except (DecodeError, ValueError, AttributeError) as error:

@@ -6,7 +6,7 @@ from workbench.ascend_settings import ASCEND, AscendCompile
 from workbench.bundle.manifest import INTEGRITY, MANIFEST, Manifest
 from workbench.candidate import OpenVinoCompile, Serving, describe
 from workbench.model import TensorSpec
-from workbench.results import Evaluation, metrics
+from workbench.results import Evaluation, ServiceFigures, metrics
 
 
 def readme(manifest: Manifest) -> str:
@@ -38,6 +38,14 @@ def readme(manifest: Manifest) -> str:
         f"- {_serving(candidate.serving, candidate.target)}",
         *(f"- {words}" for words in _loading(manifest)),
         "",
+        "## Serve it",
+        "",
+        "```",
+        "workbench serve .           # POST /predict, /health, /info, /metrics, /docs on 127.0.0.1:8000",
+        "```",
+        "",
+        *_service(manifest),
+        "",
         "## Inputs and limits",
         "",
         f"Task: {manifest.task}." + (f" {len(manifest.labels)} labels in `labels.json`." if manifest.labels else ""),
@@ -63,6 +71,34 @@ def readme(manifest: Manifest) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _service(manifest: Manifest) -> list[str]:
+    found = next((e.measurement.service for e in reversed(manifest.evaluations) if e.measurement.service), None)
+    lines = [f"- settings: {manifest.service}; `--workers`, `--max-batch-size` and `--batch-timeout-ms` override them"]
+    if manifest.text is not None:
+        lines.append(
+            f"- requests wait in one queue for each padded length: {', '.join(map(str, manifest.text.bins))} tokens"
+        )
+    if found is not None:
+        for figures in filter(None, (found.best or found.closest, found.confirmed)):
+            lines.append(f"- {figures.kind}: {_service_figures(figures)}")
+    if manifest.deploy_files:
+        names = ", ".join(f"`{name}`" for name in manifest.deploy_files)
+        lines.append(f"- to adapt to your site: {names}")
+    return lines
+
+
+def _service_figures(figures: ServiceFigures) -> str:
+    words = (
+        f"{figures.throughput_per_s.value:.4g} requests/s, P50 {figures.p50_ms.value:.3g} ms, "
+        f"P99 {figures.p99_ms.value:.3g} ms under {figures.load}"
+    )
+    if figures.settings.workers > 1 or figures.devices > 1:
+        words += f", {_count(figures.settings.workers, 'worker')} on {_count(figures.devices, 'device')}"
+    if figures.clock == "modelled":
+        words += "; the model's times are an emulator's, not measured"
+    return words if figures.reliable else f"{words}; not to be relied on: {figures.note}"
 
 
 def _figures(manifest: Manifest) -> list[str]:

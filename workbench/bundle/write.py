@@ -9,7 +9,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from workbench.bundle.manifest import (
     SUMS,
     FileSum,
     GoldenBatch,
+    HoldoutOutcomes,
     Manifest,
     SourceModel,
     TextSettings,
@@ -40,9 +41,11 @@ from workbench.errors import BundleError, ConfigError, ToolchainError
 from workbench.model import Model
 from workbench.preprocess import Preprocessor
 from workbench.results import Artifact, Evaluation
+from workbench.service import ServiceSettings
 from workbench.targets.base import Array
 
 _GOLDEN, _TEXTS, _RECORD = "golden/samples.npz", "golden/texts.json", "record.json"
+_OUTCOMES = "outcomes/holdout.npz"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +60,9 @@ class BundleContents:
         datasets: split → digest of the data it was calibrated and scored with.
         labels: name of each class or tag id; empty without names.
         preprocessor: None when requests are arrays.
+        service: what the service is to use.
+        outcomes: file of the holdout outcomes, None when the candidate was not confirmed.
+        outcome_samples_sha256: `HoldoutOutcomes.samples_sha256` of that file.
         extra_files: name in the bundle → file to copy.
     """
 
@@ -75,6 +81,9 @@ class BundleContents:
     labels: tuple[str, ...] = ()
     record: Path | None = None
     preprocessor: Preprocessor | None = None
+    service: ServiceSettings = field(default_factory=ServiceSettings)
+    outcomes: Path | None = None
+    outcome_samples_sha256: str = ""
     extra_files: Mapping[str, Path] = field(default_factory=dict)
 
 
@@ -147,6 +156,10 @@ def _fill(to: Path, contents: BundleContents) -> None:
         )
     if contents.record is not None:
         _copy(contents.record, to, _RECORD)
+    outcomes = None
+    if contents.outcomes is not None:
+        _copy(contents.outcomes, to, _OUTCOMES)
+        outcomes = HoldoutOutcomes(file=_OUTCOMES, samples_sha256=contents.outcome_samples_sha256)
     _write_golden(to, contents.golden)
     with_texts = any(batch.texts for batch in contents.golden)
     model = contents.model
@@ -179,15 +192,22 @@ def _fill(to: Path, contents: BundleContents) -> None:
         golden_batches=len(contents.golden),
         tolerance=contents.tolerance,
         files={},
+        service=contents.service,
+        outcomes=outcomes,
     )
-    (to / README).write_text(readme(manifest), encoding="utf-8")
-    sums = {
-        name: FileSum(sha256=file_digest(to / name), size_bytes=(to / name).stat().st_size) for name in file_names(to)
-    }
-    body = {**manifest.to_json(), "files": encode(sums)}
+    (to / README).write_text(readme(replace(manifest, files=_sums(to))), encoding="utf-8")
+    sums = _sums(to)
+    body = replace(manifest, files=sums).to_json()
     text_form = json.dumps(body, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
     (to / MANIFEST).write_text(text_form, encoding="utf-8")
     (to / SUMS).write_text(sums_text(sums, file_digest(to / MANIFEST)), encoding="utf-8")
+
+
+def _sums(directory: Path) -> dict[str, FileSum]:
+    return {
+        name: FileSum(sha256=file_digest(directory / name), size_bytes=(directory / name).stat().st_size)
+        for name in file_names(directory)
+    }
 
 
 def _write_golden(to: Path, golden: Sequence[GoldenBatch]) -> None:
