@@ -1,0 +1,232 @@
+"""What a service tells Prometheus, read back by Prometheus' own parser."""
+
+import threading
+import time
+from collections.abc import Mapping
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from workbench.serve.metrics import MOST_LENGTHS, Metrics
+
+
+def families(metrics: Metrics) -> dict[str, Metric]:
+    return {family.name: family for family in text_string_to_metric_families(metrics.text().decode())}
+
+
+def value(metrics: Metrics, series: str, **labels: str) -> float:
+    found = [
+        sample.value
+        for family in families(metrics).values()
+        for sample in family.samples
+        if sample.name == series and sample.labels == labels
+    ]
+    assert len(found) == 1, f"{series} {labels}: {found}"
+    return found[0]
+
+
+def one_batch(metrics: Metrics, length: int = 32, rows: int = 3, worker: int = 0) -> None:
+    metrics.batch(
+        length=length,
+        rows=rows,
+        positions=rows * length,
+        padded=rows * 5,
+        waited_s=[0.002] * rows,
+        run_s=0.25,
+        worker=worker,
+    )
+
+
+def test_requests_are_counted_when_they_arrive_and_by_status_when_they_are_answered() -> None:
+    metrics = Metrics()
+
+    for status in (200, 200, 422, 503):
+        metrics.received()
+        metrics.answered(status, 0.004)
+    metrics.received()
+
+    assert value(metrics, "workbench_requests_received_total") == 5
+    assert value(metrics, "workbench_requests_total", status="200") == 2
+    assert value(metrics, "workbench_requests_total", status="422") == 1
+    assert value(metrics, "workbench_requests_total", status="503") == 1
+
+
+def test_refusals_are_quick_and_stay_out_of_the_latency() -> None:
+    metrics = Metrics()
+
+    metrics.answered(200, 0.012)
+    metrics.answered(503, 0.0001)
+
+    assert value(metrics, "workbench_request_duration_seconds_count") == 1
+    assert value(metrics, "workbench_request_duration_seconds_sum") == 0.012
+    assert value(metrics, "workbench_request_duration_seconds_bucket", le="0.01") == 0
+    assert value(metrics, "workbench_request_duration_seconds_bucket", le="0.015") == 1
+
+
+def test_errors_are_counted_by_kind() -> None:
+    metrics = Metrics()
+
+    metrics.rejected("queue_full")
+    metrics.rejected("queue_full")
+    metrics.rejected("no_json")
+
+    assert value(metrics, "workbench_errors_total", kind="queue_full") == 2
+    assert value(metrics, "workbench_errors_total", kind="no_json") == 1
+
+
+def test_a_batch_is_counted_in_its_bin_with_its_padding_its_waiting_and_its_worker() -> None:
+    metrics = Metrics(lengths=(16, 32))
+
+    one_batch(metrics, length=32, rows=3, worker=1)
+    one_batch(metrics, length=32, rows=4, worker=1)
+
+    assert value(metrics, "workbench_bin_batches_total", length="32") == 2
+    assert value(metrics, "workbench_bin_rows_total", length="32") == 7
+    assert value(metrics, "workbench_bin_rows_total", length="16") == 0
+    assert value(metrics, "workbench_positions_total") == 7 * 32
+    assert value(metrics, "workbench_padded_positions_total") == 7 * 5
+    assert value(metrics, "workbench_batch_rows_bucket", le="3.0") == 1
+    assert value(metrics, "workbench_batch_rows_bucket", le="4.0") == 2
+    assert value(metrics, "workbench_queue_duration_seconds_count") == 7
+    assert value(metrics, "workbench_model_duration_seconds_count") == 2
+    assert value(metrics, "workbench_worker_busy_seconds_total", worker="1") == 0.5
+
+
+def test_clients_cannot_grow_the_exposition_with_tensors_of_every_length() -> None:
+    metrics = Metrics()
+
+    for length in range(1, 1000):
+        one_batch(metrics, length=length, rows=1)
+
+    samples = families(metrics)["workbench_bin_rows"].samples
+    assert len(samples) == MOST_LENGTHS + 1
+    assert value(metrics, "workbench_bin_rows_total", length="other") == 999 - MOST_LENGTHS
+    assert sum(sample.value for sample in samples) == 999
+
+
+def test_queue_depth_is_what_waits_now() -> None:
+    metrics = Metrics()
+
+    metrics.queue(7)
+    metrics.queue(2)
+
+    assert value(metrics, "workbench_queue_depth") == 2
+
+
+def test_a_lost_worker_is_not_alive_and_shows_no_memory_until_it_is_back() -> None:
+    metrics = Metrics()
+    metrics.worker(0, resident_bytes=100, device_bytes=None, restarts=0)
+    metrics.worker(1, resident_bytes=200, device_bytes=5000, restarts=0)
+    assert value(metrics, "workbench_workers_alive") == 2
+    assert value(metrics, "workbench_worker_device_memory_bytes", worker="1") == 5000
+
+    metrics.worker_lost(1)
+
+    assert value(metrics, "workbench_workers_alive") == 1
+    assert [s.labels for s in families(metrics)["workbench_worker_resident_memory_bytes"].samples] == [{"worker": "0"}]
+    assert families(metrics)["workbench_worker_device_memory_bytes"].samples == []
+
+    metrics.worker(1, resident_bytes=210, device_bytes=5000, restarts=1)
+
+    assert value(metrics, "workbench_workers_alive") == 2
+    assert value(metrics, "workbench_worker_restarts_total", worker="1") == 1
+
+
+def test_the_bundle_says_what_it_is_and_whether_its_device_was_emulated() -> None:
+    about = {"name": 'a "quoted"\nname\\', "emulated": "true", "candidate_id": "abc"}
+
+    metrics = Metrics(about=about)
+
+    assert value(metrics, "workbench_bundle_info", **about) == 1
+
+
+def test_the_process_is_described_and_no_creation_times_are_sent() -> None:
+    found = families(Metrics())
+
+    assert found["process_resident_memory_bytes"].samples[0].value > 1e6
+    assert found["process_open_fds"].samples[0].value > 0
+    assert not [name for name in found if name.endswith("_created")]
+
+
+def test_names_keep_to_the_conventions_of_prometheus() -> None:
+    metrics = Metrics(about={"name": "x"}, lengths=(16,))
+    metrics.worker(0, resident_bytes=1, device_bytes=1, restarts=0)
+    metrics.answered(200, 0.1)
+    one_batch(metrics)
+
+    for family in families(metrics).values():
+        if family.name.startswith("process_"):
+            continue
+        assert family.name.startswith("workbench_")
+        assert family.documentation.endswith("."), family.name
+        assert not family.name.endswith(("_ms", "_mb", "_count")), family.name
+        if family.type == "counter":
+            assert all(sample.name.endswith("_total") for sample in family.samples)
+
+
+def test_two_services_in_one_process_count_apart() -> None:
+    first, second = Metrics(), Metrics()
+
+    first.received()
+
+    assert value(first, "workbench_requests_received_total") == 1
+    assert value(second, "workbench_requests_received_total") == 0
+
+
+def test_threads_lose_no_count() -> None:
+    metrics = Metrics()
+
+    def work(number: int) -> None:
+        for _ in range(500):
+            metrics.received()
+            metrics.answered(200, 0.001)
+            one_batch(metrics, length=number, rows=1, worker=number)
+            metrics.worker(number, resident_bytes=1, device_bytes=None, restarts=0)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert value(metrics, "workbench_requests_received_total") == 2000
+    assert value(metrics, "workbench_requests_total", status="200") == 2000
+    assert sum(s.value for s in families(metrics)["workbench_bin_rows"].samples) == 2000
+    assert value(metrics, "workbench_workers_alive") == 4
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.floats(min_value=0, max_value=100), min_size=1, max_size=50))
+def test_buckets_hold_each_latency_exactly_once(latencies: list[float]) -> None:
+    metrics = Metrics()
+
+    for latency in latencies:
+        metrics.answered(200, latency)
+
+    buckets: Mapping[str, float] = {
+        sample.labels["le"]: sample.value
+        for sample in families(metrics)["workbench_request_duration_seconds"].samples
+        if sample.name.endswith("_bucket")
+    }
+    assert buckets["+Inf"] == len(latencies)
+    for bound, count in buckets.items():
+        assert count == sum(latency <= float(bound) for latency in latencies)
+
+
+def test_one_request_costs_less_than_20_microseconds_of_the_front_end() -> None:
+    """In batches of 8, in processor time of this thread, best of some rounds: a bound, not a benchmark."""
+    metrics, best = Metrics(lengths=(32,)), float("inf")
+
+    for _ in range(10):
+        began = time.thread_time()
+        for _ in range(200):
+            for _ in range(8):
+                metrics.received()
+                metrics.queue(3)
+                metrics.answered(200, 0.02)
+            one_batch(metrics, rows=8)
+        best = min(best, (time.thread_time() - began) / 1600)
+
+    assert best < 20e-6

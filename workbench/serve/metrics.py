@@ -1,0 +1,256 @@
+"""What a running service tells Prometheus: requests, errors, waiting, batches, padding, workers, memory.
+
+One process serves (front end, batcher, workers' monitor), so one registry holds everything; workers are processes of
+their own whose memory the front end reads and reports here. Names follow Prometheus' conventions: base units (seconds,
+bytes), counters end in `_total`. `workbench.deployment` draws its dashboard from these names, and a test holds it to
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from threading import Lock
+
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Metric,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from workbench.bundle import Manifest
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+"""The Content-Type of `Metrics.text`."""
+
+SECONDS = (
+    *(0.001, 0.0015, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075),
+    *(0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0),
+)
+"""Bounds of time buckets: at most a factor of 1.5 apart where services live (1 to 300 ms), so that a percentile read
+from them is wrong by less than that."""
+ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256)
+MOST_LENGTHS = 64
+"""Raw tensors may have any length; beyond this many, further ones share the label 'other', so that clients cannot grow
+the exposition without bound."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Worker:
+    resident_bytes: int
+    device_bytes: int | None
+    restarts: int
+    alive: bool = True
+
+
+class _Workers(Collector):
+    """The workers' last known state. Restarts are counted where workers are started; this only repeats the count."""
+
+    def __init__(self) -> None:
+        self.states: dict[int, _Worker] = {}
+        self._lock = Lock()
+
+    def put(self, worker: int, state: _Worker) -> None:
+        with self._lock:
+            self.states = {**self.states, worker: state}  # replaced whole: a scrape may be reading it
+
+    def collect(self) -> Iterable[Metric]:
+        states = sorted(self.states.items())
+        yield GaugeMetricFamily(
+            "workbench_workers_alive", "Inference workers that are running.", sum(state.alive for _, state in states)
+        )
+        restarts = CounterMetricFamily(
+            "workbench_worker_restarts", "Times a worker was started again after it died.", labels=["worker"]
+        )
+        resident = GaugeMetricFamily(
+            "workbench_worker_resident_memory_bytes", "Resident memory of a worker process.", labels=["worker"]
+        )
+        device = GaugeMetricFamily(
+            "workbench_worker_device_memory_bytes",
+            "Device memory of a worker's session; absent where the host computes.",
+            labels=["worker"],
+        )
+        for number, state in states:
+            restarts.add_metric([str(number)], state.restarts)
+            if not state.alive:
+                continue  # a dead process has no memory, and a last value would look like one
+            resident.add_metric([str(number)], state.resident_bytes)
+            if state.device_bytes is not None:
+                device.add_metric([str(number)], state.device_bytes)
+        yield from (restarts, resident, device)
+
+
+class Metrics:
+    """Counters of one service, written by its front end and read by `text`. Every method may be called by any thread.
+
+    A request costs the front end `received`, `answered` and its share of `batch`: about 10 µs together.
+    """
+
+    def __init__(self, *, about: Mapping[str, str] | None = None, lengths: Sequence[int] = ()) -> None:
+        """Every series that is known beforehand starts at 0, so that the first scrape already has it.
+
+        Args:
+            about: labels of `workbench_bundle_info`, as `bundle_labels` gives them.
+            lengths: the length bins.
+        """
+        # a timestamp beside each series would lengthen every scrape; the library has this switch per process only
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # prometheus_client leaves it without types
+        self._registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        self._received = Counter("workbench_requests_received", "Requests to /predict that arrived.", registry=registry)
+        self._answers = Counter(
+            "workbench_requests", "Requests to /predict that were answered, by status.", ["status"], registry=registry
+        )
+        self._errors = Counter(
+            "workbench_errors", "Requests that were refused or failed, by kind.", ["kind"], registry=registry
+        )
+        self._latency = Histogram(
+            "workbench_request_duration_seconds",
+            "From a request's arrival to its answer; successful answers only.",
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self._waited = Histogram(
+            "workbench_queue_duration_seconds",
+            "From a row's entry into the queue of its bin to the start of its batch.",
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self._model_time = Histogram(
+            "workbench_model_duration_seconds", "Time of one call of the model.", buckets=SECONDS, registry=registry
+        )
+        self._batch_rows = Histogram("workbench_batch_rows", "Rows in a batch.", buckets=ROWS, registry=registry)
+        self._bin_batches = Counter(
+            "workbench_bin_batches", "Batches that ran, by length bin.", ["length"], registry=registry
+        )
+        self._bin_rows = Counter("workbench_bin_rows", "Rows that ran, by length bin.", ["length"], registry=registry)
+        self._positions = Counter(
+            "workbench_positions", "Positions that the model computed: rows times padded length.", registry=registry
+        )
+        self._padded = Counter(
+            "workbench_padded_positions", "Positions among them that hold padding: waste.", registry=registry
+        )
+        self._busy = Counter(
+            "workbench_worker_busy_seconds", "Time a worker spent in the model.", ["worker"], registry=registry
+        )
+        self._depth = Gauge("workbench_queue_depth", "Rows that wait for a batch.", registry=registry)
+        self._workers = _Workers()
+        registry.register(self._workers)
+        if about is not None:
+            info = Gauge(
+                "workbench_bundle_info",
+                '1; its labels say what is served. Figures of emulated="true" were measured on no device.',
+                list(about),
+                registry=registry,
+            )
+            info.labels(**about).set(1)
+        self._by_status: dict[int, Counter] = {}
+        self._by_length: dict[int, tuple[Counter, Counter]] = {}
+        self._by_worker: dict[int, Counter] = {}
+        self._lock = Lock()
+        for length in lengths:
+            self._of_length(length)
+        self._by_status[200] = self._answers.labels("200")
+
+    def received(self) -> None:
+        """A request to /predict arrived."""
+        self._received.inc()
+
+    def rejected(self, kind: str) -> None:
+        """A request was refused or failed; `answered` is told of it as well. `kind` is the error's, of a closed set."""
+        self._errors.labels(kind).inc()
+
+    def answered(self, status: int, latency_s: float) -> None:
+        """A request was answered, `latency_s` after it arrived."""
+        counter = self._by_status.get(status)
+        if counter is None:
+            counter = self._by_status[status] = self._answers.labels(str(status))
+        counter.inc()
+        if 200 <= status < 300:
+            self._latency.observe(latency_s)
+
+    def batch(
+        self,
+        *,
+        length: int,
+        rows: int,
+        positions: int,
+        padded: int,
+        waited_s: Sequence[float],
+        run_s: float,
+        worker: int,
+    ) -> None:
+        """A batch ran.
+
+        Args:
+            length: its bin; 0 where samples are not sequences.
+            positions: what the model computed, rows that were added to fill a fixed batch included.
+            padded: how many of `positions` hold no token of a request.
+            waited_s: of each row, in its queue.
+            run_s: in the model.
+        """
+        batches, bin_rows = self._of_length(length)
+        batches.inc()
+        bin_rows.inc(rows)
+        self._batch_rows.observe(rows)
+        self._positions.inc(positions)
+        self._padded.inc(padded)
+        for waited in waited_s:
+            self._waited.observe(waited)
+        self._model_time.observe(run_s)
+        busy = self._by_worker.get(worker)
+        if busy is None:
+            busy = self._by_worker[worker] = self._busy.labels(str(worker))
+        busy.inc(run_s)
+
+    def queue(self, depth: int) -> None:
+        """So many rows wait now, over all bins."""
+        self._depth.set(depth)
+
+    def worker(self, worker: int, *, resident_bytes: int, device_bytes: int | None, restarts: int) -> None:
+        """A worker runs, with so much memory; `restarts` counts how often it was started again so far."""
+        state = _Worker(resident_bytes=resident_bytes, device_bytes=device_bytes, restarts=restarts)
+        self._workers.put(worker, state)
+
+    def worker_lost(self, worker: int) -> None:
+        """A worker died; it counts as alive again when `worker` reports it."""
+        known = self._workers.states.get(worker)
+        restarts = 0 if known is None else known.restarts
+        state = _Worker(resident_bytes=0, device_bytes=None, restarts=restarts, alive=False)
+        self._workers.put(worker, state)
+
+    def text(self) -> bytes:
+        """Everything in Prometheus' text format; takes about a millisecond."""
+        return generate_latest(self._registry)
+
+    def _of_length(self, length: int) -> tuple[Counter, Counter]:
+        found = self._by_length.get(length)
+        if found is not None:
+            return found
+        with self._lock:
+            label = str(length) if len(self._by_length) < MOST_LENGTHS else "other"
+            found = self._bin_batches.labels(label), self._bin_rows.labels(label)
+            if label != "other":  # what falls under 'other' is not remembered one by one either
+                self._by_length[length] = found
+        return found
+
+
+def bundle_labels(manifest: Manifest) -> dict[str, str]:
+    """The labels of `workbench_bundle_info`: which bundle this is, and whether its device was emulated."""
+    return {
+        "name": manifest.name,
+        "task": manifest.task,
+        "candidate_id": manifest.candidate_id,
+        "target": manifest.artifact.target,
+        "emulated": str(manifest.artifact.toolchain.emulated).lower(),
+        "model_sha256": manifest.model.sha256,
+        "workbench": manifest.workbench,
+    }
