@@ -363,7 +363,7 @@ def _time_round(lead: Session, other: Session, feeds: Sequence[Feeds], deadline:
 def _time_block(session: Session, feeds: Sequence[Feeds], deadline: _Deadline) -> npt.NDArray[np.float64]:
     """Nanoseconds of each call, back to back."""
     times = np.empty(len(feeds))
-    with _collection_paused():
+    with collection_paused():
         for i, feed in enumerate(feeds):
             start_ns = time.perf_counter_ns()
             session.run(feed)
@@ -374,7 +374,8 @@ def _time_block(session: Session, feeds: Sequence[Feeds], deadline: _Deadline) -
 
 
 @contextlib.contextmanager
-def _collection_paused() -> Iterator[None]:
+def collection_paused() -> Iterator[None]:
+    """Garbage collection off inside the block; it would hit some calls and not others."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -219,6 +219,7 @@ class BatchCurve:
             lying between its neighbours.
         threads: threads that one call keeps busy on the host; 0 where a device computes.
         drift: the machine's speed while it was measured, as in `Latency.drift`.
+        quiet: False when the machine disturbed the timing; `verdict` says how, in words.
     """
 
     points: tuple[CurvePoint, ...]
@@ -226,6 +227,8 @@ class BatchCurve:
     threads: int
     clock: Clock
     drift: float = 1.0
+    quiet: bool = True
+    verdict: str = ""
 
     @property
     def batches(self) -> tuple[int, ...]:
@@ -278,7 +281,7 @@ class ServiceResult:
         best: None where no setting keeps the limit on P99; then `closest` came nearest.
         untuned: the same artifact at the first choices of the space, which nobody tuned.
         tried: settings that were simulated, in `simulated_s` seconds.
-        confirmed: `best` under real load; None before it was, or where the device is emulated.
+        confirmed: `best` under real load; None where it was not, and then `note` may say why.
     """
 
     curve: BatchCurve
@@ -288,6 +291,7 @@ class ServiceResult:
     tried: int
     simulated_s: float
     confirmed: ServiceFigures | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -443,16 +447,17 @@ def metrics(evaluation: Evaluation) -> dict[str, float]:
 
 
 def _service_metrics(service: ServiceResult) -> dict[str, float]:
-    """Predictions are already divided by the curve's drift. Without settings that keep the limit, P99 is the closest
-    one's, so that a constraint on it says by how much it is broken; there is no throughput then."""
-    found: dict[str, float] = {}
-    shown = service.best or service.closest
-    found["service_p99_ms"] = shown.p99_ms.value
-    found["service_p50_ms"] = shown.p50_ms.value
-    if service.best is not None:
-        found["service_throughput_per_s"] = service.best.throughput_per_s.value
-        found["service_gain"] = service.best.throughput_per_s.value / service.untuned.throughput_per_s.value
-    if service.confirmed is not None:
-        found["service_measured_throughput_per_s"] = service.confirmed.throughput_per_s.value
-        found["service_measured_p99_ms"] = service.confirmed.p99_ms.value
+    """Of the best settings: as measured under real load where that was done, else as predicted; the prediction always
+    has a name of its own too.
+
+    Where no settings keep the limit on P99, there is no throughput, and P99 is the closest settings', so that a
+    constraint on it says by how much it is broken.
+    """
+    if service.best is None:
+        return {"service_p50_ms": service.closest.p50_ms.value, "service_p99_ms": service.closest.p99_ms.value}
+    found = {"service_gain": service.best.throughput_per_s.value / service.untuned.throughput_per_s.value}
+    for prefix, figures in (("service", service.confirmed or service.best), ("service_predicted", service.best)):
+        found[f"{prefix}_throughput_per_s"] = figures.throughput_per_s.value
+        found[f"{prefix}_p50_ms"] = figures.p50_ms.value
+        found[f"{prefix}_p99_ms"] = figures.p99_ms.value
     return found

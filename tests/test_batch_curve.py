@@ -1,0 +1,284 @@
+"""Batch curves of a real session; what follows from the calls, on a session whose times are known."""
+
+import itertools
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from tests.tiny_artifact import linear_artifact
+from workbench import batch_curve
+from workbench.batch_curve import FEWEST_CALLS, MOST_ROUNDS, Yardstick, measure_curve, modelled_curve, startup_s
+from workbench.candidate import Candidate
+from workbench.canonical import decode, encode
+from workbench.errors import MeasureError
+from workbench.results import BatchCurve
+from workbench.targets import open_target
+from workbench.targets.base import Array, DeviceTimes, DeviceWatch, Feeds, Session
+
+Shape = tuple[int, int]
+
+
+def feeds_of(batch: int, length: int) -> list[Feeds]:
+    return [{"x": np.full((batch, length, 32), value, dtype=np.float32)} for value in (0.5, 1.0)]
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    folder = tmp_path_factory.mktemp("linear")
+    artifact = linear_artifact(folder)
+    opened = open_target("onnxruntime").open(artifact, folder / "compiled", Candidate())
+    yield opened
+    opened.close()
+
+
+class Paced:
+    """A session whose calls take as long as they are told, and which writes down their shapes."""
+
+    def __init__(self, ms: float = 0.0, *, of: dict[Shape, float] | None = None) -> None:
+        self.ms, self.of = ms, of or {}
+        self.calls: list[Shape] = []
+
+    def run(self, feeds: Feeds) -> dict[str, Array]:
+        shape = (feeds["x"].shape[0], feeds["x"].shape[1])
+        self.calls.append(shape)
+        end_s = time.perf_counter() + self.of.get(shape, self.ms) / 1000
+        while time.perf_counter() < end_s:
+            pass
+        return {}
+
+    def close(self) -> None:
+        pass
+
+
+def measured(session: Session, batches: Sequence[int], lengths: Sequence[int], budget_s: float = 0.2) -> BatchCurve:
+    return measure_curve(session, batches, lengths, feeds_of, threads=1, stepped=False, budget_s=budget_s)
+
+
+# --- measured ---------------------------------------------------------------------------------------------------
+
+
+def test_a_curve_of_a_real_session_holds_every_point_sorted_by_length_then_batch(session: Session) -> None:
+    curve = measured(session, [16, 1, 4], [32, 8])
+
+    assert [(p.length, p.batch) for p in curve.points] == [(8, 1), (8, 4), (8, 16), (32, 1), (32, 4), (32, 16)]
+    assert (curve.batches, curve.lengths) == ((1, 4, 16), (8, 32))
+    assert (curve.clock, curve.threads, curve.stepped, curve.drift) == ("host", 1, False, 1.0)
+    for point in curve.points:
+        assert point.calls >= FEWEST_CALLS
+        assert 0 < point.p50_ms.low <= point.p50_ms.value <= point.p50_ms.high
+        assert list(point.quantiles_ms) == sorted(point.quantiles_ms)
+        assert point.quantiles_ms[0] <= point.p50_ms.value <= point.quantiles_ms[-1]
+        assert point.quantiles_ms[10] == pytest.approx(point.p50_ms.value)
+    assert curve.verdict.startswith("quiet: " if curve.quiet else "noisy: ")
+
+
+def test_a_curve_is_stored_and_read_back_unchanged(session: Session) -> None:
+    curve = measured(session, [1, 2], [4])
+
+    assert decode(BatchCurve, encode(curve)) == curve
+
+
+def test_samples_that_are_no_sequences_have_length_0() -> None:
+    asked: list[Shape] = []
+
+    def tensors(batch: int, length: int) -> list[Feeds]:
+        asked.append((batch, length))
+        return [{"x": np.ones((batch, 3, 32), dtype=np.float32)}]
+
+    curve = measure_curve(Paced(), [1, 2], [0], tensors, threads=1, stepped=False, budget_s=0.05)
+
+    assert curve.lengths == (0,)
+    assert asked == [(1, 0), (2, 0)]
+
+
+def test_known_times_are_found() -> None:
+    truth = {(1, 8): 0.5, (4, 8): 1.5, (1, 16): 1.0, (4, 16): 3.0}
+
+    curve = measured(Paced(of=truth), [1, 4], [8, 16])
+
+    for point in curve.points:
+        assert point.quantiles_ms[0] == pytest.approx(truth[point.batch, point.length], rel=0.1)
+        assert point.p50_ms.value >= truth[point.batch, point.length]
+
+
+def test_fewest_calls_are_made_even_beyond_the_budget_and_cheap_points_get_more() -> None:
+    slow = Paced(of={(1, 8): 0.2, (8, 8): 4.0})
+
+    curve = measured(slow, [1, 8], [8], budget_s=0.01)
+
+    calls = {p.batch: p.calls for p in curve.points}
+    assert calls[8] == FEWEST_CALLS
+    assert calls[1] > 2 * FEWEST_CALLS
+
+
+def test_a_quick_model_is_not_called_for_ever() -> None:
+    curve = measured(Paced(0.01), [1], [8], budget_s=60)
+
+    assert curve.points[0].calls == MOST_ROUNDS
+
+
+def test_every_round_visits_every_point_and_calls_change_their_shape() -> None:
+    session = Paced(0.3)
+    measured(session, [1, 2, 4, 8], [8, 16], budget_s=0.01)
+    timed = session.calls[8 * 3 :]  # three warm-up calls of each point came before
+
+    rounds = [timed[i : i + 8] for i in range(0, len(timed), 8)]
+    assert len(rounds) == FEWEST_CALLS
+    for one in rounds:
+        assert set(Counter(one).values()) == {1}
+    assert rounds[0] == rounds[1][::-1]
+    same = sum(a == b for a, b in itertools.pairwise(timed))
+    assert same <= len(rounds)  # only where one round ends and the next begins
+
+
+def test_drift_is_the_baselines_median_now_over_the_first_one() -> None:
+    baseline, seen = Paced(0.5), []
+
+    def first_ms(now_ms: float) -> float:
+        seen.append(now_ms)
+        return now_ms / 2
+
+    curve = measure_curve(
+        Paced(0.2),
+        [1],
+        [8],
+        feeds_of,
+        threads=1,
+        stepped=False,
+        yardstick=Yardstick(session=baseline, feeds=feeds_of(1, 8), first_ms=first_ms),
+        budget_s=0.02,
+    )
+
+    assert curve.drift == pytest.approx(2.0)
+    assert seen[0] == pytest.approx(0.5, rel=0.3)
+    assert len(baseline.calls) >= FEWEST_CALLS
+
+
+def test_a_machine_that_slows_down_meanwhile_is_called_noisy() -> None:
+    class Slowing(Paced):
+        def run(self, feeds: Feeds) -> dict[str, Array]:
+            self.ms = 0.5 + len(self.calls) / 60
+            return super().run(feeds)
+
+    curve = measured(Slowing(), [1, 2], [8], budget_s=0.01)
+
+    assert not curve.quiet
+    assert "calls slowed by" in curve.verdict
+
+
+def test_time_that_is_up_is_a_transient_failure() -> None:
+    with pytest.raises(MeasureError, match="fewer batches or lengths") as caught:
+        measure_curve(Paced(5.0), [1, 2], [8], feeds_of, threads=1, stepped=False, timeout_s=0.02)
+
+    assert caught.value.transient
+
+
+def test_feeds_that_the_model_refuses_are_the_candidates_error(session: Session) -> None:
+    def wrong(batch: int, length: int) -> list[Feeds]:
+        return [{"z": np.ones((batch, length, 32), dtype=np.float32)}]
+
+    with pytest.raises(MeasureError, match="z"):
+        measure_curve(session, [1], [8], wrong, threads=1, stepped=False)
+
+
+@pytest.mark.parametrize(("batches", "lengths"), [([], [8]), ([1], []), ([0], [8])])
+def test_a_curve_over_nothing_is_a_mistake(batches: list[int], lengths: list[int]) -> None:
+    with pytest.raises(ValueError, match="no curve over"):
+        measured(Paced(), batches, lengths)
+
+
+# --- modelled ---------------------------------------------------------------------------------------------------
+
+
+class Modelled(Paced):
+    """A device's session whose own clock says 2 ms and 0.1 ms for each row and position."""
+
+    def times(self) -> DeviceTimes:
+        batch, length = self.calls[-1]
+        return DeviceTimes(host_to_device_ms=0.5, execute_ms=1.0 + 0.1 * batch * length, device_to_host_ms=0.5)
+
+    def device_memory_bytes(self) -> int:
+        return 0
+
+    def watched(self) -> AbstractContextManager[DeviceWatch]:
+        raise NotImplementedError
+
+
+def test_a_modelled_curve_is_the_devices_own_clock_called_once_for_each_shape() -> None:
+    session = Modelled()
+
+    curve = modelled_curve(session, [4, 1], [16, 8], feeds_of)
+
+    assert session.calls == [(1, 8), (4, 8), (1, 16), (4, 16)]
+    assert [p.p50_ms.value for p in curve.points] == pytest.approx([2.8, 5.2, 3.6, 8.4])
+    assert all(p.quantiles_ms == (p.mean_ms, p.mean_ms) for p in curve.points)
+    assert (curve.clock, curve.threads, curve.stepped, curve.quiet) == ("modelled", 0, True, True)
+    assert "not measured" in curve.verdict
+
+
+# --- start-up ---------------------------------------------------------------------------------------------------
+
+
+def test_startup_counts_opening_and_the_first_answer_to_every_feed() -> None:
+    opened: list[Session] = []
+    closed: list[Session] = []
+
+    class Opened(Paced):
+        def close(self) -> None:
+            closed.append(self)
+
+    def open_session() -> Session:
+        time.sleep(0.01)
+        opened.append(Opened(5.0))
+        return opened[-1]
+
+    seconds = startup_s(open_session, [*feeds_of(1, 8), *feeds_of(4, 8)])
+
+    assert 0.03 <= seconds < 0.2
+    assert len(opened) == 3
+    assert closed == opened
+    assert isinstance(opened[0], Paced)
+    assert opened[0].calls == [(1, 8), (1, 8), (4, 8), (4, 8)]
+
+
+def test_a_slow_startup_is_timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_curve, "_QUICK_STARTUP_S", 0.001)
+    opened: list[Session] = []
+
+    def open_session() -> Session:
+        opened.append(Paced(2.0))
+        return opened[-1]
+
+    startup_s(open_session, feeds_of(1, 8))
+
+    assert len(opened) == 1
+
+
+def test_startup_of_a_real_artifact(tmp_path: Path) -> None:
+    artifact = linear_artifact(tmp_path)
+    target = open_target("onnxruntime")
+
+    seconds = startup_s(lambda: target.open(artifact, tmp_path / "compiled", Candidate()), feeds_of(1, 8))
+
+    assert 0 < seconds < 5
+
+
+def test_a_session_that_fails_at_startup_is_closed_all_the_same() -> None:
+    state = SimpleNamespace(closed=False)
+
+    class Failing(Paced):
+        def run(self, feeds: Feeds) -> dict[str, Array]:
+            raise MeasureError("no")
+
+        def close(self) -> None:
+            state.closed = True
+
+    with pytest.raises(MeasureError):
+        startup_s(Failing, feeds_of(1, 8))
+    assert state.closed

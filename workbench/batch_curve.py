@@ -1,0 +1,252 @@
+"""Latency against batch and length bin, measured once for each artifact: what every prediction of a service rests on.
+
+A service calls one model with ever changing shapes. So the curve is timed in rounds, each of which visits every point
+in a scattered order: a machine that changes its speed while the curve is taken changes all points alike, and most
+calls follow one of another shape, as they do in service. Intervals come from resampling rounds.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.errors import MeasureError
+from workbench.measure import collection_paused
+from workbench.noise import UNSTEADY, Counters, read_counters, steadiness, suspects
+from workbench.results import BatchCurve, CurvePoint, Estimate
+from workbench.significance import bootstrap_rounds
+from workbench.targets.base import DeviceSession, Feeds, Session
+
+Floats = npt.NDArray[np.float64]
+FeedsOf = Callable[[int, int], Sequence[Feeds]]
+"""(batch, length) → distinct feeds of that shape, such as `Dataset.sample_feeds` gives; length 0: no sequences."""
+
+BUDGET_S = 6.0
+FEWEST_CALLS = 15
+"""Of every point, whatever that takes: the interval of a median from fewer is the range of the calls."""
+MOST_ROUNDS = 60
+_MOST_VISITS = 4
+"""Of a cheap point in one round; what it gains by more is less than the machine's drift."""
+_WARMUP_CALLS = 3
+_QUANTILES = 21
+_STARTUPS = 3
+_QUICK_STARTUP_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Yardstick:
+    """The float baseline, timed once in every round: how fast the machine was while the curve was taken.
+
+    Attributes:
+        feeds: those over which the sweep times its baseline.
+        first_ms: the median that the sweep saw first, given the one seen now (`Journal.anchor`).
+    """
+
+    session: Session
+    feeds: Sequence[Feeds]
+    first_ms: Callable[[float], float]
+
+
+def measure_curve(
+    session: Session,
+    batches: Sequence[int],
+    lengths: Sequence[int],
+    feeds_of: FeedsOf,
+    *,
+    threads: int,
+    stepped: bool,
+    yardstick: Yardstick | None = None,
+    budget_s: float = BUDGET_S,
+    timeout_s: float = 600.0,
+    seed: int = 0,
+) -> BatchCurve:
+    """Time calls of every (batch, length) by the host's clock.
+
+    After a few untimed calls of each point come 15 to 60 rounds, as many as the budget holds. Every round visits
+    each point once, and one that costs less than the mean up to four times. 15 rounds are timed even where they take
+    longer than the budget. Garbage collection is off inside a round. Take `measure.device_lock` around the call.
+
+    Args:
+        lengths: (0,) where samples are no sequences.
+        threads: that one call keeps busy on the host; 0 where a device computes.
+        stepped: whether the session pads a batch to the next compiled one (see `BatchCurve.stepped`).
+        timeout_s: for all of it; looked at between calls.
+        seed: of the bootstrap.
+
+    Raises:
+        MeasureError: a call failed, or (transient) the time is up.
+    """
+    shapes = _shapes(batches, lengths)
+    feeds = [list(feeds_of(batch, length)) for batch, length in shapes]
+    end_s = time.perf_counter() + timeout_s
+    costs_ms = [_warm_up(session, each, end_s) for each in feeds]
+    baseline_ms = _warm_up(yardstick.session, yardstick.feeds, end_s) if yardstick is not None else 0.0
+    visits = _visits(costs_ms)
+    round_ms = sum(cost * count for cost, count in zip(costs_ms, visits, strict=True)) + baseline_ms
+    rounds = min(max(math.ceil(budget_s * 1000 / round_ms), FEWEST_CALLS), MOST_ROUNDS)
+    order = _scattered(visits)
+    times: list[list[list[float]]] = [[] for _ in shapes]
+    baseline: list[float] = []
+    before = read_counters()
+    for number in range(rounds):
+        for calls in times:
+            calls.append([])
+        with collection_paused():
+            # Reversed every other time: whoever follows a large call in one round precedes it in the next.
+            for place, point in enumerate(order if number % 2 == 0 else order[::-1]):
+                each = feeds[point]
+                times[point][-1].append(_call_ms(session, each[(number + place) % len(each)], end_s))
+            if yardstick is not None:
+                baseline.append(_call_ms(yardstick.session, yardstick.feeds[number % len(yardstick.feeds)], end_s))
+                session.run(feeds[order[0]][0])  # untimed: brings this model's weights back into the caches
+    quiet, words = _verdict(times, before, read_counters())
+    points = [_point(b, n, np.array(found), seed) for (b, n), found in zip(shapes, times, strict=True)]
+    drift = 1.0
+    if yardstick is not None:
+        now_ms = median(baseline)
+        drift = now_ms / yardstick.first_ms(now_ms)
+    return BatchCurve(
+        points=tuple(points),
+        stepped=stepped,
+        threads=threads,
+        clock="host",
+        drift=drift,
+        quiet=quiet,
+        verdict=words,
+    )
+
+
+def modelled_curve(
+    session: DeviceSession, batches: Sequence[int], lengths: Sequence[int], feeds_of: FeedsOf
+) -> BatchCurve:
+    """The same by an emulated device's own clock, which gives equal shapes equal times: one call of each, no spread.
+
+    Copies and execution count, nothing of the host. Nothing here was measured, and `clock` says so.
+
+    Raises:
+        MeasureError: a call failed.
+    """
+    points = []
+    for batch, length in _shapes(batches, lengths):
+        session.run(feeds_of(batch, length)[0])
+        time_ms = session.times().total_ms
+        points.append(
+            CurvePoint(
+                batch=batch,
+                length=length,
+                calls=1,
+                p50_ms=Estimate(value=time_ms, low=time_ms, high=time_ms),
+                mean_ms=time_ms,
+                quantiles_ms=(time_ms, time_ms),
+            )
+        )
+    return BatchCurve(
+        points=tuple(points),
+        stepped=True,
+        threads=0,
+        clock="modelled",
+        verdict="modelled, not measured: the emulated device's clock has no noise",
+    )
+
+
+def startup_s(open_session: Callable[[], Session], feeds: Sequence[Feeds]) -> float:
+    """Seconds from opening an artifact until the first answer to each of the feeds.
+
+    A median of three when that takes less than a second, else one. The runtime's libraries and the files are in
+    memory already, as they are where a service starts again: a first start after boot also reads them from disk.
+
+    Args:
+        open_session: opens it anew; the session is closed here.
+        feeds: one for every compiled file, or for every shape where one file serves all.
+
+    Raises:
+        MeasureError: it cannot be opened, or a call failed.
+    """
+    times: list[float] = []
+    while not times or (len(times) < _STARTUPS and times[0] < _QUICK_STARTUP_S):
+        began = time.perf_counter()
+        session = open_session()
+        try:
+            for feed in feeds:
+                session.run(feed)
+            times.append(time.perf_counter() - began)
+        finally:
+            session.close()
+    return median(times)
+
+
+def _shapes(batches: Sequence[int], lengths: Sequence[int]) -> list[tuple[int, int]]:
+    """(batch, length) in the order of a curve's points."""
+    found = [(batch, length) for length in sorted(set(lengths)) for batch in sorted(set(batches))]
+    if not found or min(batches) < 1 or min(lengths) < 0:
+        raise ValueError(f"no curve over batches {list(batches)} and lengths {list(lengths)}")
+    return found
+
+
+def _call_ms(session: Session, feed: Feeds, end_s: float) -> float:
+    start_ns = time.perf_counter_ns()
+    session.run(feed)
+    end_ns = time.perf_counter_ns()
+    if end_ns > end_s * 1e9:
+        raise MeasureError(
+            "timing the batch curve took longer than allowed. Ask for fewer batches or lengths, or allow more time.",
+            transient=True,
+        )
+    return max(end_ns - start_ns, 1) / 1e6
+
+
+def _warm_up(session: Session, feeds: Sequence[Feeds], end_s: float) -> float:
+    """Milliseconds of a warm call."""
+    return min(_call_ms(session, feeds[i % len(feeds)], end_s) for i in range(_WARMUP_CALLS))
+
+
+def _visits(costs_ms: Sequence[float]) -> list[int]:
+    """How often a round visits each point: cheap ones more often, as interruptions weigh more on short calls."""
+    mean_ms = sum(costs_ms) / len(costs_ms)
+    return [min(max(round(mean_ms / cost), 1), _MOST_VISITS) for cost in costs_ms]
+
+
+def _scattered(visits: Sequence[int]) -> list[int]:
+    """Every point as often as it is visited, its visits spread over the round.
+
+    The golden ratio's multiples modulo 1 fill the unit interval evenly at every length.
+    """
+    points = np.repeat(np.arange(len(visits)), visits)
+    golden = (np.arange(len(points)) * (math.sqrt(5) - 1) / 2) % 1
+    return [int(point) for point in points[np.argsort(golden, kind="stable")]]
+
+
+def _point(batch: int, length: int, rounds: Floats, seed: int) -> CurvePoint:
+    """Args: rounds: milliseconds [rounds, calls in a round]."""
+    return CurvePoint(
+        batch=batch,
+        length=length,
+        calls=rounds.size,
+        p50_ms=bootstrap_rounds(rounds, lambda drawn: np.asarray(np.median(drawn, axis=-1)), seed=seed),
+        mean_ms=float(rounds.mean()),
+        quantiles_ms=tuple(float(q) for q in np.quantile(rounds, np.linspace(0, 1, _QUANTILES))),
+    )
+
+
+def _verdict(times: Sequence[Sequence[Sequence[float]]], before: Counters, after: Counters) -> tuple[bool, str]:
+    """Whether the machine was quiet, in words; every point is the same work in every round."""
+    by_round = np.concatenate([np.array(point) for point in times], axis=1)
+    work = np.concatenate([np.full(np.shape(point), number) for number, point in enumerate(times)], axis=1)
+    steady = steadiness(by_round, work)
+    symptoms = []
+    if abs(steady.drift) >= UNSTEADY:
+        symptoms.append(f"calls {'slowed' if steady.drift > 0 else 'sped up'} by {abs(steady.drift):.0%} meanwhile")
+    if steady.spread >= UNSTEADY:
+        symptoms.append(f"rounds differ by {steady.spread:.0%}")
+    causes = suspects(before, after)
+    if not symptoms and not causes:
+        return True, f"quiet: calls drifted by {abs(steady.drift):.1%}, rounds differ by {steady.spread:.1%}"
+    found = "; ".join(symptoms) or "calls are steady, but may be slower throughout"
+    why = f"suspected: {'; '.join(causes)}" if causes else "no cause in CPU load, steal, quota or clock"
+    return False, f"noisy: {found}; {why}. What is predicted from these times inherits it."
