@@ -158,6 +158,8 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
             "Leave the key out, or name the space's targets in its order.",
         )
     _check_service(top, service, space, objectives, constraints)
+    if service is not None and service.p99_ms is not None and all(c.metric != "service_p99_ms" for c in constraints):
+        constraints += (Constraint(metric="service_p99_ms", limit=service.p99_ms),)
     model = read_model(model_path)
     dataset = read_manifest(dataset_path, model)
     counts: tuple[tuple[Split, int | None], ...] = (("validation", scored), ("holdout", confirmed))
@@ -209,15 +211,14 @@ def _check_service(
             f"{space.path} does not say which service settings there are.",
             "Write service: {max_batch_size: [1, 8], batch_timeout_ms: [0, 2], workers: [1]} in it.",
         )
-    named = {"objectives": objectives, "constraints": constraints}
-    for key, members in named.items():
-        for member in members:
-            if member.metric.startswith("service_") and service is None:
-                raise top.error(
-                    key,
-                    f"{member.metric} needs to know how requests come.",
-                    "Write service: {concurrency: 100, p99_ms: 50} in this file.",
-                )
+    named = [("objectives", o.metric) for o in objectives] + [("constraints", c.metric) for c in constraints]
+    for key, metric in named:
+        if metric.startswith("service_") and service is None:
+            raise top.error(
+                key,
+                f"{metric} needs to know how requests come.",
+                "Write service: {concurrency: 100, p99_ms: 50} in this file.",
+            )
 
 
 def _objectives(top: Section) -> tuple[Objective, ...]:

@@ -43,10 +43,12 @@ METRICS: Mapping[str, Metric] = {
     "peak_memory_mb": Metric(direction="minimize", unit="MB", about="peak resident memory while it runs, 10^6 bytes"),
     "startup_s": Metric(direction="minimize", unit="s", about="opening every compiled file until the first answer"),
     "service_throughput_per_s": Metric(
-        direction="maximize", unit="/s", about="requests per second of the service at its best settings, predicted"
+        direction="maximize",
+        unit="/s",
+        about="requests per second of the service at its best settings: predicted, and measured once confirmed by load",
     ),
-    "service_p50_ms": Metric(direction="minimize", unit="ms", about="median of a request at those settings, predicted"),
-    "service_p99_ms": Metric(direction="minimize", unit="ms", about="99 of 100 requests at those settings, predicted"),
+    "service_p50_ms": Metric(direction="minimize", unit="ms", about="median of a request at those settings"),
+    "service_p99_ms": Metric(direction="minimize", unit="ms", about="99 of 100 requests at those settings"),
     "int8_ops": Metric(direction="maximize", unit="", about="operators that execute in integer kernels"),
     "float_matmuls_left": Metric(direction="minimize", unit="", about="MatMul, Gemm and Conv operators left in float"),
 }

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from workbench.objectives import Objective
-from workbench.report.summary import ACCURACY, SPEED, drop_of, speedup_of
-from workbench.results import Estimate, Evaluation, metrics
+from workbench.report.summary import ACCURACY, SERVICE, SPEED, drop_of, speedup_of
+from workbench.results import Estimate, Evaluation, ServiceResult, metrics
 from workbench.significance import Outcomes, indistinguishable, may_be_equal
 
 OutcomesOf = Callable[[str], Outcomes | None]
@@ -28,7 +28,8 @@ class Alike:
 
     def in_metric(self, a: Evaluation, b: Evaluation, metric: str) -> bool:
         """Times through the intervals of the speed-up (of the time per call or sample when batch sizes differ),
-        accuracy through the paired test, everything else as it stands: sizes and counts carry no noise."""
+        accuracy through the paired test, a predicted service through the intervals of the times it rests on,
+        everything else as it stands: sizes and counts carry no noise."""
         if metric in ACCURACY:
             return self._in_accuracy(a, b)
         if metric in SPEED:
@@ -36,6 +37,8 @@ class Alike:
                 return may_be_equal(speedup_of(a), speedup_of(b))
             per_sample = metric == "throughput_per_s"
             return may_be_equal(_time(a, per_sample=per_sample), _time(b, per_sample=per_sample))
+        if metric in SERVICE and a.measurement.service is not None and b.measurement.service is not None:
+            return may_be_equal(_service(a.measurement.service, metric), _service(b.measurement.service, metric))
         return metrics(a)[metric] == metrics(b)[metric]
 
     def _in_accuracy(self, a: Evaluation, b: Evaluation) -> bool:
@@ -59,3 +62,16 @@ def _time(evaluation: Evaluation, *, per_sample: bool) -> Estimate:
     scale = latency.drift * (latency.batch if per_sample else 1)
     p50 = latency.p50_ms
     return replace(p50, value=p50.value / scale, low=p50.low / scale, high=p50.high / scale)
+
+
+def _service(result: ServiceResult, metric: str) -> Estimate:
+    """A prediction with the interval of the batch curve in it: a simulation knows only how it varies by itself."""
+    figures = result.confirmed or result.best or result.closest
+    found = {
+        "service_throughput_per_s": figures.throughput_per_s,
+        "service_p50_ms": figures.p50_ms,
+        "service_p99_ms": figures.p99_ms,
+    }[metric]
+    points = [p.p50_ms for p in result.curve.points]
+    share = sum((p.high - p.low) / (2 * p.value) for p in points) / len(points) if points else 0.0
+    return replace(found, low=found.low * (1 - share), high=found.high * (1 + share))

@@ -10,6 +10,7 @@ from workbench.objectives import METRICS, Objective
 from workbench.report.alike import Alike
 from workbench.report.summary import (
     ACCURACY,
+    SERVICE,
     SPEED,
     Member,
     Recommendation,
@@ -112,7 +113,7 @@ def _criteria(objectives: Sequence[Objective]) -> list[str]:
     others = [name for name in names if name not in ACCURACY]
     order = others + [name for name in names if name in ACCURACY]
     order += [] if any(name in ACCURACY for name in names) else ["accuracy"]
-    order += [] if any(name in SPEED for name in names) else ["speedup"]
+    order += [] if any(name in (*SPEED, *SERVICE) for name in names) else ["speedup"]
     return order
 
 

@@ -9,11 +9,12 @@ from typing import Literal
 from workbench.candidate import Candidate, Scalar
 from workbench.objectives import METRICS, Closest, Constraint, Objective, violations
 from workbench.report.words import title
-from workbench.results import Estimate, Evaluation, metrics
+from workbench.results import Estimate, Evaluation, ServiceResult, metrics
 
 Standing = Literal["front", "dominated", "infeasible", "stopped", "failed"]
 
 SPEED = ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "throughput_per_s", "speedup")
+SERVICE = ("service_throughput_per_s", "service_p50_ms", "service_p99_ms")
 ACCURACY = ("accuracy", "accuracy_drop_pp")
 
 
@@ -202,6 +203,14 @@ def best_known_drop(summary: Summary, evaluation: Evaluation) -> Estimate | None
     confirmed = summary.confirmations.get(evaluation.candidate.id)
     found = drop_of(confirmed, summary.baseline_id) if confirmed is not None else None
     return found if found is not None else drop_of(evaluation, summary.baseline_id)
+
+
+def best_known_service(summary: Summary, evaluation: Evaluation) -> ServiceResult | None:
+    """The one of the held-out data where there is one, which real load may have confirmed; else the search's."""
+    for one in (summary.confirmations.get(evaluation.candidate.id), evaluation):
+        if one is not None and one.measurement.service is not None:
+            return one.measurement.service
+    return None
 
 
 def cost_of(evaluation: Evaluation, metric: str, baseline_id: str) -> float:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from workbench.canonical import encode
 from workbench.objectives import METRICS
+from workbench.report.service import service_lines
 from workbench.report.summary import Member, Recommendation, Step, Summary
 from workbench.report.words import count_of, interval, over
 from workbench.results import STAGES, Estimate, Evaluation, metrics
@@ -121,6 +122,7 @@ def _all(summary: Summary) -> list[Line]:
     parts = [
         _heading(summary),
         _rows(summary),
+        service_lines(summary),
         _verdict(summary),
         _alternatives(summary),
         _settings(summary),

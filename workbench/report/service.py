@@ -1,0 +1,152 @@
+"""The service in a report: what each front member would serve and did serve, and what searching jointly was worth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from workbench.report.summary import Summary, best_known_service
+from workbench.results import Estimate, Evaluation, ServiceFigures
+
+_COLUMNS = (
+    ("", 13),
+    ("batch <=", 9),
+    ("wait ms", 9),
+    ("workers", 9),
+    ("per s", 24),
+    ("P50 ms", 9),
+    ("P99 ms", 22),
+    ("rows", 7),
+    ("padding", 9),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JointGain:
+    """What the joint search found beyond what searching one thing at a time finds, all predicted for the same load.
+
+    Attributes:
+        recommended: the recommended candidate at its best settings.
+        tuned_float: the best float candidate at its best settings: what tuning the service alone gives.
+        untuned_int8: the best quantized candidate at the space's first service settings: what quantizing alone gives;
+            None where nobody quantized keeps the constraints.
+    """
+
+    recommended: float
+    tuned_float: float | None
+    tuned_float_id: str | None
+    untuned_int8: float | None
+    untuned_int8_id: str | None
+
+
+def joint_gain(summary: Summary) -> JointGain | None:
+    """Of the search's own predictions (validation); None without a recommended candidate or a service."""
+    chosen = summary.find(summary.recommended.candidate_id) if summary.recommended is not None else None
+    service = chosen.measurement.service if chosen is not None else None
+    if service is None or service.best is None:
+        return None
+    able = [e for e in summary.evaluations if summary.is_feasible(e) and e.measurement.service is not None]
+    tuned = _best((e, _tuned(e)) for e in able if e.candidate.quantization.scheme == "none")
+    untuned = _best((e, _untuned(e)) for e in able if e.candidate.quantization.scheme != "none")
+    return JointGain(
+        recommended=service.best.throughput_per_s.value,
+        tuned_float=tuned[1] if tuned else None,
+        tuned_float_id=tuned[0].candidate.id if tuned else None,
+        untuned_int8=untuned[1] if untuned else None,
+        untuned_int8_id=untuned[0].candidate.id if untuned else None,
+    )
+
+
+def service_lines(summary: Summary) -> list[tuple[str, str]]:
+    """(text, style) lines; none where no service was searched for."""
+    found: list[tuple[str, str]] = []
+    for evaluation in _shown(summary):
+        result = best_known_service(summary, evaluation)
+        if result is None:
+            continue
+        if not found:
+            load = (result.best or result.closest).load
+            found.append((f"Service under {load}:", "bold"))
+            found.append(("  " + "".join(f"{name:>{width}}" for name, width in _COLUMNS), "bold"))
+        chosen = summary.recommended is not None and summary.recommended.candidate_id == evaluation.candidate.id
+        style = "bold green" if chosen else ""
+        found.append(
+            (
+                f"{'>' if chosen else ' '} {evaluation.candidate.short_id}  {summary.title(evaluation.candidate)}",
+                style or "bold",
+            )
+        )
+        if result.best is None:
+            found.append((_row("too slow", result.closest), "red"))
+        else:
+            found.append((_row("predicted", result.best), style))
+        if result.confirmed is not None:
+            found.append((_row("measured", result.confirmed), style))
+        elif result.note:
+            found.append((f"    not measured: {result.note}", "dim"))
+        found.append((_row("untuned", result.untuned), "dim"))
+    return found + _gain_lines(summary) if found else []
+
+
+def _gain_lines(summary: Summary) -> list[tuple[str, str]]:
+    gain = joint_gain(summary)
+    if gain is None:
+        return []
+    found = []
+    if gain.tuned_float is not None and gain.tuned_float_id is not None:
+        more = f"{gain.recommended / gain.tuned_float:.2f}x"
+        found.append(
+            f"  Tuning the service of a float model alone gives {gain.tuned_float:.0f}/s at best "
+            f"({gain.tuned_float_id[:12]}); the recommended one {gain.recommended:.0f}/s, {more} of it."
+        )
+    if gain.untuned_int8 is not None and gain.untuned_int8_id is not None:
+        more = f"{gain.recommended / gain.untuned_int8:.2f}x"
+        found.append(
+            f"  Quantizing alone, at untuned service settings, gives {gain.untuned_int8:.0f}/s at best "
+            f"({gain.untuned_int8_id[:12]}); the recommended one {more} of it."
+        )
+    return [(line, "") for line in found]
+
+
+def _shown(summary: Summary) -> Iterator[Evaluation]:
+    baseline = summary.baseline
+    if baseline is not None and summary.member(summary.baseline_id) is None and baseline.status == "complete":
+        yield baseline
+    for member in summary.front:
+        yield member.evaluation
+
+
+def _row(kind: str, figures: ServiceFigures) -> str:
+    settings = figures.settings
+    values = [
+        kind,
+        f"{settings.max_batch_size}",
+        f"{settings.batch_timeout_ms:g}",
+        f"{settings.workers}",
+        _interval(figures.throughput_per_s, 0),
+        f"{figures.p50_ms.value:.1f}",
+        _interval(figures.p99_ms, 1),
+        f"{figures.mean_batch:.1f}",
+        f"{100 * figures.padding_share:.0f} %",
+    ]
+    text = "  " + "".join(f"{value:>{width}}" for value, (_, width) in zip(values, _COLUMNS, strict=True))
+    return text if figures.reliable else f"{text}  UNRELIABLE: {figures.note}"
+
+
+def _interval(estimate: Estimate, digits: int) -> str:
+    return f"{estimate.value:.{digits}f} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"
+
+
+def _best(found: Iterable[tuple[Evaluation, float | None]]) -> tuple[Evaluation, float] | None:
+    known = [(evaluation, value) for evaluation, value in found if value is not None]
+    return max(known, key=lambda pair: (pair[1], pair[0].candidate.id)) if known else None
+
+
+def _tuned(evaluation: Evaluation) -> float | None:
+    service = evaluation.measurement.service
+    return service.best.throughput_per_s.value if service is not None and service.best is not None else None
+
+
+def _untuned(evaluation: Evaluation) -> float | None:
+    service = evaluation.measurement.service
+    return service.untuned.throughput_per_s.value if service is not None else None
