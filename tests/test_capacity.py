@@ -1,0 +1,271 @@
+"""Sizing a fleet from batch curves: hand-made curves whose answers are known, through the real simulation."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.evaluations import evaluation
+from workbench.canonical import encode
+from workbench.capacity import CapacityPlan, Demand, plan_capacity, users_rate_per_s
+from workbench.errors import ConfigError
+from workbench.results import BatchCurve, CurvePoint, DeviceFigures, Estimate, Evaluation, ServiceFigures, ServiceResult
+from workbench.service import HostCosts, ServiceChoices, ServiceLoad, ServiceSettings
+
+NO_LENGTHS = np.zeros(0, dtype=np.int64)
+HOST = HostCosts(request_ms=0.01, capacity=(1.0, 2.0, 3.0, 4.0), client_ms=5.0, origin="assumed in a test")
+ONE_BY_ONE = ServiceChoices()
+
+
+def exactly(value: float) -> Estimate:
+    return Estimate(value=value, low=value, high=value)
+
+
+def curve(call_ms: dict[int, float]) -> BatchCurve:
+    """Batch → time of a call, always the same."""
+    return BatchCurve(
+        points=tuple(
+            CurvePoint(batch=batch, length=0, calls=15, p50_ms=exactly(ms), mean_ms=ms, quantiles_ms=(ms, ms))
+            for batch, ms in call_ms.items()
+        ),
+        stepped=False,
+        threads=1,
+        clock="host",
+    )
+
+
+def figures(throughput_per_s: float, p99_ms: float, *, host: HostCosts | None = HOST) -> ServiceFigures:
+    return ServiceFigures(
+        kind="predicted" if host is not None else "measured",
+        settings=ServiceSettings(),
+        load=ServiceLoad(concurrency=8),
+        requests=1000,
+        throughput_per_s=exactly(throughput_per_s),
+        p50_ms=exactly(p99_ms / 2),
+        p95_ms=exactly(p99_ms),
+        p99_ms=exactly(p99_ms),
+        mean_batch=1.0,
+        padding_share=0.0,
+        host=host,
+    )
+
+
+def served(call_ms: dict[int, float], *, host: HostCosts = HOST, **changes: object) -> Evaluation:
+    found = evaluation(threads=1)
+    service = ServiceResult(
+        curve=curve(call_ms),
+        best=figures(100.0, 40.0, host=host),
+        closest=figures(100.0, 40.0, host=host),
+        untuned=figures(50.0, 80.0, host=host),
+        tried=3,
+        simulated_s=0.1,
+    )
+    return replace(found, measurement=replace(found.measurement, service=service, **changes))
+
+
+def planned(
+    evaluations: list[Evaluation], demand: Demand, choices: ServiceChoices = ONE_BY_ONE, **options: object
+) -> CapacityPlan:
+    return plan_capacity(
+        evaluations,
+        demand,
+        choices=choices,
+        lengths=NO_LENGTHS,
+        bins={e.candidate.id: () for e in evaluations},
+        titles={e.candidate.id: "a candidate" for e in evaluations},
+        baseline_id="none of them",
+        **options,  # type: ignore[arg-type]  # host and seed
+    )
+
+
+def test_cards_follow_from_the_highest_rate_of_one_and_each_of_them_then_keeps_the_limit() -> None:
+    demand = Demand(rate_per_s=1000.0, p99_ms=60.0, headroom=0.25)
+
+    member = planned([served({1: 10.0})], demand).members[0]
+
+    assert member.highest is not None
+    highest = member.highest.throughput_per_s.value
+    assert 50 < highest < 100, "a call takes 10 ms, so no worker answers 100 a second"
+    assert member.highest.p99_ms.value <= 60
+    assert member.cards == math.ceil(1250 / highest)
+    assert member.planned is not None
+    assert member.planned.keeps
+    assert member.planned.rate_per_s == pytest.approx(1000 / member.cards)
+    assert member.planned.p99_ms.value < member.highest.p99_ms.value
+
+
+def test_a_queue_in_front_of_constant_calls_is_as_long_as_queueing_theory_says() -> None:
+    """M/D/1 at load 0.8: the 99th percentile of the wait is about 4.66 * ... ; the simulation must carry the same
+    rate that a bisection over Crommelin's formula finds."""
+    limit_ms, call_ms = 50.0, 10.0
+    highest = planned([served({1: call_ms}, host=replace(HOST, request_ms=0.0))], Demand(rate_per_s=1, p99_ms=limit_ms))
+
+    member = highest.members[0]
+    assert member.highest is not None
+    expected = _highest_rate_md1(call_ms / 1000, (limit_ms - call_ms) / 1000, 0.99)
+    assert member.highest.throughput_per_s.value == pytest.approx(expected, rel=0.05)
+
+
+def _highest_rate_md1(call_s: float, wait_s: float, probability: float) -> float:
+    """Requests per second at which P(wait <= wait_s) is `probability` (Crommelin 1932)."""
+
+    def below(rate: float) -> float:
+        turns = math.floor(wait_s / call_s)
+        terms = (
+            (rate * (k * call_s - wait_s)) ** k / math.factorial(k) * math.exp(-rate * (k * call_s - wait_s))
+            for k in range(turns + 1)
+        )
+        return (1 - rate * call_s) * math.fsum(terms)
+
+    low, high = 0.0, 1 / call_s
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if below(middle) > probability else (low, middle)
+    return low
+
+
+def test_one_card_lost_is_simulated_and_overload_is_called_so() -> None:
+    demand = Demand(rate_per_s=150.0, p99_ms=60.0, headroom=0.0, cards_per_server=1)
+
+    member = planned([served({1: 10.0})], demand).members[0]
+
+    assert member.cards == 2
+    assert member.one_lost is not None
+    assert (member.one_lost.cards, member.one_lost.reliable, member.one_lost.keeps) == (1, False, False)
+    assert member.one_lost.share > 1
+    assert member.cards_to_lose_one == 3
+    assert member.server_lost is not None
+    assert member.server_lost == member.one_lost
+
+
+def test_the_last_card_lost_leaves_no_service() -> None:
+    member = planned([served({1: 10.0})], Demand(rate_per_s=10.0, p99_ms=60.0)).members[0]
+
+    assert (member.cards, member.one_lost, member.cards_to_lose_one) == (1, None, 2)
+
+
+def test_a_limit_below_a_lone_request_leaves_no_fleet_and_says_how_long_it_takes() -> None:
+    slow, quick = served({1: 40.0}), served({1: 5.0})
+    slow = replace(slow, candidate=evaluation(threads=2).candidate)
+
+    plan = planned([slow, quick], Demand(rate_per_s=100.0, p99_ms=30.0))
+
+    assert [m.highest is None for m in plan.members] == [False, True], "who cannot keep the limit comes last"
+    last = plan.members[1]
+    assert (last.cards, last.planned, last.power_w) == (None, None, None)
+    assert last.alone_p99_ms >= 40.0
+
+
+def test_what_limits_a_card_is_named() -> None:
+    demand = Demand(rate_per_s=1000.0, p99_ms=200.0)
+    model = planned([served({1: 10.0})], demand).members[0]
+    front = planned([served({1: 1.0}, host=replace(HOST, request_ms=10.0))], demand).members[0]
+    limit = planned([served({1: 10.0})], replace(demand, p99_ms=21.0)).members[0]
+
+    assert [m.limited_by for m in (model, front, limit)] == ["the model", "the front end", "the limit on P99"]
+    assert front.planned is not None
+    assert front.planned.front_end_busy == pytest.approx(front.planned.rate_per_s * 10.0 / 1000)
+
+
+def test_settings_are_chosen_for_this_limit_and_not_taken_from_the_sweep() -> None:
+    choices = ServiceChoices(max_batch_size=(1, 8), batch_timeout_ms=(0.0,))
+
+    member = planned([served({1: 10.0, 8: 20.0})], Demand(rate_per_s=1000.0, p99_ms=100.0), choices).members[0]
+
+    assert member.settings.max_batch_size == 8
+    assert member.highest is not None
+    assert member.highest.throughput_per_s.value > 200, "eight in 20 ms are 400 a second"
+
+
+def test_power_is_measured_or_assumed_or_said_to_be_unknown() -> None:
+    device = DeviceFigures(
+        host_to_device_ms=0.1, execute_ms=9.0, device_to_host_ms=0.1, memory_bytes=700_000_000, power_w=200.0
+    )
+    demand = Demand(rate_per_s=200.0, p99_ms=60.0, card_power_w=310.0)
+    measured = planned([served({1: 10.0}, device=device)], demand).members[0]
+    assumed = planned([served({1: 10.0})], demand).members[0]
+    unknown = planned([served({1: 10.0})], replace(demand, card_power_w=None)).members[0]
+
+    assert measured.cards is not None
+    assert measured.power_w == 200.0 * measured.cards
+    assert "measured" in measured.power_basis
+    assert measured.memory_per_card_bytes == 700_000_000
+    assert assumed.cards is not None
+    assert assumed.power_w == 310.0 * assumed.cards
+    assert "ASSUMED" in assumed.power_basis
+    assert (unknown.power_w, unknown.power_basis) == (None, "not measured")
+
+
+def test_clients_of_a_fleet_compute_elsewhere() -> None:
+    """The costs of the sweep hold a load generator on the same host; a fleet's host has none."""
+    costly = planned([served({1: 10.0}, host=replace(HOST, client_ms=50.0))], Demand(rate_per_s=100.0, p99_ms=60.0))
+    none = planned([served({1: 10.0}, host=replace(HOST, client_ms=0.0))], Demand(rate_per_s=100.0, p99_ms=60.0))
+
+    assert costly.members[0].highest is not None
+    assert none.members[0].highest is not None
+    assert costly.members[0].cards == none.members[0].cards
+
+
+def test_streaming_users_are_a_rate_and_know_whether_answers_keep_up() -> None:
+    demand = Demand(rate_per_s=users_rate_per_s(500, 0.5), p99_ms=60.0, users=500, think_s=0.5)
+
+    plan = planned([served({1: 10.0})], demand)
+
+    assert demand.rate_per_s == 1000.0
+    member = plan.members[0]
+    assert member.planned is not None
+    assert member.real_time_factor == pytest.approx(member.planned.p99_ms.value / 500)
+    assert any("500 users" in sentence for sentence in plan.assumptions)
+
+
+def test_a_plan_says_what_it_rests_on_and_that_emulated_times_are_no_device_s() -> None:
+    emulated = served({1: 10.0})
+    emulated = replace(emulated, toolchain=replace(emulated.toolchain, emulated=True))
+
+    plan = planned([emulated], Demand(rate_per_s=100.0, p99_ms=60.0))
+
+    words = " ".join(plan.assumptions)
+    for fact in ("EMULATED", "PREDICTED", "Poisson", "linearly", "assumed in a test"):
+        assert fact in words
+    assert plan.emulated
+    assert json.loads(json.dumps(encode(plan)))["members"][0]["emulated"] is True
+
+
+def test_a_prediction_that_was_put_to_the_test_shows_its_error() -> None:
+    found = served({1: 10.0})
+    service = found.measurement.service
+    assert service is not None
+    tested = replace(service, confirmed=figures(90.0, 50.0, host=None))
+    found = replace(found, measurement=replace(found.measurement, service=tested))
+
+    member = planned([found], Demand(rate_per_s=100.0, p99_ms=60.0)).members[0]
+
+    assert member.confirmed == (pytest.approx(0.9), pytest.approx(1.25))
+
+
+def test_a_candidate_without_a_batch_curve_is_refused_with_what_to_do() -> None:
+    with pytest.raises(ConfigError, match=r"has no batch curve.*`service:` section and sweep again"):
+        planned([evaluation()], Demand(rate_per_s=100.0, p99_ms=60.0))
+
+
+@pytest.mark.parametrize("change", [{"rate_per_s": 0.0}, {"p99_ms": -1.0}, {"headroom": -0.1}, {"card_power_w": 0.0}])
+def test_a_demand_that_means_nothing_is_refused(change: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(change))):
+        Demand(**({"rate_per_s": 1.0, "p99_ms": 1.0} | change))  # type: ignore[arg-type]  # keys are parametrized
+
+
+@settings(deadline=None, max_examples=10)
+@given(rate_per_s=st.floats(50, 5000), factor=st.floats(1.0, 3.0), headroom=st.floats(0, 1))
+def test_more_demand_or_headroom_never_takes_fewer_cards(rate_per_s: float, factor: float, headroom: float) -> None:
+    found = [served({1: 10.0})]
+
+    def cards(rate: float, room: float) -> int:
+        plan = planned(found, Demand(rate_per_s=rate, p99_ms=60.0, headroom=room))
+        return plan.members[0].cards or 0
+
+    assert cards(rate_per_s, headroom) <= cards(rate_per_s * factor, headroom)
+    assert cards(rate_per_s, 0.0) <= cards(rate_per_s, headroom)

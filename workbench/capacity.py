@@ -1,0 +1,379 @@
+"""Capacity plan: how many cards carry a rate of requests within a limit on P99, from the batch curves of a sweep.
+
+One card (on a CPU target: one server process that has a machine to itself) is simulated under Poisson arrivals; the
+highest rate that keeps the limit is found with the service settings that suit it. A fleet is so many of them behind a
+balancer:
+
+    cards = ceil(rate * (1 + headroom) / highest rate of one card)
+
+Then one card is simulated again at its share of the demand, with all cards and with one of them, or a whole server,
+lost. Nothing here was measured under load; `CapacityPlan.assumptions` says in words what the figures rest on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from workbench.ascend_settings import ASCEND
+from workbench.dataset.batch import IntArray
+from workbench.errors import ConfigError
+from workbench.results import Clock, Estimate, Evaluation, ServiceFigures, ServiceResult
+from workbench.service import HostCosts, ServiceChoices, ServiceLoad, ServiceQuestion, ServiceSettings
+from workbench.service_search import best_settings
+
+LimitedBy = Literal["the model", "the front end", "the limit on P99"]
+
+SATURATED = 0.85
+"""Share of its time above which a part of a service counts as what limits it: queues in front of it grow steeply."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """What a fleet must carry.
+
+    Attributes:
+        rate_per_s: requests per second in all, in the mean.
+        p99_ms: what 99 of 100 requests take at most.
+        headroom: share of the rate that is added before cards are counted.
+        users, think_s: where the rate was given so: each of `users` sends one request every `think_s` seconds.
+        card_power_w: a card's power that the caller assumes where it was not measured, such as a rated figure.
+    """
+
+    rate_per_s: float
+    p99_ms: float
+    headroom: float = 0.3
+    users: int | None = None
+    think_s: float | None = None
+    cards_per_server: int = 8
+    card_power_w: float | None = None
+
+    def __post_init__(self) -> None:
+        positive = ("rate_per_s", "p99_ms", "cards_per_server", "users", "think_s", "card_power_w")
+        for name in positive:
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ConfigError(f"{value} is not positive.", key=f"demand.{name}")
+        if not 0 <= self.headroom < math.inf:
+            raise ConfigError(f"{self.headroom} is negative.", key="demand.headroom", hint="Write 30% or 0.3.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardLoad:
+    """One card at its share of the demand, simulated.
+
+    Attributes:
+        cards: how many share the demand.
+        share: the card's rate over the highest that keeps the limit; above 1 the limit breaks.
+        keeps: whether P99 stays within the limit.
+        workers_busy: share of the time that a worker has a batch; front_end_busy: of the front end's process.
+        host_cores: processors of the host that this card's front end and workers keep busy, beside a model that
+            computes on them.
+        reliable: False where the card is overloaded, so that its times grow for as long as one waits.
+    """
+
+    cards: int
+    rate_per_s: float
+    share: float
+    p50_ms: Estimate
+    p99_ms: Estimate
+    keeps: bool
+    mean_batch: float
+    workers_busy: float | None
+    front_end_busy: float
+    host_cores: float
+    reliable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberPlan:
+    """What one candidate needs for the demand.
+
+    Attributes:
+        highest: a card at the highest rate that keeps the limit; None where no rate does, and then all of the fleet
+            is None and `alone_p99_ms` says how long requests take that come one by one.
+        planned, one_lost, server_lost: None where no card is left.
+        cards_to_lose_one: cards with which the demand, without headroom, is carried by one card fewer.
+        power_w: of all planned cards, each as busy as when it was measured, so at most; None where nobody knows.
+        memory_per_card_bytes: of all workers' sessions together; None where it was not measured.
+        real_time_factor: P99 over `Demand.think_s`: below 1 a streaming user's answers keep up with what it sends.
+        confirmed: measured over predicted (throughput, P99) where this candidate was confirmed by a real load.
+    """
+
+    candidate_id: str
+    what: str
+    baseline: bool
+    accuracy: float | None
+    settings: ServiceSettings
+    highest: ServiceFigures | None
+    alone_p99_ms: float
+    limited_by: LimitedBy | None = None
+    cards: int | None = None
+    servers: int | None = None
+    planned: CardLoad | None = None
+    one_lost: CardLoad | None = None
+    server_lost: CardLoad | None = None
+    cards_to_lose_one: int | None = None
+    power_w: float | None = None
+    power_basis: str = "not measured"
+    memory_per_card_bytes: int | None = None
+    real_time_factor: float | None = None
+    confirmed: tuple[float, float] | None = None
+    clock: Clock = "host"
+    emulated: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapacityPlan:
+    """Fewest cards first; candidates that cannot keep the limit last."""
+
+    demand: Demand
+    unit: Literal["card", "server process"]
+    members: tuple[MemberPlan, ...]
+    assumptions: tuple[str, ...]
+    emulated: bool
+
+
+def users_rate_per_s(users: int, think_s: float) -> float:
+    """Requests per second of users that each send one every `think_s` seconds, whether or not an answer came."""
+    return users / think_s
+
+
+def plan_capacity(
+    evaluations: Sequence[Evaluation],
+    demand: Demand,
+    *,
+    choices: ServiceChoices,
+    lengths: IntArray,
+    bins: Mapping[str, tuple[int, ...]],
+    titles: Mapping[str, str],
+    baseline_id: str,
+    host: HostCosts | None = None,
+    seed: int = 0,
+) -> CapacityPlan:
+    """What each candidate would need; deterministic.
+
+    Args:
+        evaluations: of one sweep, on one target family, each with a batch curve.
+        choices: service settings to choose from; what suits 100 patient clients need not suit a limit on P99.
+        lengths: tokens of the requests that come, drawn from with replacement; empty where samples are no sequences.
+        bins, titles: by candidate id: its padded lengths, and what to call it.
+        host: what serving costs the fleet's hosts; None for what the sweep predicted with.
+
+    Raises:
+        ConfigError: a candidate has no batch curve, or cards and host processes are mixed.
+    """
+    if not evaluations:
+        raise ConfigError("there is no candidate to plan for.")
+    for evaluation in evaluations:
+        _service_of(evaluation)
+    on_cards = {e.candidate.target == ASCEND for e in evaluations}
+    if len(on_cards) > 1:
+        raise ConfigError(
+            "candidates on cards and on processors cannot stand in one plan.", hint="Name one with --candidate."
+        )
+    members = [
+        _plan_member(
+            e,
+            demand,
+            choices=choices,
+            lengths=lengths,
+            bins=bins[e.candidate.id],
+            what=titles[e.candidate.id],
+            baseline_id=baseline_id,
+            host=_fleet_host(host or _predicted_with(_service_of(e))),
+            seed=seed,
+        )
+        for e in evaluations
+    ]
+    emulated = any(m.emulated for m in members)
+    unit: Literal["card", "server process"] = "card" if on_cards.pop() else "server process"
+    return CapacityPlan(
+        demand=demand,
+        unit=unit,
+        members=tuple(sorted(members, key=lambda m: (m.cards is None, m.cards or 0, -(m.accuracy or 0.0)))),
+        assumptions=_assumptions(
+            demand, unit, host or _predicted_with(_service_of(evaluations[0])), len(lengths), emulated
+        ),
+        emulated=emulated,
+    )
+
+
+def _plan_member(
+    evaluation: Evaluation,
+    demand: Demand,
+    *,
+    choices: ServiceChoices,
+    lengths: IntArray,
+    bins: tuple[int, ...],
+    what: str,
+    baseline_id: str,
+    host: HostCosts,
+    seed: int,
+) -> MemberPlan:
+    service, measurement = _service_of(evaluation), evaluation.measurement
+
+    def asked(load: ServiceLoad | None, settings: ServiceChoices) -> ServiceResult:
+        question = ServiceQuestion(load=load, p99_ms=demand.p99_ms)
+        return best_settings(service.curve, settings, question, host, lengths, bins, seed=seed)
+
+    highest = (found := asked(None, choices)).best
+    chosen = (highest or found.closest).settings
+    plan = MemberPlan(
+        candidate_id=evaluation.candidate.id,
+        what=what,
+        baseline=evaluation.candidate.id == baseline_id,
+        accuracy=measurement.accuracy.values[measurement.accuracy.primary] if measurement.accuracy else None,
+        settings=chosen,
+        highest=highest,
+        alone_p99_ms=found.closest.p99_ms.value,
+        confirmed=_confirmed(service),
+        clock=service.curve.clock,
+        emulated=evaluation.toolchain.emulated,
+    )
+    if highest is None:
+        return plan
+    rate_per_card = highest.throughput_per_s.value
+    cards = math.ceil(demand.rate_per_s * (1 + demand.headroom) / rate_per_card)
+    only = ServiceChoices(
+        max_batch_size=(chosen.max_batch_size,), batch_timeout_ms=(chosen.batch_timeout_ms,), workers=(chosen.workers,)
+    )
+
+    def loaded(left: int) -> CardLoad | None:
+        if left < 1:
+            return None
+        rate = demand.rate_per_s / left
+        result = asked(ServiceLoad(arrivals="poisson", rate_per_s=rate), only)
+        return _card_load(left, rate, rate_per_card, result.best or result.closest, host, demand.p99_ms)
+
+    power_w, basis = _power(evaluation, demand, cards)
+    planned = loaded(cards)
+    return replace(
+        plan,
+        limited_by=_limited_by(highest, host),
+        cards=cards,
+        servers=math.ceil(cards / demand.cards_per_server),
+        planned=planned,
+        one_lost=loaded(cards - 1),
+        server_lost=loaded(cards - demand.cards_per_server),
+        cards_to_lose_one=max(cards, math.ceil(demand.rate_per_s / rate_per_card) + 1),
+        power_w=power_w,
+        power_basis=basis,
+        memory_per_card_bytes=_memory_per_card(evaluation, chosen.workers),
+        real_time_factor=(
+            planned.p99_ms.value / 1000 / demand.think_s if planned is not None and demand.think_s else None
+        ),
+    )
+
+
+def _card_load(
+    cards: int, rate: float, highest_rate: float, figures: ServiceFigures, host: HostCosts, p99_ms: float
+) -> CardLoad:
+    front_ms, worker_ms = _host_ms_of_a_request(figures, host)
+    return CardLoad(
+        cards=cards,
+        rate_per_s=rate,
+        share=rate / highest_rate,
+        p50_ms=figures.p50_ms,
+        p99_ms=figures.p99_ms,
+        keeps=figures.reliable and figures.p99_ms.value <= p99_ms,
+        mean_batch=figures.mean_batch,
+        workers_busy=figures.worker_busy,
+        front_end_busy=rate * front_ms / 1000,
+        host_cores=rate * (front_ms + worker_ms) / 1000,
+        reliable=figures.reliable,
+    )
+
+
+def _host_ms_of_a_request(figures: ServiceFigures, host: HostCosts) -> tuple[float, float]:
+    """Processor time of the front end and of the worker, without the model's own call (utilization law)."""
+    front_ms = host.request_ms + host.batch_ms / figures.mean_batch
+    return front_ms, host.worker_row_ms + host.worker_batch_ms / figures.mean_batch
+
+
+def _limited_by(highest: ServiceFigures, host: HostCosts) -> LimitedBy:
+    front_ms, _ = _host_ms_of_a_request(highest, host)
+    if highest.throughput_per_s.value * front_ms / 1000 >= SATURATED:
+        return "the front end"
+    return "the model" if (highest.worker_busy or 0.0) >= SATURATED else "the limit on P99"
+
+
+def _power(evaluation: Evaluation, demand: Demand, cards: int) -> tuple[float | None, str]:
+    device = evaluation.measurement.device
+    if device is not None and device.power_w is not None:
+        emulated = ", EMULATED" if evaluation.toolchain.emulated else ""
+        return cards * device.power_w, f"{device.power_w:.0f} W a card, measured while calls ran back to back{emulated}"
+    if demand.card_power_w is not None:
+        return cards * demand.card_power_w, f"{demand.card_power_w:.0f} W a card, ASSUMED on the command line"
+    return None, "not measured"
+
+
+def _memory_per_card(evaluation: Evaluation, workers: int) -> int | None:
+    measurement = evaluation.measurement
+    if measurement.device is not None:
+        return workers * measurement.device.memory_bytes
+    return workers * measurement.peak_memory_bytes if measurement.peak_memory_bytes is not None else None
+
+
+def _service_of(evaluation: Evaluation) -> ServiceResult:
+    service = evaluation.measurement.service
+    if service is None or not service.curve.points:
+        raise ConfigError(
+            f"candidate {evaluation.candidate.short_id} has no batch curve, so nothing says what a card of it carries.",
+            hint="Give the experiment and its search space a `service:` section and sweep again.",
+        )
+    return service
+
+
+def _predicted_with(service: ServiceResult) -> HostCosts:
+    host = (service.best or service.closest).host
+    if host is None:
+        raise ConfigError("the sweep does not say what serving costs its host.", hint="Sweep again.")
+    return host
+
+
+def _fleet_host(host: HostCosts) -> HostCosts:
+    """A fleet's clients compute elsewhere."""
+    return replace(host, client_ms=0.0)
+
+
+def _confirmed(service: ServiceResult) -> tuple[float, float] | None:
+    """A prediction that was never put to the test says nothing of its error; one that was, does."""
+    if service.confirmed is None or service.best is None:
+        return None
+    return (
+        service.confirmed.throughput_per_s.value / service.best.throughput_per_s.value,
+        service.confirmed.p99_ms.value / service.best.p99_ms.value,
+    )
+
+
+def _assumptions(demand: Demand, unit: str, host: HostCosts, texts: int, emulated: bool) -> tuple[str, ...]:
+    sharing = (
+        "each card has a front end of its own, and its server enough processors for all of them (host cores a card)"
+        if unit == "card"
+        else "each server process has a machine to itself, as fast as the one that measured"
+    )
+    found = [
+        "PREDICTED: one card is simulated from its batch curve; no load was put on a fleet"
+        if unit == "card"
+        else "PREDICTED: one server process is simulated from its batch curve; no load was put on a fleet",
+        "requests come independently of each other (Poisson); bursts, retries and daily peaks are for the headroom",
+        f"request lengths are those of the experiment's {texts} validation samples"
+        if texts
+        else "samples have one shape",
+        f"{unit}s scale linearly behind a balancer that spreads requests at random; its own time is not counted",
+        f"{sharing}; other clients' and network time beyond {host.network_ms:g} ms a request is not counted",
+        f"host costs: {host.origin} ({host.request_ms:.3g} ms a request, {host.batch_ms:.3g} ms a batch in the front "
+        f"end); clients compute elsewhere",
+    ]
+    if emulated:
+        found.insert(0, "EMULATED: times come from a model of the chip, not from a device; sizes are a rehearsal")
+    if demand.users is not None and demand.think_s is not None:
+        found.append(
+            f"{demand.users} users send one request every {demand.think_s:g} s each, without waiting for the answer"
+        )
+    if demand.card_power_w is not None:
+        found.append(f"{demand.card_power_w:g} W a card is the caller's figure wherever power was not measured")
+    return tuple(found)

@@ -1,0 +1,235 @@
+"""`workbench plan-capacity`: how many cards, servers and watts a demand takes, for each candidate worth shipping.
+
+`cli` registers it; heavy libraries are imported inside the command.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from workbench.console import err, out
+from workbench.errors import ConfigError
+
+if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
+    from workbench.capacity import CapacityPlan, CardLoad, Demand, MemberPlan
+    from workbench.experiment import Experiment
+    from workbench.journal import Journal
+    from workbench.results import Evaluation
+
+
+def plan_capacity(
+    experiment: Annotated[Path, typer.Argument(help="experiment file (YAML) that was swept", show_default=False)],
+    p99_ms: Annotated[float, typer.Option("--p99-ms", help="limit: what 99 of 100 requests take at most")],
+    qps: Annotated[float | None, typer.Option("--qps", help="requests per second in all")] = None,
+    users: Annotated[
+        int | None, typer.Option("--users", min=1, help="streaming users instead of --qps; needs --think-s")
+    ] = None,
+    think_s: Annotated[
+        float | None, typer.Option("--think-s", help="each user sends one request every so many seconds")
+    ] = None,
+    headroom: Annotated[str, typer.Option(help="share added to the rate for bursts: 30% or 0.3")] = "30%",
+    cards_per_server: Annotated[int, typer.Option(min=1, help="cards in one server")] = 8,
+    card_power_w: Annotated[
+        float | None, typer.Option(help="watts of a card that you assume, used where power was not measured")
+    ] = None,
+    candidate: Annotated[str | None, typer.Option(help="id (or its first digits): this one and the baseline")] = None,
+    workspace: Annotated[Path | None, typer.Option("--workspace", help="folder of .workbench/")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="machine-readable output on stdout")] = False,
+) -> None:
+    """Size a fleet: cards, servers, power, and what a lost card means, for each candidate of the front."""
+    import numpy as np
+
+    from workbench.canonical import encode
+    from workbench.capacity import plan_capacity as run
+    from workbench.experiment import read_experiment
+    from workbench.opening import journal_of, summary_of
+
+    demand = _demand(qps, users, think_s, p99_ms, headroom, cards_per_server, card_power_w)
+    question = read_experiment(experiment, workspace)
+    journal = journal_of(question)
+    summary = summary_of(question, journal)
+    if question.service is None or question.space.service is None:
+        raise ConfigError(
+            "has no `service:` section, so its sweep measured no batch curves.",
+            file=question.path,
+            hint="Add service: {concurrency: 100, p99_ms: 50} to it and service: {max_batch_size: [1, 8, 32], "
+            "batch_timeout_ms: [0, 2], workers: [1, 2]} to its space, then sweep; compiles come from the store.",
+        )
+    chosen = _planned(question, journal, [m.evaluation for m in summary.front], candidate)
+    lengths = question.dataset.lengths("validation")
+    plan = run(
+        chosen,
+        demand,
+        choices=question.space.service,
+        lengths=np.zeros(0, dtype=np.int64) if lengths is None else lengths,
+        bins={e.candidate.id: question.bins_of(e.candidate) for e in chosen},
+        titles={e.candidate.id: summary.title(e.candidate) for e in chosen},
+        baseline_id=question.baseline.id,
+        host=question.service.host,
+        seed=question.seed,
+    )
+    if as_json:
+        print(json.dumps({"version": 1, **encode(plan)}, ensure_ascii=False))
+        return
+    if plan.emulated:
+        err.print("EMULATED: modelled times, not measured on a real device.", style="bold red")
+    out.print(_title(plan), highlight=False, soft_wrap=True)
+    out.print(_fleet_table(plan))
+    out.print(_card_table(plan))
+    if any(m.highest is None for m in plan.members):
+        out.print(
+            f"No number of {plan.unit}s keeps {demand.p99_ms:g} ms where 'highest rate' is empty: requests that come "
+            "one by one take longer. Choose shorter bins, smaller batches or a faster candidate, or raise the limit.",
+            soft_wrap=True,
+        )
+    out.print("\nThis rests on", highlight=False)
+    for sentence in plan.assumptions:
+        out.print(f"  - {sentence}", highlight=False, soft_wrap=True, markup=False)
+
+
+def _demand(
+    qps: float | None,
+    users: int | None,
+    think_s: float | None,
+    p99_ms: float,
+    headroom: str,
+    cards_per_server: int,
+    card_power_w: float | None,
+) -> Demand:
+    from workbench.capacity import Demand, users_rate_per_s
+
+    if (qps is None) == (users is None):
+        raise ConfigError("say either --qps or --users.", key="--qps", hint="--users 20000 --think-s 0.5 is 40000/s.")
+    if (users is None) != (think_s is None):
+        raise ConfigError("--users and --think-s belong together.", key="--think-s")
+    if think_s is not None and not 0 < think_s < math.inf:
+        raise ConfigError(f"{think_s} is not positive.", key="--think-s")
+    rate_per_s = qps if qps is not None else users_rate_per_s(users or 0, think_s or 1.0)
+    return Demand(
+        rate_per_s=rate_per_s,
+        p99_ms=p99_ms,
+        headroom=_share(headroom, "--headroom"),
+        users=users,
+        think_s=think_s,
+        cards_per_server=cards_per_server,
+        card_power_w=card_power_w,
+    )
+
+
+def _share(text: str, option: str) -> float:
+    try:
+        return float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        raise ConfigError(f"{text!r} is no share.", key=option, hint="Write 30% or 0.3.") from None
+
+
+def _planned(
+    question: Experiment, journal: Journal, front: list[Evaluation], candidate: str | None
+) -> list[Evaluation]:
+    """The front, or the one named, and the baseline to compare with; confirmed figures where there are some."""
+    from workbench.opening import find_candidate
+
+    evaluations, confirmations = journal.evaluations(), journal.evaluations("holdout")
+    if candidate is not None:
+        front = [evaluations[find_candidate(candidate, journal).id]]
+    baseline = evaluations.get(question.baseline.id)
+    if baseline is not None and baseline.measurement.service is not None and baseline not in front:
+        front = [*front, baseline]
+    return [_confirmed(e, confirmations.get(e.candidate.id)) for e in front]
+
+
+def _confirmed(searched: Evaluation, confirmation: Evaluation | None) -> Evaluation:
+    """The confirmation's batch curve and load test are fresh, and nobody was chosen for them."""
+    if confirmation is None or confirmation.measurement.service is None:
+        return searched
+    return confirmation
+
+
+def _title(plan: CapacityPlan) -> str:
+    demand = plan.demand
+    users = f" ({demand.users} users, one request every {demand.think_s:g} s)" if demand.users else ""
+    return (
+        f"PREDICTED for {demand.rate_per_s:,.0f} requests/s{users}, P99 <= {demand.p99_ms:g} ms, "
+        f"{demand.headroom:.0%} headroom"
+    )
+
+
+def _fleet_table(plan: CapacityPlan) -> Table:
+    on_cards = plan.unit == "card"
+    columns = ["candidate", "what", "accuracy", "service settings", f"highest rate of a {plan.unit}", "limited by"]
+    columns += ["cards", "servers", "to lose one"] if on_cards else ["processes", "to lose one"]
+    table = Table(*columns, "power", title="The fleet")
+    for member in plan.members:
+        row = [member.candidate_id[:12], member.what, _or_dash(member.accuracy, 4)]
+        highest = member.highest
+        if highest is None:
+            row += [str(member.settings), f"none: alone {member.alone_p99_ms:.1f} ms", ""]
+            table.add_row(*map(Text, row))
+            continue
+        rate = highest.throughput_per_s
+        row += [str(member.settings), f"{rate.value:,.0f}/s [{rate.low:,.0f}, {rate.high:,.0f}]"]
+        row += [member.limited_by or "", f"{member.cards:,}"]
+        row += [f"{member.servers:,}"] if on_cards else []
+        row += [f"{member.cards_to_lose_one:,}"]
+        row += [
+            member.power_basis
+            if member.power_w is None
+            else f"<= {member.power_w / 1000:,.1f} kW ({member.power_basis})"
+        ]
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _card_table(plan: CapacityPlan) -> Table:
+    columns = ["candidate", "load", "P50 / P99 ms", "mean batch", "workers busy", "front end busy", "host cores"]
+    columns += ["memory", f"one {plan.unit} lost"]
+    columns += ["one server lost"] if plan.unit == "card" else []
+    columns += ["P99 / interval"] if plan.demand.think_s else []
+    columns += ["measured / predicted"] if any(m.confirmed for m in plan.members) else []
+    table = Table(*columns, title=f"One {plan.unit} of it")
+    for member in plan.members:
+        now = member.planned
+        if now is None:
+            continue
+        memory = member.memory_per_card_bytes
+        row = [
+            member.candidate_id[:12],
+            f"{now.rate_per_s:,.0f}/s ({now.share:.0%})",
+            f"{now.p50_ms.value:.1f} / {now.p99_ms.value:.1f}",
+            f"{now.mean_batch:.1f}",
+            "" if now.workers_busy is None else f"{now.workers_busy:.0%}",
+            f"{now.front_end_busy:.0%}",
+            f"{now.host_cores:.2f}",
+            "not measured" if memory is None else f"{memory / 1e6:,.0f} MB",
+            _lost(member.one_lost),
+        ]
+        row += [_lost(member.server_lost)] if plan.unit == "card" else []
+        row += [_or_dash(member.real_time_factor, 3)] if plan.demand.think_s else []
+        row += [_ratio(member)] if any(m.confirmed for m in plan.members) else []
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _lost(left: CardLoad | None) -> str:
+    if left is None:
+        return "no service"
+    if not left.reliable:
+        return f"OVERLOADED ({left.share:.0%})"
+    return f"P99 {left.p99_ms.value:.1f} ms{'' if left.keeps else ' OVER'} ({left.share:.0%})"
+
+
+def _ratio(member: MemberPlan) -> str:
+    if member.confirmed is None:
+        return ""
+    return f"throughput {member.confirmed[0]:.2f}, P99 {member.confirmed[1]:.2f}"
+
+
+def _or_dash(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
