@@ -23,7 +23,7 @@ from workbench.bundle.manifest import (
     preprocessor_of,
     read_bundle,
 )
-from workbench.bundle.verify import VerifyReport, verify_bundle
+from workbench.bundle.verify import VerifyReport, check_files, replay_golden, verify_bundle
 from workbench.bundle.write import BundleContents, write_bundle
 
 __all__ = [
@@ -34,9 +34,11 @@ __all__ = [
     "Manifest",
     "Tolerance",
     "VerifyReport",
+    "check_files",
     "golden_batches",
     "preprocessor_of",
     "read_bundle",
+    "replay_golden",
     "verify_bundle",
     "write_bundle",
 ]

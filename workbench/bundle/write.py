@@ -34,10 +34,10 @@ from workbench.bundle.manifest import (
     sums_text,
 )
 from workbench.bundle.readme import readme
-from workbench.bundle.verify import differences
 from workbench.candidate import Candidate
 from workbench.canonical import encode, file_digest
 from workbench.errors import BundleError, ConfigError, ToolchainError
+from workbench.fingerprint import compare
 from workbench.model import Model
 from workbench.preprocess import Preprocessor
 from workbench.results import Artifact, Evaluation
@@ -124,7 +124,7 @@ def _refuse_unfit(contents: BundleContents, allow_emulated: bool) -> None:
                 f"The evaluation of {evaluation.candidate.short_id} does not belong to {contents.candidate.short_id}."
             )
         if evaluation.toolchain.fingerprint != contents.artifact.toolchain.fingerprint:
-            changes = "; ".join(differences(evaluation.toolchain, contents.artifact.toolchain))
+            changes = "; ".join(d.words for d in compare(evaluation.toolchain, contents.artifact.toolchain))
             raise BundleError(
                 f"Candidate {contents.candidate.short_id} was measured with another toolchain than it is compiled with "
                 f"now: {changes}. Its figures do not hold here; sweep again."

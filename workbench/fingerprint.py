@@ -1,0 +1,146 @@
+"""Fingerprint: how the machine that serves a bundle differs from the one its figures come from, and how much of it
+is too much.
+
+Compiled files and measured numbers hold for the toolchain they were made with. Between two CPUs the same INT8 file
+gave accuracies up to a point apart, between two releases of one runtime as much (Intel Neural Compressor v2.6, tables
+of one QDQ model on several machines; OpenVINO's accuracy tables by release). So a difference is graded:
+
+    refuse   another target, emulator or platform; another Ascend chip; another release of the runtime (its first two
+             numbers), or a CANN older than the one that compiled; another driver generation; a CPU that lacks an
+             instruction set the kernels were chosen for
+    warn     anything else that takes part in serving: figures have to be measured again, answers should hold
+    note     what took part in compiling only; it changes nothing that is compiled already
+
+The golden samples decide in the end and are replayed whatever is found here; but they are few and hold no times.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from workbench.ascend_settings import ASCEND
+from workbench.errors import BundleError
+from workbench.results import Toolchain
+from workbench.targets.ascend.versions import version_key
+
+Severity = Literal["refuse", "warn", "note"]
+Policy = Literal["refuse", "warn"]
+
+_RUNTIMES = ("onnxruntime", "openvino", "cann")
+_COMPILING_ONLY = ("amct_onnx", "atc", "numpy", "onnx", "python")
+_ABSENT = "nothing"
+_COUNTED = re.compile(r"\d+ ")
+"""How features begin that are amounts, such as '2 cores': they bound speed and choose no kernel."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One fact of a toolchain that is not as it was.
+
+    Attributes:
+        fact: component, or 'device', 'features', 'target', 'emulated'.
+        words: a clause for people.
+    """
+
+    severity: Severity
+    fact: str
+    made: str
+    here: str
+    words: str
+
+
+def compare(made: Toolchain, here: Toolchain) -> tuple[Difference, ...]:
+    """Every difference, the worst first.
+
+    Args:
+        made: what compiled and measured.
+        here: what is to serve.
+    """
+    found = [*_identity(made, here), *_components(made, here), *_machine(made, here)]
+    return tuple(sorted(found, key=lambda d: ("refuse", "warn", "note").index(d.severity)))
+
+
+def admit(made: Toolchain, here: Toolchain, policy: Policy = "refuse") -> tuple[str, ...]:
+    """Let a bundle be served here, and say what has to be known about it; notes are left out.
+
+    Args:
+        policy: 'warn' lets everything pass, with the same words.
+
+    Raises:
+        BundleError: the policy is 'refuse' and something must be refused.
+    """
+    found = [d for d in compare(made, here) if d.severity != "note"]
+    refused = [d.words for d in found if d.severity == "refuse"]
+    if refused and policy == "refuse":
+        raise BundleError(
+            f"this bundle was not made for this machine: {'; '.join(refused)}. Export it again with the toolchain "
+            "here, or serve it all the same with --policy warn."
+        )
+    return tuple(d.words for d in found)
+
+
+def _identity(made: Toolchain, here: Toolchain) -> list[Difference]:
+    found = []
+    if made.target != here.target:
+        words = f"it is for {made.target}, this is {here.target}"
+        found.append(Difference(severity="refuse", fact="target", made=made.target, here=here.target, words=words))
+    if made.emulated != here.emulated:
+        words = f"this toolchain is {'an emulator' if here.emulated else 'no emulator'}, unlike the one it came from"
+        was, now = ("emulator" if t.emulated else "device" for t in (made, here))
+        found.append(Difference(severity="refuse", fact="emulated", made=was, here=now, words=words))
+    return found
+
+
+def _components(made: Toolchain, here: Toolchain) -> list[Difference]:
+    found = []
+    for name in sorted({*made.components, *here.components}):
+        then, now = made.components.get(name, _ABSENT), here.components.get(name, _ABSENT)
+        if then != now:
+            words = f"{name} is {now} here, it was made with {then}"
+            severity = _severity(name, then, now)
+            found.append(Difference(severity=severity, fact=name, made=then, here=now, words=words))
+    return found
+
+
+def _severity(name: str, made: str, here: str) -> Severity:
+    if name in _COMPILING_ONLY:
+        return "note"
+    if name == "platform":
+        return "refuse"
+    then, now = version_key(made), version_key(here)
+    if name in _RUNTIMES and (_release(made) != _release(here) or (name == "cann" and now < then)):
+        return "refuse"  # an OM runs on the CANN that compiled it, or a newer one
+    if name == "driver" and then[0][:1] != now[0][:1]:
+        return "refuse"
+    return "warn"
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """The first two numbers: 1.31 of 1.31.1."""
+    return (*version_key(version)[0], 0, 0)[:2]
+
+
+def _machine(made: Toolchain, here: Toolchain) -> list[Difference]:
+    found = []
+    on_device = made.target == ASCEND
+    if made.device != here.device:
+        words = f"this is {here.device}; its figures are from {made.device}: measure again before relying on them"
+        severity: Severity = "refuse" if on_device else "warn"
+        found.append(Difference(severity=severity, fact="device", made=made.device, here=here.device, words=words))
+    lost, gained = sorted({*made.features} - {*here.features}), sorted({*here.features} - {*made.features})
+    kernels = [name for name in lost if not on_device and not _COUNTED.match(name)]
+    rest = [name for name in lost if name not in kernels]
+    if kernels:
+        words = f"this machine lacks {', '.join(kernels)}, which the kernels of its figures use"
+        found.append(_features("refuse", made, here, words))
+    if changed := [f"{', '.join(names)} {when}" for names, when in ((rest, "then"), (gained, "here")) if names]:
+        words = f"facts that bound speed differ: {'; '.join(changed)}: measure again"
+        found.append(_features("warn", made, here, words))
+    return found
+
+
+def _features(severity: Severity, made: Toolchain, here: Toolchain, words: str) -> Difference:
+    was, now = (", ".join(toolchain.features) for toolchain in (made, here))
+    return Difference(severity=severity, fact="features", made=was, here=now, words=words)
