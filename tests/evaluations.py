@@ -4,15 +4,20 @@ from workbench.candidate import Candidate, Quantization, Serving
 from workbench.results import (
     Accuracy,
     AccuracyComparison,
+    BatchCurve,
+    CurvePoint,
     Estimate,
     Evaluation,
     Failure,
     Latency,
     Measurement,
+    ServiceFigures,
+    ServiceResult,
     StageTiming,
     Stop,
     Toolchain,
 )
+from workbench.service import ServiceLoad, ServiceSettings
 
 TOOLCHAIN = Toolchain(target="onnxruntime", components={"onnxruntime": "1.31.1"}, device="a CPU", features=("avx2",))
 
@@ -51,6 +56,46 @@ def latency(p50_ms: float, speedup: float, *, drift: float = 1.0, p99_ms: float 
     )
 
 
+def estimate(value: float, share: float = 0.02) -> Estimate:
+    return Estimate(value=value, low=value * (1 - share), high=value * (1 + share))
+
+
+def figures(per_s: float, p99_ms: float, *, measured: bool = False, batch: int = 8) -> ServiceFigures:
+    return ServiceFigures(
+        kind="measured" if measured else "predicted",
+        settings=ServiceSettings(max_batch_size=batch, batch_timeout_ms=2.0 if batch > 1 else 0.0, workers=2),
+        load=ServiceLoad(concurrency=100),
+        requests=20_000,
+        throughput_per_s=estimate(per_s),
+        p50_ms=estimate(p99_ms / 2),
+        p95_ms=estimate(p99_ms * 0.9),
+        p99_ms=estimate(p99_ms),
+        mean_batch=batch * 0.75,
+        padding_share=0.2,
+    )
+
+
+def service(
+    per_s: float = 500.0,
+    *,
+    p99_ms: float = 40.0,
+    untuned_per_s: float = 300.0,
+    measured_per_s: float | None = None,
+    keeps: bool = True,
+) -> ServiceResult:
+    point = CurvePoint(batch=1, length=16, calls=20, p50_ms=estimate(2.0), mean_ms=2.0, quantiles_ms=(1.9, 2.0, 2.4))
+    best = figures(per_s, p99_ms)
+    return ServiceResult(
+        curve=BatchCurve(points=(point,), stepped=False, threads=1, clock="host"),
+        best=best if keeps else None,
+        closest=best,
+        untuned=figures(untuned_per_s, p99_ms * 2, batch=1),
+        tried=40,
+        simulated_s=1.0,
+        confirmed=None if measured_per_s is None else figures(measured_per_s, p99_ms * 1.1, measured=True),
+    )
+
+
 def evaluation(
     *,
     threads: int = 1,
@@ -64,6 +109,7 @@ def evaluation(
     started_at: str = "2026-01-01T00:00:00+00:00",
     stop: Stop | None = None,
     failure: Failure | None = None,
+    served: ServiceResult | None = None,
 ) -> Evaluation:
     comparison = None
     if drop_pp is not None:
@@ -82,6 +128,8 @@ def evaluation(
         peak_memory_bytes=60_000_000,
         int8_ops=0 if scheme == "none" else 25,
         float_matmuls_left=33 if scheme == "none" else 8,
+        startup_s=0.4,
+        service=served,
     )
     return Evaluation(
         candidate=candidate(threads=threads, scheme=scheme, keep_float=keep_float),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.evaluations import evaluation
+from tests.evaluations import evaluation, service
 from workbench.errors import ConfigError
 from workbench.objectives import (
     METRICS,
@@ -29,7 +29,7 @@ points_3d = st.lists(st.tuples(small, small, small), max_size=10)
 
 
 def test_every_metric_is_one_that_an_evaluation_can_have() -> None:
-    assert set(METRICS) <= set(metrics(evaluation(drop_pp=0.1, scheme="static")))
+    assert set(METRICS) <= set(metrics(evaluation(drop_pp=0.1, scheme="static", served=service())))
 
 
 def test_an_unknown_metric_is_refused_with_the_nearest_name() -> None:

@@ -29,6 +29,11 @@ def outcome_words(evaluation: Evaluation) -> str:
         words.append(f"drop {numbers['accuracy_drop_pp']:+.2f} pp")
     words.append(f"P50 {numbers['latency_p50_ms']:.2f} ms")
     words.append(f"{numbers['speedup']:.2f}x")
+    service = evaluation.measurement.service
+    if service is not None and service.best is not None:
+        words.append(f"serves {service.best.throughput_per_s.value:.0f}/s ({service.best.settings})")
+    elif service is not None:
+        words.append(f"no service settings keep the limit (P99 {service.closest.p99_ms.value:.0f} ms at best)")
     return ", ".join([*words, *(["emulated"] if evaluation.toolchain.emulated else [])])
 
 

@@ -26,6 +26,13 @@ def candidate_tags(evaluation: Evaluation, sweep_id: str, feasible: bool) -> dic
         "pareto": "false",
         "recommended": "false",
     }
+    service = evaluation.measurement.service
+    if service is not None and service.best is not None:
+        found = service.best.settings
+        tags["service.max_batch_size"] = str(found.max_batch_size)
+        tags["service.batch_timeout_ms"] = f"{found.batch_timeout_ms:g}"
+        tags["service.workers"] = str(found.workers)
+        tags["service.load"] = str(service.best.load)
     if evaluation.toolchain.emulated:
         tags["mlflow.note.content"] = "Emulated: no number of this run was measured on a real device."
     if evaluation.stop is not None:

@@ -1,0 +1,130 @@
+"""The service in the report, and what searching jointly was worth."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tests.evaluations import evaluation, figures, service
+from workbench.objectives import Constraint, Objective
+from workbench.report import lines, summarize
+from workbench.report.alike import Alike
+from workbench.report.service import joint_gain, service_lines
+from workbench.report.summary import Summary
+from workbench.results import Evaluation, ServiceResult, metrics
+
+OBJECTIVES = (Objective(metric="service_throughput_per_s"), Objective(metric="accuracy"))
+
+
+def summary_of(evaluations: Sequence[Evaluation], *confirmed: Evaluation, limit_ms: float = 60.0) -> Summary:
+    return summarize(
+        experiment_name="x",
+        experiment_file="x.yaml",
+        objectives=OBJECTIVES,
+        constraints=(Constraint(metric="service_p99_ms", limit=limit_ms),),
+        evaluations=evaluations,
+        confirmations={e.candidate.id: e for e in confirmed},
+        outcomes=lambda _: None,
+        baseline_id=evaluations[0].candidate.id,
+    )
+
+
+def plain(served: ServiceResult) -> Evaluation:
+    return evaluation(served=served)
+
+
+def quantized(served: ServiceResult, keep_float: int = 0) -> Evaluation:
+    return evaluation(scheme="static", keep_float=keep_float, drop_pp=0.0, speedup=1.5, p50_ms=2.7, served=served)
+
+
+def held_out(found: Evaluation, served: ServiceResult) -> Evaluation:
+    return replace(found, split="holdout", measurement=replace(found.measurement, service=served))
+
+
+def test_the_table_shows_predicted_measured_and_untuned_side_by_side() -> None:
+    best = quantized(service(800))
+    text = lines(summary_of([plain(service(500)), best], held_out(best, service(800, measured_per_s=777))))
+
+    assert "Service under 100 clients, closed loop:" in text
+    rows = [line.split() for line in text.splitlines()]
+    assert ["predicted", "8", "2", "2", "800"] in [row[:5] for row in rows]
+    assert ["measured", "8", "2", "2", "777"] in [row[:5] for row in rows]
+    assert ["untuned", "1", "0", "2", "300"] in [row[:5] for row in rows]
+
+
+def test_what_the_joint_search_was_worth_is_said_against_each_search_alone() -> None:
+    found = summary_of([plain(service(500, untuned_per_s=200)), quantized(service(800, untuned_per_s=400))])
+    gain = joint_gain(found)
+
+    assert gain is not None
+    assert (gain.recommended, gain.tuned_float, gain.untuned_int8) == (800, 500, 400)
+    text = "\n".join(line for line, _ in service_lines(found))
+    assert "Tuning the service of a float model alone gives 500/s" in text
+    assert "1.60x of it" in text
+    assert "2.00x of it" in text
+
+
+def test_without_a_service_nothing_is_said_of_one() -> None:
+    found = summarize(
+        experiment_name="x",
+        experiment_file="x.yaml",
+        objectives=(Objective(metric="latency_p50_ms"),),
+        constraints=(),
+        evaluations=[evaluation()],
+        confirmations={},
+        outcomes=lambda _: None,
+        baseline_id=evaluation().candidate.id,
+    )
+
+    assert service_lines(found) == []
+    assert joint_gain(found) is None
+
+
+def test_a_candidate_whose_service_keeps_no_limit_is_not_feasible_and_says_by_how_much() -> None:
+    slow = quantized(service(900, p99_ms=90.0, keeps=False))
+    found = summary_of([plain(service(500)), slow])
+
+    assert "service_throughput_per_s" not in metrics(slow)
+    assert metrics(slow)["service_p99_ms"] == 90.0
+    assert not found.is_feasible(slow)
+    assert found.recommended is not None
+    assert found.recommended.candidate_id == found.baseline_id
+
+
+def test_measured_figures_take_the_place_of_predicted_ones_and_those_stay_visible() -> None:
+    found = metrics(quantized(service(800, measured_per_s=700)))
+
+    assert found["service_throughput_per_s"] == 700
+    assert found["service_predicted_throughput_per_s"] == 800
+
+
+def test_a_member_whose_measured_p99_breaks_the_limit_is_passed_over() -> None:
+    base, quick, safe = plain(service(500)), quantized(service(800, p99_ms=58.0)), quantized(service(700), keep_float=2)
+    over = held_out(quick, service(800, p99_ms=58.0, measured_per_s=760))
+    found = summary_of([base, quick, safe], over, held_out(safe, service(700, measured_per_s=690)))
+
+    assert metrics(over)["service_p99_ms"] > 60
+    assert found.recommended is not None
+    assert found.recommended.candidate_id == safe.candidate.id
+    assert quick.candidate.short_id in found.recommended.reason
+
+
+def test_services_are_told_apart_only_beyond_the_intervals_of_their_curves() -> None:
+    alike = Alike(OBJECTIVES, lambda _: None, "")
+    one, near, far = quantized(service(800)), quantized(service(815), 1), quantized(service(950), 2)
+
+    assert alike.in_metric(one, near, "service_throughput_per_s")
+    assert not alike.in_metric(one, far, "service_throughput_per_s")
+
+
+def test_an_unreliable_figure_says_so_in_its_row() -> None:
+    doubtful = replace(figures(700, 40.0, measured=True), reliable=False, note="the client was at its limit")
+    result = replace(service(800), confirmed=doubtful)
+    best = quantized(service(800))
+    text = lines(summary_of([plain(service(500)), best], held_out(best, result)))
+
+    assert "UNRELIABLE: the client was at its limit" in text
+
+
+def test_why_nothing_was_measured_is_said() -> None:
+    best = quantized(replace(service(800), note="the device is emulated"))
+
+    assert "not measured: the device is emulated" in lines(summary_of([plain(service(500)), best]))

@@ -1,0 +1,129 @@
+"""The two keys `service:`, read from real files."""
+
+from pathlib import Path
+
+import pytest
+
+from workbench.errors import ConfigError
+from workbench.service import ServiceLoad, ServiceSettings
+from workbench.service_reader import read_choices, read_question, read_trace
+from workbench.yaml_reader import read_yaml
+
+
+def written(folder: Path, text: str) -> Path:
+    file = folder / "file.yaml"
+    file.write_text(f"version: 1\n{text}", encoding="utf-8")
+    return file
+
+
+def question_of(folder: Path, text: str) -> object:
+    with read_yaml(written(folder, text)) as top:
+        return read_question(top)
+
+
+def choices_of(folder: Path, text: str) -> object:
+    with read_yaml(written(folder, text)) as top:
+        return read_choices(top)
+
+
+def test_without_the_key_no_service_is_searched_for(tmp_path: Path) -> None:
+    assert question_of(tmp_path, "") is None
+    assert choices_of(tmp_path, "") is None
+
+
+def test_a_closed_loop_is_read_with_its_limit(tmp_path: Path) -> None:
+    found = question_of(tmp_path, "service: {concurrency: 100, p99_ms: 60, confirm: 5s}\n")
+
+    assert found is not None
+    assert (found.load, found.p99_ms, found.confirm_s) == (ServiceLoad(concurrency=100), 60.0, 5.0)
+
+
+def test_the_highest_rate_is_no_load_but_a_question(tmp_path: Path) -> None:
+    found = question_of(tmp_path, "service: {rate: highest, p99_ms: 60}\n")
+
+    assert found is not None
+    assert found.load is None
+
+
+def test_a_trace_begins_at_zero(tmp_path: Path) -> None:
+    (tmp_path / "arrivals.txt").write_text("10.0\n10.5\n\n12\n", encoding="utf-8")
+
+    found = question_of(tmp_path, "service: {trace: arrivals.txt}\n")
+
+    assert found is not None
+    assert found.load == ServiceLoad(arrivals="trace", trace_s=(0.0, 0.5, 2.0))
+
+
+def test_assumed_host_costs_say_who_assumes_them(tmp_path: Path) -> None:
+    found = question_of(tmp_path, "service:\n  rate: 500\n  host: {request_ms: 0.5, cores: 3, origin: a colleague}\n")
+
+    assert found is not None
+    assert found.host.origin == "assumed in file.yaml: a colleague"
+    assert found.host.capacity == (1.0, 2.0, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("service: {}\n", "expected one of concurrency, rate and trace, got none"),
+        ("service: {concurrency: 8, rate: 9}\n", "service.rate: expected one of .* got concurrency, rate"),
+        ("service: {concurrency: 0}\n", "service.concurrency: 0 is less than 1"),
+        ("service: {rate: fast}\n", "service.rate: expected a number"),
+        ("service: {rate: highest}\n", "service.p99_ms.*the highest rate is sought"),
+        ("service: {concurrency: 8, goal: both}\n", "service.goal: 'both' is not allowed"),
+        ("service: {concurrency: 8, p99_ms: 0}\n", "service.p99_ms: 0 is less"),
+        ("service: {concurrency: 8, p98_ms: 4}\n", "service.p98_ms: unknown key.*p99_ms"),
+        ("service: {trace: gone.txt}\n", "service.trace: .*gone.txt does not exist"),
+        ("service:\n  rate: 5\n  host: {request_ms: 1}\n", "service.host.origin: missing"),
+        ("service:\n  rate: 5\n  host: {request_ms: 1, cores: 0.5, origin: x}\n", "service.host.cores: 0.5 is less"),
+    ],
+)
+def test_a_wrong_question_names_file_line_and_key(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=rf"file.yaml:\d+: {words}" if not words.startswith("expected") else words):
+        question_of(tmp_path, text)
+
+
+def test_choices_without_batching_have_no_timeout(tmp_path: Path) -> None:
+    found = choices_of(tmp_path, "service: {max_batch_size: [1, 8], batch_timeout_ms: [0, 2.5], workers: [1]}\n")
+
+    assert found is not None
+    assert found.settings() == (
+        ServiceSettings(),
+        ServiceSettings(max_batch_size=8),
+        ServiceSettings(max_batch_size=8, batch_timeout_ms=2.5),
+    )
+    assert found.default == ServiceSettings()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("service: {max_batch_size: [0]}\n", "service.max_batch_size: 0 is less than 1"),
+        ("service: {max_batch_size: [4, 4]}\n", "service.max_batch_size: .*different numbers"),
+        ("service: {max_batch_size: []}\n", "service.max_batch_size: .*different numbers"),
+        ("service: {workers: [1, 1000]}\n", "service.workers: .*up to 256"),
+        ("service: {batch_timeout_ms: [true]}\n", "service.batch_timeout_ms: expected a list of different numbers"),
+        ("service: {batch_timeout_ms: [-1]}\n", "service.batch_timeout_ms: .*from 0 to 10000"),
+        ("service: {batch_timeout_ms: 5}\n", "service.batch_timeout_ms: expected a list"),
+        ("service: {timeout: [1]}\n", "service.timeout: unknown key"),
+    ],
+)
+def test_wrong_choices_name_file_line_and_key(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=rf"file.yaml:\d+: {words}"):
+        choices_of(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("1\nx\n", "trace.txt:2: 'x' is no time"),
+        ("2\n1\n", "trace.txt:2: '1' comes before 2"),
+        ("1\n", "fewer than two"),
+    ],
+)
+def test_a_broken_trace_names_its_line(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "trace.txt"
+    file.write_text(text, encoding="utf-8")
+
+    with pytest.raises(ConfigError, match=words):
+        read_trace(file)
