@@ -260,16 +260,22 @@ class Serving:
 
     Attributes:
         streams: OpenVINO's parallel infer requests that share the threads; None where the target has none.
+        sequence_bins: padded lengths that texts are grouped by and padded to, ascending, where one compiled file takes
+            any length; None for the bins of the dataset's manifest.
     """
 
     batch: int = 1
     intra_op_threads: int = 1
     streams: int | None = None
+    sequence_bins: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         for name in ("batch", "intra_op_threads", "streams"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ConfigError(f"{getattr(self, name)} is less than 1.", key=f"serving.{name}")
+        bins = self.sequence_bins
+        if bins is not None and (not bins or list(bins) != sorted(set(bins)) or bins[0] < 1):
+            raise ConfigError(f"{list(bins)} are not ascending positive lengths.", key="serving.sequence_bins")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,6 +324,12 @@ class Candidate:
     def _check_ascend(self, settings: AscendCompile) -> None:
         if self.serving.streams is not None:
             raise ConfigError("an Ascend session has one stream.", key="serving.streams", hint="Leave it out.")
+        if self.serving.sequence_bins is not None:
+            raise ConfigError(
+                "on Ascend every length is compiled.",
+                key="serving.sequence_bins",
+                hint="Name the bins in compile.sequence_bins.",
+            )
         if self.serving.batch > settings.batches[-1]:
             raise ConfigError(
                 f"{self.serving.batch} is larger than every compiled batch, {list(settings.batches)}.",
@@ -333,6 +345,13 @@ class Candidate:
         )
 
     @property
+    def sequence_bins(self) -> tuple[int, ...] | None:
+        """Padded lengths of the texts this candidate is fed, compiled or not; None for those of the dataset."""
+        if isinstance(self.compile, AscendCompile):
+            return self.compile.sequence_bins or None
+        return self.serving.sequence_bins
+
+    @property
     def id(self) -> str:
         """sha256 of the canonical JSON, 64 hex digits; shown as its first 12."""
         return digest(self.to_json())
@@ -342,7 +361,10 @@ class Candidate:
         return self.id[:12]
 
     def to_json(self) -> dict[str, Any]:
-        return {"version": 1, **encode(self)}
+        body = {"version": 1, **encode(self)}
+        if self.serving.sequence_bins is None:  # candidates kept their ids when this field came
+            del body["serving"]["sequence_bins"]
+        return body
 
     def parameters(self) -> dict[str, Scalar]:
         """Flat view for tables and trackers: dotted name → scalar; fields that do not apply are left out."""
@@ -377,7 +399,7 @@ def candidate_from_json(data: dict[str, Any]) -> Candidate:
 
 
 def describe(candidate: Candidate) -> str:
-    """One short phrase for a table row: 'INT8 static kl, per channel, 2 in float' or 'fp32'."""
+    """One short phrase for a table row: 'INT8 static kl, per channel, 2 in float' or 'fp32, bins 32 64 256'."""
     q = candidate.quantization
     words = [candidate.precision.mode if q.scheme == "none" else f"INT8 {q.scheme}"]
     if q.cfg is not None:
@@ -413,19 +435,23 @@ def describe(candidate: Candidate) -> str:
             words.append(f"hint {c.performance_hint}")
         if c.inference_precision != "f32":
             words.append(f"the rest in {c.inference_precision}")
-        return ", ".join(words)
-    if c.graph_optimization != "all":
-        words.append(f"graph {c.graph_optimization}")
-    if c.disabled_fusions:
-        words.append("no " + ", ".join(c.disabled_fusions))
-    return ", ".join(words)
+    else:
+        if c.graph_optimization != "all":
+            words.append(f"graph {c.graph_optimization}")
+        if c.disabled_fusions:
+            words.append("no " + ", ".join(c.disabled_fusions))
+    return ", ".join([*words, *_lengths(candidate.sequence_bins)])
+
+
+def _lengths(bins: tuple[int, ...] | None) -> list[str]:
+    return [f"{'bins' if len(bins) > 1 else 'length'} {' '.join(map(str, bins))}"] if bins else []
 
 
 def _ascend_words(c: AscendCompile) -> list[str]:
     """What of the compile part differs from ATC's defaults, and the shapes."""
-    words = []
-    if c.sequence_bins:
-        words.append(f"{'bins' if len(c.sequence_bins) > 1 else 'length'} {' '.join(map(str, c.sequence_bins))}")
+    words = _lengths(c.sequence_bins)
+    if len(c.batches) > 1:
+        words.append(f"batches {' '.join(map(str, c.batches))}")
     if c.shapes == "gears":
         words.append("gears")
     if c.disabled_fusions:

@@ -35,6 +35,7 @@ from workbench.metrics import (
     Outputs,
     agreement,
     concatenate,
+    cut_alike,
     load_outcomes,
     outcomes_of,
     per_sample,
@@ -127,6 +128,9 @@ class _Climb(StageClock):
         self.incumbents = incumbents
         self.is_baseline = candidate.id == experiment.baseline.id
         self.gates = gates and not self.is_baseline
+        # each is fed its own bins, as it would be served
+        self.data = experiment.dataset.with_bins(candidate.sequence_bins)
+        self.baseline_data = experiment.dataset.with_bins(experiment.baseline.sequence_bins)
         self.name = "check"
         self.timings: list[StageTiming] = []
         self.measurement = Measurement()
@@ -210,8 +214,12 @@ class _Climb(StageClock):
 
     def _smoke(self, session: Session, baseline: Session) -> Stop | None:
         """A few samples: finite, not constant, not far from the float output."""
-        batches = self.experiment.dataset.batches(self.split, self.candidate.serving.batch, stop=SMOKE_SAMPLES)
-        seen = agreement((session.run(batch.feeds), baseline.run(batch.feeds), batch) for batch in batches)
+        batch = self.candidate.serving.batch
+        ours, theirs = (data.batches(self.split, batch, stop=SMOKE_SAMPLES) for data in (self.data, self.baseline_data))
+        seen = agreement(
+            cut_alike(session.run(mine.feeds), mine, baseline.run(other.feeds), other)
+            for mine, other in zip(ours, theirs, strict=True)
+        )
         if not seen.finite.all():
             row = int(seen.indices[~seen.finite][0])
             raise MeasureError(
@@ -271,8 +279,18 @@ class _Climb(StageClock):
     def _time(self, session: Session, baseline: Session, calls: int, *, anchor: bool) -> Latency:
         settings = self.experiment.measure
         batch = self.candidate.serving.batch
-        feeds = self.experiment.dataset.sample_feeds(
-            self.split, settings.feeds, batch, seed=self.experiment.seed, length=settings.length
+        feeds, baseline_feeds = (
+            data.sample_feeds(
+                self.split,
+                settings.feeds,
+                batch,
+                seed=self.experiment.seed,
+                length=_timed_length(settings.length, bins),
+            )
+            for data, bins in (
+                (self.data, self.candidate.sequence_bins),
+                (self.baseline_data, self.experiment.baseline.sequence_bins),
+            )
         )
         protocol = TimingProtocol(seed=self.experiment.seed)
         with device_lock(self.bench.device_lock, wait_s=3600.0, report=_log.info):
@@ -286,9 +304,12 @@ class _Climb(StageClock):
                     calls=calls,
                     names=(self.candidate.id, self.experiment.baseline.id),
                     known=self.bench.modelled_ms,
+                    baseline_feeds=baseline_feeds,
                 )
             else:
-                latency, raw = time_against_baseline(session, baseline, feeds, batch, protocol, calls=calls)
+                latency, raw = time_against_baseline(
+                    session, baseline, feeds, batch, protocol, calls=calls, baseline_feeds=baseline_feeds
+                )
         if anchor:
             save_raw_times(raw, self.bench.journal.latency(self.candidate.id, self.split))
         first = self.bench.journal.anchor(self.split, batch, latency.baseline_p50_ms, keep=anchor)
@@ -342,9 +363,7 @@ class _Climb(StageClock):
 
     def _full_latency(self, session: Session, baseline: Session, artifact: Artifact, directory: Path) -> Stop | None:
         latency = self._time(session, baseline, self.experiment.measure.calls, anchor=True)
-        feeds = self.experiment.dataset.sample_feeds(
-            self.split, 8, self.candidate.serving.batch, seed=self.experiment.seed
-        )
+        feeds = self.data.sample_feeds(self.split, 8, self.candidate.serving.batch, seed=self.experiment.seed)
         if isinstance(session, DeviceSession):
             modelled = self.bench.toolchain(self.candidate).emulated  # no load makes it draw power
             device = device_figures(session, feeds[:2], load_s=0.0) if modelled else device_figures(session, feeds)
@@ -356,7 +375,7 @@ class _Climb(StageClock):
             "artifact": [f.sha256 for f in artifact.files],
             "serving": self.candidate.serving,
             "toolchain": self.bench.toolchain(self.candidate),
-            "data": self.experiment.dataset.digest(self.split),
+            "data": self.data.digest(self.split),
             "code": source_digest("memory", "replay", "targets"),
         }
         found = self.bench.store.get_json("memory", key)
@@ -372,7 +391,7 @@ class _AccuracyPass:
 
     def __init__(self, climb: _Climb, artifact: Artifact, session: Session, baseline: Session) -> None:
         self.climb, self.session, self.baseline = climb, session, baseline
-        self.dataset = climb.experiment.dataset
+        self.dataset, self.baseline_data = climb.data, climb.baseline_data
         self.batch = climb.candidate.serving.batch
         self.key = _outcomes_key(climb, climb.candidate, artifact)
         self.done: Outcomes | None = self._stored(self.key)
@@ -409,7 +428,7 @@ class _AccuracyPass:
         if stored is not None:
             return stored
         parts = []
-        for b in self.dataset.batches(climb.split, batch):
+        for b in self.baseline_data.batches(climb.split, batch):
             outputs = self.baseline.run(b.feeds)
             parts.append(self._score(outputs, b, outputs))
         outcomes = concatenate(parts)
@@ -417,11 +436,18 @@ class _AccuracyPass:
         return outcomes
 
     def _run(self, start: int, stop: int) -> Outcomes:
+        span = {"start": start, "stop": stop}
+        batches = self.dataset.batches(self.climb.split, self.batch, **span)
+        if self.dataset.task != "tensors":
+            return concatenate([self._score(self.session.run(batch.feeds), batch, None) for batch in batches])
+        # Without labels the float model is the truth, so it runs beside the candidate.
+        others = self.baseline_data.batches(self.climb.split, self.batch, **span)
         parts = []
-        for batch in self.dataset.batches(self.climb.split, self.batch, start=start, stop=stop):
-            # Without labels the float model is the truth, so it runs beside the candidate.
-            reference = self.baseline.run(batch.feeds) if self.dataset.task == "tensors" else None
-            parts.append(self._score(self.session.run(batch.feeds), batch, reference))
+        for batch, other in zip(batches, others, strict=True):
+            outputs, reference, common = cut_alike(
+                self.session.run(batch.feeds), batch, self.baseline.run(other.feeds), other
+            )
+            parts.append(self._score(outputs, common, reference))
         return concatenate(parts)
 
     def _score(self, outputs: Outputs, batch: Batch, reference: Outputs | None) -> Outcomes:
@@ -438,11 +464,18 @@ def _outcomes_key(climb: _Climb, candidate: Candidate, artifact: Artifact) -> di
     return {
         "artifact": [f.sha256 for f in artifact.files],
         "toolchain": climb.bench.toolchain(candidate),
-        "data": climb.experiment.dataset.digest(climb.split),
+        "data": climb.experiment.dataset.with_bins(candidate.sequence_bins).digest(climb.split),
         "model": climb.experiment.model.sha256,
         "batch": candidate.serving.batch,
         "code": source_digest("metrics", "dataset", "preprocess", "targets"),
     }
+
+
+def _timed_length(length: int | None, bins: tuple[int, ...] | None) -> int | None:
+    """The padded length that a question about one length comes to in these bins."""
+    if length is None or bins is None:
+        return length
+    return next((found for found in bins if found >= length), length)
 
 
 def numbers_of_accuracy(measurement: Measurement) -> dict[str, float]:

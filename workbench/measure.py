@@ -115,8 +115,9 @@ def time_against_baseline(
     protocol: TimingProtocol,
     *,
     calls: int | None = None,
+    baseline_feeds: Sequence[Feeds] | None = None,
 ) -> tuple[Latency, RawTimes]:
-    """Time single calls of the candidate, interleaved with the baseline over the same feeds.
+    """Time single calls of the candidate, interleaved with the baseline over the same samples.
 
     Percentiles are over all timed calls, whatever their lengths. The interval of the P50 comes from resampling rounds,
     which varies the mix of lengths a little too: it is wide where half of the calls lie on each side of a gap between
@@ -129,6 +130,7 @@ def time_against_baseline(
     Args:
         feeds: distinct batches of `batch` samples each.
         calls: timed calls of each session; `protocol.calls` when None.
+        baseline_feeds: the same batches as the baseline pads them; None where it pads them alike.
 
     Raises:
         MeasureError: a call failed, or (transient) the protocol's time is up.
@@ -137,20 +139,22 @@ def time_against_baseline(
         raise ValueError("no feeds to time")
     wanted = protocol.calls if calls is None else calls
     block = math.ceil(wanted / (2 * protocol.rounds))
-    order = _scattered(feeds)
+    theirs_fed = feeds if baseline_feeds is None else baseline_feeds
+    order = _scattered(_side_by_side(feeds, theirs_fed))
     deadline = _Deadline(protocol.timeout_s, wanted)
     warmup_calls, settled = _warm_up(candidate, feeds, order, protocol, deadline)
     if baseline is not candidate:
-        settled = _warm_up(baseline, feeds, order, protocol, deadline)[1] and settled
+        settled = _warm_up(baseline, theirs_fed, order, protocol, deadline)[1] and settled
     ours, theirs, visited = [], [], []
     before = read_counters()
     for number in range(protocol.rounds):
         part = [order[(number * block + i) % len(order)] for i in range(block)]
-        slice_ = [feeds[i] for i in part]
+        mine = (candidate, [feeds[i] for i in part])
+        other = (baseline, [theirs_fed[i] for i in part])
         if number % 2 == 0:
-            candidate_ns, baseline_ns = _time_round(candidate, baseline, slice_, deadline)
+            candidate_ns, baseline_ns = _time_round(mine, other, deadline)
         else:
-            baseline_ns, candidate_ns = _time_round(baseline, candidate, slice_, deadline)
+            baseline_ns, candidate_ns = _time_round(other, mine, deadline)
         ours.append(candidate_ns)
         theirs.append(baseline_ns)
         visited.append(part + part)
@@ -161,7 +165,7 @@ def time_against_baseline(
         feed=np.concatenate(visited).astype(np.int32),
         round=np.repeat(np.arange(protocol.rounds, dtype=np.int32), 2 * block),
     )
-    work = raw.by_round(_work_of(feeds)[raw.feed]).astype(np.int64)
+    work = raw.by_round(_work_of(theirs_fed)[raw.feed]).astype(np.int64)
     quiet, words = verdict(steadiness(raw.by_round(raw.baseline_ms), work), before, after, settled=settled)
     return _latency(raw, batch, warmup_calls, quiet, words, protocol.seed), raw
 
@@ -176,6 +180,7 @@ def time_modelled(
     calls: int | None = None,
     names: tuple[str, str] = ("candidate", "baseline"),
     known: dict[tuple[str, str], float] | None = None,
+    baseline_feeds: Sequence[Feeds] | None = None,
 ) -> tuple[Latency, RawTimes]:
     """The same figures by an emulated device's own clock: copies and execution, nothing of the host.
 
@@ -186,6 +191,7 @@ def time_modelled(
     Args:
         names: what the two sessions hold; under these names their times are known.
         known: times by name and shape that earlier calls found; what is new is added.
+        baseline_feeds: the same batches as the baseline pads them; None where it pads them alike.
 
     Raises:
         MeasureError: a call failed, or a session has no device clock.
@@ -194,18 +200,17 @@ def time_modelled(
         raise ValueError("no feeds to time")
     wanted = protocol.calls if calls is None else calls
     block = math.ceil(wanted / (2 * protocol.rounds))
-    order = _scattered(feeds)
-    shapes = _work_of(feeds)
+    theirs_fed = feeds if baseline_feeds is None else baseline_feeds
+    order = _scattered(_side_by_side(feeds, theirs_fed))
+    shapes, their_shapes = _work_of(feeds), _work_of(theirs_fed)
     times = {} if known is None else known
-    ours, theirs = (
-        _modelled_ms(session, name, feeds, shapes, times)
-        for session, name in zip((candidate, baseline), names, strict=True)
-    )
+    ours = _modelled_ms(candidate, names[0], feeds, shapes, times)
+    theirs = _modelled_ms(baseline, names[1], theirs_fed, their_shapes, times)
     visited = [order[i % len(order)] for i in range(protocol.rounds * block)]
     twice = np.array(visited, dtype=np.int32).reshape(protocol.rounds, block).repeat(2, axis=0).reshape(-1)
     raw = RawTimes(
         candidate_ms=ours[shapes[twice]],
-        baseline_ms=theirs[shapes[twice]],
+        baseline_ms=theirs[their_shapes[twice]],
         feed=twice,
         round=np.repeat(np.arange(protocol.rounds, dtype=np.int32), 2 * block),
     )
@@ -347,13 +352,16 @@ class _Deadline:
             )
 
 
-def _time_round(lead: Session, other: Session, feeds: Sequence[Feeds], deadline: _Deadline) -> tuple[Times, Times]:
+_Fed = tuple[Session, Sequence[Feeds]]
+
+
+def _time_round(lead: _Fed, other: _Fed, deadline: _Deadline) -> tuple[Times, Times]:
     """Lead, other, other, lead over one slice: nanoseconds of the two sessions, [2 * slice] each, paired by position.
 
     Each call is paired with that of the neighbouring block: first with second, fourth with third.
     """
     blocks = []
-    for session, cold in ((lead, True), (other, True), (other, False), (lead, True)):
+    for (session, feeds), cold in ((lead, True), (other, True), (other, False), (lead, True)):
         if cold:
             session.run(feeds[-1])
         blocks.append(_time_block(session, feeds, deadline))
@@ -415,6 +423,16 @@ def _work_of(feeds: Sequence[Feeds]) -> npt.NDArray[np.int64]:
     sizes = {shape: sum(math.prod(dimensions) for _, dimensions in shape) for shape in shapes}
     ranks = {shape: rank for rank, shape in enumerate(sorted(sizes, key=lambda shape: (sizes[shape], shape)))}
     return np.array([ranks[shape] for shape in shapes], dtype=np.int64)
+
+
+def _side_by_side(feeds: Sequence[Feeds], others: Sequence[Feeds]) -> Sequence[Feeds]:
+    """Feeds that are as large as what both sessions are fed: one order serves both."""
+    if others is feeds:
+        return feeds
+    return [
+        {**mine, **{f"{name} of the other": array for name, array in theirs.items()}}
+        for mine, theirs in zip(feeds, others, strict=True)
+    ]
 
 
 def _scattered(feeds: Sequence[Feeds]) -> list[int]:

@@ -55,6 +55,11 @@ def _first(rows: SplitRows, count: int | None) -> SplitRows:
     return replace(rows, stop=rows.start + count)
 
 
+def _prepared(rows: SplitRows, preprocessor: Preprocessor) -> SplitRows:
+    assert isinstance(rows.source, TextRows)  # a preprocessor belongs to text
+    return replace(rows, source=replace(rows.source, preprocessor=preprocessor))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
     """Calibration, validation (the search sees it) and holdout (it never does) of one task.
@@ -95,6 +100,25 @@ class Dataset:
             ValueError: the split has fewer.
         """
         return replace(self, validation=_first(self.validation, validation), holdout=_first(self.holdout, holdout))
+
+    def with_bins(self, bins: tuple[int, ...] | None) -> Dataset:
+        """The same samples, padded to other bins than the manifest's; None for those of the manifest.
+
+        Data that are not text have the shapes they have.
+
+        Raises:
+            ConfigError: no bin holds a text of `max_length`.
+        """
+        if bins is None or self.preprocessor is None or bins == self.preprocessor.bins:
+            return self
+        preprocessor = replace(self.preprocessor, bins=bins)
+        return replace(
+            self,
+            preprocessor=preprocessor,
+            calibration=_prepared(self.calibration, preprocessor),
+            validation=_prepared(self.validation, preprocessor),
+            holdout=_prepared(self.holdout, preprocessor),
+        )
 
     def lengths(self, split: Split) -> IntArray | None:
         """Tokens of every sample in the split's order, cut to `max_length`; None when the data are not text."""

@@ -21,7 +21,15 @@ from workbench.metrics.outcomes import (
     size,
     take,
 )
-from workbench.metrics.score import Agreement, Outputs, agreement, check_outputs, outcomes_of, scored_output
+from workbench.metrics.score import (
+    Agreement,
+    Outputs,
+    agreement,
+    check_outputs,
+    cut_alike,
+    outcomes_of,
+    scored_output,
+)
 from workbench.metrics.summary import by_length, by_type, per_sample, primary_metric, summarize
 
 __all__ = [
@@ -39,6 +47,7 @@ __all__ = [
     "by_type",
     "check_outputs",
     "concatenate",
+    "cut_alike",
     "load_outcomes",
     "outcomes_of",
     "per_sample",

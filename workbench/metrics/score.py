@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -147,6 +147,25 @@ def agreement(runs: Iterable[tuple[Outputs, Outputs, Batch]]) -> Agreement:
         constant=_all_alike(seen) and not _all_alike(expected),
         indices=np.concatenate(indices),
     )
+
+
+def cut_alike(outputs: Outputs, batch: Batch, reference: Outputs, other: Batch) -> tuple[Outputs, Outputs, Batch]:
+    """Outputs for the same texts padded to two lengths, both cut to the shorter one, and the batch with its mask.
+
+    An axis in which the two differ is the length; nothing is cut where they were padded alike.
+
+    Args:
+        other: the batch that gave `reference`: the same rows.
+    """
+    if batch.valid is None or other.valid is None or batch.valid.shape == other.valid.shape:
+        return outputs, reference, batch
+    width = min(batch.valid.shape[1], other.valid.shape[1])
+    ours, theirs = dict(outputs), dict(reference)
+    for name in ours.keys() & theirs.keys():
+        if ours[name].ndim == theirs[name].ndim:
+            common = tuple(slice(min(sizes)) for sizes in zip(ours[name].shape, theirs[name].shape, strict=True))
+            ours[name], theirs[name] = ours[name][common], theirs[name][common]
+    return ours, theirs, replace(batch, valid=batch.valid[:, :width])
 
 
 def _tensor_outcomes(outputs: Outputs, reference: Outputs, batch: Batch) -> TensorOutcomes:
