@@ -5,6 +5,7 @@ dominated, stops where that is known, with the reason and the amount. The float 
 holdout split climb the whole ladder.
 
     check → calibrate → lower → compile → smoke → accuracy_subset → latency_short → accuracy_full → latency_full
+        → service (where the experiment says how requests come)
 """
 
 from __future__ import annotations
@@ -179,7 +180,12 @@ class _Climb(StageClock):
             if stop := self._full_accuracy(pass_):
                 return stop
         with self.stage("latency_full"):
-            return self._full_latency(session, baseline, artifact, directory)
+            if stop := self._full_latency(session, baseline, artifact, directory):
+                return stop
+        if self.experiment.service is None:
+            return None
+        with self.stage("service"):
+            return self._service(session, baseline, artifact, directory)
 
     def _check(self) -> None:
         issues = self.bench.target(self.candidate).check(self.experiment.model, self.candidate)
@@ -383,6 +389,19 @@ class _Climb(StageClock):
             found = peak_memory(directory, artifact, self.candidate, feeds)
             self.bench.store.put_json("memory", key, found)
         self.measurement = replace(self.measurement, latency=latency, peak_memory_bytes=int(found))
+        return None
+
+    # --- service --------------------------------------------------------------------------------------------
+
+    def _service(self, session: Session, baseline: Session, artifact: Artifact, directory: Path) -> Stop | None:
+        from workbench.service_measurement import best_service, measured_curve, measured_startup_s
+
+        at = (self.experiment, self.candidate, self.bench)
+        with device_lock(self.bench.device_lock, wait_s=3600.0, report=_log.info):
+            started_s = measured_startup_s(*at, artifact, directory, self.split)
+            curve = measured_curve(*at, session, baseline, self.split)
+        found = best_service(*at, curve, self.split)
+        self.measurement = replace(self.measurement, startup_s=started_s, service=found)
         return None
 
 
