@@ -43,13 +43,12 @@ TIMEOUT_MS = 300_000
 """How long one execution may take before the device counts as hung (507046)."""
 
 
-def open_session(directory: Path, artifact: Artifact, *, batch: int, device_id: int = 0) -> AscendSession:
+def open_session(directory: Path, artifact: Artifact, *, batch: int | None = None, device_id: int = 0) -> AscendSession:
     """Load an artifact's files onto a device.
 
-    Files for larger batches than calls of `batch` rows need are left alone: what is measured is what is served.
-
     Args:
-        batch: rows of the calls that will come. Other numbers of rows work, if need be in several turns.
+        batch: rows of the calls that will come: files for larger batches than they need are left alone. Other numbers
+            of rows work, if need be in several turns. None loads every file.
         device_id: as pyACL counts inside this process, after ASCEND_RT_VISIBLE_DEVICES.
 
     Raises:
@@ -244,8 +243,10 @@ def _complete_files(directory: Path, artifact: Artifact) -> list[CompiledFile]:
     return models
 
 
-def _needed(files: Sequence[CompiledFile], batch: int) -> list[CompiledFile]:
+def _needed(files: Sequence[CompiledFile], batch: int | None) -> list[CompiledFile]:
     """Those for up to the smallest batch that holds `batch` rows, or all where none does."""
+    if batch is None:
+        return list(files)
     largest = min((f.batch for f in files if f.batch is not None and f.batch >= batch), default=None)
     return [f for f in files if f.batch is None or largest is None or f.batch <= largest]
 

@@ -102,7 +102,8 @@ class AscendTarget:
         )
 
     def open(self, artifact: Artifact, directory: Path, candidate: Candidate) -> Session:
-        return open_session(directory, artifact, batch=candidate.serving.batch)
+        # the whole set: a service may form any batch it was compiled for, and memory is measured on what is loaded here
+        return open_session(directory, artifact)
 
     def probe(self, lowered: Path, tensors: Sequence[str]) -> Session:
         """The lowered model on the host: float by ONNX Runtime, INT8 by the exact integers of the deploy form."""
