@@ -15,7 +15,7 @@ from tests.model_zoo import write_halves
 from tests.targets.encoder import Array, ids, record_for, run
 from workbench.candidate import Candidate, Quantization, Serving
 from workbench.canonical import file_digest
-from workbench.errors import CompileError, LoweringError, MeasureError
+from workbench.errors import CompileError, LoweringError, MeasureError, ToolchainError
 from workbench.graph import load_graph, read_model
 from workbench.model import Model
 from workbench.quantization.record import QuantizationRecord
@@ -311,6 +311,14 @@ class TargetConformance:
 
         with pytest.raises(MeasureError, match="closed"):
             session.run(ids(BATCH, LENGTH))
+
+    def test_a_device_that_is_not_there_is_refused(
+        self, target: Target, static_artifact: tuple[Artifact, Path], static_candidate: Candidate
+    ) -> None:
+        assert target.devices() >= 1
+
+        with pytest.raises(ToolchainError, match=str(missing := target.devices() + 6)):
+            target.open(*static_artifact, static_candidate, device=missing)
 
     @pytest.mark.parametrize("damage", ["truncated", "missing"])
     def test_a_damaged_artifact_does_not_open(

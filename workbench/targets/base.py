@@ -141,11 +141,21 @@ class Target(Protocol):
             CompileError: the compiler refused; carries its log.
         """
 
-    def open(self, artifact: Artifact, directory: Path, candidate: Candidate) -> Session:
+    def open(self, artifact: Artifact, directory: Path, candidate: Candidate, *, device: int = 0) -> Session:
         """Load an artifact whose files lie in `directory`, with the candidate's serving settings.
+
+        Args:
+            device: which of `devices()`, from 0.
 
         Raises:
             MeasureError: the runtime cannot load it.
+            ToolchainError: there is no such device.
+        """
+
+    def devices(self) -> int:
+        """How many devices sessions of this process can be opened on; 1 where the host computes.
+
+        Initializes nothing: a process whose children open the sessions may ask.
         """
 
     def probe(self, lowered: Path, tensors: Sequence[str]) -> Session:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.errors import MeasureError, nearest
+from workbench.errors import MeasureError, ToolchainError, nearest
 from workbench.targets.base import Feeds
 
 
@@ -35,3 +35,9 @@ def check_feeds(feeds: Feeds, inputs: Mapping[str, Input]) -> None:
         )
         if not fits:
             raise MeasureError(f"Input {name!r} is fed shape {array.shape}; the model takes {wanted.shape}.")
+
+
+def check_host_device(device: int) -> None:
+    """Raises ToolchainError for any device but 0: the host is the only one that a CPU target has."""
+    if device != 0:
+        raise ToolchainError(f"There is no device {device}: this target computes on the host, which is device 0.")

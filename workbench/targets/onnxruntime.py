@@ -40,6 +40,7 @@ from workbench.quantization.record import QuantizationRecord
 from workbench.quantization.surgery import serialize
 from workbench.results import Artifact, CompiledFile, Toolchain
 from workbench.targets.base import Array, Feeds, OperatorIssue, Session
+from workbench.targets.feeds import check_host_device
 from workbench.targets.onnxruntime_compiler import COMPILED, count_kernels, optimize
 from workbench.targets.onnxruntime_probe import with_outputs
 
@@ -115,7 +116,8 @@ class OnnxRuntimeTarget:
             kernels=kernels,
         )
 
-    def open(self, artifact: Artifact, directory: Path, candidate: Candidate) -> Session:
+    def open(self, artifact: Artifact, directory: Path, candidate: Candidate, *, device: int = 0) -> Session:
+        check_host_device(device)
         runtime = _runtime()
         options = runtime.SessionOptions()
         options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -132,6 +134,9 @@ class OnnxRuntimeTarget:
         except _runtime_errors() as error:
             raise MeasureError(f"{file}: ONNX Runtime cannot load it: {_first_line(error)}") from error
         return OnnxRuntimeSession(session)
+
+    def devices(self) -> int:
+        return 1
 
     def probe(self, lowered: Path, tensors: Sequence[str]) -> Session:
         model, added = with_outputs(lowered, tensors)

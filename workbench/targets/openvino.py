@@ -29,7 +29,7 @@ from workbench.quantization.record import QuantizationRecord
 from workbench.quantization.surgery import serialize
 from workbench.results import Artifact, CompiledFile, Toolchain
 from workbench.targets.base import Array, Feeds, OperatorIssue, Session
-from workbench.targets.feeds import Input, check_feeds
+from workbench.targets.feeds import Input, check_feeds, check_host_device
 from workbench.targets.onnxruntime import Cpu, parse_cpu
 from workbench.targets.openvino_check import model_issues, setting_issues
 from workbench.targets.openvino_compiler import WEIGHTS, XML, convert, reason
@@ -99,7 +99,8 @@ class OpenVinoTarget:
             kernels=kernels,
         )
 
-    def open(self, artifact: Artifact, directory: Path, candidate: Candidate) -> Session:
+    def open(self, artifact: Artifact, directory: Path, candidate: Candidate, *, device: int = 0) -> Session:
+        check_host_device(device)
         settings = candidate.compile
         assert isinstance(settings, OpenVinoCompile)  # Candidate checks it
         for compiled in artifact.files:
@@ -116,6 +117,9 @@ class OpenVinoTarget:
         xml = str(directory / artifact.files[0].file)
         compiled = load(xml, properties, xml)
         return OpenVinoSession(compiled, streams, {port.any_name: i for i, port in enumerate(compiled.outputs)})
+
+    def devices(self) -> int:
+        return 1
 
     def probe(self, lowered: Path, tensors: Sequence[str]) -> Session:
         openvino = library()

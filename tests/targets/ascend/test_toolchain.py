@@ -9,7 +9,7 @@ from tests.emulated_cann import emulated_environment
 from workbench.cann_emulator.tree import write_tree
 from workbench.errors import ToolchainError
 from workbench.targets.ascend import npu_smi
-from workbench.targets.ascend.toolchain import ascend_toolchain, forget_toolchain
+from workbench.targets.ascend.toolchain import ascend_toolchain, device_count, forget_toolchain
 
 CAPTURES = Path(__file__).parent / "npu_smi"
 
@@ -238,3 +238,28 @@ def test_a_refitted_time_model_is_another_toolchain(tmp_path: Path) -> None:
 
     assert said[0] != said[1]
     assert all(" fit " in text for text in said)
+
+
+def test_devices_are_those_of_npu_smi_or_those_that_the_variable_leaves(
+    vendor: Vendor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ASCEND_RT_VISIBLE_DEVICES", raising=False)
+    everything = device_count()
+    monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "2,5,6")
+
+    assert everything == sum("910B3" in line for line in (CAPTURES / "info_25_5_1.txt").read_text().splitlines())
+    assert device_count() == 3
+
+
+def test_a_wrong_list_of_devices_is_refused_and_an_unknown_machine_has_one(
+    vendor: Vendor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", "1,0")
+    with pytest.raises(ToolchainError, match=r"0 does not ascend after 1.*Name devices that are there"):
+        device_count()
+
+    monkeypatch.delenv("ASCEND_RT_VISIBLE_DEVICES")
+    (vendor.folder / "bin/npu-smi").unlink()
+
+    assert device_count() == 1
+    assert "device 0 alone is used" in caplog.text

@@ -33,7 +33,7 @@ from workbench.targets.ascend.om_set import compile_set
 from workbench.targets.ascend.probe import DeployProbe
 from workbench.targets.ascend.session import open_session
 from workbench.targets.ascend.shapes import interface_of
-from workbench.targets.ascend.toolchain import ascend_toolchain
+from workbench.targets.ascend.toolchain import ascend_toolchain, device_count
 from workbench.targets.base import OperatorIssue, Session
 from workbench.targets.onnxruntime import OnnxRuntimeTarget
 
@@ -101,9 +101,12 @@ class AscendTarget:
             kernels=compiled.kernels,
         )
 
-    def open(self, artifact: Artifact, directory: Path, candidate: Candidate) -> Session:
+    def open(self, artifact: Artifact, directory: Path, candidate: Candidate, *, device: int = 0) -> Session:
         # the whole set: a service may form any batch it was compiled for, and memory is measured on what is loaded here
-        return open_session(directory, artifact)
+        return open_session(directory, artifact, device_id=device)
+
+    def devices(self) -> int:
+        return device_count()
 
     def probe(self, lowered: Path, tensors: Sequence[str]) -> Session:
         """The lowered model on the host: float by ONNX Runtime, INT8 by the exact integers of the deploy form."""

@@ -28,6 +28,7 @@ from workbench.targets.ascend.installation import (
 )
 from workbench.targets.ascend.npu_smi import Card, details, overview, soc_name, value_of
 from workbench.targets.ascend.versions import cann_problem, driver_problem
+from workbench.targets.ascend.visible_devices import visible_devices
 
 _log = logging.getLogger(__name__)
 
@@ -55,6 +56,24 @@ def ascend_toolchain() -> Toolchain:
 def forget_toolchain() -> None:
     """Ask again at the next call: after an update of the driver, or in a test."""
     _KNOWN.clear()
+
+
+def device_count(environment: Mapping[str, str] = os.environ) -> int:
+    """Devices that this process sees, without a word to pyACL: those of ASCEND_RT_VISIBLE_DEVICES, else npu-smi's.
+
+    Raises:
+        ToolchainError: the variable is wrong, or names nothing.
+    """
+    cards, _, why = _cards(environment)
+    present = [card.logic_id for card in cards if card.logic_id is not None] if cards else None
+    visible = visible_devices(environment, present or None)
+    if visible.devices is not None:
+        if visible.problem or not visible.devices:
+            raise ToolchainError(f"{visible.problem}. Name devices that are there, ascending.")
+        return len(visible.devices)
+    if not cards:
+        _log.warning("%s: device 0 alone is used.", why)
+    return max(1, len(cards))
 
 
 def _look(environment: Mapping[str, str]) -> Toolchain:
