@@ -1,0 +1,88 @@
+"""The load generator's own process: `python -m workbench.load FOLDER`, started by `workbench.load.run`.
+
+FOLDER holds plan.json and bodies.json; times.npz and end.json are written into it. Lines on standard output tell when
+the window that counts begins and ends. An API key comes in the environment, never in a file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import importlib.util
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from workbench.canonical import decode
+from workbench.load.client import Clients
+from workbench.load.http1 import encode_request
+from workbench.load.plan import LoadPlan
+from workbench.load.run import BODIES, END, KEY_VARIABLE, PLAN, TIMES
+
+_ORDER = 100_000
+"""Requests whose texts are drawn before; a longer run begins again."""
+
+
+def main(folder: Path) -> None:
+    plan = decode(LoadPlan, json.loads((folder / PLAN).read_text(encoding="utf-8")))
+    bodies = json.loads((folder / BODIES).read_text(encoding="utf-8"))
+    key = os.environ.get(KEY_VARIABLE)
+    headers = {"X-API-Key": key} if key else {}
+    requests = [encode_request(plan.path, plan.host_header, body.encode(), headers) for body in bodies]
+    random = np.random.default_rng([plan.seed, 1])  # beside the stream of arrival times
+    rounds = -(-_ORDER // len(requests))
+    order = np.concatenate([random.permutation(len(requests)) for _ in range(rounds)])
+    clients = Clients(plan, requests, order)
+    cpu_s: dict[str, float] = {}
+
+    def phase(name: str) -> None:
+        cpu_s[name] = time.process_time()
+        print(json.dumps({"phase": name}), flush=True)
+
+    async def load() -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, clients.interrupt)
+        await clients.run(phase)
+
+    began_at = time.time()
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    quick = importlib.util.find_spec("uvloop") is not None
+    factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+    if quick:
+        import uvloop
+
+        factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(load())
+    spent_s = cpu_s.get("measured", time.process_time()) - cpu_s.get("measuring", 0.0)
+    recording = clients.recording
+    begin = recording.begin_s
+    np.savez(
+        folder / TIMES,
+        intended_s=np.array(recording.intended_s) - begin,
+        sent_s=np.array(recording.sent_s) - begin,
+        done_s=np.array(recording.done_s) - begin,
+        outcome=np.array(recording.outcome, dtype=np.int16),
+    )
+    end = {
+        "began_at": began_at,
+        "end_s": clients.end_s - begin,
+        "cpu_s": spent_s,
+        "failed_connections": clients.failed_connections,
+        "interrupted": clients.interrupted,
+        "loop": "uvloop" if quick else "asyncio",
+    }
+    (folder / END).write_text(json.dumps(end), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,349 @@
+"""The clients: one asyncio.Protocol per connection, closed or open loop, every request's times kept.
+
+A general HTTP library costs several times what answering costs and reports its own queueing as the server's latency;
+these clients write bytes that were encoded before and look for a status and a length.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import time
+from array import array
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.load.http1 import AnswerReader, ProtocolError
+from workbench.load.plan import LoadPlan, arrival_times
+from workbench.load.timer import PreciseTimer
+
+CLOSED, TIMEOUT, GARBAGE, REFUSED, UNSENT = -1, -2, -3, -4, -5
+ERROR_KINDS = {
+    CLOSED: "connection closed before the answer was whole",
+    TIMEOUT: "no answer in time",
+    GARBAGE: "no HTTP answer",
+    REFUSED: "no connection",
+    UNSENT: "not sent: too many outstanding",
+}
+"""Outcomes that are no HTTP status; below zero in the recorded arrays."""
+
+_SWEEP_S = 0.05
+_BACKOFF_S = 0.1
+"""After a connection that failed: clients that retry at once would measure how quickly a server refuses."""
+_STALE_S = 4.0
+"""Idle connections older than this are not used: servers close them after 5 s (uvicorn) and a request would be lost."""
+_COLLECT_EVERY = 20_000
+
+
+@dataclass(slots=True, kw_only=True)
+class Recording:
+    """Every request in the order of its end; seconds of `time.perf_counter`.
+
+    Attributes:
+        outcome: the HTTP status, or one of the negative codes of this module.
+        begin_s: when the load began; its warm-up comes first.
+    """
+
+    begin_s: float
+    intended_s: array[float] = field(default_factory=lambda: array("d"))
+    sent_s: array[float] = field(default_factory=lambda: array("d"))
+    done_s: array[float] = field(default_factory=lambda: array("d"))
+    outcome: array[int] = field(default_factory=lambda: array("h"))
+
+    def add(self, intended_s: float, sent_s: float, done_s: float, outcome: int) -> None:
+        self.intended_s.append(intended_s)
+        self.sent_s.append(sent_s)
+        self.done_s.append(done_s)
+        self.outcome.append(outcome)
+
+
+class Connection(asyncio.Protocol):
+    """One connection with at most one request in flight."""
+
+    __slots__ = ("busy", "clients", "failed", "idle_since_s", "intended_s", "reader", "sent_s", "transport")
+
+    def __init__(self, clients: Clients, intended_s: float | None) -> None:
+        self.clients = clients
+        self.intended_s = intended_s if intended_s is not None else -1.0
+        self.reader = AnswerReader()
+        self.transport: asyncio.Transport | None = None
+        self.busy = False
+        self.failed = True  # until the first answer: a server that accepts and closes is not asked in a tight loop
+        self.sent_s = self.idle_since_s = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.clients.connected(self)
+
+    def send(self, request: bytes, intended_s: float) -> None:
+        self.intended_s, self.sent_s, self.busy = intended_s, time.perf_counter(), True
+        if self.transport is not None:
+            self.transport.write(request)
+
+    def data_received(self, data: bytes) -> None:
+        if not self.busy:  # an answer to nothing
+            self.close()
+            return
+        try:
+            whole = self.reader.feed(data)
+        except ProtocolError:
+            self._finish(GARBAGE)
+            self.close()
+            return
+        if whole:
+            self._answered()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.busy:
+            if exc is None and self.reader.end():
+                self._finish(self.reader.status)
+            else:
+                self._finish(CLOSED)
+        self.transport = None
+        self.clients.lost(self)
+
+    def expire(self) -> None:
+        """Give the request up."""
+        self._finish(TIMEOUT)
+        self.close()
+
+    def close(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
+
+    def _answered(self) -> None:
+        self._finish(self.reader.status)
+        if self.reader.keep_alive:
+            self.clients.idle(self)
+        else:
+            self.close()
+
+    def _finish(self, outcome: int) -> None:
+        self.busy, self.failed = False, outcome < 0
+        self.clients.recording.add(self.intended_s, self.sent_s, time.perf_counter(), outcome)
+
+
+class Clients:
+    """All connections of one run and the rule by which requests are due. `run` is the whole life of one."""
+
+    def __init__(self, plan: LoadPlan, requests: Sequence[bytes], order: npt.NDArray[np.int64]) -> None:
+        self.plan, self._requests, self._order = plan, requests, order.tolist()
+        self._closed_loop = plan.load.arrivals == "closed"
+        self._connections: set[Connection] = set()
+        self._idle: list[Connection] = []
+        self._waiting: deque[float] = deque()  # intended times of an open loop's requests that wait for a connection
+        self._connecting = 0
+        self._sending = False
+        self._next = self._accepted = 0
+        self._parent = os.getppid()
+        self._finished = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._opened_since_collection = 0
+        self._blocked_until_s = 0.0
+        self.failed_connections = 0
+        self.interrupted = False
+        self.end_s = 0.0
+        self.recording = Recording(begin_s=0.0)
+
+    async def run(self, phase: Callable[[str], None]) -> None:
+        """Load until the plan's time or count is over, and wait for the answers that are still out.
+
+        Args:
+            phase: told 'measuring' when the warm-up is over and 'measured' when the window is.
+        """
+        loop = asyncio.get_running_loop()
+        plan = self.plan
+        self._loop = loop
+        self._timer = PreciseTimer(loop, self._send_due)
+        self.recording.begin_s = begin = time.perf_counter()
+        self.end_s = begin + plan.warmup_s + plan.duration_s
+        self._sending = True
+        handles = [
+            loop.call_at(loop.time() + plan.warmup_s, phase, "measuring"),
+            loop.call_at(loop.time() + plan.warmup_s + plan.duration_s, phase, "measured"),
+            loop.call_at(loop.time() + plan.warmup_s + plan.duration_s, self.stop),
+        ]
+        sweeper = loop.create_task(self._sweep())
+        try:
+            if self._closed_loop:
+                for _ in range(plan.load.concurrency or 0):
+                    self._connect(begin)
+            else:
+                self._due = (begin + arrival_times(plan.load, plan.warmup_s + plan.duration_s, plan.seed)).tolist()
+                self._at = 0
+                self._send_due()
+            await self._finished.wait()
+        finally:
+            sweeper.cancel()
+            for handle in handles:
+                handle.cancel()
+            self._timer.close()
+            for connection in tuple(self._connections):
+                connection.close()
+            for task in tuple(self._tasks):
+                task.cancel()
+            await asyncio.gather(sweeper, *self._tasks, return_exceptions=True)
+
+    def interrupt(self) -> None:
+        """Stop now, with what is there; answers still out are waited for, unless this is said twice."""
+        if self.interrupted:
+            self._finished.set()
+        self.interrupted = True
+        self._waiting.clear()
+        self.stop()
+
+    def stop(self) -> None:
+        """Let no further request become due."""
+        if self._sending:
+            self._sending = False
+            self.end_s = min(self.end_s, time.perf_counter())
+        self._finish_when_empty()
+
+    # -- what connections report
+
+    def connected(self, connection: Connection) -> None:
+        self._connections.add(connection)
+        if self._closed_loop and self._sending:
+            self._send_another(connection, connection.intended_s)
+        else:
+            self.idle(connection)
+
+    def idle(self, connection: Connection) -> None:
+        if self._closed_loop:
+            if self._sending:
+                self._send_another(connection, time.perf_counter())
+            else:
+                connection.close()
+                self._finish_when_empty()
+        elif self._waiting:
+            self._send(connection, self._waiting.popleft())
+        else:
+            connection.idle_since_s = time.perf_counter()
+            self._idle.append(connection)
+            self._finish_when_empty()
+
+    def lost(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        if connection in self._idle:
+            self._idle.remove(connection)
+        now = time.perf_counter()
+        if self._closed_loop and self._sending:
+            self._connect(now + _BACKOFF_S if connection.failed else now)
+        elif not self._closed_loop:
+            self._open_more()
+        self._finish_when_empty()
+
+    # -- requests
+
+    def _send_another(self, connection: Connection, intended_s: float) -> None:
+        """The next request of a closed loop's client."""
+        if self._accepted >= self.plan.max_requests:
+            self.stop()
+            connection.close()
+            return
+        self._accepted += 1
+        self._send(connection, intended_s)
+
+    def _send(self, connection: Connection, intended_s: float) -> None:
+        request = self._requests[self._order[self._next % len(self._order)]]
+        self._next += 1
+        connection.send(request, intended_s)
+
+    def _send_due(self) -> None:
+        """Send every request of an open loop that is due, and arm the timer for the next."""
+        now = time.perf_counter()
+        due, at = self._due, self._at
+        while self._sending and at < len(due) and due[at] <= now:
+            if self._accepted >= self.plan.max_requests:
+                self.stop()
+                break
+            self._accepted += 1
+            self._take(due[at])
+            at += 1
+        self._at = at
+        if self._sending and at < len(due):
+            self._timer.arm(due[at])
+
+    def _take(self, intended_s: float) -> None:
+        while self._idle:
+            connection = self._idle.pop()
+            if time.perf_counter() - connection.idle_since_s <= _STALE_S:
+                self._send(connection, intended_s)
+                return
+            connection.close()
+        if len(self._waiting) + len(self._connections) >= self.plan.outstanding:
+            self.recording.add(intended_s, float("nan"), time.perf_counter(), UNSENT)
+            return
+        self._waiting.append(intended_s)
+        self._open_more()
+
+    # -- connections
+
+    def _open_more(self) -> None:
+        """Connections for the requests that wait, as many as are allowed."""
+        if time.perf_counter() < self._blocked_until_s:  # the last one failed; the sweep tries again
+            return
+        while self._connecting < len(self._waiting) and (
+            self._connecting + len(self._connections) < self.plan.open_connections
+        ):
+            self._connect(time.perf_counter())
+
+    def _connect(self, at_s: float) -> None:
+        self._connecting += 1
+        task = self._loop.create_task(self._connected_at(at_s))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _connected_at(self, at_s: float) -> None:
+        """Open one connection at a moment; a closed loop's client that gets none has had a failed request."""
+        host, port = self.plan.address
+        try:
+            wait_s = at_s - time.perf_counter()
+            if wait_s > 0:
+                await asyncio.sleep(wait_s)
+            self._opened_since_collection += 1
+            await asyncio.wait_for(
+                self._loop.create_connection(lambda: Connection(self, at_s), host, port), self.plan.timeout_s
+            )
+            self._connecting -= 1
+        except (OSError, TimeoutError):
+            self._connecting -= 1
+            self.failed_connections += 1
+            now = time.perf_counter()
+            if self._closed_loop:
+                self.recording.add(at_s, float("nan"), now, REFUSED)
+                if self._sending:
+                    self._connect(now + _BACKOFF_S)
+            else:
+                self._blocked_until_s = now + _BACKOFF_S
+        finally:
+            self._finish_when_empty()
+
+    async def _sweep(self) -> None:
+        """Requests that waited too long, an end that nobody reports, a parent that died."""
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            now = time.perf_counter()
+            for connection in tuple(self._connections):
+                if connection.busy and now - connection.sent_s > self.plan.timeout_s:
+                    connection.expire()
+            while self._waiting and now - self._waiting[0] > self.plan.timeout_s:
+                self.recording.add(self._waiting.popleft(), float("nan"), now, TIMEOUT)
+            if not self._closed_loop:
+                self._open_more()
+            if os.getppid() != self._parent:
+                self.interrupt()
+            if self._opened_since_collection >= _COLLECT_EVERY:  # the collector is off while loading
+                self._opened_since_collection = 0
+                gc.collect()
+            self._finish_when_empty()
+
+    def _finish_when_empty(self) -> None:
+        if not (self._sending or self._waiting or any(c.busy for c in self._connections)):
+            self._finished.set()

@@ -1,0 +1,150 @@
+"""What a load generator is told: where, how requests come, for how long, and what it may not exceed."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.errors import ConfigError
+from workbench.service import ServiceLoad
+
+MOST_CONNECTIONS = 2000
+MOST_SECONDS = 24 * 3600.0
+MOST_REQUESTS = 50_000_000
+_DEFAULT_CONNECTIONS = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadPlan:
+    """One run.
+
+    Attributes:
+        url: of the server, without a path: 'http://127.0.0.1:8000'.
+        path: what is posted to.
+        load: a trace is replayed once, from the start of the warm-up on.
+        duration_s: of the part that counts; `warmup_s` comes before it under the same load.
+        max_requests: ends the run early, warm-up included.
+        connections: at most open at once; None for the clients of a closed loop, 256 for an open one. Requests of an
+            open loop that find none free wait, and their latency runs.
+        outstanding: requests of an open loop waiting or in flight; what comes on top is counted as not sent.
+        timeout_s: from sending to the whole answer.
+        allowed_hosts: hosts other than this one that may be loaded.
+    """
+
+    url: str
+    path: str = "/predict"
+    load: ServiceLoad
+    duration_s: float = 30.0
+    warmup_s: float = 2.0
+    max_requests: int = 5_000_000
+    connections: int | None = None
+    outstanding: int = 20_000
+    timeout_s: float = 30.0
+    seed: int = 0
+    allowed_hosts: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        limits = {
+            "duration_s": (0.1, MOST_SECONDS),
+            "warmup_s": (0.0, MOST_SECONDS),
+            "max_requests": (1, MOST_REQUESTS),
+            "outstanding": (1, 1_000_000),
+            "timeout_s": (0.01, 3600.0),
+        }
+        for name, (least, most) in limits.items():
+            if not least <= getattr(self, name) <= most:
+                raise ConfigError(f"{getattr(self, name):g} is outside {least:g} to {most:g}.", key=f"load.{name}")
+        if not 1 <= self.open_connections <= MOST_CONNECTIONS:
+            raise ConfigError(
+                f"{self.open_connections} connections are outside 1 to {MOST_CONNECTIONS}.",
+                key="load.connections",
+                hint="Start several load generators for more.",
+            )
+        if self.load.arrivals == "closed" and self.open_connections < (self.load.concurrency or 0):
+            raise ConfigError(
+                f"{self.load.concurrency} clients need as many connections; {self.connections} are allowed.",
+                key="load.connections",
+            )
+        _check_path(self.path)
+        host, _ = self.address
+        if not is_loopback(host) and host not in self.allowed_hosts:
+            raise ConfigError(
+                f"{host} is not this machine; a load is for servers whose owner agreed to it.",
+                key="url",
+                hint=f"Name it: --host-allowed {host}",
+            )
+
+    @property
+    def open_connections(self) -> int:
+        if self.connections is not None:
+            return self.connections
+        return self.load.concurrency or _DEFAULT_CONNECTIONS
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """(host, port) of the URL.
+
+        Raises:
+            ConfigError: no http URL of a host.
+        """
+        try:
+            parts = urlsplit(self.url)
+            port = parts.port
+        except ValueError as error:
+            raise ConfigError(f"{self.url!r} is no URL: {error}.", key="url") from error
+        if parts.scheme != "http" or not parts.hostname or parts.username or parts.query or parts.fragment:
+            raise ConfigError(
+                f"{self.url!r} is no address of a service.",
+                key="url",
+                hint="Write http://HOST:PORT; TLS ends at a proxy in front of it.",
+            )
+        if parts.path not in ("", "/"):
+            raise ConfigError(f"{self.url!r} has a path; requests go to {self.path}.", key="url")
+        return parts.hostname, 80 if port is None else port
+
+    @property
+    def host_header(self) -> str:
+        return urlsplit(self.url).netloc
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine by its spelling; names other than localhost are not looked up."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def arrival_times(load: ServiceLoad, seconds: float, seed: int) -> npt.NDArray[np.float64]:
+    """[requests] seconds from the start at which an open loop's requests are due, ascending, all before `seconds`.
+
+    Poisson arrivals have exponential gaps from `seed`; a trace is taken as it is. Deterministic.
+
+    Raises:
+        ValueError: a closed loop, whose requests are due when their client is free.
+    """
+    if load.arrivals == "trace":
+        trace = np.asarray(load.trace_s, dtype=np.float64)
+        return trace[trace < seconds]
+    if load.rate_per_s is None:
+        raise ValueError("a closed loop has no arrival times")
+    random = np.random.default_rng(seed)
+    found: list[npt.NDArray[np.float64]] = []
+    last = 0.0
+    while last < seconds:
+        gaps = random.exponential(1 / load.rate_per_s, size=max(64, int(load.rate_per_s * seconds * 0.1)))
+        found.append(last + np.cumsum(gaps))
+        last = float(found[-1][-1])
+    times = np.concatenate(found)
+    return times[times < seconds]
+
+
+def _check_path(path: str) -> None:
+    if not path.startswith("/") or any(c <= " " or c > "~" for c in path):
+        raise ConfigError(f"{path!r} cannot stand in a request line.", key="path", hint="Write it as /predict.")

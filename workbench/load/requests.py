@@ -1,0 +1,108 @@
+"""Request bodies from what the user has: a split of a dataset, a file of texts, a bundle's golden samples.
+
+Only the contract of POST /predict is known here: {"text": …}, {"words": […]} or {"inputs": {name: [[…]]}}, one sample
+a request.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from workbench.bundle import Bundle, golden_batches
+from workbench.dataset import Dataset
+from workbench.errors import ConfigError
+from workbench.preprocess import Feeds, Text
+from workbench.results import Split
+
+MOST_BODIES = 10_000
+"""Texts beyond this many are not sent; they are drawn from the split's own order, which is shuffled."""
+
+
+def bodies_of_texts(texts: Sequence[Text]) -> list[str]:
+    """One body for each text; a list of words goes as words."""
+    return [
+        json.dumps({"text": text} if isinstance(text, str) else {"words": list(text)}, ensure_ascii=False)
+        for text in texts
+    ]
+
+
+def bodies_of_feeds(feeds: Feeds) -> list[str]:
+    """One body for each row of a batch of arrays."""
+    rows = min(len(array) for array in feeds.values())
+    return [
+        json.dumps({"inputs": {name: np.asarray(array)[row : row + 1].tolist() for name, array in feeds.items()}})
+        for row in range(rows)
+    ]
+
+
+def bodies_of_dataset(dataset: Dataset, split: Split = "validation", *, most: int = MOST_BODIES) -> list[str]:
+    """Bodies of the first samples of a split's shuffled order, so their lengths are spread as the data's are."""
+    texts = dataset.texts(split)
+    count = min(most, dataset.size(split))
+    if texts is not None:
+        chosen = {"calibration": dataset.calibration, "validation": dataset.validation, "holdout": dataset.holdout}
+        rows = chosen[split].rows()[:count]
+        return bodies_of_texts([texts[int(row)] for row in rows])
+    return [body for batch in dataset.batches(split, 16, stop=count) for body in bodies_of_feeds(batch.feeds)]
+
+
+def bodies_of_bundle(bundle: Bundle) -> list[str]:
+    """Bodies of the golden samples: their texts where it has them, else their arrays. Few, but always there."""
+    bodies: list[str] = []
+    for batch in golden_batches(bundle):
+        bodies += bodies_of_texts(batch.texts) if batch.texts else bodies_of_feeds(batch.feeds)
+    return bodies
+
+
+def bodies_of_file(path: Path) -> list[str]:
+    """Bodies of a file: JSON lines (requests as they are, or an object with a text), CSV with a column text, or one
+    text a line.
+
+    Raises:
+        ConfigError: missing, empty, or a line that is none of these.
+    """
+    try:
+        content = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot be read: {error}.", file=path, key="--data") from error
+    if path.suffix in (".jsonl", ".json"):
+        bodies = [_json_body(line, path, number) for number, line in enumerate(content.splitlines(), 1) if line.strip()]
+    elif path.suffix == ".csv":
+        bodies = bodies_of_texts([_column(row, path, number) for number, row in enumerate(_rows(content), 2)])
+    else:
+        bodies = bodies_of_texts([line for line in content.splitlines() if line.strip()])
+    if not bodies:
+        raise ConfigError("holds no request.", file=path, key="--data")
+    return bodies[:MOST_BODIES]
+
+
+def _rows(content: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(content, newline="")))
+
+
+def _column(row: Mapping[str, str], path: Path, number: int) -> str:
+    text = row.get("text")
+    if text is None:
+        raise ConfigError("has no column 'text'.", file=path, line=number, key="--data", hint="Or name --experiment.")
+    return text
+
+
+def _json_body(line: str, path: Path, number: int) -> str:
+    hint = 'Write {"text": "…"}, {"words": ["…"]} or {"inputs": {…}}.'
+    try:
+        value = json.loads(line)
+    except ValueError as error:
+        raise ConfigError(f"no JSON: {error}.", file=path, line=number, key="--data", hint=hint) from error
+    if isinstance(value, str):
+        return json.dumps({"text": value}, ensure_ascii=False)
+    if isinstance(value, dict):
+        for key in ("text", "words", "inputs"):
+            if key in value:
+                return json.dumps({key: value[key]}, ensure_ascii=False)
+    raise ConfigError("no request.", file=path, line=number, key="--data", hint=hint)

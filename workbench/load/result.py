@@ -1,0 +1,133 @@
+"""What one load gave: counts, latencies with intervals, and what the server says of itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.canonical import decode, encode
+from workbench.results import Estimate
+from workbench.service import ServiceLoad
+
+VERSION = 1
+P99_ANSWERS = 1000
+"""A P99 of fewer answers rests on fewer than ten of them."""
+CLIENT_LIMIT = 0.8
+"""Share of a core above which a client's own queueing is in the latencies."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFigures:
+    """What the service's own /metrics say of the window: the difference of two scrapes; None where one is missing.
+
+    Attributes:
+        padding_share: padded positions among all that were computed.
+        queue_ms: mean time of a row in its queue; `model_ms`: mean time of a call of the model.
+        worker_busy: share of the window that a worker spent in the model.
+        batch_rows: upper bound of a bucket ('8', '+Inf') → batches in it, empty ones left out.
+        bin_rows: length → rows that ran in that bin.
+        errors: kind → count.
+    """
+
+    batches: int
+    mean_batch: float | None
+    padding_share: float | None
+    queue_ms: float | None
+    model_ms: float | None
+    worker_busy: float | None
+    batch_rows: Mapping[str, int]
+    bin_rows: Mapping[str, int]
+    errors: Mapping[str, int]
+    device_memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerProcesses:
+    """The server's processes, sampled once a second by the operating system's own count.
+
+    Attributes:
+        cores: processor time per second of the window; 1.5 is one and a half cores.
+        resident_bytes: of all processes together at the window's begin, its end and at most; pages that processes
+            share count once for each.
+        grown_bytes: median of the last fifth of the samples less that of the second fifth (the first still warms up);
+            None with fewer than ten samples.
+    """
+
+    processes: int
+    cores: float
+    resident_begin_bytes: int
+    resident_end_bytes: int
+    resident_peak_bytes: int
+    grown_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadResult:
+    """One run of the load generator.
+
+    Latencies are of successful answers (2xx), in milliseconds from the moment a request was intended to the last byte
+    of its answer. A closed loop intends a request when its client has the answer before, so it says nothing of users
+    who do not wait for each other; an open loop's requests are due whatever the server does.
+
+    Attributes:
+        window_s: seconds that count, after the warm-up; shorter than asked when the run was ended before.
+        requests: due within the window, however they ended.
+        statuses: HTTP status → answers; `errors`: what was no answer → count.
+        late_p99_ms: how long after its intended moment a request of an open loop was sent: the client's own delay, or
+            its wait for a free connection.
+        per_second: successful answers in each second of the window.
+        client_share: processor time of the load generator per second; it is one thread.
+        reliable: False says that the figures must not be relied on; `notes` say why, and what else should be known.
+        times: file with every request's times, beside this result; None when it was not kept.
+    """
+
+    url: str
+    load: ServiceLoad
+    seed: int
+    began_at: str
+    warmup_s: float
+    window_s: float
+    requests: int
+    answered: int
+    statuses: Mapping[str, int]
+    errors: Mapping[str, int]
+    throughput_per_s: Estimate
+    p50_ms: Estimate | None
+    p95_ms: Estimate | None
+    p99_ms: Estimate | None
+    mean_ms: float | None
+    longest_ms: float | None
+    late_p99_ms: float | None
+    per_second: tuple[int, ...]
+    client_share: float
+    event_loop: str
+    interrupted: bool
+    reliable: bool
+    notes: tuple[str, ...] = ()
+    server: ServerFigures | None = None
+    processes: ServerProcesses | None = None
+    times: str | None = None
+
+    @property
+    def failed(self) -> int:
+        """Requests of the window without a successful answer."""
+        return self.requests - self.answered
+
+    def to_json(self) -> dict[str, Any]:
+        return {"version": VERSION, **encode(self)}
+
+
+def read_result(path: Path) -> LoadResult:
+    """Read what `workbench load --to` wrote.
+
+    Raises:
+        ValueError: not such a file, or of another version.
+    """
+    body = json.loads(path.read_text(encoding="utf-8"))
+    version = body.pop("version", None)
+    if version != VERSION:
+        raise ValueError(f"{path}: load result version {version!r} is unknown; this workbench reads {VERSION}")
+    return decode(LoadResult, body, "load")

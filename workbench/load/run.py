@@ -1,0 +1,246 @@
+"""One run: the load generator in a process of its own, the server watched beside it, one result.
+
+In the caller's process a garbage collection or a busy thread would be in the latencies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import psutil
+
+from workbench.canonical import encode
+from workbench.errors import ConfigError, ToolchainError
+from workbench.load.client import ERROR_KINDS
+from workbench.load.intervals import percentiles, throughput
+from workbench.load.plan import LoadPlan, is_loopback
+from workbench.load.result import CLIENT_LIMIT, P99_ANSWERS, LoadResult, ServerFigures, ServerProcesses
+from workbench.load.server import ProcessWatch, Samples, figures_between, listener, scrape
+
+PLAN, BODIES, TIMES, END = "plan.json", "bodies.json", "times.npz", "end.json"
+KEY_VARIABLE = "WORKBENCH_LOAD_API_KEY"
+_ERROR_SHARE = 0.01
+_SLACK_S = 30.0
+
+
+def run_load(
+    plan: LoadPlan,
+    bodies: Sequence[str],
+    *,
+    api_key: str | None = None,
+    server_pid: int | None = None,
+    times_to: Path | None = None,
+) -> LoadResult:
+    """Load a server as the plan says and give back what its clients saw.
+
+    Ctrl-C ends the load and gives back what was measured until then (`interrupted`).
+
+    Args:
+        bodies: JSON texts; each request posts one, drawn from `plan.seed` so that none comes twice before all came.
+        server_pid: first process of the server, watched with all below it; None to look for who listens on the port
+            of this machine.
+        times_to: file (npz) that receives every request's times; None to keep none.
+
+    Raises:
+        ConfigError: no body, or nobody answers at the address.
+        ToolchainError: the load generator itself failed.
+    """
+    if not bodies:
+        raise ConfigError("no requests to send.", key="data", hint="Name a file or an experiment with texts.")
+    host, port = plan.address
+    local = is_loopback(host)
+    pid = server_pid if server_pid is not None or not local else listener(port)
+    with tempfile.TemporaryDirectory(prefix="workbench-load-") as name:
+        folder = Path(name)
+        (folder / PLAN).write_text(json.dumps(encode(plan)), encoding="utf-8")
+        (folder / BODIES).write_text(json.dumps(list(bodies)), encoding="utf-8")
+        watch = _Watch(plan, api_key, pid)
+        _run_child(folder, plan, api_key, watch)
+        end = json.loads((folder / END).read_text(encoding="utf-8"))
+        result = _result(folder, plan, end, watch)
+        if times_to is not None:
+            shutil.copyfile(folder / TIMES, times_to.with_name(f".{times_to.name}.tmp"))
+            times_to.with_name(f".{times_to.name}.tmp").replace(times_to)
+    return result
+
+
+class _Watch:
+    """What is read of the server when the window begins and ends."""
+
+    def __init__(self, plan: LoadPlan, api_key: str | None, pid: int | None) -> None:
+        self._plan, self._key = plan, api_key
+        self._watch = ProcessWatch(pid) if pid is not None and psutil.pid_exists(pid) else None
+        self._before: Samples | None = None
+        self.began = self.ended = False
+        self._began_s = 0.0
+        self.server: ServerFigures | None = None
+        self.processes: ServerProcesses | None = None
+
+    def begin(self) -> None:
+        self.began = True
+        self._before = scrape(*self._plan.address, self._key)
+        self._began_s = time.perf_counter()
+        if self._watch is not None:
+            self._watch.begin()
+
+    def end(self) -> None:
+        if not self.began or self.ended:
+            return
+        self.ended = True
+        seconds = time.perf_counter() - self._began_s
+        if self._watch is not None:
+            self.processes = self._watch.end()
+        self.server = figures_between(self._before, scrape(*self._plan.address, self._key), seconds)
+
+
+def _run_child(folder: Path, plan: LoadPlan, api_key: str | None, watch: _Watch) -> None:
+    """Start the clients' process, follow its phases, and see to its end in every case."""
+    environment = {**os.environ, **({KEY_VARIABLE: api_key} if api_key else {})}
+    limit_s = plan.warmup_s + plan.duration_s + 2 * plan.timeout_s + _SLACK_S
+    log = folder / "stderr.log"
+    with log.open("w", encoding="utf-8") as errors:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "workbench.load", str(folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            env=environment,
+            text=True,
+            start_new_session=True,  # Ctrl-C comes to us, and we tell it
+        )
+        follower = threading.Thread(target=_follow, args=(child, watch), daemon=True)
+        follower.start()
+        try:
+            _wait(child, limit_s)
+        finally:
+            if child.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+            follower.join(timeout=10)
+            if child.stdout is not None and not follower.is_alive():
+                child.stdout.close()
+    watch.end()
+    if child.returncode != 0:
+        tail = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:] or ["it wrote nothing"]
+        raise ToolchainError(f"The load generator ended with code {child.returncode}: {tail[0]}")
+
+
+def _wait(child: subprocess.Popen[str], limit_s: float) -> None:
+    try:
+        child.wait(timeout=limit_s)
+    except KeyboardInterrupt:
+        child.send_signal(signal.SIGINT)
+        try:
+            child.wait(timeout=limit_s)
+        except KeyboardInterrupt:  # said twice: do not wait for answers that are still out
+            child.send_signal(signal.SIGINT)
+            child.wait(timeout=_SLACK_S)
+    except subprocess.TimeoutExpired:
+        raise ToolchainError(f"The load generator did not end within {limit_s:g} s.") from None
+
+
+def _follow(child: subprocess.Popen[str], watch: _Watch) -> None:
+    for line in child.stdout or ():
+        phase = json.loads(line)["phase"]
+        if phase == "measuring":
+            watch.begin()
+        else:
+            watch.end()
+
+
+def _result(folder: Path, plan: LoadPlan, end: dict[str, Any], watch: _Watch) -> LoadResult:
+    with np.load(folder / TIMES, allow_pickle=False) as stored:
+        intended, sent, done, outcome = (stored[n] for n in ("intended_s", "sent_s", "done_s", "outcome"))
+    window_s = float(end["end_s"]) - plan.warmup_s
+    if window_s <= 0:
+        raise ConfigError(
+            f"the load ended {-window_s:.3g} s before its warm-up did; nothing was measured.",
+            key="--warmup",
+            hint="Load longer, or warm up less.",
+        )
+    within = (intended >= plan.warmup_s) & (intended < end["end_s"])
+    good = (outcome >= 200) & (outcome < 300)
+    if not (outcome > 0).any():
+        kinds = ", ".join(f"{count} x {kind}" for kind, count in _errors(outcome).items()) or "nothing was sent"
+        raise ConfigError(
+            f"{plan.url} gave no answer at all ({kinds}).", key="url", hint="Is the service there? Try /health."
+        )
+    chosen = within & good
+    completed = good & (done >= plan.warmup_s) & (done < end["end_s"])
+    rate, per_second = throughput(done[completed] - plan.warmup_s, window_s)
+    p50 = p95 = p99 = mean = longest = None
+    if chosen.any():
+        latency_ms = (done[chosen] - intended[chosen]) * 1000
+        at_s = intended[chosen] - plan.warmup_s
+        p50, p95, p99 = percentiles(at_s, latency_ms, window_s, (0.5, 0.95, 0.99), seed=plan.seed)
+        mean, longest = float(latency_ms.mean()), float(latency_ms.max())
+    late = (sent - intended)[within & np.isfinite(sent)]
+    open_loop = plan.load.arrivals != "closed"
+    share = float(end["cpu_s"]) / window_s
+    requests, answered = int(within.sum()), int(chosen.sum())
+    reasons, notes = _doubts(requests, answered, share, end)
+    return LoadResult(
+        url=plan.url,
+        load=plan.load,
+        seed=plan.seed,
+        began_at=datetime.fromtimestamp(end["began_at"], UTC).isoformat(timespec="seconds"),
+        warmup_s=plan.warmup_s,
+        window_s=window_s,
+        requests=requests,
+        answered=answered,
+        statuses={str(s): int(n) for s, n in sorted(Counter(outcome[within & (outcome > 0)].tolist()).items())},
+        errors=_errors(outcome[within]),
+        throughput_per_s=rate,
+        p50_ms=p50,
+        p95_ms=p95,
+        p99_ms=p99,
+        mean_ms=mean,
+        longest_ms=longest,
+        late_p99_ms=float(np.quantile(late, 0.99) * 1000) if open_loop and len(late) else None,
+        per_second=per_second,
+        client_share=share,
+        event_loop=end["loop"],
+        interrupted=bool(end["interrupted"]),
+        reliable=not reasons,
+        notes=(*reasons, *notes),
+        server=watch.server,
+        processes=watch.processes,
+    )
+
+
+def _errors(outcome: npt.NDArray[np.int16]) -> dict[str, int]:
+    counts = Counter(outcome[outcome < 0].tolist())
+    return {ERROR_KINDS[code]: count for code, count in sorted(counts.items(), reverse=True)}
+
+
+def _doubts(requests: int, answered: int, share: float, end: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """(why the figures must not be relied on, what else should be known)."""
+    reasons, notes = [], []
+    if share > CLIENT_LIMIT:
+        reasons.append(f"the load generator used {share:.0%} of a core: its own queueing is in the latencies")
+    if requests - answered > _ERROR_SHARE * requests:
+        reasons.append(f"{requests - answered} of {requests} requests had no successful answer")
+    if end["interrupted"]:
+        notes.append("interrupted: shorter than asked")
+    if 0 < answered < P99_ANSWERS:
+        notes.append(f"P99 of {answered} answers is a guess; it takes {P99_ANSWERS}")
+    if end["failed_connections"]:
+        notes.append(f"{end['failed_connections']} connections could not be opened")
+    return reasons, notes

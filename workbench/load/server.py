@@ -1,0 +1,184 @@
+"""The server seen from beside the load: its /metrics before and after, its processes once a second."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import re
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from statistics import median
+
+import psutil
+
+from workbench.load.result import ServerFigures, ServerProcesses
+
+Samples = Mapping[str, Mapping[str, float]]
+"""Metric name → its labels as written, such as 'le="8"' → value."""
+
+_LINE = re.compile(r"^(?P<name>[A-Za-z_:][\w:]*)(?:\{(?P<labels>.*)\})? (?P<value>\S+)")
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_SAMPLE_S = 1.0
+_TREE_EVERY = 5
+"""Samples between two looks at which processes belong to the server: listing them all costs more than one sample."""
+
+
+def scrape(host: str, port: int, api_key: str | None = None, timeout_s: float = 5.0) -> Samples | None:
+    """The samples of GET /metrics; None where the server has none."""
+    connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
+    try:
+        connection.request("GET", "/metrics", headers={"X-API-Key": api_key} if api_key else {})
+        answer = connection.getresponse()
+        text = answer.read().decode("utf-8", "replace")
+    except (OSError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
+    return read_samples(text) if answer.status == 200 else None
+
+
+def read_samples(text: str) -> Samples:
+    """Samples of Prometheus' text format; comments and what cannot be read are left out."""
+    found: dict[str, dict[str, float]] = defaultdict(dict)
+    for line in text.splitlines():
+        match = _LINE.match(line)
+        if match is None or line.startswith("#"):
+            continue
+        with contextlib.suppress(ValueError):
+            found[match["name"]][match["labels"] or ""] = float(match["value"])
+    return found
+
+
+def figures_between(before: Samples | None, after: Samples | None, seconds: float) -> ServerFigures | None:
+    """What happened between two scrapes of one server; None unless both are from our service.
+
+    Raises:
+        nothing: a server that was started anew between them (counters fell) gives None as well.
+    """
+    if before is None or after is None or "workbench_batch_rows_count" not in after:
+        return None
+
+    def gained(name: str) -> float:
+        return sum(after.get(name, {}).values()) - sum(before.get(name, {}).values())
+
+    def by_label(name: str, label: str) -> dict[str, int]:
+        grown = {}
+        for labels, value in after.get(name, {}).items():
+            number = round(value - before.get(name, {}).get(labels, 0.0))
+            if number:
+                grown[dict(_LABEL.findall(labels)).get(label, "")] = number
+        return grown
+
+    batches = gained("workbench_batch_rows_count")
+    if batches < 0:
+        return None
+
+    def mean(name: str, factor: float = 1.0) -> float | None:
+        count = gained(f"{name}_count")
+        return gained(f"{name}_sum") / count * factor if count else None
+
+    positions = gained("workbench_positions_total")
+    workers = sum(after.get("workbench_workers_alive", {}).values())
+    device = after.get("workbench_worker_device_memory_bytes")
+    return ServerFigures(
+        batches=round(batches),
+        mean_batch=mean("workbench_batch_rows"),
+        padding_share=gained("workbench_padded_positions_total") / positions if positions else None,
+        queue_ms=mean("workbench_queue_duration_seconds", 1000),
+        model_ms=mean("workbench_model_duration_seconds", 1000),
+        worker_busy=gained("workbench_worker_busy_seconds_total") / seconds / workers if workers else None,
+        batch_rows=_single_buckets(by_label("workbench_batch_rows_bucket", "le")),
+        bin_rows=by_label("workbench_bin_rows_total", "length"),
+        errors=by_label("workbench_errors_total", "kind"),
+        device_memory_bytes=round(sum(device.values())) if device else None,
+    )
+
+
+def _single_buckets(cumulated: Mapping[str, int]) -> dict[str, int]:
+    """Counts of each bucket from Prometheus' cumulated ones, empty ones left out."""
+    found, last = {}, 0
+    for bound in sorted(cumulated, key=float):
+        if cumulated[bound] > last:
+            found[f"{float(bound):g}" if bound != "+Inf" else bound] = cumulated[bound] - last
+        last = cumulated[bound]
+    return found
+
+
+def listener(port: int) -> int | None:
+    """Process id of who listens on a port of this machine; None where the system does not tell."""
+    try:
+        connections = psutil.net_connections(kind="tcp")
+    except (psutil.Error, OSError):
+        return None
+    pids = [c.pid for c in connections if c.status == psutil.CONN_LISTEN and c.laddr and c.laddr.port == port and c.pid]
+    return min(pids, default=None)
+
+
+class ProcessWatch:
+    """Samples a process and all below it once a second, in a thread, between `begin` and `end`."""
+
+    def __init__(self, pid: int) -> None:
+        self._root = psutil.Process(pid)
+        self._tree: list[psutil.Process] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="process-watch", daemon=True)
+        self._resident: list[int] = []
+        self._cpu_s: dict[int, tuple[float, float]] = {}  # process → first and last processor time seen
+        self._most = 0
+        self._began_s = self._ended_s = 0.0
+
+    def begin(self) -> None:
+        self._began_s = time.perf_counter()
+        self._sample()
+        self._thread.start()
+
+    def end(self) -> ServerProcesses | None:
+        """The figures; None when the process was gone before anything was sampled."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+            self._sample()
+        self._ended_s = time.perf_counter()
+        if not self._resident:
+            return None
+        fifth = len(self._resident) // 5
+        grown = None
+        if len(self._resident) >= 10:
+            grown = round(median(self._resident[-fifth:]) - median(self._resident[fifth : 2 * fifth]))
+        spent_s = sum(last - first for first, last in self._cpu_s.values())
+        return ServerProcesses(
+            processes=self._most,
+            cores=spent_s / max(self._ended_s - self._began_s, 1e-9),
+            resident_begin_bytes=self._resident[0],
+            resident_end_bytes=self._resident[-1],
+            resident_peak_bytes=max(self._resident),
+            grown_bytes=grown,
+        )
+
+    def _watch(self) -> None:
+        samples = 1
+        while not self._stop.wait(_SAMPLE_S):
+            self._sample(look=samples % _TREE_EVERY == 0)
+            samples += 1
+
+    def _sample(self, look: bool = True) -> None:
+        try:
+            if look or not self._tree:
+                self._tree = [self._root, *self._root.children(recursive=True)]
+        except psutil.Error:
+            return
+        resident = seen = 0
+        for process in self._tree:
+            with contextlib.suppress(psutil.Error):  # it ended meanwhile
+                with process.oneshot():
+                    resident += process.memory_info().rss
+                    times = process.cpu_times()
+                spent = times.user + times.system
+                first = self._cpu_s.get(process.pid, (spent, spent))[0]
+                self._cpu_s[process.pid] = (first, spent)
+                seen += 1
+        if seen:
+            self._resident.append(resident)
+            self._most = max(self._most, seen)
