@@ -1,0 +1,51 @@
+"""Copies of a matrix product in real processes. No test asks how fast this machine is."""
+
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from workbench.errors import ToolchainError
+from workbench.host_costs import capacity
+from workbench.host_costs.capacity import measure_capacity
+
+
+def test_capacity_begins_with_one_and_never_falls() -> None:
+    found = measure_capacity(3, rounds=3, slice_s=0.02)
+
+    assert len(found) == 3
+    assert found[0] == 1.0
+    assert list(found) == sorted(found)
+
+
+def test_four_copies_do_at_most_four_times_the_work_of_one() -> None:
+    found = measure_capacity(4, rounds=3, slice_s=0.02)
+
+    assert found[3] < 4.5
+
+
+def test_one_processor_needs_no_comparison() -> None:
+    assert measure_capacity(1, rounds=1, slice_s=0.01) == (1.0,)
+
+
+def test_no_copy_is_left_behind() -> None:
+    before = {p.pid for p in psutil.Process().children(recursive=True)}
+
+    measure_capacity(2, rounds=1, slice_s=0.01)
+
+    assert {p.pid for p in psutil.Process().children(recursive=True)} <= before
+
+
+def test_a_copy_that_dies_is_reported_and_the_others_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {p.pid for p in psutil.Process().children(recursive=True)}
+    started = subprocess.Popen
+
+    def dying(command: list[str], **settings: object) -> object:
+        return started([sys.executable, "-c", "raise SystemExit(3)"], **settings)  # type: ignore[call-overload]  # passed on
+
+    monkeypatch.setattr(capacity.subprocess, "Popen", dying)
+
+    with pytest.raises(ToolchainError, match="died"):
+        measure_capacity(2, rounds=1, slice_s=0.01)
+    assert {p.pid for p in psutil.Process().children(recursive=True)} <= before

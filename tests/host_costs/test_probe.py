@@ -1,0 +1,77 @@
+"""Bundles without a model: the shapes of the model they stand for, and answers that are not all alike."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.host_costs.data import CLASSES, TAGS, classification, entities
+from tests.tiny import write_workspace
+from workbench.bundle import golden_batches, preprocessor_of, read_bundle, verify_bundle
+from workbench.experiment import read_experiment
+from workbench.host_costs.probe import write_probe
+from workbench.service import ServiceSettings
+from workbench.targets import open_target
+
+SETTINGS = ServiceSettings(max_batch_size=16)
+
+
+def test_a_classifiers_probe_is_a_sound_bundle_with_its_labels_and_tokenizer(tmp_path: Path) -> None:
+    model, dataset = classification(tmp_path)
+    (tmp_path / "work").mkdir()
+
+    bundle = read_bundle(write_probe(tmp_path / "work", model, dataset, SETTINGS))
+
+    verify_bundle(bundle.directory)
+    manifest = bundle.manifest
+    assert (manifest.task, manifest.labels, manifest.service) == ("classification", CLASSES, SETTINGS)
+    assert (manifest.model.inputs, manifest.model.outputs) == (model.inputs, model.outputs)
+    preprocessor = preprocessor_of(bundle)
+    assert preprocessor is not None
+    assert dataset.preprocessor is not None
+    assert preprocessor.identity == dataset.preprocessor.identity
+
+
+def test_a_taggers_probe_answers_every_position_and_finds_some_entities(tmp_path: Path) -> None:
+    model, dataset = entities(tmp_path)
+    (tmp_path / "work").mkdir()
+    bundle = read_bundle(write_probe(tmp_path / "work", model, dataset, SETTINGS))
+    session = open_target("onnxruntime").open(
+        bundle.manifest.artifact, bundle.model_directory, bundle.manifest.candidate
+    )
+
+    ids = np.arange(16, dtype=np.int64).reshape(2, 8)
+    logits = session.run({"input_ids": ids})["logits"]
+    session.close()
+
+    assert logits.shape == (2, 8, len(TAGS))
+    tags = logits.argmax(axis=-1)
+    assert np.count_nonzero(tags) == 2
+    assert (tags[ids % 8 == 7] == TAGS.index("B-BANK")).all()
+
+
+def test_a_model_without_text_is_stood_for_by_constants(tmp_path: Path) -> None:
+    experiment = read_experiment(write_workspace(tmp_path))
+    (tmp_path / "work").mkdir()
+
+    bundle = read_bundle(write_probe(tmp_path / "work", experiment.model, experiment.dataset, SETTINGS))
+
+    verify_bundle(bundle.directory)
+    (golden,) = golden_batches(bundle)
+    assert {name: array.shape for name, array in golden.outputs.items()} == {"logits": (1, 4)}
+    session = open_target("onnxruntime").open(
+        bundle.manifest.artifact, bundle.model_directory, bundle.manifest.candidate
+    )
+    many = session.run({"x": np.ones((7, 16), dtype=np.float32)})
+    session.close()
+    assert many["logits"].shape == (7, 4)
+
+
+@pytest.mark.parametrize("make", [classification, entities])
+def test_a_probe_is_small(make: object, tmp_path: Path) -> None:
+    model, dataset = make(tmp_path)  # type: ignore[operator]  # both take a folder
+    (tmp_path / "work").mkdir()
+
+    bundle = read_bundle(write_probe(tmp_path / "work", model, dataset, SETTINGS))
+
+    assert bundle.manifest.artifact.size_bytes < 20_000

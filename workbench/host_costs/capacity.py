@@ -1,0 +1,138 @@
+"""How much work several busy threads of this host do together, relative to one alone.
+
+Hyper-threads, shared caches, clock limits and the hypervisor's other guests make two processors less than twice one.
+Copies of a matrix product, the work that models do, run in processes of their own, at once and alone in turns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import IO
+
+import numpy as np
+
+from workbench.errors import ToolchainError
+
+ROUNDS = 9
+SLICE_S = 0.1
+MOST_COPIES = 32
+"""Beyond it the last figure holds: nobody serves one card or one CPU model with more busy threads."""
+_ROWS, _WIDTH = 64, 384
+"""A matrix product of an encoder of MiniLM's width over 64 tokens."""
+_CALLS = 5
+"""Between two looks at the clock."""
+_END_S = 10.0
+
+
+def processors() -> int:
+    """Processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+
+
+def measure_capacity(copies: int | None = None, *, rounds: int = ROUNDS, slice_s: float = SLICE_S) -> tuple[float, ...]:
+    """Work of 1, 2, … copies in one time, relative to one copy: the medians over rounds that time all of them.
+
+    Takes about `rounds` times `slice_s` times the number of levels, which are the powers of two up to `copies`; what
+    lies between them is interpolated.
+
+    Args:
+        copies: how many at most; as many as there are processors when None, but 32 at most.
+
+    Raises:
+        ToolchainError: a copy cannot be started, or died.
+    """
+    most = min(copies or processors(), MOST_COPIES)
+    levels = sorted({1, most, *(2**i for i in range(most.bit_length()) if 2**i < most)})
+    ratios: dict[int, list[float]] = {level: [] for level in levels}
+    with _busy_copies(most) as children:
+        for number in range(rounds):
+            rates = {level: _rate(children[:level], slice_s) for level in _in_turn(levels, number)}
+            for level in levels:
+                ratios[level].append(rates[level] / rates[1])
+    known = np.maximum.accumulate([max(median(ratios[level]), 1.0) for level in levels])
+    return tuple(float(x) for x in np.interp(np.arange(1, most + 1), levels, known))
+
+
+def _in_turn(levels: list[int], number: int) -> list[int]:
+    """Ascending in one round, descending in the next: steady drift costs all levels the same."""
+    return levels if number % 2 == 0 else levels[::-1]
+
+
+def _rate(children: list[subprocess.Popen[str]], slice_s: float) -> float:
+    """Products per second of these copies together, each over its own slice of the clock."""
+    for child in children:
+        _pipe(child.stdin).write(f"{slice_s}\n")
+        _pipe(child.stdin).flush()
+    total = 0.0
+    for child in children:
+        line = _pipe(child.stdout).readline()
+        if not line:
+            raise ToolchainError("a process that measures what processors do together died; its words stand above.")
+        total += float(line)
+    return total
+
+
+@contextlib.contextmanager
+def _busy_copies(count: int) -> Iterator[list[subprocess.Popen[str]]]:
+    """Children that wait for work; they end with their standard input, so with this process too."""
+    one_thread = {f"{library}_NUM_THREADS": "1" for library in ("OPENBLAS", "OMP", "MKL")}
+    children: list[subprocess.Popen[str]] = []
+    try:
+        for _ in range(count):
+            children.append(
+                subprocess.Popen(
+                    [sys.executable, "-m", "workbench.host_costs.capacity"],
+                    cwd=Path(__file__).parents[2],  # `-m` finds the very package that is running now
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                    env={**os.environ, **one_thread},
+                )
+            )
+        _rate(children, 0.0)  # all have started
+        yield children
+    finally:
+        for child in children:
+            with contextlib.suppress(BrokenPipeError):
+                _pipe(child.stdin).close()
+        for child in children:
+            try:
+                child.wait(timeout=_END_S)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+            _pipe(child.stdout).close()
+
+
+def _pipe(stream: IO[str] | None) -> IO[str]:
+    assert stream is not None  # both ends are pipes
+    return stream
+
+
+def _work() -> None:
+    """Child: one line in, seconds to be busy; one line out, products per second."""
+    generator = np.random.default_rng(0)
+    left = generator.normal(size=(_ROWS, _WIDTH)).astype(np.float32)
+    right = generator.normal(size=(_WIDTH, _WIDTH)).astype(np.float32)
+    for line in sys.stdin:
+        slice_s, calls, start = float(line), 0, time.perf_counter()
+        while True:
+            for _ in range(_CALLS):
+                left @ right
+            calls += _CALLS
+            passed = time.perf_counter() - start
+            if passed >= slice_s:
+                break
+        sys.stdout.write(f"{calls / passed}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    _work()

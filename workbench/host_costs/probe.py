@@ -1,0 +1,128 @@
+"""A bundle that costs all a service costs except the model.
+
+It takes what the served model takes and answers in the same shapes, with the same tokenizer, labels and task, so that
+requests cost the front end and the workers what they will cost later; its own graph is a few operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from workbench.bundle import BundleContents, GoldenBatch, Tolerance, write_bundle
+from workbench.candidate import Candidate
+from workbench.dataset import Dataset
+from workbench.graph import read_model
+from workbench.model import Model, TensorSpec
+from workbench.preprocess import Text
+from workbench.service import ServiceSettings
+from workbench.targets import open_target
+
+_KINDS = 8
+"""Token ids are sorted into so many kinds; one of them opens an entity, so that answers of NER are not all empty."""
+_LENGTH_AXIS = 1
+
+
+def write_probe(to: Path, model: Model, dataset: Dataset, settings: ServiceSettings) -> Path:
+    """Write the bundle into a folder beside others at `to`, and return it.
+
+    Args:
+        to: an existing empty folder for all that is made on the way.
+    """
+    file = to / "probe.onnx"
+    onnx.save(_graph(model, dataset), file)
+    probe, target, candidate = read_model(file), open_target("onnxruntime"), Candidate()
+    lowered, compiled = to / "lowered", to / "compiled"
+    lowered.mkdir()
+    compiled.mkdir()
+    artifact = target.compile(target.lower(probe, candidate, None, lowered), candidate, compiled)
+    session = target.open(artifact, compiled, candidate)
+    try:
+        batch = next(dataset.batches("validation", 1, stop=1))
+        texts: Sequence[Text] | None = dataset.texts("validation")
+        golden = GoldenBatch(
+            feeds=batch.feeds,
+            outputs=session.run(batch.feeds),
+            texts=() if texts is None else tuple(texts[int(row)] for row in batch.indices),
+        )
+    finally:
+        session.close()
+    contents = BundleContents(
+        name="host-costs",
+        about="Answers without a model: what a service costs beside its model is measured with it.",
+        task=dataset.task,
+        candidate=candidate,
+        artifact=artifact,
+        artifact_directory=compiled,
+        evaluations=(),
+        baseline=(),
+        model=probe,
+        datasets={},
+        golden=(golden,),
+        tolerance=Tolerance(absolute=1e-3, relative=1e-3),
+        labels=dataset.labels,
+        preprocessor=dataset.preprocessor,
+        service=settings,
+    )
+    return write_bundle(to / "bundle", contents)
+
+
+def _graph(model: Model, dataset: Dataset) -> onnx.ModelProto:
+    """Inputs and outputs of the model; outputs made from the token ids, or constant where there are none."""
+    preprocessor = dataset.preprocessor
+    ids = None if preprocessor is None else next(i.name for i in preprocessor.inputs if i.role == "ids")
+    nodes: list[onnx.NodeProto] = []
+    constants = [numpy_helper.from_array(np.array([_KINDS], dtype=np.int64), "kinds")]
+    for number, output in enumerate(model.outputs):
+        width = output.shape[-1]
+        if ids is not None and isinstance(width, int) and len(output.shape) in (2, 3):
+            table = np.zeros((_KINDS, width), dtype=np.float32)
+            table[:, 0] = 1.0
+            table[-1, min(1, width - 1)] = 2.0
+            constants.append(numpy_helper.from_array(table, f"table{number}"))
+            per_token = output.name if len(output.shape) == 3 else f"tokens{number}"
+            nodes += [
+                helper.make_node("Cast", [ids], [f"id{number}"], to=TensorProto.INT64),
+                helper.make_node("Mod", [f"id{number}", "kinds"], [f"kind{number}"]),
+                helper.make_node("Gather", [f"table{number}", f"kind{number}"], [per_token]),
+            ]
+            if per_token != output.name:
+                nodes.append(
+                    helper.make_node("ReduceMean", [per_token], [output.name], axes=[_LENGTH_AXIS], keepdims=0)
+                )
+        else:
+            nodes += _constant(number, output, model.inputs, constants)
+    graph = helper.make_graph(nodes, "probe", _infos(model.inputs), _infos(model.outputs), constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def _constant(
+    number: int, output: TensorSpec, inputs: Sequence[TensorSpec], constants: list[onnx.TensorProto]
+) -> list[onnx.NodeProto]:
+    """Zeros of the output's shape; a dimension that varies is read from the input that shares its name."""
+    nodes, parts = [], []
+    for axis, size in enumerate(output.shape):
+        part = f"dimension{number}_{axis}"
+        found = next(((i.name, i.shape.index(size)) for i in inputs if size in i.shape), None)
+        if axis == 0 or (not isinstance(size, int) and found is not None):
+            name, place = found if found is not None and not isinstance(size, int) else (inputs[0].name, 0)
+            nodes.append(helper.make_node("Shape", [name], [part], start=place, end=place + 1))
+        else:
+            fixed = np.array([size if isinstance(size, int) else 1], dtype=np.int64)
+            constants.append(numpy_helper.from_array(fixed, part))
+        parts.append(part)
+    value = numpy_helper.from_array(np.zeros(1, dtype=output.dtype))
+    nodes.append(helper.make_node("Concat", parts, [f"shape{number}"], axis=0))
+    nodes.append(helper.make_node("ConstantOfShape", [f"shape{number}"], [output.name], value=value))
+    return nodes
+
+
+def _infos(specs: Sequence[TensorSpec]) -> list[onnx.ValueInfoProto]:
+    return [
+        helper.make_tensor_value_info(s.name, helper.np_dtype_to_tensor_dtype(np.dtype(s.dtype)), list(s.shape))
+        for s in specs
+    ]
