@@ -1,0 +1,39 @@
+"""The simulation's loop in machine code where numba (extra [fast]) is installed, and interpreted where it is not."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+_log = logging.getLogger(__name__)
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def machine_code(function: _Function) -> _Function:
+    """The function itself, compiled at its first call (some seconds) and read from numba's cache on disk later."""
+    try:
+        import numba
+    except ImportError:
+        return function
+    try:
+        return cast(_Function, numba.njit(cache=True, nogil=True)(function))
+    except RuntimeError:  # numba finds no place for its cache: neither this folder nor the user's can be written
+        return cast(_Function, numba.njit(nogil=True)(function))
+
+
+def is_compiled(function: Callable[..., Any]) -> bool:
+    return hasattr(function, "py_func")
+
+
+def say_once_that_it_is_slow() -> None:
+    global _said
+    if not _said:
+        _said = True
+        _log.warning(
+            "numba is not installed, so services are simulated by the interpreter: the same figures, about a hundred "
+            "times slower. Install int8-workbench[fast]."
+        )
+
+
+_said = False

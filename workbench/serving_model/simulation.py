@@ -1,0 +1,292 @@
+"""A service under a load, simulated: `simulate`.
+
+What the service does with a request is `workbench.service`'s account of it and, event by event, `event_loop`'s. Here
+stands what goes in (times from the batch curve, lengths and arrivals drawn from a seed) and what comes out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.errors import ConfigError
+from workbench.results import BatchCurve, Clock
+from workbench.service import HostCosts, ServiceLoad, ServiceSettings
+from workbench.serving_model import event_loop
+from workbench.serving_model.machine_code import is_compiled, say_once_that_it_is_slow
+from workbench.serving_model.service_times import Floats, IntArray, ServiceTimes, service_times
+
+_FEWEST_WARM_UP = 200
+_WARM_UP_SHARE = 0.1
+_CYCLES_OF_WARM_UP = 5
+"""Answers of each client that pass before any is counted: at the start all of them send at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulated:
+    """What a simulated service did after its warm-up.
+
+    Attributes:
+        latency_ms: [requests] as the client sees them, from the intended moment of sending; in the order of answers.
+        answered_ms: [requests] when they were answered, ascending from the end of the warm-up.
+        sent_in_all: requests that were sent, warm-up included.
+        backlog: requests that waited for an answer when the last one was sent; None in a closed loop.
+        batch_rows: [batches] rows of each batch that a worker began.
+        padding_share: positions that were padding, among all that were computed.
+        worker_busy: share of the time that a worker has its batch (own work and call).
+        front_end_busy: share of the time that the front end's one thread works or waits for a processor.
+        processors_busy: share of the host's processors in use.
+    """
+
+    latency_ms: Floats
+    answered_ms: Floats
+    sent_in_all: int
+    backlog: int | None
+    batch_rows: IntArray
+    padding_share: float
+    worker_busy: float
+    front_end_busy: float
+    processors_busy: float
+    settings: ServiceSettings
+    load: ServiceLoad
+    host: HostCosts
+    devices: int
+    clock: Clock
+
+    @property
+    def throughput_per_s(self) -> float:
+        """Answers per second between the warm-up's last answer and the last of all."""
+        return 1000 * len(self.latency_ms) / float(self.answered_ms[-1]) if self.answered_ms[-1] > 0 else float("inf")
+
+
+def simulate(
+    curve: BatchCurve,
+    settings: ServiceSettings,
+    load: ServiceLoad,
+    host: HostCosts,
+    lengths: IntArray,
+    bins: tuple[int, ...],
+    *,
+    devices: int = 1,
+    requests: int,
+    seed: int,
+) -> Simulated:
+    """Serve `requests` simulated requests after a warm-up.
+
+    The n-th request of two simulations of one seed has the same length, the n-th batch the same luck, and the n-th gap
+    of Poisson arrivals the same share of the mean: settings compare under equal conditions. The result is a function
+    of the arguments alone, to the last bit, with numba and without.
+
+    Args:
+        lengths: token lengths to draw from, with replacement; longer ones than the last bin are cut to it.
+        bins: padded lengths of the service, ascending; () where samples are not sequences.
+        devices: with `settings.workers` workers each, behind one front end.
+        requests: counted ones. A trace is replayed as it is, without warm-up, up to that many.
+
+    Raises:
+        ConfigError: a bin is longer than every measured length, or there is nothing to draw from.
+    """
+    if requests < 1 or devices < 1:
+        raise ConfigError(f"{requests} requests on {devices} devices cannot be simulated.", key="service")
+    times = service_times(curve, bins, max_batch=settings.max_batch_size)
+    closed = load.arrivals == "closed"
+    clients = load.concurrency or 0
+    warm_up = max(_FEWEST_WARM_UP, round(_WARM_UP_SHARE * requests), _CYCLES_OF_WARM_UP * clients)
+    if load.arrivals == "trace":
+        warm_up, requests = 0, min(requests, len(load.trace_s))
+    stop = warm_up + requests
+    total = stop + clients
+
+    of_lengths, of_arrivals, of_times = (np.random.default_rng(part) for part in np.random.SeedSequence(seed).spawn(3))
+    tokens, bin_of = _drawn_lengths(lengths, times.padded, total, of_lengths, sequences=curve.lengths != (0,))
+    arrivals = _arrivals(load, total, of_arrivals)
+    record = _serve(
+        times,
+        settings,
+        host,
+        threads=curve.threads,
+        devices=devices,
+        clients=clients,
+        stop=stop,
+        warm_up=warm_up,
+        arrivals=arrivals,
+        tokens=tokens,
+        bin_of=bin_of,
+        uniforms=of_times.random(total),
+    )
+    answered_ms = record.finished_ms[warm_up:] - record.sums[event_loop.STARTED_MS]
+    length_ms = float(answered_ms[-1])
+    begun = slice(int(record.sums[event_loop.FIRST_BATCH]), int(record.sums[event_loop.BATCHES]))
+    rows = record.batch_rows[begun]
+    computed = times.computed_rows[rows - 1] * times.padded[record.batch_bin[begun]]
+    return Simulated(
+        latency_ms=record.latency_ms[warm_up:],
+        answered_ms=answered_ms,
+        sent_in_all=total,
+        backlog=None if closed else int(stop - np.searchsorted(record.finished_ms, arrivals[-1], side="right")),
+        batch_rows=rows,
+        padding_share=1 - float(record.batch_tokens[begun].sum() / computed.sum()) if len(rows) else 0.0,
+        worker_busy=_share(record.sums[event_loop.WORKERS_MS], length_ms * settings.workers * devices),
+        front_end_busy=_share(record.sums[event_loop.FRONT_END_MS], length_ms),
+        processors_busy=_share(record.sums[event_loop.PROCESSORS_MS], length_ms * len(host.capacity)),
+        settings=settings,
+        load=load,
+        host=host,
+        devices=devices,
+        clock=curve.clock,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Record:
+    """What the event loop wrote down; see `event_loop.run`."""
+
+    latency_ms: Floats
+    finished_ms: Floats
+    batch_rows: IntArray
+    batch_bin: IntArray
+    batch_tokens: IntArray
+    sums: Floats
+
+
+def _serve(
+    times: ServiceTimes,
+    settings: ServiceSettings,
+    host: HostCosts,
+    *,
+    threads: int,
+    devices: int,
+    clients: int,
+    stop: int,
+    warm_up: int,
+    arrivals: Floats,
+    tokens: IntArray,
+    bin_of: IntArray,
+    uniforms: Floats,
+) -> _Record:
+    """Lay out the event loop's memory and let it run."""
+    total, workers = len(tokens), settings.workers * devices
+    bins, _, quantiles = times.times_ms.shape
+    queues, numbers = event_loop.BINS + bins + workers, total + workers + 1
+    capacity = _capacity(host, most_busy=2 + workers * max(1, threads))
+    busy = np.maximum(np.arange(len(capacity)), 1)
+    compiled = is_compiled(event_loop.run)
+    if not compiled:
+        say_once_that_it_is_slow()
+
+    def memory(values: npt.NDArray[Any]) -> Any:
+        # the interpreter reads and writes lists three times as quickly as arrays
+        return values if compiled else values.tolist()
+
+    def whole(size: int, value: int = 0) -> Any:
+        return memory(np.full(size, value, dtype=np.int64))
+
+    def real(size: int, value: float = 0.0) -> Any:
+        return memory(np.full(size, value))
+
+    latency, finished, sums = real(stop), real(stop), real(6)
+    batch_rows, batch_bin, batch_tokens = whole(total), whole(total), whole(total)
+    answered = event_loop.run(
+        clients > 0,
+        total,
+        stop,
+        warm_up,
+        memory(arrivals),
+        memory(bin_of),
+        memory(tokens),
+        memory(uniforms),
+        memory(times.times_ms.ravel()),
+        quantiles,
+        bins,
+        settings.queueing == "litserve",
+        settings.max_batch_size,
+        settings.batch_timeout_ms,
+        workers,
+        devices,
+        threads,
+        capacity[threads] / threads if threads else 0.0,
+        memory(capacity / busy),
+        memory(busy / capacity),
+        memory(np.minimum(np.arange(len(capacity), dtype=np.float64), len(host.capacity))),
+        host.request_ms / 2,
+        host.batch_ms / 2,
+        host.worker_batch_ms,
+        host.worker_row_ms,
+        host.client_ms / 2,
+        host.transport_ms / 2,
+        host.network_ms / 2,
+        whole(queues, -1),  # head
+        whole(queues, -1),  # tail
+        whole(numbers, -1),  # after
+        real(numbers),  # due
+        real(total),  # intended
+        whole(total),  # entered
+        whole(bins),  # waiting
+        whole(workers, event_loop.FREE),  # state
+        whole(workers),  # rows_of
+        whole(workers),  # tokens_of
+        whole(workers),  # place_of
+        real(workers),  # call_of
+        real(workers, event_loop.NEVER),  # worker_ends
+        real(workers, event_loop.NEVER),  # window_ends
+        real(workers),  # opened
+        whole(workers),  # asked
+        whole(devices),  # in_flight
+        whole(devices),  # device_calls
+        real(devices),  # device_clock
+        real(devices),  # device_since
+        real(devices, event_loop.NEVER),  # device_ends
+        real(workers, event_loop.NEVER),  # call_ends
+        latency,
+        finished,
+        batch_rows,
+        batch_bin,
+        batch_tokens,
+        sums,
+    )
+    if answered != stop:
+        raise AssertionError(f"the simulated service stopped after {answered} of {stop} answers")
+    return _Record(
+        latency_ms=np.asarray(latency, dtype=np.float64),
+        finished_ms=np.asarray(finished, dtype=np.float64),
+        batch_rows=np.asarray(batch_rows, dtype=np.int64),
+        batch_bin=np.asarray(batch_bin, dtype=np.int64),
+        batch_tokens=np.asarray(batch_tokens, dtype=np.int64),
+        sums=np.asarray(sums, dtype=np.float64),
+    )
+
+
+def _drawn_lengths(
+    lengths: IntArray, padded: IntArray, count: int, random: np.random.Generator, *, sequences: bool
+) -> tuple[IntArray, IntArray]:
+    """[count] tokens of each request, and the number of its bin: the first that is long enough."""
+    if not sequences:
+        return np.ones(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+    if not len(lengths):
+        raise ConfigError("there are no lengths to draw requests from.", key="service.lengths")
+    tokens = np.minimum(random.choice(np.asarray(lengths, dtype=np.int64), size=count), padded[-1])
+    return tokens, np.searchsorted(padded, tokens).astype(np.int64)
+
+
+def _arrivals(load: ServiceLoad, total: int, random: np.random.Generator) -> Floats:
+    """Moments in milliseconds; of a closed loop only the first request of each client, all at once."""
+    if load.arrivals == "closed":
+        return np.zeros(load.concurrency or 0)
+    if load.arrivals == "poisson":
+        if load.rate_per_s is None:
+            raise ConfigError("Poisson arrivals need it.", key="load.rate_per_s")
+        return np.cumsum(random.standard_exponential(total)) * (1000 / load.rate_per_s)
+    return np.array(load.trace_s[:total]) * 1000
+
+
+def _capacity(host: HostCosts, *, most_busy: int) -> Floats:
+    """[0 … most_busy] work done together by that many busy threads, relative to one alone; 1 for none."""
+    known = np.array((1.0, *host.capacity))
+    return known[np.minimum(np.arange(most_busy + 1), len(known) - 1)]
+
+
+def _share(part: float, whole: float) -> float:
+    return float(part / whole) if whole > 0 else 0.0
