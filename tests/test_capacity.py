@@ -16,7 +16,7 @@ from workbench.errors import ConfigError
 from workbench.results import BatchCurve, CurvePoint, DeviceFigures, Estimate, Evaluation, ServiceFigures, ServiceResult
 from workbench.service import HostCosts, ServiceChoices, ServiceLoad, ServiceSettings
 
-NO_LENGTHS = np.zeros(0, dtype=np.int64)
+NO_LENGTHS = np.zeros(1, dtype=np.int64)
 HOST = HostCosts(request_ms=0.01, capacity=(1.0, 2.0, 3.0, 4.0), client_ms=5.0, origin="assumed in a test")
 ONE_BY_ONE = ServiceChoices()
 

@@ -158,7 +158,8 @@ def plan_capacity(
     Args:
         evaluations: of one sweep, on one target family, each with a batch curve.
         choices: service settings to choose from; what suits 100 patient clients need not suit a limit on P99.
-        lengths: tokens of the requests that come, drawn from with replacement; empty where samples are no sequences.
+        lengths: tokens of the requests that come, drawn from with replacement; one 0, with bins
+            (), where samples are no sequences.
         bins, titles: by candidate id: its padded lengths, and what to call it.
         host: what serving costs the fleet's hosts; None for what the sweep predicted with.
 
@@ -194,9 +195,7 @@ def plan_capacity(
         demand=demand,
         unit=unit,
         members=tuple(sorted(members, key=lambda m: (m.cards is None, m.cards or 0, -(m.accuracy or 0.0)))),
-        assumptions=_assumptions(
-            demand, unit, host or _predicted_with(_service_of(evaluations[0])), len(lengths), emulated
-        ),
+        assumptions=_assumptions(demand, unit, host or _predicted_with(_service_of(evaluations[0])), lengths, emulated),
         emulated=emulated,
     )
 
@@ -349,7 +348,7 @@ def _confirmed(service: ServiceResult) -> tuple[float, float] | None:
     )
 
 
-def _assumptions(demand: Demand, unit: str, host: HostCosts, texts: int, emulated: bool) -> tuple[str, ...]:
+def _assumptions(demand: Demand, unit: str, host: HostCosts, lengths: IntArray, emulated: bool) -> tuple[str, ...]:
     sharing = (
         "each card has a front end of its own, and its server enough processors for all of them (host cores a card)"
         if unit == "card"
@@ -360,8 +359,8 @@ def _assumptions(demand: Demand, unit: str, host: HostCosts, texts: int, emulate
         if unit == "card"
         else "PREDICTED: one server process is simulated from its batch curve; no load was put on a fleet",
         "requests come independently of each other (Poisson); bursts, retries and daily peaks are for the headroom",
-        f"request lengths are those of the experiment's {texts} validation samples"
-        if texts
+        f"request lengths are those of the experiment's {len(lengths)} validation samples"
+        if lengths.any()
         else "samples have one shape",
         f"{unit}s scale linearly behind a balancer that spreads requests at random; its own time is not counted",
         f"{sharing}; other clients' and network time beyond {host.network_ms:g} ms a request is not counted",

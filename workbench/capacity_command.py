@@ -50,6 +50,7 @@ def plan_capacity(
     from workbench.capacity import plan_capacity as run
     from workbench.experiment import read_experiment
     from workbench.opening import journal_of, summary_of
+    from workbench.service_measurement import serving_lengths
 
     demand = _demand(qps, users, think_s, p99_ms, headroom, cards_per_server, card_power_w)
     question = read_experiment(experiment, workspace)
@@ -68,8 +69,8 @@ def plan_capacity(
         chosen,
         demand,
         choices=question.space.service,
-        lengths=np.zeros(0, dtype=np.int64) if lengths is None else lengths,
-        bins={e.candidate.id: question.bins_of(e.candidate) for e in chosen},
+        lengths=np.zeros(1, dtype=np.int64) if lengths is None else lengths,
+        bins={e.candidate.id: () if lengths is None else serving_lengths(question, e.candidate) for e in chosen},
         titles={e.candidate.id: summary.title(e.candidate) for e in chosen},
         baseline_id=question.baseline.id,
         host=question.service.host,
