@@ -36,6 +36,10 @@ FUSION_PREFIX = "compile.fusions."
 TARGET = "target"
 CFG = "quantization.cfg"
 OFF = "off"
+BINS_BY_WORD = (
+    "optimal N: at most N lengths, those with the least padding for the dataset's texts (optimal 1: its max_length "
+    "alone); quantiles N: about equally many texts in each"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +51,8 @@ class Dimension:
         words: texts that are choices beside values of `kind`.
         may_be_off: the word "off" is a choice too, and leaves the setting out.
         listed: a choice is a text of such values, separated by blanks: "32 64 128".
+        lengths_in: the numbers are padded lengths, and "optimal 4" and "quantiles 4" stand for multiples of this that
+            the lengths of the dataset's texts decide; 0 for other numbers.
         excludes: what cannot be chosen together with it, or makes it void.
         source: where the vendor says so, for a setting of the vendor's.
     """
@@ -58,6 +64,7 @@ class Dimension:
     words: tuple[str, ...] = ()
     may_be_off: bool = False
     listed: Literal["", "texts", "numbers"] = ""
+    lengths_in: int = 0
     excludes: str = ""
     source: str = ""
 
@@ -141,9 +148,11 @@ DIMENSIONS: Mapping[str, Dimension] = {
         source="ATC manual, --input_shape",
     ),
     "compile.sequence_bins": Dimension(
-        about="padded lengths that are compiled, one file each; a text runs in the smallest that holds it",
+        about="padded lengths that are compiled, one file each; a text runs in the smallest that holds it. "
+        + BINS_BY_WORD,
         targets=(ASCEND,),
         listed="numbers",
+        lengths_in=16,  # the cube computes in blocks of 16
         source="ATC manual, --input_shape; ModelZoo-PyTorch BERT recipes compile one file for each length",
     ),
     "compile.shapes": Dimension(
@@ -259,6 +268,13 @@ DIMENSIONS: Mapping[str, Dimension] = {
     ),
     "serving.intra_op_threads": Dimension(
         about="threads inside one operator", kind=int, targets=("onnxruntime", "openvino")
+    ),
+    "serving.sequence_bins": Dimension(
+        about="padded lengths that texts are grouped by and padded to; where it is not offered, the bins of the "
+        "dataset's manifest. " + BINS_BY_WORD,
+        targets=("onnxruntime", "openvino"),
+        listed="numbers",
+        lengths_in=8,
     ),
     "serving.batch": Dimension(about="samples per call", kind=int),
     **{

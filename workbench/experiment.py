@@ -17,7 +17,7 @@ from workbench.objectives import METRICS, Constraint, Objective
 from workbench.results import Split
 from workbench.service import ServiceQuestion
 from workbench.service_reader import read_question
-from workbench.space import SearchSpace, build, complete, read_space, read_targets
+from workbench.space import SearchSpace, build, complete, read_space, read_targets, with_lengths
 from workbench.yaml_reader import Section, read_yaml
 
 Sampler = Literal["auto", "tpe", "gp", "nsga2", "random"]
@@ -162,6 +162,8 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
         constraints += (Constraint(metric="service_p99_ms", limit=service.p99_ms),)
     model = read_model(model_path)
     dataset = read_manifest(dataset_path, model)
+    text = dataset.preprocessor
+    space = with_lengths(space, dataset.length_sample, None if text is None else text.max_length)
     counts: tuple[tuple[Split, int | None], ...] = (("validation", scored), ("holdout", confirmed))
     for split, count in counts:
         if count is not None and count > dataset.size(split):

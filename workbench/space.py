@@ -4,7 +4,8 @@ A space is an ordered list of parameters with choices. A parameter applies only 
 not apply is absent from the assignment, so that equal configurations become equal candidates. A space of several
 targets has the target as its first parameter, which conditions may name like any other. A `forbid:` rule
 names a combination the sampler must not propose. The first choice of each parameter is its default: a preset
-states only what differs from it.
+states only what differs from it. Sequence bins may be words that only the dataset's lengths give numbers to:
+`with_lengths` does.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from workbench.candidate import (
     Serving,
 )
 from workbench.canonical import digest
+from workbench.dataset.batch import IntArray
+from workbench.dataset.bins import optimal_bins, quantile_bins
 from workbench.dimensions import CFG, DIMENSIONS, FUSION_PREFIX, OFF, TARGET, Dimension
 from workbench.errors import ConfigError, nearest
 from workbench.quantization.amct_config import parse_config
@@ -39,6 +42,8 @@ Assignment = Mapping[str, Scalar]
 
 COUNT_LIMIT = 20_000
 """Up to so many combinations candidates are built only to be counted, at about half a millisecond each."""
+MOST_BINS = 16
+"""What a word may ask for: each is a queue of its own, and on targets with fixed shapes a file for each batch."""
 EXACT_LIMIT = 20_000
 """Up to so many raw combinations a space is walked one by one; of a larger one, as many are drawn."""
 
@@ -140,7 +145,16 @@ def build(space: SearchSpace, assignment: Assignment) -> Candidate:
 
     Raises:
         Forbidden: a `forbid:` rule or a rule of `Candidate` excludes it; the message is the reason.
+        ValueError: a word such as 'optimal 4' was not given numbers before (`with_lengths`).
     """
+    for name, value in assignment.items():
+        if _is_word(DIMENSIONS.get(name), value):
+            raise ValueError(f"{name} {value!r} needs the lengths of a dataset")
+    return _build(space, assignment)
+
+
+def _build(space: SearchSpace, assignment: Assignment) -> Candidate:
+    """As `build`, but a word for bins is as good as any other bins, to see which combinations are possible."""
     for rule in space.forbid:
         if rule.matches(assignment):
             raise Forbidden(rule.reason)
@@ -179,7 +193,89 @@ def _members(dimension: Dimension, value: Scalar) -> Any:
     if not dimension.listed:
         return value
     words = str(value).split()
+    if _is_word(dimension, value):
+        return tuple(_STAND_INS[words[0]] * number for number in range(1, int(words[1]) + 1))
     return tuple(int(word) for word in words) if dimension.listed == "numbers" else tuple(words)
+
+
+_CHOOSERS = {"optimal": optimal_bins, "quantiles": quantile_bins}
+_STAND_INS = {"optimal": 100_003, "quantiles": 100_019}
+"""Lengths that nobody writes down, so that candidates of different words and lists are told apart."""
+
+
+def _is_word(dimension: Dimension | None, value: Scalar) -> bool:
+    """Whether a choice stands for bins that a dataset's lengths decide: 'optimal 4'."""
+    if dimension is None or not dimension.lengths_in or not isinstance(value, str):
+        return False
+    kind, _, count = value.partition(" ")
+    return kind in _CHOOSERS and count.isascii() and count.isdecimal() and 1 <= int(count) <= MOST_BINS
+
+
+def with_lengths(space: SearchSpace, lengths: Callable[[], IntArray | None], max_length: int | None) -> SearchSpace:
+    """The space with numbers for every word: 'optimal 4' becomes '16 40 96 256'. Choices that become equal are one.
+
+    Args:
+        lengths: called where a word needs it: tokens of the dataset's texts; None when the data are not text.
+        max_length: of the dataset; None when the data are not text.
+
+    Raises:
+        ConfigError: the data are not text, or a list of bins is too short for the dataset's texts.
+    """
+    numbers: dict[str, dict[Scalar, Scalar]] = {}
+    for parameter in space.parameters:
+        dimension = DIMENSIONS.get(parameter.name)
+        if dimension is not None and dimension.lengths_in:
+            words = [choice for choice in parameter.choices if _is_word(dimension, choice)]
+            if max_length is None:
+                if words or parameter.name.startswith("serving."):
+                    raise _unfit(
+                        space, parameter, "the dataset's samples are not texts, which have lengths", "Leave it out."
+                    )
+                continue
+            numbers[parameter.name] = {word: _numbers(str(word), dimension, lengths(), max_length) for word in words}
+            for choice in parameter.choices:
+                if choice not in words and int(str(choice).split()[-1]) < max_length:
+                    raise _unfit(
+                        space,
+                        parameter,
+                        f"no bin of {str(choice)!r} holds a text of the dataset's max_length {max_length}",
+                        f"Add {max_length}, lower max_length in the manifest, or write 'optimal 4'.",
+                    )
+    return replace(
+        space,
+        parameters=tuple(
+            replace(p, choices=_renamed(numbers, p.name, p.choices), when=_all_renamed(numbers, p.when))
+            for p in space.parameters
+        ),
+        forbid=tuple(replace(f, values=_all_renamed(numbers, f.values)) for f in space.forbid),
+        presets=tuple(
+            replace(p, assignment={n: _renamed(numbers, n, (value,))[0] for n, value in p.assignment.items()})
+            for p in space.presets
+        ),
+    )
+
+
+def _numbers(word: str, dimension: Dimension, lengths: IntArray | None, max_length: int) -> str:
+    assert lengths is not None  # texts have lengths
+    kind, _, count = word.partition(" ")
+    bins = _CHOOSERS[kind](lengths, int(count), max_length, multiple=dimension.lengths_in)
+    return " ".join(map(str, bins))
+
+
+def _renamed(
+    numbers: Mapping[str, Mapping[Scalar, Scalar]], name: str, choices: tuple[Scalar, ...]
+) -> tuple[Scalar, ...]:
+    return tuple(dict.fromkeys(numbers.get(name, {}).get(choice, choice) for choice in choices))
+
+
+def _all_renamed(
+    numbers: Mapping[str, Mapping[Scalar, Scalar]], values: Mapping[str, tuple[Scalar, ...]]
+) -> dict[str, tuple[Scalar, ...]]:
+    return {name: _renamed(numbers, name, choices) for name, choices in values.items()}
+
+
+def _unfit(space: SearchSpace, parameter: Parameter, problem: str, hint: str) -> ConfigError:
+    return ConfigError(f"{problem}.", file=space.path, key=f"parameters.{parameter.name}", hint=hint)
 
 
 def complete(space: SearchSpace, partial: Assignment) -> dict[str, Scalar]:
@@ -234,8 +330,14 @@ def size(space: SearchSpace) -> SpaceSize:
     return SpaceSize(
         candidates=len(possible) * _product(free),
         compiles=len(compiles) * _product([p for p in free if not p.name.startswith("serving.")]),
-        exact=not (fuses and any({"disabled", "O1"} & set(p.choices) for p in core.parameters)),
+        exact=not _has_words(space)
+        and not (fuses and any({"disabled", "O1"} & set(p.choices) for p in core.parameters)),
     )
+
+
+def _has_words(space: SearchSpace) -> bool:
+    """Whether some choices may turn out to be the same, once there is a dataset."""
+    return any(_is_word(DIMENSIONS.get(p.name), choice) for p in space.parameters for choice in p.choices)
 
 
 def _compiles_at_most(core: SearchSpace, free: Sequence[Parameter]) -> int:
@@ -385,8 +487,11 @@ def _checked(dimension: Dimension, value: Any, section: Section) -> Scalar:
         return cast(Scalar, value)
     if dimension.listed == "numbers" and isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
+    if _is_word(dimension, value):
+        return cast(Scalar, value)
     if dimension.listed == "numbers" and not (isinstance(value, str) and _ascending(value)):
-        raise section.error("choices", f"{value!r} are not ascending whole numbers.", 'Write "32 64 128".')
+        words = f" or 'optimal 4' (up to {MOST_BINS})" if dimension.lengths_in else ""
+        raise section.error("choices", f"{value!r} are not ascending whole numbers.", f'Write "32 64 128"{words}.')
     if not isinstance(value, dimension.kind) or (isinstance(value, bool) and dimension.kind is not bool):
         raise section.error("choices", f"{value!r} is not of kind {dimension.kind.__name__}.")
     if dimension.values and value not in dimension.values:
@@ -436,7 +541,7 @@ def _read_preset(section: Section, space: SearchSpace, taken: set[str]) -> Prese
         if key not in assignment:
             raise section.error(key, "does not apply here: its `when:` does not hold.")
     try:
-        build(space, assignment)
+        _build(space, assignment)
     except Forbidden as error:
         raise section.error("name", f"preset {name!r} is impossible: {error}") from error
     return Preset(name=name, assignment=assignment)
@@ -455,7 +560,7 @@ def _refuse_impossible_choices(space: SearchSpace, top: Section) -> None:
     for assignment in source:
         pairs = assignment.items()
         try:
-            build(space, assignment)
+            _build(space, assignment)
         except Forbidden as error:
             ruled_out = any(rule.matches(assignment) for rule in space.forbid)
             for pair in pairs:  # what Candidate says explains a dead choice better than the user's own rule
@@ -475,7 +580,7 @@ def _refuse_impossible_choices(space: SearchSpace, top: Section) -> None:
 
 def _build_or_none(space: SearchSpace, assignment: Assignment) -> Candidate | None:
     try:
-        return build(space, assignment)
+        return _build(space, assignment)
     except Forbidden:
         return None
 

@@ -23,6 +23,11 @@ from workbench.model import Model, TensorSpec
 from workbench.preprocess import Array, Feeds, Preprocessor, Text
 from workbench.results import Split
 
+LENGTH_SAMPLE = 2000
+"""So many texts of a split say how long its texts are: a quantile's standard error is about one percentage point."""
+
+_counted: dict[tuple[str, str, int], IntArray] = {}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitRows:
@@ -126,6 +131,21 @@ class Dataset:
         if not isinstance(chosen.source, TextRows):
             return None
         return chosen.source.lengths(chosen.rows())
+
+    def length_sample(self) -> IntArray | None:
+        """Tokens of up to `LENGTH_SAMPLE` texts each of calibration and validation, never of the holdout; None when the
+        data are not text. Counted once for each content and process."""
+        if self.preprocessor is None:
+            return None
+        parts = []
+        for rows in (self.calibration, self.validation):
+            assert isinstance(rows.source, TextRows)  # a preprocessor belongs to text
+            chosen = replace(rows, stop=min(rows.stop, rows.start + LENGTH_SAMPLE))
+            key = (chosen.digest, self.preprocessor.tokenizer_sha256, self.preprocessor.max_length)
+            if key not in _counted:
+                _counted[key] = rows.source.lengths(chosen.rows())
+            parts.append(_counted[key])
+        return np.concatenate(parts)
 
     def texts(self, split: Split) -> Sequence[Text] | None:
         """The texts of a split's file, by row as in `Batch.indices`; None when the data are not text."""

@@ -1,0 +1,90 @@
+"""Which padded lengths to group texts by: chosen from the lengths that texts really have.
+
+A text costs what its bin costs, so fewer padded tokens are less work; every further bin is one more compiled file on
+targets that fix their shapes, and one more queue in which a batch has to fill up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.dataset.batch import IntArray
+
+ATTENTION = 1 / 3072
+"""Work of a text padded to L tokens: L + ATTENTION * L². Each token of a block of width h takes 24 h² operations in
+linear layers and 4 h for every token it attends to, so ATTENTION is 1 / (6 h); this is h = 512."""
+
+
+def optimal_bins(lengths: IntArray, count: int, max_length: int, *, multiple: int = 8) -> tuple[int, ...]:
+    """At most `count` bins with the least expected work of one text padded to its bin; the last is `max_length`.
+
+    Exact, by dynamic programming over the histogram of lengths (work as in `ATTENTION`). Deterministic; a bin that
+    saves nothing is left out.
+
+    Args:
+        lengths: [n] tokens of texts, at least one; longer ones count as `max_length`.
+        multiple: bins before the last are multiples of it.
+
+    Raises:
+        ValueError: no lengths, or `count` is less than 1.
+    """
+    edges, texts = _edges_and_texts(lengths, count, max_length, multiple)
+    work = edges + ATTENTION * edges.astype(np.float64) ** 2
+    before = np.concatenate([[0], np.cumsum(texts)])
+    # least[j]: least work of all texts up to edge j when edge j is a bin; with one bin all of them are padded to it
+    least = before[1:] * work
+    came_from: list[IntArray] = []
+    for _ in range(min(count, len(edges)) - 1):
+        # from bin i to the next one j: texts between them are padded to j
+        through = least[:, None] + (before[None, 1:] - before[1:, None]) * work[None, :]
+        through[np.tril_indices(len(edges))] = np.inf
+        best = through.argmin(axis=0)
+        found = through[best, np.arange(len(edges))]
+        better = found < least * (1 - 1e-12)
+        came_from.append(np.where(better, best, -1))
+        least = np.where(better, found, least)
+    return tuple(int(edges[j]) for j in _walked_back(came_from, len(edges) - 1))
+
+
+def quantile_bins(lengths: IntArray, count: int, max_length: int, *, multiple: int = 8) -> tuple[int, ...]:
+    """At most `count` bins with about equally many texts each, rounded up; the last is `max_length`.
+
+    More padding than `optimal_bins`, but queues that fill up equally fast.
+
+    Raises:
+        ValueError: no lengths, or `count` is less than 1.
+    """
+    edges, texts = _edges_and_texts(lengths, count, max_length, multiple)
+    share = np.cumsum(texts) / texts.sum()
+    wanted = [int(np.argmax(share >= part / count - 1e-12)) for part in range(1, count)]
+    return tuple(int(edge) for edge in np.unique(edges[[*wanted, len(edges) - 1]]))
+
+
+def padded_tokens(lengths: IntArray, bins: Sequence[int]) -> float:
+    """Mean padded length of a text, each in the smallest bin that holds it and cut to the last."""
+    places = np.searchsorted(np.asarray(bins), np.minimum(lengths, bins[-1]))
+    return float(np.mean(np.asarray(bins)[places]))
+
+
+def _edges_and_texts(
+    lengths: IntArray, count: int, max_length: int, multiple: int
+) -> tuple[IntArray, npt.NDArray[np.int64]]:
+    """Every length that may be a bin, ascending, and how many texts it would hold beyond the one before."""
+    if count < 1 or len(lengths) == 0:
+        raise ValueError(f"{count} bins of {len(lengths)} lengths")
+    edges = np.array([*range(multiple, max_length, multiple), max_length], dtype=np.int64)
+    places = np.searchsorted(edges, np.minimum(lengths, max_length))
+    return edges, np.bincount(places, minlength=len(edges)).astype(np.int64)
+
+
+def _walked_back(came_from: Sequence[IntArray], last: int) -> list[int]:
+    """Edges that are bins, ascending: from the last one back to the first, which came from nowhere."""
+    found, j = [last], last
+    for step in reversed(came_from):
+        if step[j] >= 0:
+            j = int(step[j])
+            found.append(j)
+    return found[::-1]
