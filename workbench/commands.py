@@ -254,7 +254,8 @@ def profile(
     with opened(experiment, workspace) as (question, bench):
         chosen = named_candidate(candidate, question)
         artifact, directory = artifact_of(question, chosen, bench)
-        feeds = question.dataset.sample_feeds("validation", 32, chosen.serving.batch, seed=question.seed)
+        data = question.dataset.with_bins(chosen.sequence_bins)
+        feeds = data.sample_feeds("validation", 32, chosen.serving.batch, seed=question.seed)
         folder = to or question.workspace / ".workbench" / "profiles" / chosen.short_id
         if bench.toolchain(chosen).emulated:
             err.print("EMULATED: modelled, not measured on a real device.", style="bold red")

@@ -62,7 +62,7 @@ def bundle_contents(experiment: Experiment, candidate: Candidate, bench: Bench, 
         tolerance=Tolerance(absolute=share * largest, relative=share),
         labels=data.labels,
         record=record if candidate.quantization.calibrated else None,
-        preprocessor=data.preprocessor,
+        preprocessor=data.with_bins(candidate.sequence_bins).preprocessor,
         service=service_settings(candidate, evaluations),
         outcomes=outcomes if any(e.split == "holdout" for e in evaluations) and outcomes.exists() else None,
         outcome_samples_sha256=_scored_samples(experiment),
@@ -101,11 +101,12 @@ def _golden(experiment: Experiment, candidate: Candidate, bench: Bench) -> tuple
     """The first batches of the (shuffled) validation split, and what this very artifact gives for them."""
     artifact, directory = artifact_of(experiment, candidate, bench)
     batch_size = candidate.serving.batch
-    batches = experiment.dataset.batches("validation", batch_size, stop=GOLDEN_BATCHES * batch_size)
+    data = experiment.dataset.with_bins(candidate.sequence_bins)
+    batches = data.batches("validation", batch_size, stop=GOLDEN_BATCHES * batch_size)
     session = bench.target(candidate).open(artifact, directory, candidate)
     try:
         return tuple(
-            GoldenBatch(feeds=batch.feeds, outputs=session.run(batch.feeds), texts=_texts(experiment.dataset, batch))
+            GoldenBatch(feeds=batch.feeds, outputs=session.run(batch.feeds), texts=_texts(data, batch))
             for batch in batches
         )
     finally:

@@ -85,7 +85,7 @@ def make_plan(experiment: Experiment, bench: Bench, *, trials: int | None = None
 def _probe_call_ms(experiment: Experiment, bench: Bench) -> float:
     baseline = experiment.baseline
     artifact, directory = artifact_of(experiment, baseline, bench)
-    feeds = experiment.dataset.sample_feeds(
+    feeds = experiment.dataset.with_bins(baseline.sequence_bins).sample_feeds(
         "validation", PROBE_CALLS, baseline.serving.batch, seed=experiment.seed, length=experiment.measure.length
     )
     session = bench.target(baseline).open(artifact, directory, baseline)
