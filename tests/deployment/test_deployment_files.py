@@ -1,0 +1,402 @@
+"""The files are read back by the parsers of those who will use them; commands inside them are run."""
+
+import http.server
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import threading
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+from ruamel.yaml import YAML
+
+from tests.deployment.manifests import TARGETS, manifest
+from workbench.deployment import deployment_files
+from workbench.deployment.container import DEVICES, ascend_shell
+from workbench.deployment.facts import GRACE_S, facts_of
+from workbench.serve.metrics import Metrics, bundle_labels
+
+SLUG = re.compile(r"[a-z]([a-z0-9-]{0,60}[a-z0-9])?")
+
+
+@pytest.fixture(params=TARGETS)
+def files(request: pytest.FixtureRequest) -> dict[str, str]:
+    return deployment_files(manifest(request.param))
+
+
+@pytest.fixture
+def ascend() -> dict[str, str]:
+    return deployment_files(manifest("ascend910b3"))
+
+
+def documents(text: str) -> list[Any]:
+    return list(YAML(typ="safe").load_all(StringIO(text)))
+
+
+def instructions(dockerfile: str) -> list[tuple[str, str]]:
+    """(instruction, arguments) of each logical line."""
+    joined = re.sub(r"\\\n", "", "\n".join(line for line in dockerfile.splitlines() if not line.startswith("#")))
+    return [(line.split(" ", 1)[0], line.split(" ", 1)[1]) for line in joined.splitlines() if line]
+
+
+def unit_values(text: str, key: str) -> list[str]:
+    return [line.split("=", 1)[1] for line in text.splitlines() if line.startswith(f"{key}=")]
+
+
+def test_a_bundle_gets_every_file(files: dict[str, str]) -> None:
+    assert sorted(files) == sorted(
+        [
+            *("Dockerfile", "README.md", "compose.yaml", "grafana-dashboard.json", "kubernetes.yaml"),
+            *("loan-intent-small.service", "prometheus.yml", "requirements-serve.txt"),
+        ]
+    )
+    assert all(text.endswith("\n") and "None" not in text and "\t" not in text for text in files.values())
+
+
+def test_the_same_manifest_gives_the_same_files() -> None:
+    assert deployment_files(manifest("openvino")) == deployment_files(manifest("openvino"))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_an_emulated_bundle_says_so_in_every_file_that_is_read(target: str) -> None:
+    for name, text in deployment_files(manifest(target, emulated=True)).items():
+        assert "EMULATED" in text or name == "requirements-serve.txt", name
+    assert not any("EMULATED" in text for text in deployment_files(manifest(target)).values())
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.text(max_size=80))
+def test_any_name_becomes_a_label_that_no_format_misreads(name: str) -> None:
+    made = manifest(name=name)
+    slug = facts_of(made).slug
+
+    assert SLUG.fullmatch(slug)
+    assert documents(f"name: {slug}") == [{"name": slug}]
+    assert len(slug) <= 63 - len("-12345")
+
+
+def test_a_chinese_name_is_known_by_its_candidate() -> None:
+    assert facts_of(manifest(name="贷款")).slug == f"model-{manifest().candidate_id[:12]}"
+    assert facts_of(manifest(name="Loan Intent (v2)")).slug == "loan-intent-v2"
+
+
+# --- container
+
+
+def test_the_image_runs_as_a_user_that_is_not_root_and_stops_on_sigterm(files: dict[str, str]) -> None:
+    made = instructions(files["Dockerfile"])
+    names = [name for name, _ in made]
+
+    assert {*names} <= {
+        *("ARG", "FROM", "ENV", "USER", "COPY", "RUN", "WORKDIR"),
+        *("EXPOSE", "STOPSIGNAL", "HEALTHCHECK", "ENTRYPOINT"),
+    }
+    assert [value for name, value in made if name == "USER"][-1].startswith("10001:")
+    assert names.index("ENTRYPOINT") > len(names) - 1 - names[::-1].index("USER")
+    assert ("STOPSIGNAL", "SIGTERM") in made
+    assert ("EXPOSE", "8000") in made
+    assert made[0][0] == "FROM" or made[0] == ("ARG", "CANN_IMAGE=quay.io/ascend/cann:8.5.0-910b-ubuntu22.04-py3.11")
+
+
+def test_what_the_image_copies_lies_in_the_build_context(files: dict[str, str]) -> None:
+    sources = [
+        next(word for word in shlex.split(value) if not word.startswith("--"))
+        for name, value in instructions(files["Dockerfile"])
+        if name == "COPY"
+    ]
+
+    assert sources == ["bundle/deploy/requirements-serve.txt", "wheels/int8_workbench-0.1.0-py3-none-any.whl", "bundle"]
+    assert "wheels/int8_workbench-0.1.0-py3-none-any.whl" in files["README.md"]
+
+
+def test_the_image_installs_nothing_beyond_its_list(files: dict[str, str]) -> None:
+    installs = [
+        part
+        for name, value in instructions(files["Dockerfile"])
+        if name == "RUN"
+        for part in value.split("&&")
+        if "pip install" in part
+    ]
+
+    assert len(installs) == 2
+    assert all("--no-deps" in part for part in installs)
+
+
+def test_the_health_check_of_the_image_is_true_of_200_only(files: dict[str, str]) -> None:
+    (check,) = [value for name, value in instructions(files["Dockerfile"]) if name == "HEALTHCHECK"]
+    command = json.loads(check.split(" CMD ", 1)[1])
+    answer = {"status": 200}
+
+    class Health(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(answer["status"] if self.path == "/health" else 404)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Health) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            port = str(server.server_port)
+            command = [sys.executable, "-c", command[2].replace("8000", port)]
+            codes = []
+            for status in (200, 503):
+                answer["status"] = status
+                codes.append(subprocess.run(command, timeout=20, stderr=subprocess.DEVNULL, check=False).returncode)
+        finally:
+            server.shutdown()
+            thread.join()
+
+    assert codes == [0, 1]
+
+
+def test_the_ascend_entry_sets_canns_environment_and_becomes_the_service(tmp_path: Path) -> None:
+    """CANN's script is sourced before Python starts, and there is no shell left between signals and the service."""
+    (tmp_path / "set_env.sh").write_text("export ASCEND_OPP_PATH=/opp\n", encoding="utf-8")
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho "$$ $ASCEND_OPP_PATH $LD_LIBRARY_PATH"\nprintf "<%s>" "$@"\n', encoding="utf-8")
+    python.chmod(0o755)
+    shell = ascend_shell("/srv/bundle", host="0.0.0.0", python=str(python))
+    shell = shell.replace("/usr/local/Ascend/cann/set_env.sh", str(tmp_path / "set_env.sh"))
+
+    started = subprocess.Popen(
+        ["/bin/bash", "-c", shell, "serve", "--workers", "3"],
+        env={"LD_LIBRARY_PATH": "/own", "PATH": os.environ["PATH"]},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    said, _ = started.communicate(timeout=20)
+
+    first, second = said.splitlines()
+    pid, opp, libraries = first.split(" ")
+    assert int(pid) == started.pid
+    assert opp == "/opp"
+    assert libraries.split(":") == [
+        "/usr/local/Ascend/driver/lib64",
+        "/usr/local/Ascend/driver/lib64/common",
+        "/usr/local/Ascend/driver/lib64/driver",
+        "/own",
+    ]
+    assert second == "<-m><workbench.serve></srv/bundle><--host><0.0.0.0><--port><8000><--workers><3>"
+
+
+def test_compose_publishes_on_loopback_and_waits_longer_than_the_drain(files: dict[str, str]) -> None:
+    (made,) = documents(files["compose.yaml"])
+    (service,) = made["services"].values()
+
+    assert service["ports"] == ["127.0.0.1:8000:8000"]
+    assert int(service["stop_grace_period"].removesuffix("s")) > GRACE_S
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["environment"]["WORKBENCH_API_KEY"] == "${WORKBENCH_API_KEY:-}"
+    assert (Path("/x/bundle/deploy") / service["build"]["context"]).resolve() == Path("/x")
+
+
+def test_compose_gives_an_ascend_service_one_card_and_the_hosts_driver_read_only(ascend: dict[str, str]) -> None:
+    (made,) = documents(ascend["compose.yaml"])
+    (service,) = made["services"].values()
+
+    assert service["devices"] == ["/dev/davinci0", *DEVICES]
+    assert DEVICES == ("/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc")
+    for path in ("/usr/local/Ascend/driver", "/usr/local/Ascend/add-ons", "/usr/local/bin/npu-smi"):
+        assert f"{path}:{path}:ro" in service["volumes"]
+    log = service["environment"]["ASCEND_PROCESS_LOG_PATH"]
+    assert f"{log}:{log}" in service["volumes"]
+
+
+def test_a_cpu_service_gets_no_devices() -> None:
+    for target in ("onnxruntime", "openvino"):
+        made = deployment_files(manifest(target))
+        assert not any("davinci" in text or "Ascend" in text.replace("Ascend910B3", "") for text in made.values())
+
+
+# --- systemd
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+def test_systemd_finds_nothing_wrong_with_the_unit(files: dict[str, str], tmp_path: Path) -> None:
+    """The interpreter's path is the only thing replaced: systemd asks whether it can be executed."""
+    text = files["loan-intent-small.service"].replace("/opt/workbench/venv/bin/python", sys.executable)
+    text = text.replace("User=HwHiAiUser", "User=root").replace("Group=HwHiAiUser", "Group=root")
+    unit = tmp_path / "loan-intent-small.service"
+    unit.write_text(text, encoding="utf-8")
+
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(unit)], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    about_ours = [line for line in (done.stdout + done.stderr).splitlines() if "loan-intent-small" in line]
+    assert about_ours == []
+
+
+def test_the_unit_lets_the_service_drain_and_starts_it_again_only_when_it_failed(files: dict[str, str]) -> None:
+    unit = files["loan-intent-small.service"]
+
+    assert unit_values(unit, "Restart") == ["on-failure"]
+    assert unit_values(unit, "KillSignal") == ["SIGTERM"]
+    assert unit_values(unit, "KillMode") == ["mixed"]
+    assert int(unit_values(unit, "TimeoutStopSec")[0]) > GRACE_S
+    assert "--host 127.0.0.1" in unit_values(unit, "ExecStart")[0]
+    assert unit_values(unit, "User") != ["root"]
+
+
+def test_the_ascend_unit_is_bash_after_systemds_own_expansion(ascend: dict[str, str]) -> None:
+    (start,) = unit_values(ascend["loan-intent-small.service"], "ExecStart")
+    bash, option, script, name = shlex.split(start)
+
+    assert (bash, option, name) == ("/bin/bash", "-c", "serve")
+    assert "'" not in script
+    checked = subprocess.run(["/bin/bash", "-n", "-c", script.replace("$$", "$")], timeout=20, check=False)
+    assert checked.returncode == 0
+    assert not re.search(r"(?<!\$)\$(?!\$)", script), "systemd would expand it"
+    assert "%" not in script
+
+
+# --- Kubernetes
+
+
+def test_kubernetes_sends_requests_to_pods_that_are_healthy(files: dict[str, str]) -> None:
+    deployment, service = documents(files["kubernetes.yaml"])
+    template = deployment["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+
+    assert (deployment["apiVersion"], deployment["kind"]) == ("apps/v1", "Deployment")
+    assert (service["apiVersion"], service["kind"]) == ("v1", "Service")
+    assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
+    assert deployment["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    assert all(isinstance(value, str) for value in template["metadata"]["labels"].values())
+    assert all(isinstance(value, str) for value in template["metadata"]["annotations"].values())
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert service["spec"]["ports"][0]["targetPort"] in ports
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert container[probe]["httpGet"] == {"path": "/health", "port": "http"}
+    assert template["spec"]["terminationGracePeriodSeconds"] > GRACE_S + int(
+        container["lifecycle"]["preStop"]["exec"]["command"][1]
+    )
+    assert template["spec"]["securityContext"]["runAsNonRoot"] is True
+    mounted = {mount["name"] for mount in container["volumeMounts"]}
+    assert mounted == {volume["name"] for volume in template["spec"]["volumes"]}
+    assert all(SLUG.fullmatch(name) for name in mounted)
+
+
+def test_kubernetes_asks_for_one_card_in_requests_and_limits_alike(ascend: dict[str, str]) -> None:
+    (container,) = documents(ascend["kubernetes.yaml"])[0]["spec"]["template"]["spec"]["containers"]
+
+    for kind in ("requests", "limits"):
+        assert container["resources"][kind]["huawei.com/Ascend910"] == 1
+    assert "huawei.com/ascend-1980" in ascend["kubernetes.yaml"]
+    for target in ("onnxruntime", "openvino"):
+        assert "huawei.com" not in deployment_files(manifest(target))["kubernetes.yaml"]
+
+
+def test_processors_and_memory_follow_workers_threads_and_what_was_measured() -> None:
+    def container(**changes: Any) -> Any:
+        text = deployment_files(manifest(**changes))["kubernetes.yaml"]
+        return documents(text)[0]["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]
+
+    assert container(workers=3)["cpu"] == "7"
+    assert container(workers=1, peak_memory_bytes=99_000_000)["memory"] == "600Mi"
+    assert container(workers=2, peak_memory_bytes=99_000_000)["memory"] == "950Mi"
+    guessed = deployment_files(manifest(workers=1, peak_memory_bytes=None))["kubernetes.yaml"]
+    assert "assumed: 250 MB a process and three times the model's files" in guessed
+    assert "99 MB" not in guessed
+
+
+# --- monitoring
+
+
+def series_of_the_service() -> dict[str, set[str]]:
+    """Name of each series the service can send → its labels."""
+    made = manifest()
+    metrics = Metrics(about=bundle_labels(made), lengths=(16,))
+    metrics.received()
+    metrics.answered(200, 0.01)
+    metrics.rejected("queue_full")
+    metrics.queue(0)
+    metrics.batch(length=16, rows=1, positions=16, padded=4, waited_s=[0.001], run_s=0.01, worker=0)
+    metrics.worker(0, resident_bytes=1, device_bytes=1, restarts=0)
+    found: dict[str, set[str]] = {}
+    for family in text_string_to_metric_families(metrics.text().decode()):
+        for sample in family.samples:
+            found.setdefault(sample.name, set()).update(sample.labels)
+    return found
+
+
+def expressions(dashboard: Any) -> list[tuple[str, str]]:
+    """(query, legend) of every panel."""
+    return [(t["expr"], t.get("legendFormat", "")) for panel in dashboard["panels"] for t in panel["targets"]]
+
+
+def test_the_dashboard_asks_only_for_series_and_labels_that_the_service_sends(files: dict[str, str]) -> None:
+    known = series_of_the_service()
+    given_by_prometheus = {"job", "instance"}
+
+    for query, legend in expressions(json.loads(files["grafana-dashboard.json"])):
+        names = re.findall(r"\b(?:workbench|process)_\w+", query)
+        assert names, query
+        for name in names:
+            assert name in known, f"{name} in {query}"
+        sent = set.union(*(known[name] for name in names)) | given_by_prometheus
+        grouped = {label.strip() for group in re.findall(r"by \(([^)]*)\)", query) for label in group.split(",")}
+        assert grouped <= sent, query
+        wanted = set(re.findall(r"{{(\w+)}}", legend))
+        assert wanted <= (grouped or sent), f"{legend}: {query}"
+        assert query.count("(") == query.count(")")
+        if "_bucket" in query:
+            assert "by (le)" in query
+            assert query.startswith("histogram_quantile(")
+        for name in names:
+            if name.endswith(("_total", "_bucket", "_sum", "_count")):
+                assert re.search(rf"(rate|increase)\({name}{{", query), f"a counter's level says nothing: {query}"
+
+
+def test_every_series_of_the_service_is_on_the_dashboard(files: dict[str, str]) -> None:
+    shown = " ".join(query for query, _ in expressions(json.loads(files["grafana-dashboard.json"])))
+    families = {re.sub(r"_(bucket|sum|count)$", "", name) for name in series_of_the_service() if "workbench_" in name}
+
+    missing = {family for family in families if family not in shown}
+    assert missing == {"workbench_requests_received_total"}, "requests by status are shown instead"
+
+
+def test_panels_have_their_own_numbers_and_do_not_overlap(files: dict[str, str]) -> None:
+    panels = json.loads(files["grafana-dashboard.json"])["panels"]
+    covered: set[tuple[int, int]] = set()
+
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    for panel in panels:
+        where = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(where["x"], where["x"] + where["w"])
+            for y in range(where["y"], where["y"] + where["h"])
+        }
+        assert not cells & covered
+        assert where["x"] + where["w"] <= 24
+        covered |= cells
+
+
+def test_variables_of_the_dashboard_are_defined_before_they_are_used(files: dict[str, str]) -> None:
+    dashboard = json.loads(files["grafana-dashboard.json"])
+    names = {variable["name"] for variable in dashboard["templating"]["list"]}
+
+    used = set(re.findall(r"\$\{?(\w+)", json.dumps(dashboard))) - {"__rate_interval", "__all"}
+    assert used == names
+
+
+def test_prometheus_scrapes_the_port_that_is_served(files: dict[str, str]) -> None:
+    (made,) = documents(files["prometheus.yml"])
+    (job,) = made["scrape_configs"]
+
+    assert job["metrics_path"] == "/metrics"
+    assert job["static_configs"][0]["targets"] == ["127.0.0.1:8000"]

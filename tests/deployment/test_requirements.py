@@ -1,0 +1,74 @@
+"""The list of packages is closed, exact, and free of what only searching needs."""
+
+import importlib.metadata
+import re
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.deployment.manifests import TARGETS
+from workbench.deployment.requirements import LEFT_OUT, closure, requirements
+from workbench.errors import ToolchainError
+
+
+def listed(text: str) -> dict[str, str]:
+    return dict(line.split("==") for line in text.splitlines() if not line.startswith("#"))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_each_package_is_pinned_to_what_is_installed_here(target: str) -> None:
+    found = listed(requirements(target, {}))
+
+    assert {"litserve", "tokenizers", "numpy", "onnxruntime", "prometheus-client"} <= found.keys()
+    assert ("openvino" in found) == (target == "openvino")
+    for name, version in found.items():
+        assert importlib.metadata.version(name) == version
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_nothing_that_only_searching_needs_is_listed(target: str) -> None:
+    found = listed(requirements(target, {}))
+
+    assert not found.keys() & {
+        *("optuna", "mlflow", "mlflow-skinny", "ray", "torch", "transformers", "scikit-learn", "plotly", "pandas"),
+        *("scipy", "numba", "huggingface-hub", "openvino-telemetry", "typer", "rich", "int8-workbench", "pytest"),
+    }
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_the_list_is_closed_under_what_packages_declare(target: str) -> None:
+    found = listed(requirements(target, {}))
+
+    for name in found:
+        for text in importlib.metadata.requires(name) or ():
+            needed = Requirement(text)
+            if needed.marker is None or needed.marker.evaluate({"extra": ""}):
+                wanted = canonicalize_name(needed.name)
+                assert wanted in found or wanted in LEFT_OUT, f"{name} needs {wanted}"
+                if wanted in found:
+                    assert found[wanted] in needed.specifier
+
+
+def test_extras_are_followed() -> None:
+    assert "websockets" in closure(("litserve",))  # uvicorn[standard]
+    assert "websockets" not in closure(("uvicorn",))
+
+
+def test_the_bundles_own_versions_go_before_those_installed_here() -> None:
+    found = listed(requirements("onnxruntime", {"onnxruntime": "1.2.3", "platform": "Linux x86_64"}))
+
+    assert found["onnxruntime"] == "1.2.3"
+    assert "platform" not in found
+
+
+def test_every_left_out_package_has_its_reason_in_the_file() -> None:
+    text = requirements("openvino", {})
+
+    for name, why in LEFT_OUT.items():
+        assert re.search(rf"^# left out: {name} \({re.escape(why)}\)$", text, re.MULTILINE)
+
+
+def test_a_package_that_is_not_installed_is_named() -> None:
+    with pytest.raises(ToolchainError, match="no-such-package is not installed here"):
+        closure(("no-such-package",))

@@ -1,0 +1,110 @@
+"""What the deployment files take from a manifest."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from workbench.ascend_settings import ASCEND
+
+if TYPE_CHECKING:  # write_bundle imports this package, so at run time it must not import bundle
+    from workbench.bundle.manifest import Manifest
+
+PORT = 8000
+SERVICE_ID = 10001
+"""User and group of the service in the image: no account of any host, and not root."""
+GRACE_S = 30
+"""How long the service finishes what it accepted after SIGTERM; whoever stops it must wait longer."""
+STOP_S = GRACE_S + 15
+PROCESS_MB = 250
+"""Assumed of one Python process with the serving libraries, before the model."""
+_WORDS_OF_YAML = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
+ASCEND_HOST_MB = 1024
+"""Assumed of one Ascend worker on the host: the model lies on the device, CANN's runtime beside the process."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """One service, in plain words that fit a file name, a label and a comment.
+
+    Attributes:
+        slug: the bundle's name in lower-case ASCII letters, digits and dashes, at most 40 characters.
+        wheel: file name of the workbench's wheel.
+        cann: version of CANN, '' where the target is none of Ascend's.
+        threads: that one worker keeps busy on the host.
+        memory_mb: of the whole service on the host, `memory_origin` says where the figure is from.
+    """
+
+    slug: str
+    candidate: str
+    workbench: str
+    target: str
+    device: str
+    cann: str
+    emulated: bool
+    workers: int
+    threads: int
+    memory_mb: int
+    memory_origin: str
+
+    @property
+    def ascend(self) -> bool:
+        return self.target == ASCEND
+
+    @property
+    def wheel(self) -> str:
+        return f"int8_workbench-{self.workbench}-py3-none-any.whl"
+
+    @property
+    def header(self) -> str:
+        """Comment lines that open every file."""
+        lines = [
+            f"# {self.slug}, candidate {self.candidate}, target {self.target}; written by workbench {self.workbench}."
+        ]
+        if self.emulated:
+            lines.append("# EMULATED: this bundle was made without a device. For rehearsals only.")
+        return "\n".join(lines) + "\n"
+
+
+def facts_of(manifest: Manifest) -> Facts:
+    """Deterministic; strings of the user are reduced to characters that no format gives a meaning."""
+    toolchain, serving = manifest.artifact.toolchain, manifest.candidate.serving
+    ascend = manifest.artifact.target == ASCEND
+    workers = manifest.service.workers
+    memory_mb, origin = _memory(manifest, ascend, workers)
+    return Facts(
+        slug=slug_of(manifest.name, manifest.candidate_id),
+        candidate=manifest.candidate_id[:12],
+        workbench=manifest.workbench,
+        target=manifest.artifact.target,
+        device=re.sub(r"[^ -~]", "?", toolchain.device),
+        cann=toolchain.components.get("cann", "") if ascend else "",
+        emulated=toolchain.emulated,
+        workers=workers,
+        threads=1 if ascend else serving.intra_op_threads,
+        memory_mb=memory_mb,
+        memory_origin=origin,
+    )
+
+
+def slug_of(name: str, candidate_id: str) -> str:
+    """A DNS label for the bundle: 'Loan Intent (v2)' gives 'loan-intent-v2', '贷款' 'model-' and the candidate."""
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40].strip("-")
+    if slug and slug[0].isalpha() and slug not in _WORDS_OF_YAML:
+        return slug
+    return f"model-{slug or candidate_id[:12]}"
+
+
+def _memory(manifest: Manifest, ascend: bool, workers: int) -> tuple[int, str]:
+    if ascend:
+        total = PROCESS_MB + workers * (PROCESS_MB + ASCEND_HOST_MB)
+        return total, f"assumed: {PROCESS_MB} MB a process and {ASCEND_HOST_MB} MB a worker for CANN; measure it"
+    peaks = [e.measurement.peak_memory_bytes for e in manifest.evaluations]
+    measured = max((peak for peak in peaks if peak is not None), default=None)
+    if measured is None:
+        total = PROCESS_MB + workers * (PROCESS_MB + manifest.artifact.size_bytes * 3 // 1_000_000)
+        return total, f"assumed: {PROCESS_MB} MB a process and three times the model's files a worker; measure it"
+    each = measured // 1_000_000 + 1
+    total = PROCESS_MB + workers * (PROCESS_MB + each)
+    return total, f"{each} MB measured for loading and running the model, a worker; {PROCESS_MB} MB assumed a process"

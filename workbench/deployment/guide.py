@@ -1,0 +1,101 @@
+"""deploy/README.md: what each file is for, and the commands in their order."""
+
+from __future__ import annotations
+
+from workbench.deployment.container import DRIVER_MOUNTS, log_folder
+from workbench.deployment.facts import GRACE_S, PORT, SERVICE_ID, Facts
+
+
+def guide(facts: Facts) -> str:
+    """Markdown for whoever deploys the bundle."""
+    emulated = (
+        "**EMULATED: this bundle was made without a device. These files are for a rehearsal, their figures of memory "
+        "assumptions.**\n\n"
+        if facts.emulated
+        else ""
+    )
+    return f"""\
+# Deploying {facts.slug}
+
+{emulated}Examples, written from the bundle's manifest (candidate {facts.candidate}, target `{facts.target}`). They \
+were not run on your machine: read them, then adapt names, users and limits.
+
+| file | for |
+|---|---|
+| `requirements-serve.txt` | what serving imports, exact versions; nothing that only searching needs |
+| `Dockerfile`, `compose.yaml` | a container on one machine |
+| `kubernetes.yaml` | Deployment and Service |
+| `{facts.slug}.service` | systemd, without a container |
+| `prometheus.yml`, `grafana-dashboard.json` | scraping `/metrics` and looking at it |
+
+The workbench itself is no package of a public index. Make its wheel once, in a checkout of version {facts.workbench}:
+
+```
+python3.11 -m pip wheel --no-deps --wheel-dir wheels .       # gives wheels/{facts.wheel}
+```
+
+## Container
+
+```
+mkdir image && cp -r BUNDLE image/bundle && cp -r wheels image/wheels && cd image
+docker compose -f bundle/deploy/compose.yaml up --build
+curl http://127.0.0.1:{PORT}/health
+```
+
+Without compose: `docker build -f bundle/deploy/Dockerfile -t {facts.slug}:{facts.candidate} .`{_docker_run(facts)}
+
+## Without a container
+
+```
+python3.11 -m venv /opt/workbench/venv
+/opt/workbench/venv/bin/pip install --no-deps -r BUNDLE/deploy/requirements-serve.txt
+/opt/workbench/venv/bin/pip install --no-deps wheels/{facts.wheel}
+cp -r BUNDLE /opt/workbench/bundles/{facts.slug} && {_readable(facts)}
+cp BUNDLE/deploy/{facts.slug}.service /etc/systemd/system/
+systemctl daemon-reload && systemctl enable --now {facts.slug}
+```
+{_ascend_notes(facts)}
+## What to know
+
+- It listens on loopback unless told otherwise. `WORKBENCH_API_KEY` in its environment makes it ask for the header \
+`X-API-Key`; it speaks no TLS: put a proxy in front.
+- `/health` is 200 only after every worker replayed the bundle's golden samples on that very machine. A bundle that \
+does not fit the machine does not serve.
+- SIGTERM drains: requests already accepted are answered for up to {GRACE_S} s, new ones get 503. Whoever stops the \
+service must wait longer than that; these files do.
+- Memory of the host, {facts.memory_mb} MB for {facts.workers} worker{"s" if facts.workers > 1 else ""}: \
+{facts.memory_origin}. Limits are twice that.
+"""
+
+
+def _docker_run(facts: Facts) -> str:
+    run = f", then\n`docker run --init --read-only --tmpfs /tmp -p 127.0.0.1:{PORT}:{PORT}"
+    if facts.ascend:
+        return "; `compose.yaml` lists the devices and mounts that `docker run` then needs."
+    return f"{run} {facts.slug}:{facts.candidate}`."
+
+
+def _readable(facts: Facts) -> str:
+    """OM files are written readable by their owner only."""
+    folder = f"/opt/workbench/bundles/{facts.slug}"
+    return f"chown -R HwHiAiUser: {folder}" if facts.ascend else f"chmod -R a+rX {folder}"
+
+
+def _ascend_notes(facts: Facts) -> str:
+    if not facts.ascend:
+        return ""
+    return f"""
+## Ascend
+
+- One container for each card: `/dev/davinci0` in `compose.yaml` is the card; `/dev/davinci_manager`, \
+`/dev/devmm_svm` and `/dev/hisi_hdc` belong to every one.
+- Mounted from the host, read-only: {", ".join(f"`{path}`" for path in DRIVER_MOUNTS)}.
+- CANN's logs: `install -d -o {SERVICE_ID} -g HwHiAiUser {log_folder(facts)}` on the host first; for the systemd \
+unit `-o HwHiAiUser`.
+- The service's user needs the group that owns `/dev/davinci*`: build with \
+`--build-arg HWHIAI_GID=$(getent group HwHiAiUser | cut -d: -f3)`.
+- Kubernetes: `huawei.com/Ascend910` is the resource of the vendor's device plugin for whole cards; Huawei Cloud CCE \
+calls it `huawei.com/ascend-1980`.
+- From the vendor's documents, not tried on a device: the tag of CANN's image, the group's number 1000, the folders \
+of CANN and the driver.
+"""

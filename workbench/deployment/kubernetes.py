@@ -1,0 +1,128 @@
+"""Kubernetes: a Deployment and a Service, with the card as a resource for an Ascend bundle.
+
+[doc] `huawei.com/Ascend910` is the resource of the vendor's Ascend Device Plugin (MindCluster) for whole cards of the
+910 family, equal in requests and limits. [doc] Huawei Cloud CCE names it `huawei.com/ascend-1980`. [inferred] Where
+Ascend Docker Runtime is installed it mounts devices and driver itself, and the hostPath volumes may go.
+"""
+
+from __future__ import annotations
+
+from workbench.deployment.container import DRIVER_MOUNTS, log_folder
+from workbench.deployment.facts import PORT, SERVICE_ID, STOP_S, Facts
+
+PRE_STOP_S = 5
+"""Longer than a node's proxy usually needs to learn that a pod is going; only then does the service stop accepting."""
+
+
+def kubernetes(facts: Facts) -> str:
+    """Two YAML documents. The image must be pushed to a registry of yours first."""
+    group = 1000 if facts.ascend else SERVICE_ID
+    cpu = facts.workers * facts.threads + 1
+    card, mounts, volumes = _ascend(facts) if facts.ascend else ("", "", "")
+    return f"""\
+{facts.header}# kubectl apply -f kubernetes.yaml; replace the image by the name in your registry. Examples: adapt them.
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: {facts.slug}
+  labels: {{app: {facts.slug}}}
+spec:
+  replicas: 1
+  selector:
+    matchLabels: {{app: {facts.slug}}}
+  template:
+    metadata:
+      labels: {{app: {facts.slug}, candidate: "{facts.candidate}"}}
+      annotations:
+        prometheus.io/scrape: "true"
+        prometheus.io/port: "{PORT}"
+        prometheus.io/path: /metrics
+    spec:
+      terminationGracePeriodSeconds: {STOP_S + PRE_STOP_S}
+      automountServiceAccountToken: false
+      securityContext:
+        runAsNonRoot: true
+        runAsUser: {SERVICE_ID}
+        runAsGroup: {group}{_group_comment(facts)}
+        seccompProfile: {{type: RuntimeDefault}}
+      containers:
+        - name: serve
+          image: {facts.slug}:{facts.candidate}
+          ports:
+            - {{name: http, containerPort: {PORT}}}
+          env:
+            - name: WORKBENCH_API_KEY
+              valueFrom:
+                secretKeyRef: {{name: {facts.slug}, key: api-key, optional: true}}
+{_log_environment(facts)}          # 200 only after every worker replayed the golden samples
+          startupProbe:
+            httpGet: {{path: /health, port: http}}
+            periodSeconds: 2
+            failureThreshold: 150
+          readinessProbe:
+            httpGet: {{path: /health, port: http}}
+            periodSeconds: 5
+            timeoutSeconds: 3
+            failureThreshold: 2
+          # a worker that died is back in seconds; restart the pod only where it is not
+          livenessProbe:
+            httpGet: {{path: /health, port: http}}
+            periodSeconds: 10
+            timeoutSeconds: 5
+            failureThreshold: 12
+          lifecycle:
+            preStop:
+              exec: {{command: [sleep, "{PRE_STOP_S}"]}}
+          # {facts.workers} x {facts.threads} threads of the model and the front end; memory: {facts.memory_origin}
+          resources:
+            requests:
+              cpu: "{cpu}"
+              memory: {facts.memory_mb}Mi
+{card}            limits:
+              memory: {facts.memory_mb * 2}Mi
+{card}          securityContext:
+            allowPrivilegeEscalation: false
+            readOnlyRootFilesystem: true
+            capabilities: {{drop: [ALL]}}
+          volumeMounts:
+            - {{name: tmp, mountPath: /tmp}}
+{mounts}      volumes:
+        - {{name: tmp, emptyDir: {{}}}}
+{volumes}---
+apiVersion: v1
+kind: Service
+metadata:
+  name: {facts.slug}
+  labels: {{app: {facts.slug}}}
+spec:
+  selector: {{app: {facts.slug}}}
+  ports:
+    - {{name: http, port: {PORT}, targetPort: http}}
+"""
+
+
+def _group_comment(facts: Facts) -> str:
+    return "  # gid of HwHiAiUser on the nodes, which owns /dev/davinci* [assumed]" if facts.ascend else ""
+
+
+def _log_environment(facts: Facts) -> str:
+    if not facts.ascend:
+        return ""
+    return f"            - {{name: ASCEND_PROCESS_LOG_PATH, value: {log_folder(facts)}}}\n"
+
+
+def _ascend(facts: Facts) -> tuple[str, str, str]:
+    """The resource's line, the mounts and the volumes."""
+    card = "              # on Huawei Cloud CCE: huawei.com/ascend-1980\n              huawei.com/Ascend910: 1\n"
+    names = [path.strip("/").replace("/", "-").replace(".", "-").replace("_", "-").lower() for path in DRIVER_MOUNTS]
+    mounts = f"            - {{name: log, mountPath: {log_folder(facts)}}}\n" + "".join(
+        f"            - {{name: {name}, mountPath: {path}, readOnly: true}}\n"
+        for name, path in zip(names, DRIVER_MOUNTS, strict=True)
+    )
+    volumes = "        # CANN's logs go with the pod; a hostPath keeps them if its owner is the pod's user\n"
+    volumes += "        - {name: log, emptyDir: {}}\n"
+    volumes += "        # the host's driver; not needed where Ascend Docker Runtime mounts it [inferred]\n" + "".join(
+        f"        - {{name: {name}, hostPath: {{path: {path}}}}}\n"
+        for name, path in zip(names, DRIVER_MOUNTS, strict=True)
+    )
+    return card, mounts, volumes

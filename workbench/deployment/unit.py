@@ -1,0 +1,62 @@
+"""A systemd unit: the service in a virtual environment of the host, without a container."""
+
+from __future__ import annotations
+
+from workbench.deployment.container import ascend_shell, log_folder, serve_arguments
+from workbench.deployment.facts import STOP_S, Facts
+
+HOME = "/opt/workbench"
+
+
+def systemd_unit(facts: Facts) -> str:
+    """The unit's text. Only the main process gets SIGTERM: it drains, then ends its workers itself."""
+    bundle, python = f"{HOME}/bundles/{facts.slug}", f"{HOME}/venv/bin/python"
+    start = " ".join((python, *serve_arguments(bundle, host="127.0.0.1")))
+    user, device_lines = "DynamicUser=yes\nPrivateDevices=yes\n", ""
+    if facts.ascend:
+        # systemd expands $ and % in ExecStart itself
+        shell = ascend_shell(bundle, host="127.0.0.1", python=python).replace("$", "$$")
+        start = f"/bin/bash -c '{shell}' serve"
+        user = "# the group that owns /dev/davinci*\nUser=HwHiAiUser\nGroup=HwHiAiUser\n"
+        device_lines = (
+            f"Environment=ASCEND_PROCESS_LOG_PATH={log_folder(facts)}\n"
+            f"ReadWritePaths={log_folder(facts)}\n"
+            "DevicePolicy=closed\n"
+            "DeviceAllow=/dev/davinci0 rw\n"
+            "DeviceAllow=/dev/davinci_manager rw\n"
+            "DeviceAllow=/dev/devmm_svm rw\n"
+            "DeviceAllow=/dev/hisi_hdc rw\n"
+        )
+    return f"""\
+{facts.header}# Copy it to /etc/systemd/system/, then: systemctl daemon-reload; systemctl enable --now {facts.slug}
+[Unit]
+Description={facts.slug} (workbench serve, candidate {facts.candidate})
+After=network.target
+StartLimitIntervalSec=300
+StartLimitBurst=5
+
+[Service]
+Type=exec
+ExecStart={start}
+{user}WorkingDirectory={HOME}
+Environment=PYTHONUNBUFFERED=1
+# WORKBENCH_API_KEY=… stands in this file, readable by root only; without the file no key is asked for
+EnvironmentFile=-/etc/workbench/{facts.slug}.env
+Restart=on-failure
+RestartSec=2
+KillMode=mixed
+KillSignal=SIGTERM
+TimeoutStopSec={STOP_S}
+NoNewPrivileges=yes
+PrivateTmp=yes
+ProtectSystem=strict
+ProtectHome=yes
+ProtectKernelTunables=yes
+ProtectControlGroups=yes
+RestrictSUIDSGID=yes
+{device_lines}# {facts.memory_origin}
+MemoryMax={facts.memory_mb * 2}M
+
+[Install]
+WantedBy=multi-user.target
+"""
