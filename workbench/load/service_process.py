@@ -1,0 +1,127 @@
+"""A service of our own around a load: started from its bundle on a free port of this machine, ended with all it began.
+
+It is started as production starts it, `python -m workbench.serve`, so what is measured is what is shipped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from workbench.errors import BundleError
+from workbench.service import ServiceSettings
+
+API_KEY_VARIABLE = "WORKBENCH_API_KEY"
+_POLL_S = 0.1
+_END_S = 45.0
+"""Longer than the service's own grace period for requests in flight."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningService:
+    """Attributes:
+    api_key: None where it asks for none.
+    """
+
+    url: str
+    pid: int
+    api_key: str | None
+    log: Path
+
+
+@contextlib.contextmanager
+def running_service(
+    bundle: Path, *, log: Path, settings: ServiceSettings | None = None, wait_s: float = 180.0, more: Sequence[str] = ()
+) -> Iterator[RunningService]:
+    """Serve a bundle until the block ends; every worker has replayed the golden samples when it begins.
+
+    Args:
+        log: file that receives the service's output.
+        settings: instead of the bundle's own.
+        more: further arguments of `python -m workbench.serve`.
+
+    Raises:
+        BundleError: the service ended or was not ready within `wait_s`; names the last lines of its log.
+    """
+    port = _free_port()
+    command = [
+        *(sys.executable, "-m", "workbench.serve", str(bundle)),
+        *("--host", "127.0.0.1", "--port", str(port), *_options(settings), *more),
+    ]
+    with log.open("w", encoding="utf-8") as stream:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    try:
+        _wait_until_ready(process, port, wait_s, log)
+        yield RunningService(
+            url=f"http://127.0.0.1:{port}", pid=process.pid, api_key=os.environ.get(API_KEY_VARIABLE) or None, log=log
+        )
+    finally:
+        _end(process)
+
+
+def _options(settings: ServiceSettings | None) -> list[str]:
+    if settings is None:
+        return []
+    return [
+        *("--workers", str(settings.workers)),
+        *("--max-batch-size", str(settings.max_batch_size)),
+        *("--batch-timeout-ms", f"{settings.batch_timeout_ms:g}"),
+    ]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _wait_until_ready(process: subprocess.Popen[bytes], port: int, wait_s: float, log: Path) -> None:
+    deadline = time.monotonic() + wait_s
+    while True:
+        code = process.poll()
+        if code is not None:
+            raise BundleError(f"The service ended with code {code} before it was ready:\n{_tail(log)}")
+        if _healthy(port):
+            return
+        if time.monotonic() > deadline:
+            raise BundleError(f"The service was not ready within {wait_s:g} s:\n{_tail(log)}")
+        time.sleep(_POLL_S)
+
+
+def _healthy(port: int) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", "/health")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """SIGTERM, and after a while SIGKILL for the whole group, which also ends what a dead service left behind."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=_END_S)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _tail(log: Path, lines: int = 12) -> str:
+    text = log.read_text(encoding="utf-8", errors="replace").strip()
+    return "\n".join(text.splitlines()[-lines:]) or "(it wrote nothing)"
