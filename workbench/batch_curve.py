@@ -69,8 +69,9 @@ def measure_curve(
     """Time calls of every (batch, length) by the host's clock.
 
     After a few untimed calls of each point come 15 to 60 rounds, as many as the budget holds. Every round visits
-    each point once, and one that costs less than the mean up to four times. 15 rounds are timed even where they take
-    longer than the budget. Garbage collection is off inside a round. Take `measure.device_lock` around the call.
+    each point once, and one that costs less than the mean up to four times where the budget allows. 15 rounds are
+    timed even where they take longer than it. Garbage collection is off inside a round. Take `measure.device_lock`
+    around the call.
 
     Args:
         lengths: (0,) where samples are no sequences.
@@ -87,7 +88,7 @@ def measure_curve(
     end_s = time.perf_counter() + timeout_s
     costs_ms = [_warm_up(session, each, end_s) for each in feeds]
     baseline_ms = _warm_up(yardstick.session, yardstick.feeds, end_s) if yardstick is not None else 0.0
-    visits = _visits(costs_ms)
+    visits = _visits(costs_ms, budget_s * 1000 / FEWEST_CALLS - baseline_ms)
     round_ms = sum(cost * count for cost, count in zip(costs_ms, visits, strict=True)) + baseline_ms
     rounds = min(max(math.ceil(budget_s * 1000 / round_ms), FEWEST_CALLS), MOST_ROUNDS)
     order = _scattered(visits)
@@ -206,10 +207,16 @@ def _warm_up(session: Session, feeds: Sequence[Feeds], end_s: float) -> float:
     return min(_call_ms(session, feeds[i % len(feeds)], end_s) for i in range(_WARMUP_CALLS))
 
 
-def _visits(costs_ms: Sequence[float]) -> list[int]:
-    """How often a round visits each point: cheap ones more often, as interruptions weigh more on short calls."""
+def _visits(costs_ms: Sequence[float], round_ms: float) -> list[int]:
+    """How often a round visits each point: cheap ones more often, as interruptions weigh more on short calls.
+
+    Args:
+        round_ms: what a round may take; once each where it is not enough for more.
+    """
     mean_ms = sum(costs_ms) / len(costs_ms)
-    return [min(max(round(mean_ms / cost), 1), _MOST_VISITS) for cost in costs_ms]
+    visits = [min(max(round(mean_ms / cost), 1), _MOST_VISITS) for cost in costs_ms]
+    taken_ms = sum(cost * count for cost, count in zip(costs_ms, visits, strict=True))
+    return visits if taken_ms <= round_ms else [1] * len(costs_ms)
 
 
 def _scattered(visits: Sequence[int]) -> list[int]:
