@@ -5,9 +5,10 @@ that cannot be used is refused before any work, and one that fails later is caug
 again by their tags (sweep, candidate), so the same sweep run twice writes each run once.
 
     mlruns/mlflow.db            SQLite, in WAL mode: a third of the time per run, and the UI reads while a sweep writes
-    mlruns/artifacts/<run>/     candidate.json, evaluation.json, record.json, log.txt; models of the front
+    mlruns/artifacts/<run>/     candidate.json, evaluation.json, record.json, log.txt; models of the front; bundles
 
-`store` keeps the database sound, `run` says what a run holds, `tracker` writes it, `links` leads into the UI.
+`store` keeps the database sound, `run` says what a run holds, `tracker` writes it, `versions` is the Model Registry,
+`links` leads into the UI.
 """
 
 from workbench.tracking.links import compare_link, deep_link, links_of, page_link, ui_command

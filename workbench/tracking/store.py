@@ -88,9 +88,19 @@ def open_client(database: Path) -> MlflowClient:
         return MlflowClient(tracking_uri=store_uri(database))
 
 
+_SWEEP_AGAIN = (
+    "Free space, or stop what holds mlruns/mlflow.db, then run the sweep again: it logs what is missing and measures "
+    "nothing twice."
+)
+
+
 @contextlib.contextmanager
-def mlflow_errors() -> Iterator[None]:
-    """MLflow's and the file system's errors as ToolchainError; sets MLflow's environment before it is imported."""
+def mlflow_errors(todo: str = _SWEEP_AGAIN) -> Iterator[None]:
+    """MLflow's and the file system's errors as ToolchainError; sets MLflow's environment before it is imported.
+
+    Args:
+        todo: what the user does about it.
+    """
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     from mlflow.exceptions import MlflowException
@@ -99,10 +109,7 @@ def mlflow_errors() -> Iterator[None]:
         yield
     except (MlflowException, OSError) as error:
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ToolchainError(
-            f"MLflow's store failed: {first}. Free space, or stop what holds mlruns/mlflow.db, then run the sweep "
-            "again: it logs what is missing and measures nothing twice."
-        ) from error
+        raise ToolchainError(f"MLflow's store failed: {first}. {todo}") from error
 
 
 def open_experiment(client: MlflowClient, name: str, artifacts: Path, about: str) -> str:

@@ -1,0 +1,248 @@
+"""The Model Registry on a real store: versions, aliases, and what a kill between two writes leaves."""
+
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from workbench.errors import ConfigError, ToolchainError
+from workbench.tracking import store
+from workbench.tracking.versions import CHAMPION, PREVIOUS, Version, Versions, open_versions
+
+NAME = "loans"
+
+
+@pytest.fixture(scope="module")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """MLflow takes seconds to make a database; every test starts from a copy of this one."""
+    workspace = tmp_path_factory.mktemp("store")
+    store.prepare(workspace / "mlruns")
+    return workspace / "mlruns" / "mlflow.db"
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, empty_store: Path) -> Path:
+    (tmp_path / "mlruns").mkdir()
+    shutil.copyfile(empty_store, tmp_path / "mlruns" / "mlflow.db")
+    return tmp_path
+
+
+@pytest.fixture
+def versions(workspace: Path) -> Iterator[Versions]:
+    with open_versions(workspace, NAME, about="Which model do loans get?") as opened:
+        yield opened
+
+
+def registered(versions: Versions, workspace: Path, letter: str) -> Version:
+    """A folder of files stands in for a bundle: the registry does not look into it."""
+    folder = workspace / f"folder-{letter}"
+    if not folder.exists():
+        (folder / "model").mkdir(parents=True)
+        (folder / "manifest.json").write_text(f'"{letter}"\n', encoding="utf-8")
+        (folder / "model" / "model.onnx").write_bytes(letter.encode() * 100)
+    tags = {"candidate": letter * 64, "emulated": "false", "model_sha256": "0" * 64}
+    return versions.register(
+        folder, manifest_sha256=letter * 64, candidate_id=letter * 64, tags=tags, description=f"# {letter}"
+    )
+
+
+def aliases(versions: Versions) -> dict[str, int]:
+    return {alias: version.number for version in versions.all() for alias in version.aliases}
+
+
+def test_a_registered_bundle_comes_back_with_its_provenance(versions: Versions, workspace: Path) -> None:
+    made = registered(versions, workspace, "a")
+
+    found = versions.version(1)
+    files = {p.relative_to(versions.bundle(found)).as_posix() for p in versions.bundle(found).rglob("*") if p.is_file()}
+
+    assert found == made
+    assert (found.name, found.number, found.aliases) == (NAME, 1, ())
+    assert found.tags["model_sha256"] == "0" * 64
+    assert files == {"manifest.json", "model/model.onnx"}
+    assert (versions.bundle(found) / "model" / "model.onnx").read_bytes() == b"a" * 100
+
+
+def test_registering_again_gives_the_same_version(versions: Versions, workspace: Path) -> None:
+    first = registered(versions, workspace, "a")
+    second = registered(versions, workspace, "a")
+    other = registered(versions, workspace, "b")
+
+    assert first == second
+    assert [v.number for v in versions.all()] == [first.number, other.number] == [1, 2]
+
+
+def test_the_files_lie_with_the_run_of_the_candidate(versions: Versions, workspace: Path) -> None:
+    with store.mlflow_errors():
+        client = store.open_client(workspace / "mlruns" / "mlflow.db")
+        experiment = store.open_experiment(client, NAME, workspace / "mlruns" / "artifacts", "")
+        run = client.create_run(experiment, tags={"kind": "candidate", "candidate": "a" * 64})
+
+    assert registered(versions, workspace, "a").run_id == run.info.run_id
+    assert registered(versions, workspace, "b").run_id != run.info.run_id
+
+
+def test_the_first_champion_has_no_previous(versions: Versions, workspace: Path) -> None:
+    moved = versions.promote(registered(versions, workspace, "a"), over=None)
+
+    assert aliases(versions) == {CHAMPION: 1}
+    assert (moved.champion.number, moved.previous, moved.before) == (1, None, None)
+
+
+def test_a_promotion_keeps_the_former_champion_as_previous(versions: Versions, workspace: Path) -> None:
+    a, b, c = (registered(versions, workspace, letter) for letter in "abc")
+    versions.promote(a, over=None)
+    versions.promote(b, over=a)
+    moved = versions.promote(c, over=b)
+
+    assert aliases(versions) == {CHAMPION: 3, PREVIOUS: 2}
+    assert moved.before is not None
+    assert moved.before.number == 2
+
+
+def test_a_rollback_walks_back_as_far_as_there_were_champions(versions: Versions, workspace: Path) -> None:
+    a, b, c = (registered(versions, workspace, letter) for letter in "abc")
+    versions.promote(a, over=None)
+    versions.promote(b, over=a)
+    versions.promote(c, over=b)
+
+    versions.rollback()
+    assert aliases(versions) == {CHAMPION: 2, PREVIOUS: 1}
+    moved = versions.rollback()
+    assert (moved.champion.number, moved.previous) == (1, None)
+    assert aliases(versions) == {CHAMPION: 1}
+    with pytest.raises(ConfigError, match="no previous version: version 1 is the only one"):
+        versions.rollback()
+    assert aliases(versions) == {CHAMPION: 1}
+    assert "rolled_back_at" in versions.version(3).tags
+
+
+def test_nothing_is_rolled_back_without_a_champion(versions: Versions) -> None:
+    with pytest.raises(ConfigError, match="'loans' has no champion"):
+        versions.rollback()
+
+
+def test_a_champion_that_changed_during_the_comparison_stops_the_move(versions: Versions, workspace: Path) -> None:
+    a, b, c = (registered(versions, workspace, letter) for letter in "abc")
+    versions.promote(a, over=None)
+    versions.promote(b, over=a)
+
+    with pytest.raises(ConfigError, match="it is version 2, it was version 1"):
+        versions.promote(c, over=a)
+    with pytest.raises(ConfigError, match="version 2 of 'loans' is the champion already"):
+        versions.promote(b, over=b)
+    assert aliases(versions) == {CHAMPION: 2, PREVIOUS: 1}
+
+
+WRITES = (
+    *("set_registered_model_tag", "set_registered_model_alias"),
+    *("delete_registered_model_tag", "delete_registered_model_alias"),
+)
+
+
+class Killed(BaseException):
+    """Nothing catches it, so what was written stays as it is and the lock falls, as by kill -9."""
+
+
+def kill_after(writes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the registered model; every method of MLflow's client that writes to it is counted."""
+    from mlflow import MlflowClient
+
+    done: list[str] = []
+
+    def counted(name: str) -> None:
+        write = getattr(MlflowClient, name)
+
+        def run(client: MlflowClient, *arguments: object) -> object:
+            if len(done) == writes:
+                raise Killed
+            done.append(name)
+            return write(client, *arguments)
+
+        monkeypatch.setattr(MlflowClient, name, run)
+
+    for name in WRITES:
+        counted(name)
+
+
+@pytest.mark.parametrize(
+    ("command", "writes"),
+    [("promote", 0), ("promote", 1), ("promote", 2), ("promote", 3), ("rollback", 1), ("rollback", 2)],
+)
+def test_a_kill_between_any_two_writes_leaves_the_old_or_the_new_state(
+    versions: Versions, workspace: Path, command: str, writes: int
+) -> None:
+    a, b, c = (registered(versions, workspace, letter) for letter in "abc")
+    versions.promote(a, over=None)
+    versions.promote(b, over=a)
+    old = {CHAMPION: 2, PREVIOUS: 1}
+    new = {CHAMPION: 3, PREVIOUS: 2} if command == "promote" else {CHAMPION: 1}
+
+    with pytest.MonkeyPatch.context() as patched:
+        kill_after(writes, patched)
+        with pytest.raises(Killed):
+            versions.promote(c, over=b) if command == "promote" else versions.rollback()
+
+    assert aliases(versions)[CHAMPION] == (old if writes < 2 else new)[CHAMPION]
+    with open_versions(workspace, NAME) as again:
+        assert aliases(again) == (old if writes < 2 else new)
+        assert again.recover() == ""
+
+
+def test_a_real_kill_is_recovered_from(versions: Versions, workspace: Path) -> None:
+    versions.promote(registered(versions, workspace, "a"), over=None)
+    registered(versions, workspace, "b")
+    code = """
+        import os, sys
+        from pathlib import Path
+        from workbench.tracking.versions import Versions, open_versions
+
+        Versions._set_previous = lambda *_: os._exit(9)
+        with open_versions(Path(sys.argv[1]), "loans") as versions:
+            versions.promote(versions.version(2), over=versions.version(1))
+        """
+
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), str(workspace)], capture_output=True, timeout=120, check=False
+    )
+
+    assert done.returncode == 9, done.stderr
+    assert aliases(versions) == {CHAMPION: 2}
+    with open_versions(workspace, NAME) as again:
+        assert aliases(again) == {CHAMPION: 2, PREVIOUS: 1}
+
+
+def test_a_registry_that_is_being_changed_is_waited_for(
+    versions: Versions, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.tracking.versions.LOCK_WAIT_S", 0.2)
+    with versions._writing(), pytest.raises(ToolchainError, match="another command has been changing the registry"):
+        registered(versions, workspace, "a")
+
+
+def test_a_store_that_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="nothing was registered here"), open_versions(tmp_path, NAME, create=False):
+        pass
+
+
+def test_files_that_are_gone_are_the_machines_fault(versions: Versions, workspace: Path) -> None:
+    version = registered(versions, workspace, "a")
+    shutil.rmtree(versions.bundle(version))
+
+    with pytest.raises(ToolchainError, match="version 1 of 'loans' has no bundle at"):
+        versions.bundle(version)
+
+
+def test_a_verdict_is_kept_whole_beside_the_bundle(versions: Versions, workspace: Path) -> None:
+    version = registered(versions, workspace, "a")
+    versions.keep_verdict(version, passed=False, text='{"promoted": false}')
+
+    found = versions.version(1)
+    folder = versions.bundle(version).parent
+
+    assert found.tags["promotion_checks"] == "failed"
+    assert (folder / found.tags["promotion_verdict"]).read_text() == '{"promoted": false}'
