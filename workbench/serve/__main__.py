@@ -1,0 +1,85 @@
+"""`python -m workbench.serve BUNDLE`: what containers and the workbench's own subprocesses start.
+
+Exit codes: 0 ended as told, 1 the bundle cannot be served, 2 the user's input, 3 the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from workbench.errors import BundleError, ConfigError, ToolchainError, WorkbenchError
+
+
+def main() -> None:
+    """Parse the arguments and serve."""
+    parser = argparse.ArgumentParser(prog="python -m workbench.serve", description="Serve a bundle over HTTP.")
+    parser.add_argument("bundle", type=Path)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8000, help="0 for any free one")
+    parser.add_argument("--workers", type=int, help="processes with a model each; default: the bundle's")
+    parser.add_argument("--max-batch-size", type=int, help="default: the bundle's")
+    parser.add_argument("--batch-timeout-ms", type=float, help="default: the bundle's")
+    parser.add_argument("--queue-limit", type=int, help="samples that may wait")
+    parser.add_argument("--policy", choices=("warn", "refuse"), default="refuse")
+    given = parser.parse_args()
+    try:
+        start(
+            given.bundle,
+            host=given.host,
+            port=given.port,
+            workers=given.workers,
+            max_batch_size=given.max_batch_size,
+            batch_timeout_ms=given.batch_timeout_ms,
+            queue_limit=given.queue_limit,
+            policy=given.policy,
+        )
+    except WorkbenchError as error:
+        sys.stderr.write(f"error: {error}\n")
+        codes = {BundleError: 1, ConfigError: 2, ToolchainError: 3}
+        raise SystemExit(next((code for kind, code in codes.items() if isinstance(error, kind)), 1)) from None
+
+
+def start(
+    bundle: Path,
+    *,
+    host: str,
+    port: int,
+    workers: int | None,
+    max_batch_size: int | None,
+    batch_timeout_ms: float | None,
+    queue_limit: int | None,
+    policy: str,
+) -> None:
+    """Serve with what the command line says, and what the bundle was tuned to where it says nothing.
+
+    Raises:
+        WorkbenchError: see `workbench.serve.lifecycle.serve`.
+    """
+    from workbench.bundle import read_bundle
+    from workbench.serve.lifecycle import serve
+    from workbench.serve.settings import API_KEY_VARIABLE, Limits, ServeSettings
+
+    tuned = replace(read_bundle(bundle).manifest.service, queueing="bins")
+    service = replace(
+        tuned,
+        workers=tuned.workers if workers is None else workers,
+        max_batch_size=tuned.max_batch_size if max_batch_size is None else max_batch_size,
+        batch_timeout_ms=tuned.batch_timeout_ms if batch_timeout_ms is None else batch_timeout_ms,
+    )
+    settings = ServeSettings(
+        host=host,
+        port=port,
+        service=service,
+        limits=Limits() if queue_limit is None else Limits(queue=queue_limit),
+        policy=policy,  # type: ignore[arg-type]  # ServeSettings checks it
+        api_key=os.environ.get(API_KEY_VARIABLE),
+    )
+    serve(bundle, settings)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,219 @@
+"""HTTP: the routes, and /predict beside them.
+
+/predict is plain ASGI in front of the FastAPI application: routing, middleware and validation of a framework would
+take longer than tokenizing does. Everything else is ordinary routes on LitServe's application.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.requests import Request as HttpRequest
+from starlette.responses import HTMLResponse, JSONResponse, Response
+
+from workbench.serve.documentation import openapi, page
+from workbench.serve.events import log, log_defect
+from workbench.serve.facts import health, info
+from workbench.serve.metrics import CONTENT_TYPE
+from workbench.serve.refusals import Refusal
+from workbench.serve.service import Service
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_PATIENCE_S = 0.25
+"""After so long a request that waits watches whether its client is still there."""
+_READ_ON_BYTES = 8 << 20
+"""Of a body that is too large, read and thrown away: a client that still writes sees no answer."""
+_JSON_TYPE = (b"content-type", b"application/json")
+
+
+class ClientGone(Exception):
+    """Nobody to answer."""
+
+
+def application(service: Service, app: FastAPI) -> Asgi:
+    """The whole HTTP interface of a service.
+
+    Args:
+        app: gets the routes other than /predict.
+    """
+    _add_routes(service, app)
+
+    async def entry(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] == "/predict":
+            await _predict(service, scope, receive, send)
+        elif scope["type"] == "http":
+            await app(scope, receive, send)
+
+    return entry
+
+
+async def _predict(service: Service, scope: Scope, receive: Receive, send: Send) -> None:
+    loop, metrics = service._loop, service.metrics
+    arrived_s = loop.time()
+    metrics.received()
+    try:
+        headers = dict(scope["headers"])
+        _check(service, scope, headers)
+        body = await _read(receive, headers, service)
+        request = service.submit(body, arrived_s)
+        try:
+            await _answered(request.done, receive)
+        except BaseException:
+            service.abandon(request)
+            raise
+        status, extra, content = 200, [], service.answer(request)
+    except Refusal as refusal:
+        metrics.rejected(refusal.kind)
+        status, extra, content = refusal.status, refusal.headers(), json.dumps(refusal.body()).encode()
+        if status >= 500 and refusal.kind != "starting":
+            log("refused", kind=refusal.kind, status=status)
+    except ClientGone:
+        metrics.rejected("client_gone")
+        return
+    except Exception as error:
+        log_defect(error)
+        defect = Refusal("internal", "A defect of the service; its log says where.")
+        metrics.rejected(defect.kind)
+        status, extra, content = defect.status, [], json.dumps(defect.body()).encode()
+    metrics.answered(status, loop.time() - arrived_s)
+    head = [_JSON_TYPE, (b"content-length", b"%d" % len(content)), *extra]
+    await send({"type": "http.response.start", "status": status, "headers": head})
+    await send({"type": "http.response.body", "body": content})
+
+
+def _check(service: Service, scope: Scope, headers: dict[bytes, bytes]) -> None:
+    if scope["method"] != "POST":
+        raise Refusal("method", "/predict takes POST.", allow="POST")
+    if not _authorized(service, headers.get(b"x-api-key")):
+        raise Refusal("unauthorized", "X-API-Key is missing or wrong.")
+    media = headers.get(b"content-type", b"application/json").split(b";", 1)[0].strip().lower()
+    if media != b"application/json":
+        raise Refusal("media_type", "The body must be application/json.")
+    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+        raise Refusal("media_type", "The body must not be compressed.")
+    service.admit()
+
+
+def _authorized(service: Service, given: bytes | None) -> bool:
+    wanted = service.settings.api_key
+    return wanted is None or hmac.compare_digest(given or b"", wanted.encode())
+
+
+async def _read(receive: Receive, headers: dict[bytes, bytes], service: Service) -> bytes | bytearray:
+    limits = service.settings.limits
+    try:
+        async with asyncio.timeout(limits.body_timeout_s):
+            message = await receive()
+            if not message.get("more_body", False) and message["type"] == "http.request":
+                body = message["body"]
+                if len(body) > limits.body_bytes:
+                    raise _too_large(limits.body_bytes)
+                return bytes(body)
+            return await _read_on(receive, message, limits.body_bytes)
+    except TimeoutError:
+        raise Refusal("slow", f"The body did not come within {limits.body_timeout_s:g} s.", close=True) from None
+
+
+async def _read_on(receive: Receive, message: MutableMapping[str, Any], limit: int) -> bytearray:
+    body, seen = bytearray(), 0
+    while True:
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        part = message.get("body", b"")
+        seen += len(part)
+        if seen <= limit:
+            body += part
+        elif seen > limit + _READ_ON_BYTES:
+            raise _too_large(limit)
+        if not message.get("more_body", False):
+            break
+        message = await receive()
+    if seen > limit:
+        raise _too_large(limit)
+    return body
+
+
+def _too_large(limit: int) -> Refusal:
+    return Refusal("too_large", f"The body has more than {limit} bytes.", close=True)
+
+
+async def _answered(done: asyncio.Future[None], receive: Receive) -> None:
+    """Until the request is answered.
+
+    Raises:
+        ClientGone: its connection closed before.
+    """
+    watching = asyncio.get_running_loop().call_later(_PATIENCE_S, _watch, done, receive)
+    try:
+        await done
+    except asyncio.CancelledError:
+        if done.cancelled():
+            raise ClientGone from None
+        raise
+    finally:
+        watching.cancel()
+
+
+def _watch(done: asyncio.Future[None], receive: Receive) -> None:
+    async def until_gone() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        done.cancel()
+
+    task = asyncio.get_running_loop().create_task(until_gone())
+    done.add_done_callback(lambda _: task.cancel())
+
+
+def _add_routes(service: Service, app: FastAPI) -> None:
+    document = openapi(service)
+
+    async def get_health(request: HttpRequest) -> Response:
+        status, content = health(service)
+        return JSONResponse(content, status)
+
+    async def get_info(request: HttpRequest) -> Response:
+        if not _authorized(service, request.headers.get("x-api-key", "").encode("latin-1")):
+            return _refused(Refusal("unauthorized", "X-API-Key is missing or wrong."))
+        return JSONResponse(info(service))
+
+    async def get_metrics(request: HttpRequest) -> Response:
+        return Response(service.metrics.text(), media_type=CONTENT_TYPE)
+
+    async def get_document(request: HttpRequest) -> Response:
+        return JSONResponse(document)
+
+    async def get_docs(request: HttpRequest) -> Response:
+        return HTMLResponse(page(document))
+
+    routes = {
+        "/health": get_health,
+        "/info": get_info,
+        "/metrics": get_metrics,
+        "/openapi.json": get_document,
+        "/docs": get_docs,
+    }
+    for path, endpoint in routes.items():
+        app.add_route(path, endpoint, methods=["GET"])
+
+    async def not_found(request: HttpRequest, error: Exception) -> Response:
+        return _refused(Refusal("not_found", f"There is /predict, {', '.join(routes)}."))
+
+    async def wrong_method(request: HttpRequest, error: Exception) -> Response:
+        return _refused(Refusal("method", "This path takes GET.", allow="GET, HEAD"))
+
+    app.add_exception_handler(404, not_found)
+    app.add_exception_handler(405, wrong_method)
+
+
+def _refused(refusal: Refusal) -> Response:
+    headers = {name.decode(): value.decode() for name, value in refusal.headers()}
+    return JSONResponse(refusal.body(), refusal.status, headers)

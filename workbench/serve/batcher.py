@@ -1,0 +1,162 @@
+"""Which rows go into the next batch: one queue for each length bin, and no clock of its own.
+
+The policy is `bins` of `workbench.service`: a free worker takes the bin whose oldest row is the oldest of all bins
+that are ready; a bin is ready when it is full, when its oldest row has waited long enough, or when the service drains.
+`workbench.serving_model` simulates exactly this.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from workbench.targets.base import Array
+
+
+class QueueFull(Exception):
+    """No room for these rows."""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Row:
+    """One sample that waits for a batch or is in one.
+
+    Attributes:
+        key: rows of one key may share a batch: the length bin, or the shapes of raw tensors.
+        item: what the batch is made from; `workbench.serve.samples` knows.
+        owner: the request it belongs to, `index` its place there.
+        arrived_s, deadline_s: on the event loop's clock.
+        attempts: batches it was in that did not come back.
+        waiting: in a queue now.
+    """
+
+    key: Hashable
+    item: Any
+    owner: Any
+    index: int
+    arrived_s: float
+    deadline_s: float
+    attempts: int = 0
+    waiting: bool = False
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Batch:
+    """Rows that one worker runs together.
+
+    Attributes:
+        length: their bin, 0 where samples are not sequences.
+        positions, padded: rows times length, and how much of that is padding.
+        started_s: on the event loop's clock.
+    """
+
+    rows: list[Row]
+    feeds: Mapping[str, Array]
+    length: int
+    positions: int
+    padded: int
+    started_s: float = 0.0
+
+
+@dataclass(slots=True)
+class _Bin:
+    """Rows in order of arrival; those that left early stay in `rows` until they reach its head, but do not count."""
+
+    rows: deque[Row] = field(default_factory=deque)
+    count: int = 0
+
+    def oldest(self) -> Row:
+        while not self.rows[0].waiting:
+            self.rows.popleft()
+        return self.rows[0]
+
+    def pop(self) -> Row:
+        row = self.oldest()
+        self.rows.popleft()
+        row.waiting = False
+        self.count -= 1
+        return row
+
+
+class Batcher:
+    """Waiting rows by bin. Not thread-safe; every method takes the time of now from its caller."""
+
+    def __init__(self, *, max_batch_size: int, batch_timeout_s: float, limit: int) -> None:
+        self.draining = False
+        self._size, self._timeout_s, self._limit = max_batch_size, batch_timeout_s, limit
+        self._bins: dict[Hashable, _Bin] = {}
+        self._depth = 0
+
+    @property
+    def depth(self) -> int:
+        """Rows that wait."""
+        return self._depth
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Queue all of a request's rows, or none.
+
+        Raises:
+            QueueFull: the limit would be exceeded.
+        """
+        if self._depth + len(rows) > self._limit:
+            raise QueueFull
+        for row in rows:
+            found = self._bins.get(row.key)
+            if found is None:
+                found = self._bins[row.key] = _Bin()
+            found.rows.append(row)
+            found.count += 1
+            row.waiting = True
+        self._depth += len(rows)
+
+    def put_back(self, rows: Iterable[Row]) -> None:
+        """Queue rows of a batch that did not come back, before all others of their bin; the limit does not apply."""
+        for row in reversed(list(rows)):
+            found = self._bins.setdefault(row.key, _Bin())
+            found.rows.appendleft(row)
+            found.count += 1
+            row.waiting = True
+            self._depth += 1
+
+    def take(self, now_s: float) -> list[Row] | None:
+        """The rows of the next batch, None when no bin is ready."""
+        best: Hashable = None
+        oldest_s = float("inf")
+        for key, found in self._bins.items():
+            arrived_s = found.oldest().arrived_s
+            if arrived_s < oldest_s and self._ready(found, arrived_s, now_s):
+                best, oldest_s = key, arrived_s
+        if oldest_s == float("inf"):
+            return None
+        chosen = self._bins[best]
+        rows = [chosen.pop() for _ in range(min(self._size, chosen.count))]
+        self._depth -= len(rows)
+        if not chosen.count:
+            del self._bins[best]
+        return rows
+
+    def ready_at(self) -> float | None:
+        """When the first bin that holds anything is ready for lack of company; None when nothing waits."""
+        waits = [found.oldest().arrived_s + self._timeout_s for found in self._bins.values()]
+        return min(waits, default=None)
+
+    def discard(self, rows: Iterable[Row]) -> None:
+        """Forget rows that nobody waits for any more; rows that do not wait here are left alone."""
+        for row in rows:
+            if row.waiting:
+                row.waiting = False
+                self._depth -= 1
+                found = self._bins[row.key]
+                found.count -= 1
+                if not found.count:
+                    del self._bins[row.key]
+
+    def waiting(self) -> Iterator[Row]:
+        """Every row that waits, bin by bin."""
+        return (row for found in self._bins.values() for row in found.rows if row.waiting)
+
+    def _ready(self, found: _Bin, arrived_s: float, now_s: float) -> bool:
+        # the sum and not the difference: it is what `ready_at` says, to the last bit
+        return self.draining or found.count >= self._size or arrived_s + self._timeout_s <= now_s

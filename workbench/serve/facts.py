@@ -1,0 +1,61 @@
+"""What /health and /info say."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from workbench import __version__
+from workbench.canonical import encode
+from workbench.results import metrics
+from workbench.serve.service import Service
+
+
+def health(service: Service) -> tuple[int, dict[str, Any]]:
+    """Status 200 when every worker has replayed the golden samples and one can answer; the body says how things are."""
+    ready, count = service.workers.ready, len(service.workers.all)
+    status: str = service.phase
+    if status == "serving":
+        status = "ok" if ready == count else "degraded" if ready else "down"
+    return 200 if status in ("ok", "degraded") else 503, {
+        "status": status,
+        "workers": [
+            {"worker": w.number, "state": w.state, "restarts": w.restarts, **({"error": w.error} if w.error else {})}
+            for w in service.workers.all
+        ],
+        "waiting": service.depth,
+    }
+
+
+def info(service: Service) -> dict[str, Any]:
+    """What is served, with what, and what it was measured to do."""
+    manifest, settings = service.bundle.manifest, service.settings
+    toolchain = manifest.artifact.toolchain
+    first = next((w.facts for w in service.workers.all if w.facts), {})
+    return {
+        "name": manifest.name,
+        "about": manifest.about,
+        "task": manifest.task,
+        "labels": list(manifest.labels),
+        **(
+            {"warning": "EMULATED: compiled and measured on an emulator; no figure is of a device."}
+            if toolchain.emulated
+            else {}
+        ),
+        "emulated": toolchain.emulated,
+        "target": manifest.artifact.target,
+        "candidate": {"id": manifest.candidate_id, **encode(manifest.candidate)},
+        "model": {"file": manifest.model.file, "sha256": manifest.model.sha256},
+        "inputs": encode(manifest.model.inputs),
+        "outputs": encode(manifest.model.outputs),
+        "text": None if manifest.text is None else {"max_length": manifest.text.max_length, "bins": manifest.text.bins},
+        "service": {**encode(settings.service), "limits": encode(settings.limits)},
+        "made_with": encode(toolchain),
+        "runs_on": first.get("toolchain"),
+        "differences": first.get("changes", []),
+        "golden": {"samples": first.get("samples"), "largest_error": first.get("largest_error")},
+        "figures": {e.split: metrics(e) for e in manifest.evaluations},
+        "created_at": manifest.created_at,
+        "workbench": {"made_by": manifest.workbench, "served_by": __version__},
+        "uptime_s": round(time.monotonic() - service.started_s, 1),
+    }

@@ -1,0 +1,149 @@
+"""From the command to the last worker's end: binding, starting, serving, draining."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import uvicorn
+import uvloop
+
+from workbench.bundle import Bundle, read_bundle
+from workbench.bundle.verify import check_files
+from workbench.errors import BundleError, ConfigError
+from workbench.serve.app import application
+from workbench.serve.events import JsonLines, log, log_defect
+from workbench.serve.lit import WorkerLauncher
+from workbench.serve.metrics import Metrics, bundle_labels
+from workbench.serve.protocol import BoundedHttp
+from workbench.serve.service import Service
+from workbench.serve.settings import ServeSettings
+from workbench.serve.workers import Workers
+
+_BACKLOG = 2048
+_KEEP_ALIVE_S = 75
+"""Longer than the usual 60 s of a load balancer in front, which must be the one to close an idle connection."""
+
+
+def serve(directory: Path, settings: ServeSettings) -> None:
+    """Serve a bundle until SIGTERM or SIGINT; then what waits is answered, and everything has ended on return.
+
+    Must be called in the main thread.
+
+    Raises:
+        BundleError: the bundle is damaged, or a worker could not prove it, or workers kept dying.
+        ConfigError: the address cannot be bound.
+    """
+    bundle = read_bundle(directory)
+    check_files(bundle)
+    logging.basicConfig(level=logging.WARNING, handlers=[JsonLines()], force=True)
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # it warns of each request that is no HTTP
+    with contextlib.closing(_bound(settings.host, settings.port)) as listener:
+        failure = asyncio.Runner(loop_factory=uvloop.new_event_loop).run(_main(bundle, settings, listener))
+    log("ended", failure=failure)
+    if failure is not None:
+        raise BundleError(failure)
+
+
+class _HttpServer(uvicorn.Server):
+    """uvicorn without its signal handlers: the service drains first."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def _main(bundle: Bundle, settings: ServeSettings, listener: socket.socket) -> str | None:
+    """Returns why the service gave up, None when it was told to end."""
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_defect)
+    manifest = bundle.manifest
+    lengths = () if manifest.text is None else manifest.text.bins
+    service = Service(bundle, settings, Metrics(about=bundle_labels(manifest), lengths=lengths))
+    launcher = WorkerLauncher(
+        bundle.directory,
+        workers=settings.service.workers,
+        max_batch_size=settings.service.max_batch_size,
+        policy=settings.policy,
+    )
+    ending: asyncio.Future[str | None] = loop.create_future()
+    now = asyncio.Event()
+
+    def give_up(why: str) -> None:
+        if not ending.done():
+            ending.set_result(why)
+
+    def told(number: signal.Signals) -> None:
+        log("signal", name=number.name)
+        if ending.done():
+            now.set()
+        else:
+            ending.set_result(None)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told, number)
+    service.workers = Workers(launcher, settings.service.workers, service, give_up)
+    config = uvicorn.Config(
+        application(service, launcher.app),
+        http=BoundedHttp,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        backlog=_BACKLOG,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=1,
+    )
+    http = _HttpServer(config)
+    serving = loop.create_task(http.serve(sockets=[listener]))
+    host, port = listener.getsockname()[:2]
+    log("listening", url=f"http://{f'[{host}]' if ':' in host else host}:{port}", bundle=manifest.name)
+    try:
+        await service.workers.start()
+        failure = await ending
+        if failure is None:
+            await _drained(service, settings.limits.grace_s, now)
+    finally:
+        http.should_exit = True
+        await serving
+        service.stop()
+        await service.workers.end()
+    return failure
+
+
+async def _drained(service: Service, grace_s: float, now: asyncio.Event) -> None:
+    log("draining", requests=service.open_requests)
+    draining = asyncio.ensure_future(service.drain(grace_s))
+    second = asyncio.ensure_future(now.wait())
+    await asyncio.wait({draining, second}, return_when=asyncio.FIRST_COMPLETED)
+    whole = draining.done() and draining.result()
+    for task in (draining, second):
+        task.cancel()
+    log("drained", unanswered=service.open_requests, whole=whole)
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, *_, address = found[0]
+        return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise ConfigError(
+            f"{host}:{port} cannot be bound: {error.strerror or error}.",
+            key="--port",
+            hint="Choose another port, or end what listens there.",
+        ) from error
+
+
+def _defect(loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+    error = context.get("exception")
+    if isinstance(error, BaseException):
+        log_defect(error)
+    else:
+        log("defect", error=str(context.get("message")))

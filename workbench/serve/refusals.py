@@ -1,0 +1,59 @@
+"""Every way a request can end without an answer, and what the client is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+STATUS: Mapping[str, int] = {
+    "not_json": 400,
+    "unauthorized": 401,
+    "not_found": 404,
+    "method": 405,
+    "slow": 408,
+    "too_large": 413,
+    "media_type": 415,
+    "fields": 422,
+    "inputs": 422,
+    "internal": 500,
+    "overloaded": 503,
+    "starting": 503,
+    "draining": 503,
+    "worker_lost": 503,
+    "timeout": 504,
+}
+"""Kind of error → HTTP status. The kinds are a closed set: they are a label of the metrics."""
+
+
+@dataclass(slots=True, eq=False)
+class Refusal(Exception):
+    """A request ends here; `message` is for its client and may say where in the request, never what stood there.
+
+    Attributes:
+        retry_after_s: when another try may succeed.
+        allow: methods that the path knows.
+        close: the connection cannot be used again, as the body was not read.
+    """
+
+    kind: str
+    message: str
+    retry_after_s: int | None = None
+    allow: str | None = None
+    close: bool = field(default=False)
+
+    @property
+    def status(self) -> int:
+        return STATUS[self.kind]
+
+    def body(self) -> dict[str, dict[str, str]]:
+        return {"error": {"kind": self.kind, "message": self.message}}
+
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        found = []
+        if self.retry_after_s is not None:
+            found.append((b"retry-after", str(self.retry_after_s).encode()))
+        if self.allow is not None:
+            found.append((b"allow", self.allow.encode()))
+        if self.close:
+            found.append((b"connection", b"close"))
+        return found

@@ -1,0 +1,210 @@
+"""A request's body → samples, checked so strictly that nothing a client sends can break a batch it shares.
+
+Checked by hand: a request is one of four small shapes, and a general validator would cost more than the tokenizer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NoReturn
+
+import numpy as np
+
+from workbench.model import TensorSpec
+from workbench.serve.refusals import Refusal
+from workbench.serve.settings import Limits
+from workbench.targets.base import Array
+
+Kind = Literal["text", "texts", "words", "inputs"]
+KINDS: tuple[Kind, ...] = ("text", "texts", "words", "inputs")
+Text = str | tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a client asks: texts, or arrays [rows, ...] of the model's inputs; one of the two is empty."""
+
+    kind: Kind
+    texts: tuple[Text, ...] = ()
+    inputs: Mapping[str, Array] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputRule:
+    """What a raw input must be.
+
+    Attributes:
+        shape: of one row; None for any size.
+        lowest, highest: of integers, both inclusive.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int | None, ...]
+    lowest: int
+    highest: int
+
+
+def input_rule(spec: TensorSpec, *, highest: int | None = None, lowest: int | None = None) -> InputRule:
+    """The rule of a model input; without bounds, those of its type."""
+    dtype = np.dtype(spec.dtype)
+    bounds = np.iinfo(dtype) if dtype.kind in "iu" else None
+    return InputRule(
+        name=spec.name,
+        dtype=dtype,
+        shape=tuple(size if isinstance(size, int) else None for size in spec.shape[1:]),
+        lowest=lowest if lowest is not None else int(bounds.min) if bounds else 0,
+        highest=highest if highest is not None else int(bounds.max) if bounds else 0,
+    )
+
+
+def parse(body: bytes | bytearray, limits: Limits) -> Question:
+    """The question in a body, its texts within the limits; raw inputs are still lists.
+
+    Raises:
+        Refusal: kind 'not_json', or 'fields' with the place of what is wrong.
+    """
+    try:
+        data = _DECODER.decode(body.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise Refusal("not_json", f"The body is not UTF-8: byte {error.start}.") from None
+    except json.JSONDecodeError as error:
+        raise Refusal("not_json", f"The body is not JSON: {error.msg} at character {error.pos}.") from None
+    except RecursionError:
+        raise Refusal("not_json", "The body is nested too deeply.") from None
+    except ValueError:  # NaN and Infinity, and integers of thousands of digits
+        raise Refusal("not_json", "The body holds a number that JSON does not know or that is too long.") from None
+    if not isinstance(data, dict):
+        raise Refusal("fields", f"The body must be an object with one of {', '.join(KINDS)}.")
+    kind = _kind(data)
+    value = data[kind]
+    if kind == "text":
+        return Question(kind, (_text(value, "text", limits),))
+    if kind == "words":
+        return Question(kind, (_words(value, "words", limits),))
+    if kind == "texts":
+        if not isinstance(value, list) or not 1 <= len(value) <= limits.texts:
+            raise Refusal("fields", f"texts must be a list of 1 to {limits.texts} texts.")
+        return Question(kind, tuple(_text_or_words(item, f"texts[{i}]", limits) for i, item in enumerate(value)))
+    if not isinstance(value, dict):
+        raise Refusal("fields", "inputs must be an object: name of the input, nested lists of numbers.")
+    return Question("inputs", (), value)
+
+
+def arrays(
+    inputs: Mapping[str, Any], rules: Sequence[InputRule], limits: Limits, longest: int | None
+) -> dict[str, Array]:
+    """Raw inputs as the arrays the model takes, equal rows in all of them.
+
+    Args:
+        longest: bound of every free size; None for none.
+
+    Raises:
+        Refusal: kind 'inputs': a name, type, shape or value does not fit.
+    """
+    names = {rule.name for rule in rules}
+    if missing := sorted(names - inputs.keys()):
+        raise Refusal("inputs", f"inputs.{missing[0]} is missing.")
+    if len(inputs) > len(names):
+        raise Refusal("inputs", f"inputs may hold {', '.join(sorted(names))} only.")
+    found = {rule.name: _array(inputs[rule.name], rule, longest) for rule in rules}
+    rows = {len(array) for array in found.values()}
+    if len(rows) > 1:
+        raise Refusal("inputs", "inputs must all have the same number of rows.")
+    if not 1 <= rows.pop() <= limits.texts:
+        raise Refusal("inputs", f"inputs must have 1 to {limits.texts} rows.")
+    free = {
+        size
+        for rule in rules
+        for size, wanted in zip(found[rule.name].shape[1:], rule.shape, strict=True)
+        if wanted is None
+    }
+    if longest is not None and len(free) > 1:
+        raise Refusal("inputs", "inputs must all have the same length.")
+    return found
+
+
+def _array(value: object, rule: InputRule, longest: int | None) -> Array:
+    where = f"inputs.{rule.name}"
+    if not isinstance(value, list):
+        raise Refusal("inputs", f"{where} must be nested lists of numbers.")
+    try:
+        array = np.array(value)
+    except (ValueError, OverflowError):  # rows of unequal length, or deeper than NumPy goes
+        raise Refusal("inputs", f"{where} must be nested lists of equal length.") from None
+    allowed = {"i": "iu", "u": "iu", "f": "iuf", "b": "b"}.get(rule.dtype.kind, "")
+    if array.size and array.dtype.kind not in allowed:
+        raise Refusal("inputs", f"{where} must hold {rule.dtype} numbers only.")
+    if array.ndim != len(rule.shape) + 1 or not array.size:
+        raise Refusal("inputs", f"{where} must have {len(rule.shape) + 1} dimensions and not be empty.")
+    for axis, (size, wanted) in enumerate(zip(array.shape[1:], rule.shape, strict=True), 1):
+        if wanted is not None and size != wanted:
+            raise Refusal("inputs", f"{where} must have the size {wanted} along axis {axis}, not {size}.")
+        if wanted is None and longest is not None and size > longest:
+            raise Refusal("inputs", f"{where} may have at most {longest} along axis {axis}, not {size}.")
+    if rule.dtype.kind in "iu" and not (rule.lowest <= int(array.min()) and int(array.max()) <= rule.highest):
+        raise Refusal("inputs", f"{where} must hold {rule.lowest} to {rule.highest} only.")
+    with np.errstate(over="ignore"):
+        cast = array.astype(rule.dtype)
+    if rule.dtype.kind == "f" and not np.isfinite(cast).all():
+        raise Refusal("inputs", f"{where} holds a number that {rule.dtype} cannot.")
+    return cast
+
+
+def _kind(data: Mapping[str, Any]) -> Kind:
+    found = [kind for kind in KINDS if kind in data]
+    if len(found) != 1 or len(data) != 1:
+        raise Refusal("fields", f"The body must have exactly one field, one of {', '.join(KINDS)}.")
+    return found[0]
+
+
+def _text_or_words(value: object, where: str, limits: Limits) -> Text:
+    return _words(value, where, limits) if isinstance(value, list) else _text(value, where, limits)
+
+
+def _text(value: object, where: str, limits: Limits) -> str:
+    if not isinstance(value, str):
+        _refuse(where, "must be a string")
+    if len(value) > limits.characters:
+        _refuse(where, f"has {len(value)} characters; {limits.characters} are allowed")
+    if not value or value.isspace():
+        _refuse(where, "is empty")
+    _check_unicode(value, where)
+    return value
+
+
+def _words(value: object, where: str, limits: Limits) -> tuple[str, ...]:
+    if not isinstance(value, list) or not 1 <= len(value) <= limits.words:
+        _refuse(where, f"must be a list of 1 to {limits.words} words")
+    left = limits.characters
+    for index, word in enumerate(value):
+        place = f"{where}[{index}]"
+        if not isinstance(word, str):
+            _refuse(place, "must be a string")
+        left -= len(word)
+        if left < 0:
+            _refuse(where, f"has more than {limits.characters} characters")
+        if not word or word.isspace():
+            _refuse(place, "is empty")
+        _check_unicode(word, place)
+    return tuple(value)
+
+
+def _check_unicode(value: str, where: str) -> None:
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, written as an escape
+        _refuse(where, "has a character that is not Unicode")
+
+
+def _refuse(where: str, why: str) -> NoReturn:
+    raise Refusal("fields", f"{where} {why}.")
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)

@@ -1,0 +1,123 @@
+"""Samples: texts as tokens and rows of raw tensors, until they become the feeds of one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from workbench.preprocess import Encoded, Preprocessor, _tokenizer, collate
+from workbench.serve.batcher import Batch, Row
+from workbench.serve.requests import Text
+from workbench.targets.base import Array
+
+
+@dataclass(frozen=True, slots=True)
+class TextSample:
+    """One text and its tokens.
+
+    Attributes:
+        encoding: the tokenizer's own result, for offsets and words.
+        encoded: the same as `workbench.preprocess.encode` gives, which calibration and scoring used.
+    """
+
+    text: Text
+    encoding: Any
+    encoded: Encoded
+
+    @property
+    def truncated(self) -> bool:
+        """Tokens beyond max_length were cut off."""
+        return bool(self.encoding.overflowing)
+
+    def words(self) -> list[int]:
+        """The position of each word's first token; word i of this list is the i-th that the tokens reach."""
+        return [first for first, _ in self._word_tokens()]
+
+    def span(self, first: int, last: int) -> tuple[int, int, str]:
+        """Start, end and text of words `first` to `last`: characters of a plain text, words of a list of words."""
+        tokens = self._word_tokens()
+        if isinstance(self.text, str):
+            offsets = self.encoding.offsets
+            start, end = offsets[tokens[first][0]][0], offsets[tokens[last][1]][1]
+            inside = self.text[start:end]  # some tokenizers count the space before a word to it
+            start += len(inside) - len(inside.lstrip())
+            end -= len(inside) - len(inside.rstrip())
+            return start, end, self.text[start:end]
+        ids = self.encoding.word_ids
+        start, end = ids[tokens[first][0]], ids[tokens[last][0]] + 1
+        return start, end, " ".join(self.text[start:end])
+
+    def _word_tokens(self) -> list[tuple[int, int]]:
+        """(first, last token) of each word, in order."""
+        found: list[tuple[int, int]] = []
+        previous = None
+        for position, word in enumerate(self.encoding.word_ids):
+            if word is None:
+                previous = None
+            elif word == previous:
+                found[-1] = (found[-1][0], position)
+            else:
+                found.append((position, position))
+                previous = word
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class RawSample:
+    """One row of raw tensors: input name → array without the batch axis."""
+
+    inputs: Mapping[str, Array]
+
+
+class Tokenizing:
+    """Texts → samples, exactly as `workbench.preprocess.encode`; one tokenizer, kept at hand."""
+
+    def __init__(self, preprocessor: Preprocessor) -> None:
+        self.preprocessor = preprocessor
+        self._encode = _tokenizer(preprocessor.tokenizer, preprocessor.tokenizer_sha256, preprocessor.max_length).encode
+        self._bins = preprocessor.bins
+
+    def sample(self, text: Text) -> TextSample:
+        """Runs in the calling thread: the tokenizer holds the interpreter's lock, so another thread would not help."""
+        if isinstance(text, str):
+            found = self._encode(text)
+            return TextSample(text, found, Encoded(ids=tuple(found.ids), types=tuple(found.type_ids)))
+        found = self._encode(text, is_pretokenized=True)
+        words = tuple(-1 if word is None else word for word in found.word_ids)
+        return TextSample(text, found, Encoded(ids=tuple(found.ids), types=tuple(found.type_ids), words=words))
+
+    def bin(self, sample: TextSample) -> int:
+        length = len(sample.encoded.ids)
+        return next(size for size in self._bins if length <= size)
+
+
+def raw_key(arrays: Mapping[str, Array]) -> Hashable:
+    """Rows of raw tensors with equal keys may share a batch."""
+    return ("raw", *((name, array.shape[1:]) for name, array in sorted(arrays.items())))
+
+
+def raw_rows(arrays: Mapping[str, Array]) -> list[RawSample]:
+    rows = len(next(iter(arrays.values())))
+    return [RawSample({name: array[row] for name, array in arrays.items()}) for row in range(rows)]
+
+
+def batch_of(rows: list[Row], preprocessor: Preprocessor | None) -> Batch:
+    """The feeds of rows with one key."""
+    first = rows[0].item
+    if isinstance(first, RawSample):
+        feeds = {name: np.stack([row.item.inputs[name] for row in rows]) for name in first.inputs}
+        shapes = {array.shape[1] for array in feeds.values() if array.ndim == 2}
+        length = shapes.pop() if len(shapes) == 1 else 0
+        return Batch(rows=rows, feeds=feeds, length=length, positions=len(rows) * length, padded=0)
+    assert preprocessor is not None
+    return text_batch(rows, preprocessor, [row.item.encoded for row in rows])
+
+
+def text_batch(rows: list[Row], preprocessor: Preprocessor, encoded: Sequence[Encoded]) -> Batch:
+    feeds = collate(preprocessor, encoded)
+    positions = int(next(iter(feeds.values())).size)
+    padded = positions - sum(len(e.ids) for e in encoded)
+    return Batch(rows=rows, feeds=feeds, length=positions // len(rows), positions=positions, padded=padded)

@@ -1,0 +1,345 @@
+"""The heart of the front end: requests become rows, rows wait, batches go to workers, answers come back.
+
+Everything here runs in the one event loop; nothing blocks but the tokenizer, for microseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from workbench.bundle import Bundle, preprocessor_of
+from workbench.serve.answers import Answer, NotFinite, answers_for, finite
+from workbench.serve.batcher import Batch, Batcher, QueueFull, Row
+from workbench.serve.events import log, log_defect
+from workbench.serve.metrics import Metrics
+from workbench.serve.refusals import Refusal
+from workbench.serve.requests import InputRule, Question, arrays, input_rule, parse
+from workbench.serve.samples import RawSample, Tokenizing, batch_of, raw_key, raw_rows
+from workbench.serve.settings import ServeSettings
+from workbench.serve.workers import Workers
+from workbench.targets.base import Array
+
+Phase = Literal["starting", "serving", "draining"]
+
+_SWEEP_S = 0.1
+"""How often deadlines are looked at."""
+_MEMORY_S = 5.0
+_TRIES = 2
+"""Batches a row may be lost in with their worker before its request is refused."""
+_LONGEST_RETRY_AFTER_S = 60
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+class Request:
+    """One request on its way: its rows, and what they gave so far."""
+
+    __slots__ = ("done", "kind", "left", "results", "rows")
+
+    def __init__(self, kind: str, done: asyncio.Future[None]) -> None:
+        self.kind, self.done = kind, done
+        self.rows: list[Row] = []
+        self.results: list[Any] = []
+        self.left = 0
+
+
+class Service:
+    """State of one service. Make it inside the event loop, give it its workers, then start it."""
+
+    def __init__(self, bundle: Bundle, settings: ServeSettings, metrics: Metrics) -> None:
+        self.bundle, self.settings, self.metrics = bundle, settings, metrics
+        self.draining = False
+        self.started_s = time.monotonic()
+        self.workers: Workers
+        manifest, service = bundle.manifest, settings.service
+        self.preprocessor = preprocessor_of(bundle)
+        self._tokenizing = None if self.preprocessor is None else Tokenizing(self.preprocessor)
+        self._answers = answers_for(manifest)
+        self._rules = _input_rules(bundle, None if self.preprocessor is None else self.preprocessor.largest_id)
+        self._longest = None if self.preprocessor is None else self.preprocessor.bins[-1]
+        self._batcher = Batcher(
+            max_batch_size=service.max_batch_size,
+            batch_timeout_s=service.batch_timeout_ms / 1000,
+            limit=settings.limits.queue,
+        )
+        self._loop = asyncio.get_running_loop()
+        self._running: set[Batch] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._pump_is_due = False
+        self._rows_per_s = 0.0
+        self._open: set[Request] = set()
+        self._sweeping = [
+            self._loop.create_task(self._every(_SWEEP_S, self._sweep)),
+            self._loop.create_task(self._every(_MEMORY_S, self._read_memory)),
+        ]
+
+    @property
+    def phase(self) -> Phase:
+        if self.draining:
+            return "draining"
+        return "serving" if self.workers.proved else "starting"
+
+    @property
+    def depth(self) -> int:
+        return self._batcher.depth
+
+    @property
+    def open_requests(self) -> int:
+        return len(self._open)
+
+    # --- requests ---------------------------------------------------------------------------------------------------
+
+    def admit(self) -> None:
+        """Raises Refusal while the service cannot take requests."""
+        if self.draining:
+            raise Refusal("draining", "The service is shutting down; another instance may answer.", 1, close=True)
+        if not self.workers.proved:
+            raise Refusal("starting", "The service is starting: its golden samples are not replayed yet.", 1)
+        if not self.workers.ready and not self.workers.restarting:
+            raise Refusal("worker_lost", "No worker runs.", 5)
+
+    def submit(self, body: bytes | bytearray, arrived_s: float) -> Request:
+        """Queue what a body asks; the request's `done` ends when it is answered.
+
+        Raises:
+            Refusal: the body is wrong, or the queue is full.
+        """
+        question = parse(body, self.settings.limits)
+        items = self._items(question)
+        request = Request(question.kind, self._loop.create_future())
+        deadline_s = arrived_s + self.settings.limits.request_timeout_s
+        request.rows = [
+            Row(key=key, item=item, owner=request, index=i, arrived_s=arrived_s, deadline_s=deadline_s)
+            for i, (key, item) in enumerate(items)
+        ]
+        request.left = len(items)
+        request.results = [None] * len(items)
+        try:
+            self._batcher.add(request.rows)
+        except QueueFull:
+            raise Refusal(
+                "overloaded",
+                f"{self._batcher.depth} samples wait already; {self.settings.limits.queue} may.",
+                self._retry_after_s(),
+            ) from None
+        self._open.add(request)
+        self._pump_soon()
+        return request
+
+    def abandon(self, request: Request) -> None:
+        """Its client is gone, or it was refused: its rows need not run."""
+        self._open.discard(request)
+        self._batcher.discard(request.rows)
+        request.done.cancel()
+
+    def answer(self, request: Request) -> bytes:
+        """The body of a request that is done.
+
+        Raises:
+            Refusal: it was refused while it waited.
+        """
+        results = request.results
+        if request.kind == "inputs":
+            names = results[0]
+            outputs = {name: [result[name].tolist() for result in results] for name in names}
+            return _encode({"outputs": outputs}).encode()
+        return _encode({"results": results} if request.kind == "texts" else results[0]).encode()
+
+    def _items(self, question: Question) -> list[tuple[Any, Any]]:
+        """(key, sample) of each row."""
+        if question.inputs is not None:
+            found = arrays(question.inputs, self._rules, self.settings.limits, self._longest)
+            key = raw_key(found)
+            return [(key, row) for row in raw_rows(found)]
+        tokenizing = self._tokenizing
+        if tokenizing is None:
+            raise Refusal("fields", "This model takes arrays, not texts: send inputs.")
+        samples = [tokenizing.sample(text) for text in question.texts]
+        if any(not sample.encoded.ids for sample in samples):
+            raise Refusal("fields", f"{question.kind} holds a text that becomes no token.")
+        return [(tokenizing.bin(sample), sample) for sample in samples]
+
+    def _retry_after_s(self) -> int:
+        """How long the queue takes at the recent rate."""
+        if not self._rows_per_s:
+            return 1
+        return min(max(1, math.ceil(self._batcher.depth / self._rows_per_s)), _LONGEST_RETRY_AFTER_S)
+
+    # --- batches ----------------------------------------------------------------------------------------------------
+
+    def _pump_soon(self) -> None:
+        """Once the event loop has read what else has come: requests of one moment share a batch."""
+        if not self._pump_is_due:
+            self._pump_is_due = True
+            self._loop.call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._pump_is_due = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        now_s = self._loop.time()
+        while self.workers.free and (rows := self._batcher.take(now_s)) is not None:
+            batch = batch_of(rows, self.preprocessor)
+            batch.started_s = now_s
+            self._running.add(batch)
+            self.workers.run(batch)
+        self.metrics.queue(self._batcher.depth)
+        if self.workers.free and (ready_at := self._batcher.ready_at()) is not None:
+            self._timer = self._loop.call_at(ready_at, self._pump)
+
+    def worker_free(self) -> None:
+        self._pump_soon()
+
+    def answered(self, batch: Batch, worker: int, outputs: Mapping[str, Array], run_s: float) -> None:
+        self._running.discard(batch)
+        now_s = self._loop.time()
+        self._count(batch, worker, run_s, now_s)
+        rows = batch.rows
+        wrong = [name for name, array in outputs.items() if not array.ndim or len(array) != len(rows)]
+        try:
+            if wrong:
+                raise Refusal("internal", f"Output {wrong[0]!r} does not have one row for each sample.")
+            if isinstance(rows[0].item, RawSample):
+                found: Sequence[Any] = [{n: finite(a[i]) for n, a in outputs.items()} for i in range(len(rows))]
+            else:
+                found = self._answers(outputs, [row.item for row in rows])
+        except NotFinite:
+            self._fail_apart(batch, Refusal("internal", "The model gave a number that is not finite."))
+            return
+        except Refusal as refusal:
+            self._fail(rows, refusal)
+            return
+        except Exception as error:  # a defect must not leave its callers waiting
+            log_defect(error)
+            self._fail(rows, Refusal("internal", "The answer could not be made; the log says where."))
+            return
+        for row, result in zip(rows, found, strict=True):
+            self._finish(row, result)
+
+    def refused(self, batch: Batch, worker: int, error: str) -> None:
+        self._running.discard(batch)
+        raw = isinstance(batch.rows[0].item, RawSample)
+        log("batch_refused", worker=worker, rows=len(batch.rows), length=batch.length, error=error)
+        message = "The model refused these inputs." if raw else "The model failed; the log says why."
+        self._fail_apart(batch, Refusal("inputs" if raw else "internal", message))
+
+    def lost(self, batch: Batch | None, worker: int) -> None:
+        self.metrics.worker_lost(worker)
+        if batch is None:
+            return
+        self._running.discard(batch)
+        for row in batch.rows:
+            row.attempts += 1
+        again = [row for row in batch.rows if row.attempts < _TRIES and row.owner in self._open]
+        self._fail([row for row in batch.rows if row not in again], Refusal("worker_lost", "The worker died.", 1))
+        self._batcher.put_back(again)
+        self._pump_soon()
+
+    def _fail_apart(self, batch: Batch, refusal: Refusal) -> None:
+        """One request may have spoilt a batch for others: each row gets a batch of its own, once."""
+        rows = [row for row in batch.rows if row.owner in self._open]
+        if len(batch.rows) == 1 or any(isinstance(row.key, _Alone) for row in rows):
+            self._fail(rows, refusal)
+            return
+        for row in rows:
+            row.key = _Alone()
+        self._batcher.put_back(rows)
+        self._pump_soon()
+
+    def _fail(self, rows: Sequence[Row], refusal: Refusal) -> None:
+        for row in rows:
+            request: Request = row.owner
+            if request in self._open:
+                self._open.discard(request)
+                self._batcher.discard(request.rows)
+                if not request.done.done():
+                    request.done.set_exception(refusal)
+
+    def _finish(self, row: Row, result: Answer) -> None:
+        request: Request = row.owner
+        if request not in self._open:
+            return
+        if not isinstance(row.item, RawSample) and row.item.truncated:
+            result["truncated"] = True
+        request.results[row.index] = result
+        request.left -= 1
+        if not request.left:
+            self._open.discard(request)
+            if not request.done.done():
+                request.done.set_result(None)
+
+    def _count(self, batch: Batch, worker: int, run_s: float, now_s: float) -> None:
+        self.metrics.batch(
+            length=batch.length,
+            rows=len(batch.rows),
+            positions=batch.positions,
+            padded=batch.padded,
+            waited_s=[batch.started_s - row.arrived_s for row in batch.rows],
+            run_s=run_s,
+            worker=worker,
+        )
+        rate = len(batch.rows) / max(now_s - batch.started_s, 1e-6) * max(1, self.workers.ready)
+        self._rows_per_s = rate if not self._rows_per_s else 0.9 * self._rows_per_s + 0.1 * rate
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    async def _every(self, pause_s: float, work: Any) -> None:
+        while True:
+            await asyncio.sleep(pause_s)
+            work()
+
+    def _sweep(self) -> None:
+        now_s = self._loop.time()
+        late = {row.owner for row in self._batcher.waiting() if row.deadline_s <= now_s}
+        late |= {row.owner for batch in self._running for row in batch.rows if row.deadline_s <= now_s}
+        for request in late:
+            limit = self.settings.limits.request_timeout_s
+            self._fail(request.rows, Refusal("timeout", f"No answer within {limit:g} s.", self._retry_after_s()))
+        for worker in self.workers.all:
+            batch = worker.batch
+            if batch is not None and now_s - batch.started_s > self.settings.limits.batch_timeout_s:
+                log("worker_hangs", worker=worker.number, batch_s=round(now_s - batch.started_s, 1))
+                self.workers.kill(worker)
+
+    def _read_memory(self) -> None:
+        for worker in self.workers.all:
+            if worker.state == "ready":
+                self.metrics.worker(
+                    worker.number,
+                    resident_bytes=worker.resident_bytes,
+                    device_bytes=worker.facts["device_bytes"],
+                    restarts=worker.restarts,
+                )
+
+    async def drain(self, grace_s: float) -> bool:
+        """Take nothing new, answer what is there; True when all of it was answered in time."""
+        self.draining = self._batcher.draining = True
+        self._pump_soon()
+        until_s = self._loop.time() + grace_s
+        while self._open and self._loop.time() < until_s:
+            await asyncio.sleep(0.02)
+        return not self._open
+
+    def stop(self) -> None:
+        for task in self._sweeping:
+            task.cancel()
+
+
+class _Alone:
+    """A key that nothing else has."""
+
+
+def _input_rules(bundle: Bundle, largest_id: int | None) -> list[InputRule]:
+    """What raw inputs must be. Where the bundle knows what they mean, no value can leave an embedding table."""
+    text = bundle.manifest.text
+    roles = {} if text is None else {entry.name: entry.role for entry in text.inputs}
+    highest = {"ids": largest_id, "mask": 1, "types": 1}
+    return [
+        input_rule(spec, lowest=0, highest=highest[roles[spec.name]]) if spec.name in roles else input_rule(spec)
+        for spec in bundle.manifest.model.inputs
+    ]

@@ -1,0 +1,92 @@
+"""Messages between the front end and a worker: a JSON header and the arrays' bytes behind it, over a socket pair.
+
+    8 bytes   length of the header, length of the payload: two little-endian unsigned integers
+    header    JSON; "arrays" lists name, dtype and shape of what the payload holds
+    payload   the arrays, C order, one behind the other
+
+Nothing is pickled: a message can carry numbers, never code.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import socket
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from workbench.targets.base import Array
+
+_LENGTHS = struct.Struct("<II")
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """`arrays` are views of the bytes that came."""
+
+    head: Mapping[str, Any]
+    arrays: Mapping[str, Array]
+
+
+def pack(head: Mapping[str, Any], arrays: Mapping[str, Array] | None = None) -> bytes:
+    """The bytes of one message."""
+    contiguous = {name: np.ascontiguousarray(array) for name, array in (arrays or {}).items()}
+    listed = [[name, array.dtype.str, array.shape] for name, array in contiguous.items()]
+    header = json.dumps({**head, "arrays": listed}).encode()
+    payload = [array.data.cast("B") if array.size else b"" for array in contiguous.values()]
+    return b"".join((_LENGTHS.pack(len(header), sum(map(len, payload))), header, *payload))
+
+
+class Reader:
+    """Collects bytes as they come and gives whole messages."""
+
+    def __init__(self) -> None:
+        self._waiting = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[Message]:
+        self._waiting += data
+        while len(self._waiting) >= _LENGTHS.size:
+            header, payload = _LENGTHS.unpack_from(self._waiting)
+            end = _LENGTHS.size + header + payload
+            if len(self._waiting) < end:
+                return
+            whole, self._waiting = bytes(self._waiting[_LENGTHS.size : end]), self._waiting[end:]
+            yield _unpack(whole, header)
+
+
+def receive(connection: socket.socket) -> Message | None:
+    """The next message, None when the other side is gone. Blocks."""
+    lengths = _exactly(connection, _LENGTHS.size)
+    if lengths is None:
+        return None
+    header, payload = _LENGTHS.unpack(lengths)
+    whole = _exactly(connection, header + payload)
+    return None if whole is None else _unpack(whole, header)
+
+
+def _exactly(connection: socket.socket, size: int) -> bytearray | None:
+    found = bytearray(size)
+    view, filled = memoryview(found), 0
+    while filled < size:
+        try:
+            count = connection.recv_into(view[filled:])
+        except ConnectionResetError:  # the front end was killed with bytes of ours unread
+            return None
+        if count == 0:
+            return None
+        filled += count
+    return found
+
+
+def _unpack(whole: bytes | bytearray, header: int) -> Message:
+    head = json.loads(whole[:header])
+    arrays, offset = {}, header
+    for name, dtype, shape in head.pop("arrays"):
+        kind, count = np.dtype(dtype), math.prod(shape)
+        arrays[name] = np.frombuffer(whole, kind, count, offset).reshape(shape)
+        offset += count * kind.itemsize
+    return Message(head, arrays)

@@ -1,0 +1,144 @@
+"""A worker process: LitServe starts it, it opens the bundle's session, proves itself, and runs batches.
+
+It writes one message when it is ready or cannot become so, and one for each batch. It ends when its socket does: the
+front end closes it to end a worker, and the kernel does when the front end is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import socket
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from litserve import LitAPI  # type: ignore[import-untyped]  # LitServe ships no types
+from litserve.loops import LitLoop  # type: ignore[import-untyped]  # the same
+
+from workbench.bundle import Bundle, golden_batches, preprocessor_of, read_bundle
+from workbench.bundle.verify import replay_golden
+from workbench.canonical import encode as to_json
+from workbench.errors import BundleError, MeasureError, WorkbenchError
+from workbench.fingerprint import Policy, admit
+from workbench.preprocess import collate, encode
+from workbench.serve.wire import Message, pack, receive
+from workbench.targets import open_target
+from workbench.targets.base import DeviceSession, Session
+
+_PR_SET_PDEATHSIG = 1
+
+
+class BatchLoop(LitLoop):  # type: ignore[misc]  # LitServe ships no types
+    """LitServe's way to replace its own loop; ours reads whole batches from a socket, not requests from a queue."""
+
+    def __call__(self, lit_api: BundleWorker, *_: object, **__: object) -> None:
+        lit_api.run_batches()
+
+
+class BundleWorker(LitAPI):  # type: ignore[misc]  # LitServe ships no types
+    """What LitServe hands to a worker process.
+
+    Attributes:
+        connection: the worker's end of its socket pair; set for each process that is started.
+        rows: of the largest batch that will come.
+    """
+
+    def __init__(self, directory: Path, *, max_batch_size: int, policy: Policy) -> None:
+        super().__init__(loop=BatchLoop())  # LitServe's own batching stays off: what comes are batches
+        self.directory, self.rows, self.policy = str(directory), max_batch_size, policy
+        self.connection: socket.socket | None = None
+        self.parent = os.getpid()
+        self._session: Session | None = None
+
+    def setup(self, device: str) -> None:
+        """Open and prove the bundle. Ends the process when it cannot be served, after saying why."""
+        _live_and_die_with(self.parent)
+        started = time.perf_counter()
+        try:
+            bundle = read_bundle(Path(self.directory))
+            self._session, facts = _opened(bundle, self.rows, self.policy)
+        except WorkbenchError as error:
+            self._send({"failed": str(error)})
+            raise SystemExit(1) from None
+        except Exception as error:  # LitServe writes the traceback; who waits for this worker is told here
+            self._send({"failed": f"{type(error).__name__}: {error}"})
+            raise
+        self._send({"ready": {**facts, "startup_s": time.perf_counter() - started}})
+
+    def run_batches(self) -> None:
+        """Until the front end closes the socket."""
+        assert self.connection is not None
+        assert self._session is not None
+        with contextlib.closing(self._session):
+            while (message := receive(self.connection)) is not None:
+                answer = self.predict(message)
+                try:
+                    self.connection.sendall(answer)
+                except (BrokenPipeError, ConnectionResetError):
+                    return
+
+    def predict(self, x: Message, **_: object) -> bytes:
+        """Run one batch: the message that came, as the message that goes back."""
+        assert self._session is not None
+        started = time.perf_counter()
+        try:
+            outputs = self._session.run(x.arrays)
+        except MeasureError as error:
+            return pack({"batch": x.head["batch"], "error": str(error)})
+        return pack({"batch": x.head["batch"], "run_s": time.perf_counter() - started}, outputs)
+
+    def _send(self, head: dict[str, Any]) -> None:
+        assert self.connection is not None
+        self.connection.sendall(pack(head))
+
+
+def _live_and_die_with(parent: int) -> None:
+    """Leave the signals of a terminal or a service manager to the front end, which drains first; die if it dies."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    if sys.platform == "linux":  # elsewhere a worker that hangs in a batch outlives a killed front end
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it died before that was said
+        raise SystemExit(1)
+
+
+def _opened(bundle: Bundle, batch: int, policy: Policy) -> tuple[Session, dict[str, Any]]:
+    """A session that gave the golden outputs, and what the front end wants to know about it."""
+    manifest = bundle.manifest
+    target = open_target(manifest.artifact.target)
+    here = target.toolchain()
+    changes = admit(manifest.artifact.toolchain, here, policy)
+    candidate = replace(manifest.candidate, serving=replace(manifest.candidate.serving, batch=batch))
+    try:
+        session = target.open(manifest.artifact, bundle.model_directory, candidate)
+        samples, largest = replay_golden(bundle, session, changes)
+        if not isinstance(session, DeviceSession):
+            _warm_up(bundle, session, batch)
+    except MeasureError as error:
+        raise BundleError(f"{bundle.directory}: the model does not run on this machine: {error}") from error
+    facts = {
+        "pid": os.getpid(),
+        "samples": samples,
+        "largest_error": largest,
+        "device_bytes": session.device_memory_bytes() if isinstance(session, DeviceSession) else None,
+        "changes": changes,
+        "toolchain": to_json(here),
+    }
+    return session, facts
+
+
+def _warm_up(bundle: Bundle, session: Session, batch: int) -> None:
+    """One full batch of every bin: a runtime's first call of a shape plans its memory."""
+    preprocessor = preprocessor_of(bundle)
+    if preprocessor is None:
+        return
+    texts = [text for golden in golden_batches(bundle) for text in golden.texts]
+    shortest = min(encode(preprocessor, texts), key=lambda e: len(e.ids), default=None)
+    for length in preprocessor.bins:
+        if shortest is not None and len(shortest.ids) <= length:
+            session.run(collate(preprocessor, [shortest] * batch, length))
