@@ -121,8 +121,8 @@ services:
     # loopback only; put a proxy with TLS in front before other hosts may ask
     ports: ["127.0.0.1:{PORT}:{PORT}"]
     environment:
-      # empty: no key is asked for
-      WORKBENCH_API_KEY: ${{WORKBENCH_API_KEY:-}}
+      # handed on from the shell; where it is not set there, no key is asked for
+      WORKBENCH_API_KEY:
 {_compose_ascend_environment(facts)}    read_only: true
     tmpfs: [/tmp]
     cap_drop: [ALL]
