@@ -55,7 +55,7 @@ def running_service(
     port = _free_port()
     command = [
         *(sys.executable, "-m", "workbench.serve", str(bundle)),
-        *("--host", "127.0.0.1", "--port", str(port), *_options(settings), *more),
+        *("--host", "127.0.0.1", "--port", str(port), "--policy", "warn", *_options(settings), *more),
     ]
     with log.open("w", encoding="utf-8") as stream:
         process = subprocess.Popen(

@@ -1,0 +1,296 @@
+"""`workbench load`: real requests at a service, or at a bundle that is served for as long as the load lasts."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
+
+import typer
+
+from workbench.console import err, out
+from workbench.errors import ConfigError
+from workbench.yaml_reader import parse_seconds
+
+if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
+    from workbench.acceptance import Baseline, Verdict
+    from workbench.bundle import Bundle
+    from workbench.load import LoadPlan, LoadResult
+    from workbench.service import ServiceLoad
+
+EXIT_FAILED, EXIT_INTERRUPTED = 1, 130
+_WARMUP_SHARE = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Server:
+    """What is loaded; `bundle` and `pid` where we serve it ourselves."""
+
+    url: str
+    api_key: str | None
+    bundle: Bundle | None = None
+    pid: int | None = None
+
+
+def load(
+    target: Annotated[
+        str,
+        typer.Argument(metavar="URL|BUNDLE", help="http://HOST:PORT, or the folder of a bundle", show_default=False),
+    ],
+    concurrency: Annotated[
+        int | None, typer.Option(min=1, help="closed loop: clients that wait for their answers; default 100")
+    ] = None,
+    rate: Annotated[float | None, typer.Option(min=0.001, help="open loop: Poisson arrivals per second")] = None,
+    trace: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="open loop: file of arrival times, seconds a line")
+    ] = None,
+    duration: Annotated[str, typer.Option(help="what counts, such as 30s or 10m")] = "30s",
+    warmup: Annotated[str | None, typer.Option(help="before it; default: a tenth of it, 1 to 5 s")] = None,
+    max_requests: Annotated[int, typer.Option(min=1, help="end early after this many")] = 5_000_000,
+    connections: Annotated[
+        int | None, typer.Option(min=1, help="at most open at once; default: 256 (open loop)")
+    ] = None,
+    timeout: Annotated[str, typer.Option(help="for one answer")] = "30s",
+    data: Annotated[
+        Path | None, typer.Option(exists=True, help="texts to send: .txt, .jsonl, .csv, or a dataset manifest (.yaml)")
+    ] = None,
+    experiment: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="send the texts of its validation split")
+    ] = None,
+    baseline: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True, dir_okay=False, help="another platform's figures to judge by; exit code 1 when failed"
+        ),
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="of a BUNDLE, instead of its own setting")] = None,
+    max_batch_size: Annotated[int | None, typer.Option(min=1, help="of a BUNDLE, the same")] = None,
+    batch_timeout_ms: Annotated[float | None, typer.Option(min=0.0, help="of a BUNDLE, the same")] = None,
+    api_key_env: Annotated[str, typer.Option(help="environment variable with the service's API key")] = (
+        "WORKBENCH_API_KEY"
+    ),
+    host_allowed: Annotated[
+        list[str] | None, typer.Option(help="another host than this one that may be loaded; repeat for more")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="of arrival times and of the order of texts")] = 0,
+    to: Annotated[Path | None, typer.Option(help="folder for results (JSON) and every request's times (NPZ)")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="machine-readable output on stdout")] = False,
+) -> None:
+    """Load a service with real requests: latency, throughput, errors, what the server did; and a verdict.
+
+    A closed loop measures what so many waiting clients get. An open loop (--rate, --trace) sends on time whatever the
+    server does and counts latency from the intended moment, so a stall is seen by every request it delays.
+    """
+    from workbench.acceptance import read_baseline
+    from workbench.load import LoadPlan, run_load
+    from workbench.load.text import result_lines, verdict_lines
+
+    asked = _load(concurrency, rate, trace)
+    against = read_baseline(baseline) if baseline is not None else None
+    seconds = _seconds(duration, "--duration")
+    if trace is not None:
+        seconds = min(seconds, max(asked.trace_s[-1], 0.1))
+    warm_s = _seconds(warmup, "--warmup") if warmup is not None else min(5.0, max(1.0, _WARMUP_SHARE * seconds))
+    settings = {"--workers": workers, "--max-batch-size": max_batch_size, "--batch-timeout-ms": batch_timeout_ms}
+    if to is not None:
+        to.mkdir(parents=True, exist_ok=True)
+    results: dict[str, LoadResult] = {}
+    with _server(target, settings, os.environ.get(api_key_env)) as server:
+        bodies = _bodies(server, data, experiment)
+        plans = [
+            LoadPlan(
+                url=server.url,
+                load=one,
+                duration_s=seconds,
+                warmup_s=warm_s,
+                max_requests=max_requests,
+                connections=connections,
+                timeout_s=_seconds(timeout, "--timeout"),
+                seed=seed,
+                allowed_hosts=tuple(host_allowed or ()),
+            )
+            for one in _loads(asked, against)
+        ]
+        facts = _facts(server)
+        for plan in plans:
+            err.print(f"loading {plan.url}: {plan.load}, {warm_s:g} + {seconds:g} s", highlight=False)
+            times = f"times-{_name(plan)}.npz" if to is not None else None
+            result = run_load(
+                plan,
+                bodies,
+                api_key=server.api_key,
+                server_pid=server.pid,
+                times_to=to / times if to is not None and times is not None else None,
+            )
+            results[_name(plan)] = replace(result, times=times)
+            if not as_json:
+                out.print("\n".join(result_lines(result)), highlight=False, soft_wrap=True, markup=False)
+            if result.interrupted:
+                break
+    verdict = _verdict(against, list(results.values()), facts) if against is not None else None
+    _keep(to, results, verdict)
+    emulated = bool(facts.get("emulated"))
+    if emulated:
+        err.print("the device is emulated: these times are the emulator's, not a device's", style="bold yellow")
+    if as_json:
+        body: dict[str, Any] = {"loads": [r.to_json() for r in results.values()], "emulated": emulated}
+        print(json.dumps(body | ({"verdict": verdict.to_json()} if verdict is not None else {}), ensure_ascii=False))
+    elif verdict is not None:
+        out.print("\n".join(verdict_lines(verdict)), highlight=False, soft_wrap=True, markup=False)
+    if any(r.interrupted for r in results.values()):
+        raise SystemExit(EXIT_INTERRUPTED)
+    if verdict is not None and verdict.outcome == "failed":
+        raise SystemExit(EXIT_FAILED)
+
+
+def _load(concurrency: int | None, rate: float | None, trace: Path | None) -> ServiceLoad:
+    from workbench.service import ServiceLoad
+
+    if [concurrency, rate, trace].count(None) < 2:
+        raise ConfigError("more than one kind of load.", key="--concurrency, --rate, --trace", hint="Choose one.")
+    if rate is not None:
+        return ServiceLoad(arrivals="poisson", rate_per_s=rate)
+    if trace is not None:
+        return ServiceLoad(arrivals="trace", trace_s=_trace(trace))
+    return ServiceLoad(concurrency=concurrency if concurrency is not None else 100)
+
+
+def _trace(path: Path) -> tuple[float, ...]:
+    times = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            times.append(float(line))
+        except ValueError:
+            raise ConfigError(
+                f"{line[:40]!r} is no time.", file=path, line=number, hint="Write seconds from the start, one a line."
+            ) from None
+    if not times:
+        raise ConfigError("holds no arrival time.", file=path, key="--trace")
+    return tuple(times)
+
+
+def _loads(asked: ServiceLoad, against: Baseline | None) -> list[ServiceLoad]:
+    """The load asked for, then those a baseline's figures were taken under, where it is not one of them."""
+    from workbench.service import ServiceLoad
+
+    loads = [asked]
+    if against is not None:
+        wanted = (against.latency_concurrency, against.throughput_concurrency)
+        loads += [ServiceLoad(concurrency=count) for count in wanted]
+    return list(dict.fromkeys(loads))
+
+
+@contextlib.contextmanager
+def _server(target: str, settings: dict[str, float | int | None], api_key: str | None) -> Iterator[_Server]:
+    """The service behind a URL, or one of our own over a bundle until the block ends."""
+    from workbench.load.service_process import running_service
+
+    options = [part for name, value in settings.items() if value is not None for part in (name, f"{value:g}")]
+    if "://" in target:
+        if options:
+            raise ConfigError("is for a bundle; a running service has its settings.", key=options[0])
+        yield _Server(url=target, api_key=api_key)
+        return
+    from workbench.bundle import read_bundle
+
+    bundle = read_bundle(Path(target))
+    with tempfile.TemporaryDirectory(prefix="workbench-load-") as folder:
+        err.print(f"starting the service of {bundle.directory}", highlight=False, soft_wrap=True)
+        with running_service(bundle.directory, log=Path(folder) / "serve.log", more=options) as running:
+            yield _Server(url=running.url, api_key=running.api_key, bundle=bundle, pid=running.pid)
+
+
+def _bodies(server: _Server, data: Path | None, experiment: Path | None) -> list[str]:
+    from workbench.dataset import read_manifest
+    from workbench.experiment import read_experiment
+    from workbench.load import bodies_of_bundle, bodies_of_dataset, bodies_of_file
+
+    if data is not None and experiment is not None:
+        raise ConfigError("two sources of texts.", key="--data, --experiment", hint="Name one.")
+    if experiment is not None:
+        return bodies_of_dataset(read_experiment(experiment).dataset)
+    if data is not None:
+        return bodies_of_dataset(read_manifest(data)) if data.suffix in (".yaml", ".yml") else bodies_of_file(data)
+    if server.bundle is None:
+        raise ConfigError(
+            "a URL does not say what to ask.", key="--data", hint="Name a file of texts, or an --experiment."
+        )
+    bodies = bodies_of_bundle(server.bundle)
+    err.print(
+        f"sending the {len(bodies)} golden samples; --experiment sends texts with the lengths of your data",
+        highlight=False,
+    )
+    return bodies
+
+
+def _facts(server: _Server) -> dict[str, Any]:
+    """What the service says of itself (GET /info); empty where it is no service of ours."""
+    parts = urlsplit(server.url)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 80, timeout=10)
+    try:
+        connection.request("GET", "/info", headers={"X-API-Key": server.api_key} if server.api_key else {})
+        answer = connection.getresponse()
+        found = json.loads(answer.read()) if answer.status == 200 else {}
+    except (OSError, http.client.HTTPException, ValueError):
+        return {}
+    finally:
+        connection.close()
+    return found if isinstance(found, dict) else {}
+
+
+def _verdict(against: Baseline, results: list[LoadResult], facts: dict[str, Any]) -> Verdict:
+    from workbench.acceptance import judge
+    from workbench.results import Estimate
+
+    figures = facts.get("figures") or {}
+    best = figures.get("holdout") or figures.get("validation") or {}
+    names = ("accuracy_drop_pp", "accuracy_drop_pp_low", "accuracy_drop_pp_high")
+    drop = None
+    if all(name in best for name in names):
+        drop = Estimate(value=best[names[0]], low=best[names[1]], high=best[names[2]])
+    return judge(
+        against,
+        loads=results,
+        accuracy_drop_pp=drop,
+        power_w=best.get("device_power_w"),
+        emulated=bool(facts.get("emulated")),
+    )
+
+
+def _name(plan: LoadPlan) -> str:
+    load = plan.load
+    detail = {
+        "closed": f"-{load.concurrency}",
+        "poisson": f"-{load.rate_per_s:g}" if load.rate_per_s else "",
+        "trace": "",
+    }
+    return f"{load.arrivals}{detail[load.arrivals]}"
+
+
+def _keep(to: Path | None, kept: dict[str, LoadResult], verdict: Verdict | None) -> None:
+    from workbench.journal import write_text_atomically
+
+    if to is None:
+        return
+    for name, result in kept.items():
+        text = json.dumps(result.to_json(), indent=1, ensure_ascii=False)
+        write_text_atomically(to / f"load-{name}.json", text + "\n")
+    if verdict is not None:
+        text = json.dumps(verdict.to_json(), indent=1, ensure_ascii=False)
+        write_text_atomically(to / "verdict.json", text + "\n")
+
+
+def _seconds(text: str, key: str) -> float:
+    try:
+        return parse_seconds(text)
+    except ValueError as error:
+        raise ConfigError(f"{error}.", key=key, hint="Write a duration such as 90s, 30m or 2h.") from error
