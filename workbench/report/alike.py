@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from workbench.objectives import Objective
-from workbench.report.summary import ACCURACY, SERVICE, SPEED, drop_of, speedup_of
+from workbench.report.summary import ACCURACY, SERVICE, SPEED, drop_of, service_estimate, speedup_of
 from workbench.results import Estimate, Evaluation, ServiceResult, metrics
 from workbench.significance import Outcomes, indistinguishable, may_be_equal
 
@@ -66,12 +66,7 @@ def _time(evaluation: Evaluation, *, per_sample: bool) -> Estimate:
 
 def _service(result: ServiceResult, metric: str) -> Estimate:
     """A prediction with the interval of the batch curve in it: a simulation knows only how it varies by itself."""
-    figures = result.confirmed or result.best or result.closest
-    found = {
-        "service_throughput_per_s": figures.throughput_per_s,
-        "service_p50_ms": figures.p50_ms,
-        "service_p99_ms": figures.p99_ms,
-    }[metric]
+    found = service_estimate(result.confirmed or result.best or result.closest, metric)
     points = [p.p50_ms for p in result.curve.points]
     share = sum((p.high - p.low) / (2 * p.value) for p in points) / len(points) if points else 0.0
     return replace(found, low=found.low * (1 - share), high=found.high * (1 + share))

@@ -10,7 +10,15 @@ import plotly.graph_objects as go
 
 from workbench.objectives import METRICS
 from workbench.report.importance import Importance
-from workbench.report.summary import Standing, Summary, best_known_drop, best_known_speedup
+from workbench.report.summary import (
+    SERVICE,
+    Standing,
+    Summary,
+    best_known_drop,
+    best_known_service,
+    best_known_speedup,
+    service_estimate,
+)
 from workbench.report.text import lines, reproduce
 from workbench.report.words import count_of, differing_parameters, interval
 from workbench.results import Evaluation
@@ -196,6 +204,10 @@ def _margins(evaluation: Evaluation, metric: str) -> tuple[float, float]:
     if metric == "latency_p50_ms" and m.latency is not None:
         p50, drift = m.latency.p50_ms, m.latency.drift
         return (p50.value - p50.low) / drift, (p50.high - p50.value) / drift
+    service = m.service.best if m.service is not None else None
+    if service is not None and metric in SERVICE:
+        found = service_estimate(service, metric)
+        return found.value - found.low, found.high - found.value
     if metric == "speedup" and m.latency is not None:
         return m.latency.speedup.value - m.latency.speedup.low, m.latency.speedup.high - m.latency.speedup.value
     if m.accuracy is not None and m.accuracy.comparison is not None:
@@ -251,7 +263,11 @@ def _front_table(summary: Summary) -> str:
         return '<p class="muted">The front is empty.</p>'
     differing = differing_parameters([e.candidate for e in rows])
     heads = [("id", ""), ("same", ""), ("speed-up", "n"), ("drop pp", "n"), ("accuracy", "n"), ("P50 ms", "n")]
-    heads += [("MB", "n"), *((name, "") for name in differing)]
+    heads += [("MB", "n")]
+    if any(best_known_service(summary, e) is not None for e in rows):
+        heads += [("served /s, predicted", "n"), ("measured", "n"), ("P99 ms, predicted", "n"), ("measured", "n")]
+        heads += [("service settings", "")]
+    heads += [(name, "") for name in differing]
     head = "".join(f'<th class="{kind}">{_text(name).replace(".", ".<br>")}</th>' for name, kind in heads)
     body = "".join(_front_row(summary, e, differing) for e in rows)
     note = "Speed-up and drop are those of the held-out confirmation where there is one. The same letter: cannot be "
@@ -271,6 +287,16 @@ def _front_row(summary: Summary, evaluation: Evaluation, differing: Sequence[str
         f"{numbers['latency_p50_ms']:.2f}",
         f"{numbers['size_mb']:.1f}" if "size_mb" in numbers else "",
     ]
+    service = best_known_service(summary, evaluation)
+    if service is not None:
+        shown, confirmed = service.best or service.closest, service.confirmed
+        figures += [
+            f"{shown.throughput_per_s.value:.0f}" if service.best is not None else "keeps no limit",
+            f"{confirmed.throughput_per_s.value:.0f}" if confirmed is not None else "",
+            f"{shown.p99_ms.value:.1f}",
+            f"{confirmed.p99_ms.value:.1f}" if confirmed is not None else "",
+            str(shown.settings),
+        ]
     values = evaluation.candidate.parameters()
     name = evaluation.candidate.short_id + (" (float)" if is_baseline else "")
     cells = [f"<td>{name}</td><td>{member.letters if member is not None else ''}</td>"]

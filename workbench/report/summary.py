@@ -9,7 +9,7 @@ from typing import Literal
 from workbench.candidate import Candidate, Scalar
 from workbench.objectives import METRICS, Closest, Constraint, Objective, violations
 from workbench.report.words import title
-from workbench.results import Estimate, Evaluation, ServiceResult, metrics
+from workbench.results import Estimate, Evaluation, ServiceFigures, ServiceResult, metrics
 
 Standing = Literal["front", "dominated", "infeasible", "stopped", "failed"]
 
@@ -211,6 +211,15 @@ def best_known_service(summary: Summary, evaluation: Evaluation) -> ServiceResul
         if one is not None and one.measurement.service is not None:
             return one.measurement.service
     return None
+
+
+def service_estimate(figures: ServiceFigures, metric: str) -> Estimate:
+    """One of `SERVICE`, with its interval."""
+    return {
+        "service_throughput_per_s": figures.throughput_per_s,
+        "service_p50_ms": figures.p50_ms,
+        "service_p99_ms": figures.p99_ms,
+    }[metric]
 
 
 def cost_of(evaluation: Evaluation, metric: str, baseline_id: str) -> float:
