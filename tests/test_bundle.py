@@ -46,6 +46,10 @@ from workbench.store import Store
 from workbench.targets import open_target
 
 WORDS = ("[PAD]", "[UNK]", "loan", "pay", "due", "张", "三")
+DEPLOYED = (
+    *("Dockerfile", "README.md", "compose.yaml", "grafana-dashboard.json", "kubernetes.yaml", "prometheus.yml"),
+    *("requirements-serve.txt", "text-int8.service"),
+)
 TEXTS = (("loan pay", "due"), ("张 三 loan due pay loan",))
 
 
@@ -149,6 +153,7 @@ def test_a_bundle_holds_all_that_serving_needs(pristine: Path) -> None:
     assert sorted(p.relative_to(pristine).as_posix() for p in pristine.rglob("*") if p.is_file()) == [
         "README.md",
         "SHA256SUMS",
+        *(f"deploy/{name}" for name in DEPLOYED),
         "golden/samples.npz",
         "golden/texts.json",
         "labels.json",
@@ -183,7 +188,7 @@ def test_a_bundle_of_version_1_is_read_with_the_default_service(folder: Path) ->
 
     read = read_bundle(folder).manifest
 
-    assert (read.service, read.outcomes, read.deploy_files) == (ServiceSettings(), None, ())
+    assert (read.service, read.outcomes) == (ServiceSettings(), None)
     assert verify_bundle(folder).largest_error == 0.0
 
 
@@ -202,8 +207,8 @@ def test_golden_samples_and_preprocessing_come_back(pristine: Path, contents: Bu
 def test_a_sound_bundle_replays_without_a_difference_or_a_warning(pristine: Path) -> None:
     report = verify_bundle(pristine)
 
-    assert (report.files, report.samples, report.largest_error, report.warnings) == (9, 3, 0.0, ())
-    assert report.summary.startswith("9 files (0.0 MB) match their sha256; 3 golden samples replayed")
+    assert (report.files, report.samples, report.largest_error, report.warnings) == (17, 3, 0.0, ())
+    assert report.summary.startswith("17 files (0.0 MB) match their sha256; 3 golden samples replayed")
     assert verify_bundle(pristine, replay=False).largest_error is None
 
 

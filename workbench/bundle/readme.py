@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from workbench.ascend_settings import ASCEND, AscendCompile
-from workbench.bundle.manifest import INTEGRITY, MANIFEST, Manifest
+from workbench.bundle.manifest import DEPLOY, INTEGRITY, MANIFEST, Manifest
 from workbench.candidate import OpenVinoCompile, Serving, describe
 from workbench.model import TensorSpec
 from workbench.results import Evaluation, ServiceFigures, metrics
@@ -84,8 +84,8 @@ def _service(manifest: Manifest) -> list[str]:
         for figures in filter(None, (found.best or found.closest, found.confirmed)):
             lines.append(f"- {figures.kind}: {_service_figures(figures)}")
     if manifest.deploy_files:
-        names = ", ".join(f"`{name}`" for name in manifest.deploy_files)
-        lines.append(f"- to adapt to your site: {names}")
+        names = ", ".join(f"`{name.removeprefix(f'{DEPLOY}/')}`" for name in manifest.deploy_files)
+        lines.append(f"- in production: {names} in `{DEPLOY}/`, examples to adapt to your site; its README says how")
     return lines
 
 

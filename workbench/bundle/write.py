@@ -17,6 +17,7 @@ import numpy as np
 
 from workbench import __version__
 from workbench.bundle.manifest import (
+    DEPLOY,
     INTEGRITY,
     MANIFEST,
     MODEL,
@@ -36,6 +37,7 @@ from workbench.bundle.manifest import (
 from workbench.bundle.readme import readme
 from workbench.candidate import Candidate
 from workbench.canonical import encode, file_digest
+from workbench.deployment import deployment_files
 from workbench.errors import BundleError, ConfigError, ToolchainError
 from workbench.fingerprint import compare
 from workbench.model import Model
@@ -94,7 +96,8 @@ def write_bundle(to: Path, contents: BundleContents, *, allow_emulated: bool = F
         ConfigError: `to` exists.
         BundleError: the artifact was made or measured on an emulator, is not the one that was evaluated, or its
             files changed since.
-        ToolchainError: no space, or no permission to write.
+        ToolchainError: no space, no permission to write, or no package that serving needs: the deployment files name
+            its version.
     """
     if os.path.lexists(to):
         raise ConfigError("exists already.", file=to, key="--to", hint="Name a folder that does not exist yet.")
@@ -195,6 +198,9 @@ def _fill(to: Path, contents: BundleContents) -> None:
         service=contents.service,
         outcomes=outcomes,
     )
+    (to / DEPLOY).mkdir()
+    for name, words in deployment_files(manifest).items():
+        (to / DEPLOY / name).write_text(words, encoding="utf-8")
     (to / README).write_text(readme(replace(manifest, files=_sums(to))), encoding="utf-8")
     sums = _sums(to)
     body = replace(manifest, files=sums).to_json()
