@@ -1,7 +1,7 @@
 """How much work several busy threads of this host do together, relative to one alone.
 
 Hyper-threads, shared caches, clock limits and the hypervisor's other guests make two processors less than twice one.
-Copies of a matrix product, the work that models do, run in processes of their own, at once and alone in turns.
+Copies of a matrix product, the work of models, run in processes of their own (`busy`), together and alone in turns.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import contextlib
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
@@ -24,11 +23,9 @@ ROUNDS = 9
 SLICE_S = 0.1
 MOST_COPIES = 32
 """Beyond it the last figure holds: nobody serves one card or one CPU model with more busy threads."""
-_ROWS, _WIDTH = 64, 384
-"""A matrix product of an encoder of MiniLM's width over 64 tokens."""
-_CALLS = 5
-"""Between two looks at the clock."""
 _END_S = 10.0
+_BUSY = Path(__file__).with_name("busy.py")
+"""Started by its file: `-m` would import this package, and all that serving needs, into every copy."""
 
 
 def processors() -> int:
@@ -88,8 +85,7 @@ def _busy_copies(count: int) -> Iterator[list[subprocess.Popen[str]]]:
         for _ in range(count):
             children.append(
                 subprocess.Popen(
-                    [sys.executable, "-m", "workbench.host_costs.capacity"],
-                    cwd=Path(__file__).parents[2],  # `-m` finds the very package that is running now
+                    [sys.executable, "-P", str(_BUSY)],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     text=True,
@@ -114,25 +110,3 @@ def _busy_copies(count: int) -> Iterator[list[subprocess.Popen[str]]]:
 def _pipe(stream: IO[str] | None) -> IO[str]:
     assert stream is not None  # both ends are pipes
     return stream
-
-
-def _work() -> None:
-    """Child: one line in, seconds to be busy; one line out, products per second."""
-    generator = np.random.default_rng(0)
-    left = generator.normal(size=(_ROWS, _WIDTH)).astype(np.float32)
-    right = generator.normal(size=(_WIDTH, _WIDTH)).astype(np.float32)
-    for line in sys.stdin:
-        slice_s, calls, start = float(line), 0, time.perf_counter()
-        while True:
-            for _ in range(_CALLS):
-                left @ right
-            calls += _CALLS
-            passed = time.perf_counter() - start
-            if passed >= slice_s:
-                break
-        sys.stdout.write(f"{calls / passed}\n")
-        sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    _work()

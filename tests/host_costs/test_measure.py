@@ -1,0 +1,87 @@
+"""Costs measured with the real service under real load. No test asks how fast this machine is."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.host_costs.data import classification, entities
+from workbench.dataset import Dataset
+from workbench.errors import ToolchainError
+from workbench.host_costs import host_costs, measure
+from workbench.host_costs.measure import measure_host_costs
+from workbench.model import Model
+from workbench.service import HostCosts
+from workbench.store import Store
+from workbench.targets import open_target
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> HostCosts:
+    model, dataset = classification(tmp_path_factory.mktemp("data"))
+    toolchain = open_target("onnxruntime").toolchain()
+    costs, _ = measure_host_costs(model, dataset, toolchain, clients=(1, 16), load_s=0.5)
+    return costs
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = Store(tmp_path / "store")
+    yield opened
+    opened.close()
+
+
+def test_a_request_costs_the_front_end_and_the_client_something(measured: HostCosts) -> None:
+    assert 0.01 < measured.request_ms < 20
+    assert 0.001 < measured.client_ms < 10
+    assert measured.batch_ms + measured.worker_batch_ms + measured.worker_row_ms > 0
+    assert measured.network_ms == 0
+
+
+def test_the_origin_names_the_machine(measured: HostCosts) -> None:
+    assert measured.origin.startswith(f"measured on {open_target('onnxruntime').toolchain().device}, ")
+
+
+def test_no_process_is_left_behind(measured: HostCosts) -> None:
+    names = [" ".join(p.cmdline()) for p in psutil.Process().children(recursive=True)]
+
+    assert not [name for name in names if "workbench" in name]
+
+
+def test_quiet_costs_are_measured_once_and_noisy_ones_every_time(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data").mkdir()
+    model, dataset = entities(tmp_path / "data")
+    made: list[HostCosts] = []
+    quiet = False
+
+    def measuring(*_: object) -> tuple[HostCosts, bool]:
+        made.append(HostCosts(request_ms=float(len(made)), capacity=(1.0, 1.5), origin="here"))
+        return made[-1], quiet
+
+    monkeypatch.setattr(measure, "measure_host_costs", measuring)
+
+    assert [host_costs(model, dataset, store).request_ms for _ in range(2)] == [0.0, 1.0]
+    quiet = True
+    assert [host_costs(model, dataset, store) for _ in range(3)] == [made[2]] * 3
+    other, data = classification(tmp_path / "data")
+    assert host_costs(other, data, store) == made[3]
+
+
+def test_a_service_that_cannot_start_is_the_machines_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, dataset = classification(tmp_path)
+    written = measure.write_probe
+
+    def damaged(to: Path, model: Model, dataset: Dataset, settings: object) -> Path:
+        bundle = written(to, model, dataset, settings)  # type: ignore[arg-type]  # passed on
+        for file in (bundle / "model").iterdir():
+            file.write_bytes(b"no model")
+        return bundle
+
+    monkeypatch.setattr(measure, "write_probe", damaged)
+    monkeypatch.setattr(measure, "measure_capacity", lambda: (1.0,))
+
+    with pytest.raises(ToolchainError, match="what serving costs this host cannot be measured"):
+        measure_host_costs(model, dataset, open_target("onnxruntime").toolchain(), clients=(1, 2), load_s=0.2)

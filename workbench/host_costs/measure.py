@@ -1,0 +1,176 @@
+"""Serve a bundle without a model, load it, and read what its processes spent."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from workbench.canonical import decode, encode, source_digest
+from workbench.dataset import Dataset
+from workbench.errors import BundleError, ToolchainError
+from workbench.host_costs.capacity import measure_capacity, processors
+from workbench.host_costs.fit import LoadedRun, fit_costs
+from workbench.host_costs.probe import write_probe
+from workbench.load import LoadPlan, bodies_of_dataset, run_load
+from workbench.load.server import Samples, scrape
+from workbench.load.service_process import RunningService, running_service
+from workbench.model import Model
+from workbench.noise import OTHERS_CPUS
+from workbench.results import Toolchain
+from workbench.service import HostCosts, ServiceLoad, ServiceSettings
+from workbench.store import Store
+from workbench.targets import open_target
+
+CLIENTS = (1, 32)
+"""One meets an idle service, batch by batch of one row; many fill batches and keep the front end busy all the time."""
+LOAD_S = 1.5
+WARMUP_S = 0.3
+BODIES = 1000
+_SETTINGS = ServiceSettings(max_batch_size=16)
+_LIBRARIES = ("litserve", "uvicorn", "starlette", "tokenizers", "numpy")
+
+_log = logging.getLogger(__name__)
+
+
+def host_costs(model: Model, dataset: Dataset, store: Store, *, report: Callable[[str], None] = _log.info) -> HostCosts:
+    """What serving this model and data costs this host, from the store or measured now (some 15 s).
+
+    Depends on the model's inputs and outputs, the validation split's texts, this machine, and the code and libraries
+    that serve. Costs measured while other processes kept the machine busy say so and are not kept.
+
+    Raises:
+        ToolchainError: the service cannot be started here, or failed under load.
+    """
+    toolchain = open_target("onnxruntime").toolchain()
+    key = {
+        "inputs": model.inputs,
+        "outputs": model.outputs,
+        "data": dataset.digest("validation"),
+        "toolchain": toolchain,
+        "machine": [platform.release(), platform.python_version(), processors()],
+        "libraries": {name: importlib.metadata.version(name) for name in _LIBRARIES},
+        "code": source_digest("serve", "load", "host_costs", "preprocess", "bundle", "targets"),
+    }
+    found = store.get_json("host_costs", key)
+    if found is not None:
+        return decode(HostCosts, found, "host_costs")
+    report("measuring what serving costs this host beside the model (some 15 s)")
+    costs, quiet = measure_host_costs(model, dataset, toolchain)
+    if quiet:
+        store.put_json("host_costs", key, encode(costs))
+    return costs
+
+
+def measure_host_costs(
+    model: Model, dataset: Dataset, toolchain: Toolchain, *, clients: Sequence[int] = CLIENTS, load_s: float = LOAD_S
+) -> tuple[HostCosts, bool]:
+    """The costs, and whether the machine was quiet meanwhile.
+
+    Args:
+        toolchain: of this machine, named as the origin.
+        clients: of the closed loops that load it, the first 1.
+
+    Raises:
+        ToolchainError: the service cannot be started here, or failed under load.
+    """
+    capacity = measure_capacity()
+    bodies = bodies_of_dataset(dataset, most=BODIES)
+    with tempfile.TemporaryDirectory(prefix="workbench-host-") as name:
+        folder = Path(name)
+        bundle = write_probe(folder, model, dataset, _SETTINGS)
+        try:
+            with running_service(bundle, log=folder / "service.log", more=("--policy", "warn")) as service:
+                seen = [_load(service, bodies, count, load_s) for count in clients]
+        except BundleError as error:
+            raise ToolchainError(f"what serving costs this host cannot be measured: {error}") from error
+    others = max(others for _, others in seen)
+    quiet = others < OTHERS_CPUS
+    count = processors()
+    words = f"measured on {toolchain.device}, {count} processor{'s' if count > 1 else ''}"
+    if not quiet:
+        words += f", while other processes kept {others:.1f} of them busy: too high and too slow by that"
+    return fit_costs([run for run, _ in seen], capacity, words), quiet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Spent:
+    """Counters at one moment: seconds of processors, and what the service counted.
+
+    Attributes:
+        own_s: of this process and its ended children, the load generator among them.
+    """
+
+    at_s: float
+    front_s: float
+    workers_s: float
+    everybody_s: float
+    own_s: float
+    metrics: Samples
+
+
+def _load(service: RunningService, bodies: Sequence[str], clients: int, load_s: float) -> tuple[LoadedRun, float]:
+    """One run, and the processors that others kept busy meanwhile."""
+    plan = LoadPlan(
+        url=service.url,
+        load=ServiceLoad(arrivals="closed", concurrency=clients),
+        duration_s=load_s,
+        warmup_s=WARMUP_S,
+    )
+    before = _spent(service)
+    result = run_load(plan, bodies, api_key=service.api_key, server_pid=service.pid)
+    after = _spent(service)
+    if result.failed or result.p50_ms is None:
+        raise ToolchainError(
+            f"the service without a model failed {result.failed} of {result.requests} requests: "
+            f"{dict(result.statuses)} {dict(result.errors)}"
+        )
+    requests = _gained(before, after, "workbench_batch_rows_sum")
+    client_s = result.client_share * result.window_s * requests / max(result.answered, 1)
+    run = LoadedRun(
+        clients=clients,
+        window_s=result.window_s * requests / max(result.answered, 1),
+        requests=round(requests),
+        batches=round(_gained(before, after, "workbench_batch_rows_count")),
+        front_s=after.front_s - before.front_s,
+        workers_s=after.workers_s - before.workers_s,
+        client_s=client_s,
+        model_s=_gained(before, after, "workbench_model_duration_seconds_sum"),
+        p50_ms=result.p50_ms.value,
+    )
+    spent_s = run.front_s + run.workers_s + (after.own_s - before.own_s)
+    others = (after.everybody_s - before.everybody_s - spent_s) / (after.at_s - before.at_s)
+    return run, max(others, 0.0)
+
+
+def _spent(service: RunningService) -> _Spent:
+    metrics = scrape(*LoadPlan(url=service.url, load=ServiceLoad(concurrency=1)).address, service.api_key)
+    if metrics is None:
+        raise ToolchainError("the service without a model gives no metrics.")
+    front = psutil.Process(service.pid)
+    everybody = psutil.cpu_times()
+    return _Spent(
+        at_s=time.perf_counter(),
+        front_s=_cpu_s(front),
+        workers_s=sum(_cpu_s(child) for child in front.children(recursive=True)),
+        everybody_s=sum(float(getattr(everybody, part, 0.0)) for part in ("user", "nice", "system", "irq", "softirq")),
+        own_s=sum(os.times()[:4]),
+        metrics=metrics,
+    )
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def _gained(before: _Spent, after: _Spent, name: str) -> float:
+    return sum(after.metrics.get(name, {}).values()) - sum(before.metrics.get(name, {}).values())
