@@ -141,7 +141,8 @@ DIMENSIONS: Mapping[str, Dimension] = {
         about="OpenVINO's number format of what is not INT8", values=("f32", "bf16"), targets=("openvino",)
     ),
     "compile.batches": Dimension(
-        about="batch sizes that are compiled; where it is not offered, serving.batch",
+        about="batch sizes that are compiled; where it is not offered, serving.batch and every max_batch_size of the "
+        "space's service",
         targets=(ASCEND,),
         listed="numbers",
         excludes="a serving.batch larger than all of them",

@@ -174,8 +174,9 @@ def _build(space: SearchSpace, assignment: Assignment) -> Candidate:
             parts[part][setting] = _members(DIMENSIONS[name], value)
     for setting, names in switched.items():
         parts["compile"][setting] = tuple(sorted(names))
-    if target == ASCEND:
-        parts["compile"].setdefault("batches", (int(parts["serving"].get("batch", 1)),))
+    if target == ASCEND and "batches" not in parts["compile"]:
+        served = space.service.max_batch_size if space.service is not None else ()
+        parts["compile"]["batches"] = tuple(sorted({int(parts["serving"].get("batch", 1)), *served}))
     try:
         return Candidate(
             target=target,

@@ -1,0 +1,67 @@
+"""Bins from lengths: the best there are, against every other choice of as many."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench.dataset.batch import IntArray
+from workbench.dataset.bins import ATTENTION, optimal_bins, padded_tokens, quantile_bins
+
+LENGTHS = st.lists(st.integers(1, 90), min_size=1, max_size=40).map(np.array)
+
+
+def work(bins: tuple[int, ...], lengths: IntArray) -> float:
+    padded = [min(b for b in bins if b >= min(length, bins[-1])) for length in lengths]
+    return sum(b + ATTENTION * b * b for b in padded)
+
+
+@settings(deadline=None)
+@given(lengths=LENGTHS, count=st.integers(1, 5), max_length=st.integers(1, 80), multiple=st.sampled_from([8, 16]))
+def test_no_other_bins_take_less_work(lengths: IntArray, count: int, max_length: int, multiple: int) -> None:
+    found = optimal_bins(lengths, count, max_length, multiple=multiple)
+    edges = range(multiple, max_length, multiple)
+    least = min(
+        work((*chosen, max_length), lengths)
+        for size in range(min(count, len(edges) + 1))
+        for chosen in itertools.combinations(edges, size)
+    )
+
+    assert work(found, lengths) == pytest.approx(least, rel=1e-9)
+
+
+@settings(deadline=None)
+@given(lengths=LENGTHS, count=st.integers(1, 6), max_length=st.integers(1, 80))
+def test_bins_ascend_are_multiples_of_eight_and_end_at_the_longest_text(
+    lengths: IntArray, count: int, max_length: int
+) -> None:
+    for choose in (optimal_bins, quantile_bins):
+        found = choose(lengths, count, max_length)
+
+        assert len(found) <= count
+        assert list(found) == sorted(set(found))
+        assert found[-1] == max_length
+        assert all(size % 8 == 0 for size in found[:-1])
+        assert (choose(lengths[::-1], count, max_length)) == found
+    assert work(optimal_bins(lengths, count, max_length), lengths) <= work(found, lengths)
+
+
+def test_a_bin_that_saves_nothing_is_left_out() -> None:
+    assert optimal_bins(np.array([100, 120, 128]), 4, 128) == (104, 120, 128)
+    assert optimal_bins(np.array([128, 128]), 4, 128) == (128,)
+    assert optimal_bins(np.array([5, 5, 5]), 8, 128) == (8, 128), "a longer text may come all the same"
+
+
+def test_quantiles_share_the_texts_out() -> None:
+    lengths = np.arange(1, 97)
+
+    assert quantile_bins(lengths, 4, 96) == (24, 48, 72, 96)
+    assert padded_tokens(lengths, (24, 48, 72, 96)) == 60.0
+    assert padded_tokens(lengths, (48,)) == 48.0, "longer texts are cut to the last"
+
+
+def test_no_lengths_give_no_bins() -> None:
+    with pytest.raises(ValueError, match="4 bins of 0 lengths"):
+        optimal_bins(np.array([], dtype=np.int64), 4, 128)
