@@ -26,8 +26,9 @@ from workbench.service_search import best_settings
 
 LimitedBy = Literal["the model", "the front end", "the limit on P99"]
 
-SATURATED = 0.85
-"""Share of its time above which a part of a service counts as what limits it: queues in front of it grow steeply."""
+BUSY = 0.6
+"""Share of its time above which the busiest part of a service counts as what limits it: by queueing in front of it a
+request waits as long as it is served. Below it, a limit on P99 leaves little room beyond a lone request's time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +142,11 @@ def users_rate_per_s(users: int, think_s: float) -> float:
     return users / think_s
 
 
+def cards_needed(demand: Demand, highest_rate_per_s: float) -> int:
+    """Cards that carry the demand with its headroom when each carries at most `highest_rate_per_s`."""
+    return math.ceil(demand.rate_per_s * (1 + demand.headroom) / highest_rate_per_s)
+
+
 def plan_capacity(
     evaluations: Sequence[Evaluation],
     demand: Demand,
@@ -234,8 +240,8 @@ def _plan_member(
     )
     if highest is None:
         return plan
-    rate_per_card = highest.throughput_per_s.value
-    cards = math.ceil(demand.rate_per_s * (1 + demand.headroom) / rate_per_card)
+    rate_per_card = _rate_of(highest)
+    cards = cards_needed(demand, rate_per_card)
     only = ServiceChoices(
         max_batch_size=(chosen.max_batch_size,), batch_timeout_ms=(chosen.batch_timeout_ms,), workers=(chosen.workers,)
     )
@@ -292,11 +298,19 @@ def _host_ms_of_a_request(figures: ServiceFigures, host: HostCosts) -> tuple[flo
     return front_ms, host.worker_row_ms + host.worker_batch_ms / figures.mean_batch
 
 
+def _rate_of(highest: ServiceFigures) -> float:
+    """The rate that was offered, which the answers of a finite run are near to but not equal."""
+    return highest.load.rate_per_s or highest.throughput_per_s.value
+
+
 def _limited_by(highest: ServiceFigures, host: HostCosts) -> LimitedBy:
     front_ms, _ = _host_ms_of_a_request(highest, host)
-    if highest.throughput_per_s.value * front_ms / 1000 >= SATURATED:
-        return "the front end"
-    return "the model" if (highest.worker_busy or 0.0) >= SATURATED else "the limit on P99"
+    busy: dict[LimitedBy, float] = {
+        "the model": highest.worker_busy or 0.0,
+        "the front end": _rate_of(highest) * front_ms / 1000,
+    }
+    busiest = max(busy, key=lambda part: busy[part])
+    return busiest if busy[busiest] >= BUSY else "the limit on P99"
 
 
 def _power(evaluation: Evaluation, demand: Demand, cards: int) -> tuple[float | None, str]:

@@ -174,8 +174,8 @@ def _fleet_table(plan: CapacityPlan) -> Table:
             row += [str(member.settings), f"none: alone {member.alone_p99_ms:.1f} ms", ""]
             table.add_row(*map(Text, row))
             continue
-        rate = highest.throughput_per_s
-        row += [str(member.settings), f"{rate.value:,.0f}/s [{rate.low:,.0f}, {rate.high:,.0f}]"]
+        rate_per_s = highest.load.rate_per_s or highest.throughput_per_s.value
+        row += [str(member.settings), f"{rate_per_s:,.0f}/s"]
         row += [member.limited_by or "", f"{member.cards:,}"]
         row += [f"{member.servers:,}"] if on_cards else []
         row += [f"{member.cards_to_lose_one:,}"]
