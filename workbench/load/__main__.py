@@ -68,6 +68,7 @@ def main(folder: Path) -> None:
     begin = recording.begin_s
     np.savez(
         folder / TIMES,
+        begin_s=begin,  # of time.perf_counter, the one clock of all processes of a host
         intended_s=np.array(recording.intended_s) - begin,
         sent_s=np.array(recording.sent_s) - begin,
         done_s=np.array(recording.done_s) - begin,

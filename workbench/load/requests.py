@@ -11,14 +11,17 @@ import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from workbench.bundle import Bundle, golden_batches
-from workbench.dataset import Dataset
 from workbench.errors import ConfigError
-from workbench.preprocess import Feeds, Text
 from workbench.results import Split
+
+if TYPE_CHECKING:  # types only: the clients' process imports this package too, and must start quickly
+    from workbench.bundle import Bundle
+    from workbench.dataset import Dataset
+    from workbench.preprocess import Feeds, Text
 
 MOST_BODIES = 10_000
 """Texts beyond this many are not sent; they are drawn from the split's own order, which is shuffled."""
@@ -54,6 +57,8 @@ def bodies_of_dataset(dataset: Dataset, split: Split = "validation", *, most: in
 
 def bodies_of_bundle(bundle: Bundle) -> list[str]:
     """Bodies of the golden samples: their texts where it has them, else their arrays. Few, but always there."""
+    from workbench.bundle import golden_batches
+
     bodies: list[str] = []
     for batch in golden_batches(bundle):
         bodies += bodies_of_texts(batch.texts) if batch.texts else bodies_of_feeds(batch.feeds)

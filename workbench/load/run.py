@@ -55,7 +55,9 @@ def run_load(
         bodies: JSON texts; each request posts one, drawn from `plan.seed` so that none comes twice before all came.
         server_pid: first process of the server, watched with all below it; None to look for who listens on the port
             of this machine.
-        times_to: file (npz) that receives every request's times; None to keep none.
+        times_to: file (npz) that receives every request's times: `intended_s`, `sent_s`, `done_s` from the load's
+            begin (its warm-up included), `outcome` (a status, or a code of `workbench.load.client`), and `begin_s`
+            by the host's monotonic clock. None to keep none.
 
     Raises:
         ConfigError: no body, or nobody answers at the address.
