@@ -134,7 +134,8 @@ def drawn_time(times: Values, quantiles: int, max_batch: int, place: int, rows: 
     position = uniform * (quantiles - 1)
     below = min(int(position), quantiles - 2)
     low: float = times[first + below]
-    return low + (position - below) * (times[first + below + 1] - low)
+    high: float = times[first + below + 1]
+    return low + (position - below) * (high - low)
 
 
 @machine_code

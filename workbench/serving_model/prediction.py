@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 from scipy import special
@@ -30,27 +30,27 @@ def figures(simulated: Simulated) -> ServiceFigures:
     blocks = min(_MOST_BLOCKS, max(_FEWEST_BLOCKS, requests // P99_SAMPLES))
     edges = np.linspace(0, requests, blocks + 1).astype(np.int64) if requests >= blocks else np.array([0, requests])
 
-    def estimated(statistic: Callable[[int, int], float]) -> Estimate:
-        parts = np.array([statistic(first, last) for first, last in zip(edges[:-1], edges[1:], strict=True)])
-        return _estimate(statistic(0, requests), parts)
-
-    def percentile(percent: float) -> Estimate:
-        return estimated(lambda first, last: float(np.percentile(latency[first:last], percent)))
+    def percentiles(first: int, last: int) -> Floats:
+        return np.asarray(np.percentile(latency[first:last], (50, 95, 99)), dtype=np.float64)
 
     def throughput(first: int, last: int) -> float:
         began = simulated.answered_ms[first - 1] if first else 0.0
         return _rate(last - first, float(simulated.answered_ms[last - 1] - began))
 
+    blocks_of = list(pairwise(edges))
+    rate = _estimate(throughput(0, requests), np.array([throughput(*block) for block in blocks_of]))
+    in_blocks = np.array([percentiles(*block) for block in blocks_of])
+    p50, p95, p99 = (_estimate(float(v), in_blocks[:, i]) for i, v in enumerate(percentiles(0, requests)))
     reliable, note = _doubts(simulated)
     return ServiceFigures(
         kind="predicted",
         settings=simulated.settings,
         load=simulated.load,
         requests=requests,
-        throughput_per_s=estimated(throughput),
-        p50_ms=percentile(50),
-        p95_ms=percentile(95),
-        p99_ms=percentile(99),
+        throughput_per_s=rate,
+        p50_ms=p50,
+        p95_ms=p95,
+        p99_ms=p99,
         mean_batch=float(simulated.batch_rows.mean()) if len(simulated.batch_rows) else 1.0,
         padding_share=simulated.padding_share,
         worker_busy=simulated.worker_busy,

@@ -102,7 +102,7 @@ def _at(values: Floats, at: IntArray, wanted: int, stepped: bool) -> Floats:
     """values[k] belongs to at[k], ascending; the value at `wanted`, which is at most the last."""
     above = int(np.searchsorted(at, wanted))
     if stepped or above == 0 or at[above] == wanted:
-        return values[above]
+        return np.asarray(values[above], dtype=np.float64)
     share = (wanted - at[above - 1]) / (at[above] - at[above - 1])
     return np.asarray(values[above - 1] + share * (values[above] - values[above - 1]), dtype=np.float64)
 

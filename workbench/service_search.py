@@ -1,0 +1,252 @@
+"""The best service settings of one artifact, by simulation: hundreds of settings cost seconds.
+
+Every setting is simulated with few requests first; those that may still be the best go on to four times as many, and
+so on, to a last round with enough for a P99. All settings see the same requests, gaps and luck of calls
+(`serving_model.simulate`), so few requests tell them apart.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from workbench.errors import ConfigError
+from workbench.results import BatchCurve, ServiceFigures, ServiceResult
+from workbench.service import Goal, HostCosts, ServiceChoices, ServiceLoad, ServiceQuestion, ServiceSettings
+from workbench.serving_model import figures, simulate
+from workbench.serving_model.prediction import is_unstable
+from workbench.serving_model.service_times import IntArray
+
+_ROUNDS = ((3_000, 24, 0.4), (15_000, 10, 0.15))
+"""Of each round before the last: requests of each setting, settings that go on, and how far above the limit a P99 of so
+few requests may lie and still turn out to keep it."""
+_LAST = 100_000
+"""Requests of the figures that are reported: 1000 of them lie above the P99."""
+_SATURATING = 4
+"""Clients for each row that all workers together can hold, in every bin: enough that no worker waits."""
+_SHARES = (0.98, 0.95, 0.9, 0.8, 0.7, 0.5, 0.3, 0.1, 0.03)
+"""Of a service's capacity: rates at which the limit on P99 is tried before the interval between two is halved."""
+_TIE = 0.01
+"""Rates this close are found equal while a rate is sought."""
+_GLANCE, _GLANCE_DOUBT, _SEEKING = 3_000, 1.25, 8_000
+"""Requests at each rate that is tried: first few, whose P99 may be that far above the limit, then more."""
+_UNTOLD = 0.05
+"""How much lower a rate found with `_SEEKING` requests may be and the setting still be the best: its P99 is noisy."""
+_FINALISTS = 6
+
+
+def best_settings(
+    curve: BatchCurve,
+    choices: ServiceChoices,
+    question: ServiceQuestion,
+    host: HostCosts,
+    lengths: IntArray,
+    bins: tuple[int, ...],
+    *,
+    seed: int,
+) -> ServiceResult:
+    """Choose among `choices` what answers `question` best; a function of its arguments but for `simulated_s`.
+
+    Settings that cannot be told apart, since the value lies within the best one's interval, are a tie: fewer workers
+    win it, then the smaller batch, then the smaller timeout. Where the load is sought (`question.load` is None), each
+    setting's highest rate is sought downwards from its capacity, so a setting that keeps the limit at a high rate and
+    at a low one, but not between, counts with the high one.
+
+    Args:
+        host: taken instead of `question.host`.
+        lengths, bins: see `serving_model.simulate`.
+
+    Raises:
+        ConfigError: every choice of max_batch_size is beyond the largest compiled batch. Some that are, are left out:
+            the session would split such a batch into calls of the largest one, which is never better than batches of
+            that size.
+    """
+    started = time.perf_counter()
+    settings = _sensible(curve, choices)
+    service = _Service(curve=curve, host=host, lengths=lengths, bins=bins, question=question, seed=seed)
+    if question.load is None:
+        finalists = _at_highest_rates(service, settings)
+        untuned = _of(choices.default, finalists) or _alone(service, choices.default)
+    else:
+        finalists = _screened(service, settings, question.load)
+        untuned = _of(choices.default, finalists) or service.tried(choices.default, question.load, _LAST)
+    keeping = [one for one in finalists if one.keeps]
+    return ServiceResult(
+        curve=curve,
+        best=_simplest_best(keeping, question.goal).figures if keeping else None,
+        closest=_simplest_best(finalists, "p99").figures,
+        untuned=untuned.figures,
+        tried=len(settings),
+        simulated_s=time.perf_counter() - started,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tried:
+    """Figures of one setting under one load, and whether they keep the question's limits."""
+
+    figures: ServiceFigures
+    stable: bool
+    keeps: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Service:
+    """Everything of a simulation that the search does not vary."""
+
+    curve: BatchCurve
+    host: HostCosts
+    lengths: IntArray
+    bins: tuple[int, ...]
+    question: ServiceQuestion
+    seed: int
+
+    def tried(self, settings: ServiceSettings, load: ServiceLoad, requests: int) -> _Tried:
+        simulated = simulate(
+            self.curve,
+            settings,
+            load,
+            self.host,
+            self.lengths,
+            self.bins,
+            devices=self.question.devices,
+            requests=requests,
+            seed=self.seed,
+        )
+        found, stable, limit = figures(simulated), not is_unstable(simulated), self.question.p99_ms
+        return _Tried(figures=found, stable=stable, keeps=stable and (limit is None or found.p99_ms.value <= limit))
+
+    def at_rate(self, settings: ServiceSettings, rate_per_s: float, requests: int) -> _Tried:
+        return self.tried(settings, ServiceLoad(arrivals="poisson", rate_per_s=rate_per_s), requests)
+
+    def capacity_per_s(self, settings: ServiceSettings) -> float:
+        """Answers per second when there is always enough to do."""
+        rows = settings.max_batch_size * settings.workers * self.question.devices
+        clients = _SATURATING * max(16, rows * max(1, len(self.bins)))
+        load = ServiceLoad(concurrency=clients)
+        return self.tried(settings, load, max(_ROUNDS[0][0], 4 * clients)).figures.throughput_per_s.value
+
+    def highest_rate(self, settings: ServiceSettings, capacity_per_s: float, *, above: float = 0.0) -> float | None:
+        """About the highest rate that keeps the limit; None where none above `above` does."""
+        rates = [share * capacity_per_s for share in _SHARES if share * capacity_per_s > above]
+        breaks = capacity_per_s
+        for rate in (*rates, *([above] if above else [])):
+            if self._may_keep(self.at_rate(settings, rate, _GLANCE)) and self.at_rate(settings, rate, _SEEKING).keeps:
+                while breaks > (1 + _TIE) * rate:
+                    middle = (breaks + rate) / 2
+                    if self.at_rate(settings, middle, _SEEKING).keeps:
+                        rate = middle
+                    else:
+                        breaks = middle
+                return rate
+            breaks = rate
+        return None
+
+    def at_highest_rate(self, settings: ServiceSettings, about: float) -> _Tried:
+        """Under the highest rate that keeps the limit, given about which; the P99 reported with it keeps it too."""
+        breaks, rate = (1 + _UNTOLD) * about, about
+        while not (found := self.at_rate(settings, rate, _LAST)).keeps and rate > 0.5 * about:
+            breaks, rate = rate, (1 - _UNTOLD) * rate
+        while breaks > (1 + _TIE) * rate:
+            middle = (breaks + rate) / 2
+            tried = self.at_rate(settings, middle, _LAST)
+            if tried.keeps:
+                rate, found = middle, tried
+            else:
+                breaks = middle
+        return found
+
+    def _may_keep(self, tried: _Tried) -> bool:
+        assert self.question.p99_ms is not None  # a question without a load has one
+        return tried.stable and tried.figures.p99_ms.value <= _GLANCE_DOUBT * self.question.p99_ms
+
+    def at_lowest_rate(self, settings: ServiceSettings, capacity_per_s: float) -> _Tried:
+        found = self.at_rate(settings, _SHARES[-1] * capacity_per_s, _LAST // 4)
+        said = f"no rate was found that keeps P99 <= {self.question.p99_ms:g} ms"
+        note = "; ".join(filter(None, (found.figures.note, said)))
+        return replace(found, keeps=False, figures=replace(found.figures, note=note))
+
+
+def _sensible(curve: BatchCurve, choices: ServiceChoices) -> tuple[ServiceSettings, ...]:
+    largest = curve.batches[-1]
+    fitting = tuple(s for s in choices.settings() if not curve.stepped or s.max_batch_size <= largest)
+    if not fitting:
+        raise ConfigError(
+            f"{list(choices.max_batch_size)}: the largest compiled batch is {largest}, and a larger one would be split "
+            "into calls of that size.",
+            key="service.max_batch_size",
+            hint=f"Offer {largest} too, or compile larger batches.",
+        )
+    return fitting
+
+
+def _screened(service: _Service, settings: Sequence[ServiceSettings], load: ServiceLoad) -> list[_Tried]:
+    """Those that may be the best, under `_LAST` requests."""
+    left = list(settings)
+    for requests, kept, doubt in _ROUNDS:
+        if len(left) > kept // 2:
+            left = _promising([service.tried(one, load, requests) for one in left], service.question, kept, doubt)
+    return [service.tried(one, load, _LAST) for one in left]
+
+
+def _promising(tried: Sequence[_Tried], question: ServiceQuestion, kept: int, doubt: float) -> list[ServiceSettings]:
+    """At most `kept`: one half for the goal, the other for a low P99, in case that the first breaks the limit."""
+    limit = question.p99_ms
+    possible = [t for t in tried if t.stable and (limit is None or t.figures.p99_ms.value <= (1 + doubt) * limit)]
+    goal = question.goal
+    chosen: dict[ServiceSettings, None] = {}
+    while possible and len(chosen) < kept // 2:
+        best = _simplest_best(possible, goal)
+        possible.remove(best)
+        chosen[best.figures.settings] = None
+    for one in sorted(tried, key=lambda t: (not t.stable, t.figures.p99_ms.value, _simplicity(t.figures.settings))):
+        if len(chosen) >= kept:
+            break
+        chosen[one.figures.settings] = None
+    return list(chosen)
+
+
+def _at_highest_rates(service: _Service, settings: Sequence[ServiceSettings]) -> list[_Tried]:
+    """Settings that may be the best, each under the highest rate that keeps the limit.
+
+    In the order of their capacity: once one keeps the limit at a rate, others need only be sought above it, and those
+    whose capacity is lower not at all. Where none keeps it, all come, each under a low rate.
+    """
+    capacity = {one: service.capacity_per_s(one) for one in settings}
+    about: dict[ServiceSettings, float] = {}
+    for one in sorted(settings, key=lambda s: (-capacity[s], _simplicity(s))):
+        enough = (1 - _UNTOLD) * max(about.values(), default=0.0)
+        rate = service.highest_rate(one, capacity[one], above=enough) if capacity[one] > enough else None
+        if rate is not None:
+            about[one] = rate
+    if not about:
+        return [service.at_lowest_rate(one, capacity[one]) for one in settings]
+    enough = (1 - _UNTOLD) * max(about.values())
+    finalists = sorted((one for one in about if about[one] >= enough), key=lambda s: (-about[s], _simplicity(s)))
+    return [service.at_highest_rate(one, about[one]) for one in finalists[:_FINALISTS]]
+
+
+def _alone(service: _Service, settings: ServiceSettings) -> _Tried:
+    capacity = service.capacity_per_s(settings)
+    rate = service.highest_rate(settings, capacity)
+    return service.at_lowest_rate(settings, capacity) if rate is None else service.at_highest_rate(settings, rate)
+
+
+def _simplest_best(tried: Sequence[_Tried], goal: Goal) -> _Tried:
+    """The best, or what cannot be told from it and is simpler."""
+    if goal == "throughput":
+        best = max(tried, key=lambda t: t.figures.throughput_per_s.value).figures.throughput_per_s
+        tied = [t for t in tried if t.figures.throughput_per_s.value >= best.low]
+    else:
+        least = min(tried, key=lambda t: (not t.stable, t.figures.p99_ms.value))
+        tied = [t for t in tried if t.stable == least.stable and t.figures.p99_ms.value <= least.figures.p99_ms.high]
+    return min(tied, key=lambda t: _simplicity(t.figures.settings))
+
+
+def _simplicity(settings: ServiceSettings) -> tuple[int, int, float]:
+    return settings.workers, settings.max_batch_size, settings.batch_timeout_ms
+
+
+def _of(settings: ServiceSettings, tried: Sequence[_Tried]) -> _Tried | None:
+    return next((one for one in tried if one.figures.settings == settings), None)
