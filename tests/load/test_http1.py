@@ -1,0 +1,83 @@
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.load.servers import answer
+from workbench.load.http1 import AnswerReader, ProtocolError, encode_request
+
+
+def test_a_request_has_its_length_and_keeps_its_connection() -> None:
+    head, _, body = encode_request("/predict", "h:1", "é".encode(), {"X-API-Key": "k"}).partition(b"\r\n\r\n")
+
+    assert head.split(b"\r\n") == [
+        b"POST /predict HTTP/1.1",
+        b"Host: h:1",
+        b"Content-Type: application/json",
+        b"Content-Length: 2",
+        b"X-API-Key: k",
+    ]
+    assert body == "é".encode()
+
+
+def test_a_header_cannot_smuggle_another() -> None:
+    with pytest.raises(ValueError, match="line break"):
+        encode_request("/", "h", b"", {"X-API-Key": "a\r\nX: b"})
+
+
+@settings(deadline=None, max_examples=100)
+@given(body=st.binary(max_size=300), cuts=st.lists(st.integers(0, 400), max_size=6), status=st.integers(200, 599))
+def test_an_answer_is_whole_with_its_last_byte_wherever_it_is_cut(body: bytes, cuts: list[int], status: int) -> None:
+    whole = answer(f"{status} Something", body)
+    reader = AnswerReader()
+    for _ in range(2):  # one reader serves a connection's whole life
+        edges = sorted({0, len(whole), *(c for c in cuts if c < len(whole))})
+        found = [reader.feed(whole[a:b]) for a, b in itertools.pairwise(edges)]
+        assert found == [False] * (len(found) - 1) + [True]
+        assert reader.status == status
+        assert reader.keep_alive
+        assert reader.body_bytes == len(body)
+
+
+def test_without_a_length_the_end_of_the_connection_ends_the_answer() -> None:
+    reader = AnswerReader()
+
+    assert not reader.feed(b"HTTP/1.1 200 OK\r\n\r\nsome")
+    assert not reader.feed(b" text")
+    assert reader.end()
+    assert reader.status == 200
+    assert not reader.keep_alive
+
+
+def test_an_end_before_the_length_is_no_answer() -> None:
+    reader = AnswerReader()
+    reader.feed(answer()[:-1])
+
+    assert not reader.end()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"SSH-2.0-x\r\n",
+        b"HTTP/2 200\r\n\r\n",
+        b"HTTP/1.1 two OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 20_000,
+    ],
+    ids=lambda d: d[:24].decode(),
+)
+def test_what_is_no_answer_is_refused(data: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        AnswerReader().feed(data)
+
+
+def test_http_1_0_and_connection_close_end_the_connection() -> None:
+    for head in (b"HTTP/1.0 200 OK\r\n", b"HTTP/1.1 200 OK\r\nConnection: Close\r\n"):
+        reader = AnswerReader()
+        assert reader.feed(head + b"CONTENT-LENGTH: 2\r\n\r\nok")
+        assert not reader.keep_alive

@@ -1,0 +1,98 @@
+"""What the load generator reads of a server: its metrics, its processes."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.load.servers import delayed, serving
+from workbench.load.server import ProcessWatch, figures_between, listener, read_samples, scrape
+from workbench.serve.metrics import Metrics
+
+
+def test_the_services_own_metrics_become_figures_of_the_window() -> None:
+    metrics = Metrics(about={"name": "x"}, lengths=(16, 32))
+    for worker in (0, 1):
+        metrics.worker(worker, resident_bytes=5, device_bytes=1000, restarts=0)
+    metrics.batch(length=16, rows=9, positions=144, padded=100, waited_s=[9.0] * 9, run_s=9.0, worker=0)
+    before = read_samples(metrics.text().decode())
+    metrics.batch(length=16, rows=3, positions=48, padded=8, waited_s=[0.001, 0.002, 0.003], run_s=0.5, worker=0)
+    metrics.batch(length=32, rows=1, positions=32, padded=12, waited_s=[0.006], run_s=0.3, worker=1)
+    metrics.rejected("queue_full")
+    after = read_samples(metrics.text().decode())
+
+    found = figures_between(before, after, 2.0)
+
+    assert found is not None
+    assert found.batches == 2
+    assert found.mean_batch == pytest.approx(2.0)
+    assert found.padding_share == pytest.approx(20 / 80)
+    assert found.queue_ms == pytest.approx(3.0)
+    assert found.model_ms == pytest.approx(400.0)
+    assert found.worker_busy == pytest.approx(0.8 / 2 / 2)
+    assert found.batch_rows == {"1": 1, "3": 1}
+    assert found.bin_rows == {"16": 3, "32": 1}
+    assert found.errors == {"queue_full": 1}
+    assert found.device_memory_bytes == 2000
+
+
+def test_a_server_without_our_metrics_has_no_figures() -> None:
+    with serving(delayed(0)) as server:
+        assert scrape("127.0.0.1", server.port) is None
+    foreign = read_samples('process_cpu_seconds_total 4\n# HELP x y\nrequests{code="200"} 7\n')
+    assert foreign == {"process_cpu_seconds_total": {"": 4.0}, "requests": {'code="200"': 7.0}}
+    assert figures_between(foreign, foreign, 1.0) is None
+    assert figures_between(None, foreign, 1.0) is None
+
+
+def test_a_server_that_was_started_anew_has_no_figures() -> None:
+    old, new = Metrics(), Metrics()
+    old.batch(length=0, rows=1, positions=1, padded=0, waited_s=[0.1], run_s=0.1, worker=0)
+
+    assert figures_between(read_samples(old.text().decode()), read_samples(new.text().decode()), 1.0) is None
+
+
+def test_who_listens_is_found() -> None:
+    with serving(delayed(0)) as server:
+        found = listener(server.port)
+
+    assert found is None or found > 0  # None where the system does not tell
+
+
+def test_processes_below_the_server_count_with_it() -> None:
+    code = (
+        "import subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'x = bytearray(80_000_000)\\nwhile True: pass'])\n"
+        "print('up', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True) as parent:
+        try:
+            assert parent.stdout is not None
+            parent.stdout.readline()
+            time.sleep(0.5)
+            watch = ProcessWatch(parent.pid)
+            watch.begin()
+            time.sleep(1.3)
+            found = watch.end()
+        finally:
+            os.killpg(parent.pid, signal.SIGKILL)
+
+    assert found is not None
+    assert found.processes == 2
+    assert 0.1 < found.cores < 1.5
+    assert found.resident_peak_bytes > 80_000_000
+    assert found.grown_bytes is None, "too few samples to speak of growth"
+
+
+def test_a_server_that_is_gone_has_no_processes() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    watch = ProcessWatch(child.pid)
+    child.kill()
+    child.wait()
+    watch.begin()
+
+    assert watch.end() is None
