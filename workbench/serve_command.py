@@ -12,7 +12,10 @@ def serve(
     bundle: Annotated[Path, typer.Argument(help="folder that `workbench export` wrote", show_default=False)],
     host: Annotated[str, typer.Option(help="address to listen on; 0.0.0.0 for all")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="0 for any free one")] = 8000,
-    workers: Annotated[int | None, typer.Option(help="processes with a model each; default: the bundle's")] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="processes with a model each, for each device; default: the bundle's")
+    ] = None,
+    devices: Annotated[int | None, typer.Option(help="cards to use; default: all that this process sees")] = None,
     max_batch_size: Annotated[int | None, typer.Option(help="default: the bundle's")] = None,
     batch_timeout_ms: Annotated[
         float | None, typer.Option(help="how long a sample waits for company; default: the bundle's")
@@ -33,6 +36,7 @@ def serve(
         host=host,
         port=port,
         workers=workers,
+        devices=devices,
         max_batch_size=max_batch_size,
         batch_timeout_ms=batch_timeout_ms,
         queue_limit=queue_limit,

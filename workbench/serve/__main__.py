@@ -20,7 +20,10 @@ def main() -> None:
     parser.add_argument("bundle", type=Path)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000, help="0 for any free one")
-    parser.add_argument("--workers", type=int, help="processes with a model each; default: the bundle's")
+    parser.add_argument(
+        "--workers", type=int, help="processes with a model each, for each device; default: the bundle's"
+    )
+    parser.add_argument("--devices", type=int, help="cards to use; default: all that this process sees")
     parser.add_argument("--max-batch-size", type=int, help="default: the bundle's")
     parser.add_argument("--batch-timeout-ms", type=float, help="default: the bundle's")
     parser.add_argument("--queue-limit", type=int, help="samples that may wait")
@@ -32,6 +35,7 @@ def main() -> None:
             host=given.host,
             port=given.port,
             workers=given.workers,
+            devices=given.devices,
             max_batch_size=given.max_batch_size,
             batch_timeout_ms=given.batch_timeout_ms,
             queue_limit=given.queue_limit,
@@ -49,6 +53,7 @@ def start(
     host: str,
     port: int,
     workers: int | None,
+    devices: int | None = None,
     max_batch_size: int | None,
     batch_timeout_ms: float | None,
     queue_limit: int | None,
@@ -74,6 +79,7 @@ def start(
         host=host,
         port=port,
         service=service,
+        devices=devices,
         limits=Limits() if queue_limit is None else Limits(queue=queue_limit),
         policy=policy,  # type: ignore[arg-type]  # ServeSettings checks it
         api_key=os.environ.get(API_KEY_VARIABLE),

@@ -10,6 +10,8 @@ from workbench.canonical import encode
 from workbench.results import metrics
 from workbench.serve.service import Service
 
+EMULATED = "EMULATED: compiled and measured on an emulator; no figure is of a device."
+
 
 def health(service: Service) -> tuple[int, dict[str, Any]]:
     """Status 200 when every worker has replayed the golden samples and one can answer; the body says how things are."""
@@ -20,7 +22,13 @@ def health(service: Service) -> tuple[int, dict[str, Any]]:
     return 200 if status in ("ok", "degraded") else 503, {
         "status": status,
         "workers": [
-            {"worker": w.number, "state": w.state, "restarts": w.restarts, **({"error": w.error} if w.error else {})}
+            {
+                "worker": w.number,
+                **({"device": w.facts["device"]} if "device" in w.facts else {}),
+                "state": w.state,
+                "restarts": w.restarts,
+                **({"error": w.error} if w.error else {}),
+            }
             for w in service.workers.all
         ],
         "waiting": service.depth,
@@ -37,11 +45,7 @@ def info(service: Service) -> dict[str, Any]:
         "about": manifest.about,
         "task": manifest.task,
         "labels": list(manifest.labels),
-        **(
-            {"warning": "EMULATED: compiled and measured on an emulator; no figure is of a device."}
-            if toolchain.emulated
-            else {}
-        ),
+        **({"warning": EMULATED} if toolchain.emulated else {}),
         "emulated": toolchain.emulated,
         "target": manifest.artifact.target,
         "candidate": {"id": manifest.candidate_id, **encode(manifest.candidate)},

@@ -15,15 +15,17 @@ import uvloop
 
 from workbench.bundle import Bundle, read_bundle
 from workbench.bundle.verify import check_files
-from workbench.errors import BundleError, ConfigError
+from workbench.errors import BundleError, ConfigError, ToolchainError
 from workbench.serve.app import application
 from workbench.serve.events import JsonLines, log, log_defect
+from workbench.serve.facts import EMULATED
 from workbench.serve.lit import WorkerLauncher
 from workbench.serve.metrics import Metrics, bundle_labels
 from workbench.serve.protocol import BoundedHttp
 from workbench.serve.service import Service
 from workbench.serve.settings import ServeSettings
 from workbench.serve.workers import Workers
+from workbench.targets import device_count
 
 _BACKLOG = 2048
 _KEEP_ALIVE_S = 75
@@ -38,13 +40,16 @@ def serve(directory: Path, settings: ServeSettings) -> None:
     Raises:
         BundleError: the bundle is damaged, or a worker could not prove it, or workers kept dying.
         ConfigError: the address cannot be bound.
+        ToolchainError: there are fewer devices than wanted.
     """
     bundle = read_bundle(directory)
     check_files(bundle)
+    devices = _devices(bundle.manifest.artifact.target, settings.devices)
     logging.basicConfig(level=logging.WARNING, handlers=[JsonLines()], force=True)
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # it warns of each request that is no HTTP
     with contextlib.closing(_bound(settings.host, settings.port)) as listener:
-        failure = asyncio.Runner(loop_factory=uvloop.new_event_loop).run(_main(bundle, settings, listener))
+        main = _main(bundle, settings, devices, listener)
+        failure = asyncio.Runner(loop_factory=uvloop.new_event_loop).run(main)
     log("ended", failure=failure)
     if failure is not None:
         raise BundleError(failure)
@@ -58,16 +63,18 @@ class _HttpServer(uvicorn.Server):
         yield
 
 
-async def _main(bundle: Bundle, settings: ServeSettings, listener: socket.socket) -> str | None:
+async def _main(bundle: Bundle, settings: ServeSettings, devices: int, listener: socket.socket) -> str | None:
     """Returns why the service gave up, None when it was told to end."""
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_defect)
     manifest = bundle.manifest
     lengths = () if manifest.text is None else manifest.text.bins
     service = Service(bundle, settings, Metrics(about=bundle_labels(manifest), lengths=lengths))
+    workers = settings.service.workers * devices
     launcher = WorkerLauncher(
         bundle.directory,
-        workers=settings.service.workers,
+        workers=workers,
+        devices=devices,
         max_batch_size=settings.service.max_batch_size,
         policy=settings.policy,
     )
@@ -87,7 +94,7 @@ async def _main(bundle: Bundle, settings: ServeSettings, listener: socket.socket
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told, number)
-    service.workers = Workers(launcher, settings.service.workers, service, give_up)
+    service.workers = Workers(launcher, workers, service, give_up)
     config = uvicorn.Config(
         application(service, launcher.app),
         http=BoundedHttp,
@@ -103,6 +110,8 @@ async def _main(bundle: Bundle, settings: ServeSettings, listener: socket.socket
     http = _HttpServer(config)
     serving = loop.create_task(http.serve(sockets=[listener]))
     host, port = listener.getsockname()[:2]
+    if manifest.artifact.toolchain.emulated:
+        log("emulated", warning=EMULATED)
     log("listening", url=f"http://{f'[{host}]' if ':' in host else host}:{port}", bundle=manifest.name)
     try:
         await service.workers.start()
@@ -126,6 +135,21 @@ async def _drained(service: Service, grace_s: float, now: asyncio.Event) -> None
     for task in (draining, second):
         task.cancel()
     log("drained", unanswered=service.open_requests, whole=whole)
+
+
+def _devices(target: str, wanted: int | None) -> int:
+    """How many devices workers are started on.
+
+    Raises:
+        ToolchainError: more are wanted than are visible.
+    """
+    visible = device_count(target)
+    if wanted is not None and wanted > visible:
+        raise ToolchainError(
+            f"--devices {wanted}: this process sees {visible} of target {target}. Name fewer, or check "
+            "ASCEND_RT_VISIBLE_DEVICES and npu-smi."
+        )
+    return visible if wanted is None else wanted
 
 
 def _bound(host: str, port: int) -> socket.socket:

@@ -27,8 +27,9 @@ from workbench.serve.worker import BundleWorker
 class WorkerLauncher:
     """Starts worker processes of one bundle, by LitServe."""
 
-    def __init__(self, directory: Path, *, workers: int, max_batch_size: int, policy: Policy) -> None:
-        self._api = BundleWorker(directory, max_batch_size=max_batch_size, policy=policy)
+    def __init__(self, directory: Path, *, workers: int, devices: int, max_batch_size: int, policy: Policy) -> None:
+        """`workers` are all of them, on all devices together."""
+        self._api = BundleWorker(directory, max_batch_size=max_batch_size, policy=policy, devices=devices)
         # 'auto' would run nvidia-smi and import torch; 'cpu' only names the device that setup() is told
         self._server = LitServer(self._api, accelerator="cpu", devices=1, workers_per_device=workers, timeout=False)
         self._server.workers_setup_status = {}

@@ -51,6 +51,7 @@ class ServeSettings:
     Attributes:
         port: 0 for any free one; the line `listening` of the log names it.
         service: batching and workers; queueing is always 'bins'.
+        devices: that workers are started on, `service.workers` on each; None for all that are visible.
         policy: what a difference between this machine and the one the bundle was measured on does.
         api_key: what X-API-Key must hold for /predict and /info; None for open.
     """
@@ -58,6 +59,7 @@ class ServeSettings:
     host: str = "127.0.0.1"
     port: int = 8000
     service: ServiceSettings
+    devices: int | None = None
     limits: Limits = Limits()
     policy: Policy = "refuse"
     api_key: str | None = None
@@ -65,6 +67,8 @@ class ServeSettings:
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
             raise ConfigError(f"{self.port} is no port.", key="--port", hint="Ports are 0 (any free one) to 65535.")
+        if self.devices is not None and self.devices < 1:
+            raise ConfigError(f"{self.devices} is less than 1.", key="--devices")
         if self.policy not in ("warn", "refuse"):
             raise ConfigError(f"{self.policy!r} is neither warn nor refuse.", key="--policy")
         if self.service.queueing != "bins":

@@ -13,7 +13,6 @@ import signal
 import socket
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +45,13 @@ class BundleWorker(LitAPI):  # type: ignore[misc]  # LitServe ships no types
     Attributes:
         connection: the worker's end of its socket pair; set for each process that is started.
         rows: of the largest batch that will come.
+        devices: that workers are spread over; worker n computes on device n modulo this, in a context
+            of its own.
     """
 
-    def __init__(self, directory: Path, *, max_batch_size: int, policy: Policy) -> None:
+    def __init__(self, directory: Path, *, max_batch_size: int, policy: Policy, devices: int = 1) -> None:
         super().__init__(loop=BatchLoop())  # LitServe's own batching stays off: what comes are batches
-        self.directory, self.rows, self.policy = str(directory), max_batch_size, policy
+        self.directory, self.rows, self.policy, self.devices = str(directory), max_batch_size, policy, devices
         self.connection: socket.socket | None = None
         self.parent = os.getpid()
         self._session: Session | None = None
@@ -61,7 +62,8 @@ class BundleWorker(LitAPI):  # type: ignore[misc]  # LitServe ships no types
         started = time.perf_counter()
         try:
             bundle = read_bundle(Path(self.directory))
-            self._session, facts = _opened(bundle, self.rows, self.policy)
+            number = int(os.environ["LITSERVE_WORKER_ID"])  # LitServe's way to tell a worker which it is
+            self._session, facts = _opened(bundle, self.rows, self.policy, number % self.devices)
         except WorkbenchError as error:
             self._send({"failed": str(error)})
             raise SystemExit(1) from None
@@ -107,15 +109,14 @@ def _live_and_die_with(parent: int) -> None:
         raise SystemExit(1)
 
 
-def _opened(bundle: Bundle, batch: int, policy: Policy) -> tuple[Session, dict[str, Any]]:
+def _opened(bundle: Bundle, batch: int, policy: Policy, device: int) -> tuple[Session, dict[str, Any]]:
     """A session that gave the golden outputs, and what the front end wants to know about it."""
     manifest = bundle.manifest
     target = open_target(manifest.artifact.target)
     here = target.toolchain()
     changes = admit(manifest.artifact.toolchain, here, policy)
-    candidate = replace(manifest.candidate, serving=replace(manifest.candidate.serving, batch=batch))
     try:
-        session = target.open(manifest.artifact, bundle.model_directory, candidate)
+        session = target.open(manifest.artifact, bundle.model_directory, manifest.candidate, device=device)
         samples, largest = replay_golden(bundle, session, changes)
         if not isinstance(session, DeviceSession):
             _warm_up(bundle, session, batch)
@@ -125,6 +126,7 @@ def _opened(bundle: Bundle, batch: int, policy: Policy) -> tuple[Session, dict[s
         "pid": os.getpid(),
         "samples": samples,
         "largest_error": largest,
+        "device": device,
         "device_bytes": session.device_memory_bytes() if isinstance(session, DeviceSession) else None,
         "changes": changes,
         "toolchain": to_json(here),

@@ -134,7 +134,11 @@ class Workers:
         if "ready" in head:
             worker.facts, worker.state, worker.failed_starts, worker.error = head["ready"], "ready", 0, ""
             self.proved = self.proved or self.ready == len(self.all)
-            log("worker_ready", worker=worker.number, **{k: head["ready"][k] for k in ("pid", "samples", "startup_s")})
+            log(
+                "worker_ready",
+                worker=worker.number,
+                **{k: head["ready"][k] for k in ("pid", "device", "samples", "startup_s")},
+            )
         elif "failed" in head:
             worker.error = head["failed"]
             return

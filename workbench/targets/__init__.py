@@ -15,6 +15,20 @@ TARGETS = {
 }
 
 
+ON_DEVICES = (ASCEND,)
+"""Targets that compute beside the host; every other has one device, the host."""
+
+
+def device_count(name: str) -> int:
+    """How many devices this process could open sessions on, without importing a target that computes on the host.
+
+    Raises:
+        ConfigError: no such target.
+        ToolchainError: the environment names devices wrongly.
+    """
+    return 1 if name in TARGETS and name not in ON_DEVICES else open_target(name).devices()
+
+
 def open_target(name: str) -> Target:
     """The target of that name; its vendor's library is imported here, not before.
 

@@ -1,0 +1,125 @@
+"""A bundle of an INT8 text classifier compiled for 910B3 by the emulated CANN, and what its session answers."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from tests.emulated_cann import emulated_environment
+from tests.evaluations import evaluation
+from tests.targets.conformance import STATIC
+from tests.targets.encoder import VOCABULARY, ids, record_for, save, tiny_encoder
+from workbench.ascend_settings import ASCEND, AscendCompile
+from workbench.bundle import BundleContents, GoldenBatch, Tolerance, write_bundle
+from workbench.candidate import Candidate, Precision
+from workbench.graph import read_model
+from workbench.preprocess import Preprocessor, TokenInput, collate, encode, open_preprocessor
+from workbench.quantization.record import write_record
+from workbench.service import ServiceSettings
+from workbench.targets.ascend import acl_process
+from workbench.targets.ascend.target import AscendTarget
+from workbench.targets.ascend.toolchain import forget_toolchain
+
+BATCHES, BINS = (1, 4), (4, 16)
+LABELS = ("a", "b", "c", "d", "e")
+WORDS = ("[PAD]", "[UNK]", *(f"w{n}" for n in range(VOCABULARY - 2)))
+TEXTS = ("w1 w2", "w3", "w4 w5 w6 w7", "w1 w9 w2 w8 w3 w7", "w20 w21 w22 w23 w24 w25 w26 w27 w28", "w29 w29 w29 w2 w2")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """The bundle, the environment its device is emulated in, and text → logits by a session of its own."""
+
+    bundle: Path
+    environment: Mapping[str, str]
+    state: Path
+    logits: Mapping[str, np.ndarray]
+
+
+def make_ascend_bundle(root: Path) -> Made:
+    """Static files for every one of BATCHES and BINS; logits of each text alone in its own bin."""
+    environment = emulated_environment(root / "cann")
+    with _switched_on(environment):
+        target = AscendTarget()
+        file = save(tiny_encoder(), root / "model.onnx")
+        model, record = read_model(file), record_for(file, ids(8, 16))
+        candidate = Candidate(
+            target=ASCEND,
+            precision=Precision(mode="force_fp16"),
+            quantization=STATIC,
+            compile=AscendCompile(batches=BATCHES, sequence_bins=BINS),
+        )
+        for name in ("lowered", "compiled"):
+            (root / name).mkdir()
+        lowered = target.lower(model, candidate, record, root / "lowered")
+        artifact = target.compile(lowered, candidate, root / "compiled")
+        preprocessor = _preprocessor(root)
+        session = target.open(artifact, root / "compiled", candidate)
+        alone = {text: collate(preprocessor, encode(preprocessor, [text])) for text in TEXTS}
+        logits = {text: session.run(feeds)["logits"][0] for text, feeds in alone.items()}
+        golden = [GoldenBatch(feeds=feeds, outputs=session.run(feeds), texts=(text,)) for text, feeds in alone.items()]
+        session.close()
+        write_record(record, root / "record.json")
+        made = evaluation(scheme="static", drop_pp=0.1)
+        bundle = write_bundle(
+            root / "bundle",
+            BundleContents(
+                name="tiny-910b3",
+                about="a tiny classifier for an emulated device",
+                task="classification",
+                candidate=candidate,
+                artifact=artifact,
+                artifact_directory=root / "compiled",
+                evaluations=(replace(made, candidate=candidate, toolchain=artifact.toolchain),),
+                baseline=(),
+                model=model,
+                datasets={"validation": "b" * 64},
+                labels=LABELS,
+                record=root / "record.json",
+                preprocessor=preprocessor,
+                golden=tuple(golden),
+                tolerance=Tolerance(absolute=1e-3, relative=1e-3),
+                service=ServiceSettings(max_batch_size=4, batch_timeout_ms=5.0, workers=1),
+            ),
+            allow_emulated=True,
+        )
+    names = [n for n in environment if n.startswith(("ASCEND_", "CANN_", "LD_", "PYTHON", "PATH", "TOOLCHAIN"))]
+    return Made(
+        bundle=bundle,
+        environment={name: environment[name] for name in names},
+        state=Path(environment["CANN_EMULATOR_STATE"]),
+        logits=logits,
+    )
+
+
+def _preprocessor(root: Path) -> Preprocessor:
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.save(str(root / "tokenizer.json"))
+    return open_preprocessor(
+        root / "tokenizer.json", max_length=BINS[-1], bins=BINS, inputs=[TokenInput(name="ids", role="ids")]
+    )
+
+
+@contextlib.contextmanager
+def _switched_on(environment: Mapping[str, str]) -> Iterator[None]:
+    """The vendor's module is the emulated one in this process too, and gone afterwards with nothing left behind."""
+    from workbench.cann_emulator import acl as emulated
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        patch.setitem(sys.modules, "acl", emulated)
+        forget_toolchain()
+        try:
+            yield
+        finally:
+            acl_process.shut_down()
+            forget_toolchain()
