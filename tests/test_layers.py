@@ -51,13 +51,20 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "differences",
         "comparison",
         "layer_study",
-        *("batch_curve", "host_costs", "serving_model", "service_search", "load", "acceptance"),
+        *("batch_curve", "host_costs", "serving_model", "service_search", "service_measurement", "load", "acceptance"),
         *("capacity", "promotion", "fingerprint", "deployment"),
     ),
     "search": ("executors", "tracking", "sweep", "report"),
     "doors": (
         *("cli", "commands", "console", "emulator_command", "opening", "progress", "serve", "doctor", "init"),
-        *("serve_command", "load_command", "capacity_command", "release_commands", "load_confirmation"),
+        *(
+            "serve_command",
+            "load_command",
+            "capacity_command",
+            "release_commands",
+            "load_confirmation",
+            "service_confirmation",
+        ),
         "__main__",
     ),
     # switched on by its environment, as the vendor's kit is: it sees no target, and no layer may import it

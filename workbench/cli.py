@@ -19,7 +19,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from workbench import __version__, commands
+from workbench import __version__, capacity_command, commands, load_command, release_commands, serve_command
 from workbench.canonical import DecodeError
 from workbench.console import err, out
 from workbench.emulator_command import emulator
@@ -49,6 +49,11 @@ app.command()(commands.calibrate)
 app.command()(commands.compare)
 app.command()(commands.sensitivity)
 app.command()(commands.profile)
+app.command()(serve_command.serve)
+app.command()(load_command.load)
+app.command()(capacity_command.plan_capacity)
+app.command()(release_commands.promote)
+app.command()(release_commands.rollback)
 app.add_typer(emulator)
 
 ExperimentFile = Annotated[Path, typer.Argument(help="experiment file (YAML)", show_default=False)]
@@ -105,6 +110,7 @@ def sweep(
     from workbench.plan import make_plan
     from workbench.progress import Progress, minutes
     from workbench.report import lines, table
+    from workbench.service_confirmation import confirm_services
     from workbench.tracking import open_tracker
     from workbench.yaml_reader import parse_seconds
 
@@ -134,6 +140,7 @@ def sweep(
                     )
                     front = search.front_of(question, journal.evaluations())
                     search.confirm(question, bench, front, listeners=(progress,))
+                    confirm_services(question, bench, journal, front, report=progress.say)
             except KeyboardInterrupt:
                 out.print(f"\nStopped; everything measured is kept. Go on with: workbench sweep {experiment}")
                 raise SystemExit(EXIT_INTERRUPTED) from None

@@ -60,6 +60,7 @@ from workbench.results import (
     Status,
     Stop,
 )
+from workbench.service_measurement import best_service, measured_curve, measured_startup_s
 from workbench.targets.base import DeviceSession, Session
 
 _log = logging.getLogger(__name__)
@@ -394,13 +395,11 @@ class _Climb(StageClock):
     # --- service --------------------------------------------------------------------------------------------
 
     def _service(self, session: Session, baseline: Session, artifact: Artifact, directory: Path) -> Stop | None:
-        from workbench.service_measurement import best_service, measured_curve, measured_startup_s
-
         at = (self.experiment, self.candidate, self.bench)
         with device_lock(self.bench.device_lock, wait_s=3600.0, report=_log.info):
             started_s = measured_startup_s(*at, artifact, directory, self.split)
             curve = measured_curve(*at, session, baseline, self.split)
-        found = best_service(*at, curve, self.split)
+            found = best_service(*at, curve, self.split)
         self.measurement = replace(self.measurement, startup_s=started_s, service=found)
         return None
 

@@ -81,6 +81,13 @@ class Progress:
         else:
             self.console.print(f"{line} [{evaluation.seconds:.1f} s]", markup=False, highlight=False, soft_wrap=True)
 
+    def say(self, sentence: str) -> None:
+        """Between evaluations: what happens to the front."""
+        if self.console.is_terminal:
+            self._lines = [*self._lines[-5:], sentence]
+        else:
+            self.console.print(f"{'service':>9}  {sentence}", markup=False, highlight=False, soft_wrap=True)
+
     def _words(self, candidate: Candidate) -> str:
         return title(candidate, self.experiment.baseline.id, engine=len(self.experiment.space.targets) > 1)
 

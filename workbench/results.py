@@ -218,7 +218,8 @@ class BatchCurve:
         stepped: a call of n rows costs what the smallest measured batch that holds n costs (fixed shapes), instead of
             lying between its neighbours.
         threads: threads that one call keeps busy on the host; 0 where a device computes.
-        drift: the machine's speed while it was measured, as in `Latency.drift`.
+        drift: the machine's speed while it was measured, as in `Latency.drift`; a curve inside a `ServiceResult` has
+            been divided by it.
         quiet: False when the machine disturbed the timing; `verdict` says how, in words.
     """
 

@@ -17,6 +17,7 @@ from workbench.report.summary import (
     Step,
     Summary,
     best_known_drop,
+    best_known_service,
     best_known_speedup,
     cost_of,
     drop_of,
@@ -120,11 +121,17 @@ def _criteria(objectives: Sequence[Objective]) -> list[str]:
 def _is_contradicted(summary: Summary, evaluation: Evaluation) -> bool:
     """Whether the held-out data breaks a constraint, or, with no limit on accuracy, a loss of accuracy is certain."""
     member = summary.member(evaluation.candidate.id)
-    if member is not None and member.broken_on_holdout:
+    if member is not None and (member.broken_on_holdout or _does_not_serve(member)):
         return True
     limited = any(c.metric in ACCURACY for c in summary.constraints)
     drop = drop_of(evaluation, summary.baseline_id)
     return not limited and drop is not None and drop.low > 0
+
+
+def _does_not_serve(member: Member) -> bool:
+    """Whether its confirmation found no service settings that work, though the search did."""
+    confirmed = member.confirmation.measurement.service if member.confirmation is not None else None
+    return confirmed is not None and confirmed.best is None
 
 
 def _faster(summary: Summary, evaluation: Evaluation) -> bool:
@@ -181,6 +188,9 @@ def _why_not(summary: Summary, evaluation: Evaluation) -> str:
     broken = member.broken_on_holdout if member is not None else {}
     if broken:
         return "on held-out data it breaks " + ", ".join(over(name, by) for name, by in broken.items())
+    if member is not None and _does_not_serve(member):
+        service = best_known_service(summary, evaluation)
+        return service.note if service is not None and service.note else "its service keeps no limit on held-out data"
     return "it certainly loses accuracy, and no constraint says how much may be lost"
 
 

@@ -1,0 +1,87 @@
+"""The end of a sweep with a service: the baseline and every front member are served and loaded for real.
+
+What was predicted is kept beside what was measured; a member that does not serve as it should is not recommended.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from workbench.artifacts import Bench
+from workbench.errors import BundleError, CandidateError
+from workbench.experiment import Experiment
+from workbench.journal import Journal
+from workbench.load_confirmation import confirm_by_load
+from workbench.measure import device_lock
+from workbench.results import Evaluation, ServiceFigures, ServiceResult
+
+NOT_INSTALLED = 'litserve is not installed: pip install "int8-workbench[serve]"'
+
+
+def confirm_services(
+    experiment: Experiment,
+    bench: Bench,
+    journal: Journal,
+    front: Sequence[Evaluation],
+    *,
+    report: Callable[[str], None],
+) -> None:
+    """Load each one as predicted on the holdout split, and write what was measured into its confirmation.
+
+    Members that were loaded before are left alone, so an interrupted sweep goes on here too. Nothing is done where the
+    experiment has no service or `confirm: 0`.
+
+    Args:
+        report: told one sentence for each.
+    """
+    question = experiment.service
+    if question is None or question.confirm_s <= 0:
+        return
+    candidates = {c.id: c for c in (experiment.baseline, *(e.candidate for e in front))}
+    for candidate_id, candidate in candidates.items():
+        confirmed = journal.evaluation(candidate_id, "holdout")
+        service = confirmed.measurement.service if confirmed is not None else None
+        if confirmed is None or service is None or service.best is None or service.confirmed or service.note:
+            continue
+        report(f"{candidate.short_id}: serving it, {service.best.settings}, under {service.best.load}")
+        found = _loaded(experiment, bench, journal, confirmed, service, service.best, question.confirm_s, report)
+        measurement = replace(confirmed.measurement, service=found)
+        journal.write(replace(confirmed, measurement=measurement))
+        report(f"{candidate.short_id}: {_words(found)}")
+
+
+def _loaded(
+    experiment: Experiment,
+    bench: Bench,
+    journal: Journal,
+    confirmed: Evaluation,
+    service: ServiceResult,
+    best: ServiceFigures,
+    seconds: float,
+    report: Callable[[str], None],
+) -> ServiceResult:
+    if importlib.util.find_spec("litserve") is None:
+        return replace(service, note=NOT_INSTALLED)
+    try:
+        with device_lock(bench.device_lock, wait_s=3600.0, report=report):
+            found = confirm_by_load(experiment, confirmed.candidate, best, bench, journal, seconds=seconds)
+    except (CandidateError, BundleError) as error:
+        return replace(service, best=None, closest=best, note=f"it does not serve: {error}")
+    if found.figures is None:
+        return replace(service, note=found.reason)
+    return replace(service, confirmed=found.figures)
+
+
+def _words(service: ServiceResult) -> str:
+    if service.confirmed is None or service.best is None:
+        return service.note
+    predicted, measured = service.best, service.confirmed
+    off = 100 * (predicted.throughput_per_s.value / measured.throughput_per_s.value - 1)
+    errors = f", {measured.errors} errors" if measured.errors else ""
+    doubt = "" if measured.reliable else f" (unreliable: {measured.note})"
+    return (
+        f"measured {measured.throughput_per_s.value:.0f}/s, P99 {measured.p99_ms.value:.0f} ms{errors}; predicted "
+        f"{predicted.throughput_per_s.value:.0f}/s ({off:+.0f} %), P99 {predicted.p99_ms.value:.0f} ms{doubt}"
+    )

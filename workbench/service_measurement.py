@@ -1,0 +1,171 @@
+"""What a service of one candidate would do: its batch curve, once, then every service setting by simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from workbench.artifacts import Bench
+from workbench.ascend_settings import AscendCompile
+from workbench.batch_curve import FeedsOf, Yardstick, measure_curve, modelled_curve, startup_s
+from workbench.candidate import Candidate
+from workbench.errors import MeasureError
+from workbench.experiment import Experiment
+from workbench.host_costs import host_costs
+from workbench.results import Artifact, BatchCurve, Estimate, ServiceResult, Split
+from workbench.service import ServiceChoices, ServiceSettings
+from workbench.service_search import best_settings
+from workbench.targets.base import DeviceSession, Feeds, Session
+
+CURVE_FEEDS = 4
+"""Distinct feeds of each shape: real texts, cut and padded to it."""
+NO_SEQUENCES = 0
+
+
+def serving_lengths(experiment: Experiment, candidate: Candidate) -> tuple[int, ...]:
+    """The padded lengths a service of this candidate computes; (0,) where samples are no sequences."""
+    if candidate.sequence_bins is not None:
+        return candidate.sequence_bins
+    preprocessor = experiment.dataset.preprocessor
+    return preprocessor.bins if preprocessor is not None else (NO_SEQUENCES,)
+
+
+def serving_batches(candidate: Candidate, choices: ServiceChoices) -> tuple[int, ...]:
+    """Batch sizes whose time is measured: those compiled, or the powers of two up to the largest batch on offer."""
+    if isinstance(candidate.compile, AscendCompile):
+        return candidate.compile.batches
+    largest = max(choices.max_batch_size)
+    powers = [1 << n for n in range(largest.bit_length())]
+    return tuple(sorted({*(p for p in powers if p <= largest), largest}))
+
+
+def measured_curve(
+    experiment: Experiment, candidate: Candidate, bench: Bench, session: Session, baseline: Session, split: Split
+) -> BatchCurve:
+    """Latency against batch and length; the caller holds `measure.device_lock`.
+
+    Raises:
+        MeasureError: a call failed, or (transient) timing took too long.
+    """
+    choices = experiment.space.service
+    assert choices is not None  # the experiment was refused otherwise
+    batches, lengths = serving_batches(candidate, choices), serving_lengths(experiment, candidate)
+    feeds_of = _feeds_of(experiment, split)
+    if bench.toolchain(candidate).emulated:
+        if not isinstance(session, DeviceSession):
+            raise MeasureError("an emulated toolchain without a device's clock has no times at all.")
+        return modelled_curve(session, batches, lengths, feeds_of)
+    batch = experiment.baseline.serving.batch
+    yardstick = Yardstick(
+        session=baseline,
+        feeds=experiment.dataset.sample_feeds(
+            split, experiment.measure.feeds, batch, seed=experiment.seed, length=experiment.measure.length
+        ),
+        first_ms=lambda now_ms: bench.journal.anchor(split, batch, now_ms, keep=False),
+    )
+    on_device = isinstance(session, DeviceSession)
+    return measure_curve(
+        session,
+        batches,
+        lengths,
+        feeds_of,
+        threads=0 if on_device else candidate.serving.intra_op_threads,
+        stepped=on_device,
+        yardstick=yardstick,
+        seed=experiment.seed,
+    )
+
+
+def at_first_speed(curve: BatchCurve) -> BatchCurve:
+    """The curve as the machine would give it at the speed the sweep began with (`results.Latency.drift`), so that
+    candidates predicted hours apart compare; `drift` still says by how much it was changed."""
+
+    def scaled(estimate: Estimate) -> Estimate:
+        values = (estimate.value, estimate.low, estimate.high)
+        value, low, high = (each / curve.drift for each in values)
+        return replace(estimate, value=value, low=low, high=high)
+
+    points = tuple(
+        replace(
+            p,
+            p50_ms=scaled(p.p50_ms),
+            mean_ms=p.mean_ms / curve.drift,
+            quantiles_ms=tuple(q / curve.drift for q in p.quantiles_ms),
+        )
+        for p in curve.points
+    )
+    return replace(curve, points=points)
+
+
+def best_service(
+    experiment: Experiment, candidate: Candidate, bench: Bench, curve: BatchCurve, split: Split
+) -> ServiceResult:
+    """The best service settings under the experiment's load, by simulation over the split's own lengths.
+
+    Deterministic for a curve and host costs. Those are measured once for a machine and workspace, unless the
+    experiment states them. On the holdout split nothing is chosen: the settings are those of the search.
+    """
+    question, choices = experiment.service, experiment.space.service
+    assert question is not None  # there is no such stage otherwise
+    assert choices is not None
+    host = question.host or host_costs(
+        experiment.model, experiment.dataset, bench.store, report=lambda stage: bench.report(candidate, stage)
+    )
+    lengths = experiment.dataset.lengths(split)
+    bins = serving_lengths(experiment, candidate)
+    if lengths is None:
+        lengths, bins = np.zeros(1, dtype=np.int64), ()
+    curve = at_first_speed(curve)
+    searched = bench.journal.evaluation(candidate.id, "validation") if split == "holdout" else None
+    found = searched.measurement.service if searched is not None else None
+    if found is None:
+        return best_settings(curve, choices, question, host, lengths, bins, seed=experiment.seed)
+    chosen = only((found.best or found.closest).settings)
+    result = best_settings(curve, chosen, question, host, lengths, bins, seed=experiment.seed)
+    untuned = best_settings(curve, only(choices.default), question, host, lengths, bins, seed=experiment.seed).untuned
+    return replace(result, untuned=untuned)
+
+
+def only(settings: ServiceSettings) -> ServiceChoices:
+    """No choice but these settings."""
+    return ServiceChoices(
+        max_batch_size=(settings.max_batch_size,),
+        batch_timeout_ms=(settings.batch_timeout_ms,),
+        workers=(settings.workers,),
+    )
+
+
+def measured_startup_s(
+    experiment: Experiment, candidate: Candidate, bench: Bench, artifact: Artifact, directory: Path, split: Split
+) -> float:
+    """Seconds from opening until the first answer of every compiled file, or of every length where one file takes all.
+
+    Raises:
+        MeasureError: it cannot be opened, or a call failed.
+    """
+    target = bench.target(candidate)
+    return startup_s(
+        lambda: target.open(artifact, directory, candidate), _one_for_each_file(experiment, candidate, artifact, split)
+    )
+
+
+def _one_for_each_file(
+    experiment: Experiment, candidate: Candidate, artifact: Artifact, split: Split
+) -> Sequence[Feeds]:
+    feeds_of = _feeds_of(experiment, split)
+    shapes = {(f.batch or 1, f.sequence_bin) for f in artifact.files}
+    lengths = serving_lengths(experiment, candidate)
+    wanted = {(batch, length) for batch, fixed in shapes for length in ((fixed,) if fixed is not None else lengths)}
+    return [feeds_of(batch, length)[0] for batch, length in sorted(wanted)]
+
+
+def _feeds_of(experiment: Experiment, split: Split) -> FeedsOf:
+    def feeds_of(batch: int, length: int) -> Sequence[Feeds]:
+        return experiment.dataset.sample_feeds(
+            split, CURVE_FEEDS, batch, seed=experiment.seed, length=None if length == NO_SEQUENCES else length
+        )
+
+    return feeds_of
