@@ -98,7 +98,10 @@ OWNERS = {
         *("cli", "commands", "emulator_command"),
         *("serve_command", "load_command", "capacity_command", "release_commands"),
     },
-    "rich": {"cli", "commands", "console", "progress", "report", "doctor", "inspection"},
+    "rich": {
+        *("cli", "commands", "console", "progress", "report", "doctor", "inspection"),
+        *("load_command", "capacity_command", "release_commands"),
+    },
     "litserve": {"serve"},
     "fastapi": {"serve"},
     "uvicorn": {"serve"},
