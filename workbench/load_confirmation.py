@@ -77,7 +77,34 @@ def confirm_by_load(
     contents = bundle_contents(experiment, candidate, bench, journal)
     with tempfile.TemporaryDirectory(prefix="workbench-confirm-") as folder:
         bundle = write_bundle(Path(folder) / "bundle", contents, allow_emulated=True)
-        return _confirm(bundle, best, seconds, bodies_of_dataset(experiment.dataset, split), seed=experiment.seed)
+        return confirm_bundle(bundle, best, seconds, bodies_of_dataset(experiment.dataset, split), seed=experiment.seed)
+
+
+def confirm_bundle(
+    bundle: Path, best: ServiceFigures, seconds: float, bodies: Sequence[str], *, seed: int
+) -> Confirmation:
+    """The same over a bundle that is there already.
+
+    Raises:
+        MeasureError: the service answers wrongly, or not at all.
+        BundleError: no bundle, or the service does not start.
+    """
+    opened = read_bundle(bundle)
+    emulated = opened.manifest.artifact.toolchain.emulated
+    with (
+        tempfile.TemporaryDirectory(prefix="workbench-load-") as folder,
+        running_service(bundle, log=Path(folder) / "serve.log", settings=best.settings) as running,
+    ):
+        answers = check_answers(running, opened)
+        reason = ""
+        if emulated:
+            reason = "the device is emulated: its answers were checked, its times mean nothing"
+        elif best.devices > 1:
+            reason = f"predicted for {best.devices} devices; this load generator and its host are not sized for them"
+        if reason:
+            return Confirmation(figures=None, answers=answers, reason=reason)
+        result = _loaded(running, best.load, seconds, bodies, seed)
+    return Confirmation(figures=service_figures(result, best.settings), answers=answers)
 
 
 def load_bundle(
@@ -156,25 +183,6 @@ def service_figures(result: LoadResult, settings: ServiceSettings) -> ServiceFig
         reliable=result.reliable and enough,
         note="; ".join(result.notes),
     )
-
-
-def _confirm(bundle: Path, best: ServiceFigures, seconds: float, bodies: Sequence[str], *, seed: int) -> Confirmation:
-    opened = read_bundle(bundle)
-    emulated = opened.manifest.artifact.toolchain.emulated
-    with (
-        tempfile.TemporaryDirectory(prefix="workbench-load-") as folder,
-        running_service(bundle, log=Path(folder) / "serve.log", settings=best.settings) as running,
-    ):
-        answers = check_answers(running, opened)
-        reason = ""
-        if emulated:
-            reason = "the device is emulated: its answers were checked, its times mean nothing"
-        elif best.devices > 1:
-            reason = f"predicted for {best.devices} devices; this load generator and its host are not sized for them"
-        if reason:
-            return Confirmation(figures=None, answers=answers, reason=reason)
-        result = _loaded(running, best.load, seconds, bodies, seed)
-    return Confirmation(figures=service_figures(result, best.settings), answers=answers)
 
 
 def _loaded(running: RunningService, load: ServiceLoad, seconds: float, bodies: Sequence[str], seed: int) -> LoadResult:

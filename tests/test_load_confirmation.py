@@ -1,0 +1,127 @@
+"""The real service of a real candidate, loaded and believed only when it answers as its bundle says."""
+
+import contextlib
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.test_bundle import contents as contents  # a fixture: pytest finds it by its name here
+from tests.tiny import write_workspace
+from workbench.artifacts import open_bench
+from workbench.bundle import BundleContents, GoldenBatch, read_bundle, write_bundle
+from workbench.errors import BundleError, MeasureError
+from workbench.evaluate import evaluate
+from workbench.experiment import read_experiment
+from workbench.journal import open_journal
+from workbench.load.service_process import running_service
+from workbench.load_confirmation import check_answers, confirm_bundle, confirm_by_load, load_bundle
+from workbench.results import Estimate, ServiceFigures
+from workbench.service import ServiceLoad, ServiceSettings
+from workbench.store import Store
+
+ONE = Estimate(value=1.0, low=1.0, high=1.0)
+
+
+def predicted(settings: ServiceSettings, load: ServiceLoad, devices: int = 1) -> ServiceFigures:
+    return ServiceFigures(
+        kind="predicted",
+        settings=settings,
+        load=load,
+        requests=1,
+        throughput_per_s=ONE,
+        p50_ms=ONE,
+        p95_ms=ONE,
+        p99_ms=ONE,
+        mean_batch=1.0,
+        padding_share=0.0,
+        devices=devices,
+    )
+
+
+def test_a_candidate_is_served_with_its_settings_and_loaded_as_predicted(tmp_path: Path) -> None:
+    question = read_experiment(write_workspace(tmp_path))
+    journal = open_journal(question.workspace, question.name, question.identity)
+    best = predicted(ServiceSettings(max_batch_size=8, batch_timeout_ms=1.0), ServiceLoad(concurrency=16))
+    with contextlib.closing(Store(question.workspace / ".workbench" / "store")) as store:
+        bench = open_bench(question, journal, store, lambda candidate, stage: None)
+        journal.write(evaluate(question, question.baseline, bench))
+
+        found = confirm_by_load(question, question.baseline, best, bench, journal, seconds=1.0)
+
+    assert found.answers > 0
+    assert found.figures is not None
+    assert found.figures.kind == "measured"
+    assert (found.figures.settings, found.figures.load) == (best.settings, best.load)
+    assert 1 < found.figures.mean_batch <= 8
+    assert found.figures.errors == 0
+    assert found.figures.p50_ms.value <= found.figures.p95_ms.value <= found.figures.p99_ms.value
+    assert found.figures.host is None
+
+
+def test_golden_samples_are_asked_for_before_the_load_and_the_bundles_own_settings_used(
+    contents: BundleContents, tmp_path: Path
+) -> None:
+    bundle = write_bundle(tmp_path / "bundle", contents)
+
+    figures = load_bundle(bundle, ServiceLoad(arrivals="poisson", rate_per_s=100), 1.0)
+
+    assert figures.settings == contents.service
+    assert figures.padding_share > 0
+    assert not figures.reliable, "a hundred answers give no P99"
+    assert "P99" in figures.note
+
+
+def test_a_service_that_decides_otherwise_confirms_nothing(contents: BundleContents, tmp_path: Path) -> None:
+    """The service is right by its own bundle, and wrong by this one."""
+    served = write_bundle(tmp_path / "served", contents)
+    turned = tuple(
+        GoldenBatch(feeds=g.feeds, outputs={n: -np.asarray(a) for n, a in g.outputs.items()}, texts=g.texts)
+        for g in contents.golden
+    )
+    other = write_bundle(tmp_path / "other", dataclasses.replace(contents, golden=turned))
+    with running_service(served, log=tmp_path / "log") as running:
+        assert check_answers(running, read_bundle(served)) == sum(len(g.texts) for g in contents.golden)
+        with pytest.raises(MeasureError, match=r"golden sample 0: .*says something else"):
+            check_answers(running, read_bundle(other))
+
+
+def test_a_bundle_that_fails_its_own_golden_samples_is_not_loaded(contents: BundleContents, tmp_path: Path) -> None:
+    turned = tuple(
+        GoldenBatch(feeds=g.feeds, outputs={n: -np.asarray(a) for n, a in g.outputs.items()}, texts=g.texts)
+        for g in contents.golden
+    )
+    bundle = write_bundle(tmp_path / "bundle", dataclasses.replace(contents, golden=turned))
+
+    with pytest.raises(BundleError, match="The service ended with code 1 before it was ready"):
+        load_bundle(bundle, ServiceLoad(concurrency=2), 1.0)
+
+
+def test_a_load_for_more_devices_than_this_host_has_is_not_tried(contents: BundleContents, tmp_path: Path) -> None:
+    bundle = write_bundle(tmp_path / "bundle", contents)
+    best = predicted(ServiceSettings(max_batch_size=4), ServiceLoad(concurrency=4), devices=4)
+
+    found = confirm_bundle(bundle, best, 60.0, ["{}"], seed=0)
+
+    assert found.figures is None
+    assert "4 devices" in found.reason
+    assert found.answers > 0
+
+
+def test_an_emulated_bundle_is_answered_and_not_timed(contents: BundleContents, tmp_path: Path) -> None:
+    # the same files and answers, said to come from an emulator
+    emulated = dataclasses.replace(contents.artifact.toolchain, emulated=True)
+    claimed = dataclasses.replace(
+        contents,
+        artifact=dataclasses.replace(contents.artifact, toolchain=emulated),
+        evaluations=tuple(dataclasses.replace(e, toolchain=emulated) for e in contents.evaluations),
+    )
+    bundle = write_bundle(tmp_path / "bundle", claimed, allow_emulated=True)
+    best = predicted(ServiceSettings(max_batch_size=4), ServiceLoad(concurrency=4))
+
+    found = confirm_bundle(bundle, best, 60.0, ["{}"], seed=0)
+
+    assert found.figures is None
+    assert "emulated" in found.reason
+    assert found.answers == sum(len(g.texts) for g in contents.golden)
