@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from workbench.errors import ConfigError
 from workbench.results import BatchCurve, ServiceFigures, ServiceResult
 from workbench.service import Goal, HostCosts, ServiceChoices, ServiceLoad, ServiceQuestion, ServiceSettings
-from workbench.serving_model import figures, simulate
+from workbench.serving_model import Simulated, figures, simulate
 from workbench.serving_model.prediction import is_unstable
 from workbench.serving_model.service_times import IntArray
 
@@ -23,7 +23,7 @@ _ROUNDS = ((3_000, 24, 0.4), (15_000, 10, 0.15))
 few requests may lie and still turn out to keep it."""
 _LAST = 100_000
 """Requests of the figures that are reported: 1000 of them lie above the P99."""
-_SATURATING = 4
+_SATURATING = 2
 """Clients for each row that all workers together can hold, in every bin: enough that no worker waits."""
 _SHARES = (0.98, 0.95, 0.9, 0.8, 0.7, 0.5, 0.3, 0.1, 0.03)
 """Of a service's capacity: rates at which the limit on P99 is tried before the interval between two is halved."""
@@ -103,39 +103,35 @@ class _Service:
     seed: int
 
     def tried(self, settings: ServiceSettings, load: ServiceLoad, requests: int) -> _Tried:
-        simulated = simulate(
-            self.curve,
-            settings,
-            load,
-            self.host,
-            self.lengths,
-            self.bins,
-            devices=self.question.devices,
-            requests=requests,
-            seed=self.seed,
-        )
+        simulated = self._simulated(settings, load, requests)
         found, stable, limit = figures(simulated), not is_unstable(simulated), self.question.p99_ms
         return _Tried(figures=found, stable=stable, keeps=stable and (limit is None or found.p99_ms.value <= limit))
 
     def at_rate(self, settings: ServiceSettings, rate_per_s: float, requests: int) -> _Tried:
         return self.tried(settings, ServiceLoad(arrivals="poisson", rate_per_s=rate_per_s), requests)
 
+    def keeps(self, settings: ServiceSettings, rate_per_s: float, requests: int, *, doubt: float = 1.0) -> bool:
+        """Whether P99 is at most `doubt` times the limit."""
+        load = ServiceLoad(arrivals="poisson", rate_per_s=rate_per_s)
+        simulated = self._simulated(settings, load, requests)
+        assert self.question.p99_ms is not None  # a question without a load has one
+        return not is_unstable(simulated) and simulated.p99_ms <= doubt * self.question.p99_ms
+
     def capacity_per_s(self, settings: ServiceSettings) -> float:
         """Answers per second when there is always enough to do."""
         rows = settings.max_batch_size * settings.workers * self.question.devices
         clients = _SATURATING * max(16, rows * max(1, len(self.bins)))
-        load = ServiceLoad(concurrency=clients)
-        return self.tried(settings, load, max(_ROUNDS[0][0], 4 * clients)).figures.throughput_per_s.value
+        return self._simulated(settings, ServiceLoad(concurrency=clients), max(_GLANCE, 2 * clients)).throughput_per_s
 
     def highest_rate(self, settings: ServiceSettings, capacity_per_s: float, *, above: float = 0.0) -> float | None:
         """About the highest rate that keeps the limit; None where none above `above` does."""
         rates = [share * capacity_per_s for share in _SHARES if share * capacity_per_s > above]
         breaks = capacity_per_s
         for rate in (*rates, *([above] if above else [])):
-            if self._may_keep(self.at_rate(settings, rate, _GLANCE)) and self.at_rate(settings, rate, _SEEKING).keeps:
+            if self.keeps(settings, rate, _GLANCE, doubt=_GLANCE_DOUBT) and self.keeps(settings, rate, _SEEKING):
                 while breaks > (1 + _TIE) * rate:
                     middle = (breaks + rate) / 2
-                    if self.at_rate(settings, middle, _SEEKING).keeps:
+                    if self.keeps(settings, middle, _SEEKING):
                         rate = middle
                     else:
                         breaks = middle
@@ -157,15 +153,28 @@ class _Service:
                 breaks = middle
         return found
 
-    def _may_keep(self, tried: _Tried) -> bool:
-        assert self.question.p99_ms is not None  # a question without a load has one
-        return tried.stable and tried.figures.p99_ms.value <= _GLANCE_DOUBT * self.question.p99_ms
+    def p99_at_lowest_rate(self, settings: ServiceSettings, capacity_per_s: float) -> float:
+        load = ServiceLoad(arrivals="poisson", rate_per_s=_SHARES[-1] * capacity_per_s)
+        return self._simulated(settings, load, _GLANCE).p99_ms
 
     def at_lowest_rate(self, settings: ServiceSettings, capacity_per_s: float) -> _Tried:
         found = self.at_rate(settings, _SHARES[-1] * capacity_per_s, _LAST // 4)
         said = f"no rate was found that keeps P99 <= {self.question.p99_ms:g} ms"
         note = "; ".join(filter(None, (found.figures.note, said)))
         return replace(found, keeps=False, figures=replace(found.figures, note=note))
+
+    def _simulated(self, settings: ServiceSettings, load: ServiceLoad, requests: int) -> Simulated:
+        return simulate(
+            self.curve,
+            settings,
+            load,
+            self.host,
+            self.lengths,
+            self.bins,
+            devices=self.question.devices,
+            requests=requests,
+            seed=self.seed,
+        )
 
 
 def _sensible(curve: BatchCurve, choices: ServiceChoices) -> tuple[ServiceSettings, ...]:
@@ -211,7 +220,7 @@ def _at_highest_rates(service: _Service, settings: Sequence[ServiceSettings]) ->
     """Settings that may be the best, each under the highest rate that keeps the limit.
 
     In the order of their capacity: once one keeps the limit at a rate, others need only be sought above it, and those
-    whose capacity is lower not at all. Where none keeps it, all come, each under a low rate.
+    whose capacity is lower not at all. Where none keeps it, those of the least P99 under a low rate come instead.
     """
     capacity = {one: service.capacity_per_s(one) for one in settings}
     about: dict[ServiceSettings, float] = {}
@@ -221,10 +230,13 @@ def _at_highest_rates(service: _Service, settings: Sequence[ServiceSettings]) ->
         if rate is not None:
             about[one] = rate
     if not about:
-        return [service.at_lowest_rate(one, capacity[one]) for one in settings]
+        by_p99 = sorted(settings, key=lambda s: (service.p99_at_lowest_rate(s, capacity[s]), _simplicity(s)))
+        return [service.at_lowest_rate(one, capacity[one]) for one in by_p99[:_FINALISTS]]
     enough = (1 - _UNTOLD) * max(about.values())
-    finalists = sorted((one for one in about if about[one] >= enough), key=lambda s: (-about[s], _simplicity(s)))
-    return [service.at_highest_rate(one, about[one]) for one in finalists[:_FINALISTS]]
+    by_rate = sorted((one for one in about if about[one] >= enough), key=lambda s: (-about[s], _simplicity(s)))
+    simplest = sorted(by_rate, key=_simplicity)
+    finalists = dict.fromkeys((*by_rate[: _FINALISTS // 2], *simplest[: _FINALISTS // 2]))
+    return [service.at_highest_rate(one, about[one]) for one in finalists]
 
 
 def _alone(service: _Service, settings: ServiceSettings) -> _Tried:

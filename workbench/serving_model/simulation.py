@@ -61,6 +61,10 @@ class Simulated:
         """Answers per second between the warm-up's last answer and the last of all."""
         return 1000 * len(self.latency_ms) / float(self.answered_ms[-1]) if self.answered_ms[-1] > 0 else float("inf")
 
+    @property
+    def p99_ms(self) -> float:
+        return float(np.percentile(self.latency_ms, 99))
+
 
 def simulate(
     curve: BatchCurve,
@@ -101,7 +105,7 @@ def simulate(
     total = stop + clients
 
     of_lengths, of_arrivals, of_times = (np.random.default_rng(part) for part in np.random.SeedSequence(seed).spawn(3))
-    tokens, bin_of = _drawn_lengths(lengths, times.padded, total, of_lengths, sequences=curve.lengths != (0,))
+    tokens, bin_of = drawn_lengths(lengths, times.padded, total, of_lengths, sequences=curve.lengths != (0,))
     arrivals = _arrivals(load, total, of_arrivals)
     record = _serve(
         times,
@@ -138,6 +142,23 @@ def simulate(
         devices=devices,
         clock=curve.clock,
     )
+
+
+def drawn_lengths(
+    lengths: IntArray, padded: IntArray, count: int, random: np.random.Generator, *, sequences: bool
+) -> tuple[IntArray, IntArray]:
+    """[count] tokens of each request, and the number of its bin: the first that is long enough.
+
+    Args:
+        padded: [bins] ascending; longer requests are cut to the last.
+        sequences: False where a request has no length: one token, one bin.
+    """
+    if not sequences:
+        return np.ones(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+    if not len(lengths):
+        raise ConfigError("there are no lengths to draw requests from.", key="service.lengths")
+    tokens = np.minimum(random.choice(np.asarray(lengths, dtype=np.int64), size=count), padded[-1])
+    return tokens, np.searchsorted(padded, tokens).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,7 +228,7 @@ def _serve(
         workers,
         devices,
         threads,
-        capacity[threads] / threads if threads else 0.0,
+        capacity[threads] / threads if threads else 1.0,
         memory(capacity / busy),
         memory(busy / capacity),
         memory(np.minimum(np.arange(len(capacity), dtype=np.float64), len(host.capacity))),
@@ -257,18 +278,6 @@ def _serve(
         batch_tokens=np.asarray(batch_tokens, dtype=np.int64),
         sums=np.asarray(sums, dtype=np.float64),
     )
-
-
-def _drawn_lengths(
-    lengths: IntArray, padded: IntArray, count: int, random: np.random.Generator, *, sequences: bool
-) -> tuple[IntArray, IntArray]:
-    """[count] tokens of each request, and the number of its bin: the first that is long enough."""
-    if not sequences:
-        return np.ones(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
-    if not len(lengths):
-        raise ConfigError("there are no lengths to draw requests from.", key="service.lengths")
-    tokens = np.minimum(random.choice(np.asarray(lengths, dtype=np.int64), size=count), padded[-1])
-    return tokens, np.searchsorted(padded, tokens).astype(np.int64)
 
 
 def _arrivals(load: ServiceLoad, total: int, random: np.random.Generator) -> Floats:

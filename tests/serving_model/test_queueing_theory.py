@@ -1,0 +1,180 @@
+"""Simulated services against what queueing theory says of them."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.serving_model.services import NOTHING, clients, exact, exponential, poisson, served
+from workbench.service import HostCosts
+
+MANY = 400_000
+
+
+def test_poisson_arrivals_at_one_server_of_constant_time_wait_as_pollaczek_and_khinchine_say() -> None:
+    load = 0.8
+
+    simulated = served(exact(lambda *_: 1.0), poisson(1000 * load), requests=MANY)
+
+    assert simulated.latency_ms.mean() == pytest.approx(1 + load / (2 * (1 - load)), rel=0.03)
+    assert simulated.worker_busy == pytest.approx(load, rel=0.01)
+
+
+def test_exponential_calls_at_one_server_give_exponential_latencies() -> None:
+    load = 0.7
+
+    simulated = served(exponential(1.0), poisson(1000 * load), requests=MANY)
+
+    mean_ms = 1 / (1 - load)
+    assert simulated.latency_ms.mean() == pytest.approx(mean_ms, rel=0.03)
+    assert np.percentile(simulated.latency_ms, [50, 90, 99]) == pytest.approx(mean_ms * np.log([2, 10, 100]), rel=0.05)
+
+
+def test_two_workers_wait_as_erlang_says() -> None:
+    rate, servers = 1.4, 2
+    waits = rate**2 / 2 / (1 - rate / servers)
+    wait_ms = waits / (1 + rate + waits) / (servers - rate)
+
+    simulated = served(exponential(1.0), poisson(1000 * rate), workers=servers, requests=MANY)
+
+    assert simulated.latency_ms.mean() == pytest.approx(1 + wait_ms, rel=0.03)
+    assert simulated.worker_busy == pytest.approx(rate / servers, rel=0.02)
+
+
+def test_calls_that_share_a_device_take_together_what_one_takes_alone() -> None:
+    """M/M/1 with processor sharing: as long as anything runs, work is done at one rate."""
+    rate = 0.6
+    curve = exponential(1.0)
+    shared = served(_on_device(curve), poisson(1000 * rate), workers=4, requests=MANY)
+
+    assert shared.latency_ms.mean() == pytest.approx(1 / (1 - rate), rel=0.03)
+
+
+def test_devices_do_not_share() -> None:
+    curve = _on_device(exact(lambda *_: 10.0))
+
+    alone = served(curve, clients(2), workers=2, requests=2000)
+    beside = served(curve, clients(2), devices=2, requests=2000)
+
+    assert alone.throughput_per_s == pytest.approx(100)
+    assert beside.throughput_per_s == pytest.approx(200)
+
+
+def test_a_lone_client_waits_for_the_sum_of_all_parts() -> None:
+    host = HostCosts(
+        request_ms=0.5,
+        batch_ms=0.25,
+        worker_batch_ms=0.125,
+        worker_row_ms=0.0625,
+        client_ms=1.0,
+        transport_ms=2.0,
+        network_ms=4.0,
+        origin="assumed in a test",
+    )
+    parts_ms = 0.5 + 0.25 + 0.125 + 0.0625 + 1 + 2 + 4 + 10
+
+    simulated = served(exact(lambda *_: 10.0), clients(1), host=host, requests=500)
+
+    assert simulated.latency_ms == pytest.approx(parts_ms)
+    assert simulated.throughput_per_s == pytest.approx(1000 / parts_ms)
+    assert simulated.front_end_busy == pytest.approx(0.75 / parts_ms)
+    assert simulated.worker_busy == pytest.approx(10.1875 / parts_ms)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("batch", [1, 4, 16])
+def test_many_clients_keep_every_worker_busy_with_full_batches(workers: int, batch: int) -> None:
+    curve = exact(lambda rows, _: 2.0 + rows, batches=(1, 16))
+
+    simulated = served(curve, clients(4 * workers * batch), workers=workers, max_batch_size=batch, requests=20_000)
+
+    assert simulated.throughput_per_s == pytest.approx(1000 * workers * batch / (2 + batch), rel=0.01)
+    assert simulated.worker_busy == pytest.approx(1.0, abs=0.01)
+
+
+def test_the_front_end_is_one_thread() -> None:
+    host = HostCosts(request_ms=2.0, capacity=(1.0, 2.0, 3.0, 4.0, 5.0), origin="assumed in a test")
+
+    simulated = served(exact(lambda *_: 1.0), clients(50), host=host, workers=4)
+
+    assert simulated.throughput_per_s == pytest.approx(500, rel=0.01)
+    assert simulated.front_end_busy == pytest.approx(1.0, abs=0.001)
+
+
+services = st.fixed_dictionaries(
+    {
+        "max_batch_size": st.sampled_from([1, 2, 4, 8]),
+        "batch_timeout_ms": st.sampled_from([1.0, 3.0, 10.0]),
+        "workers": st.integers(1, 3),
+        "queueing": st.sampled_from(["bins", "litserve"]),
+        "host": st.builds(
+            lambda parts, capacity: HostCosts(
+                request_ms=parts[0],
+                batch_ms=parts[1],
+                worker_batch_ms=parts[2],
+                client_ms=parts[3],
+                transport_ms=parts[4],
+                network_ms=parts[5],
+                capacity=capacity,
+                origin="drawn in a test",
+            ),
+            st.tuples(*[st.sampled_from([0.0, 0.1, 0.5])] * 6),
+            st.sampled_from([(1.0,), (1.0, 1.2), (1.0, 2.0, 3.0, 4.0)]),
+        ),
+        "lengths": st.lists(st.integers(1, 64), min_size=1, max_size=20).map(np.array),
+        "bins": st.sampled_from([(64,), (16, 32, 64)]),
+        "seed": st.integers(0, 2**32),
+    }
+)
+CURVE = exact(lambda batch, length: 0.3 + 0.01 * batch * length, batches=(1, 4, 8), lengths=(16, 32, 64))
+THREADED = exact(lambda batch, length: 0.3 + 0.01 * batch * length, batches=(8,), lengths=(64,), threads=2)
+
+
+@settings(deadline=None, max_examples=60)
+@given(service=services, count=st.integers(1, 60), curve=st.sampled_from([CURVE, THREADED]))
+def test_clients_are_throughput_times_latency(service: dict, count: int, curve: object) -> None:
+    """Little's law: in a closed loop every client always waits for one answer."""
+    simulated = served(curve, clients(count), requests=6000, **service)
+
+    assert simulated.throughput_per_s * simulated.latency_ms.mean() / 1000 == pytest.approx(count, rel=0.03)
+
+
+@settings(deadline=None, max_examples=60)
+@given(service=services, count=st.integers(1, 60))
+def test_shares_are_shares_and_batches_hold_every_request(service: dict, count: int) -> None:
+    simulated = served(CURVE, clients(count), requests=3000, **service)
+
+    for share in (simulated.worker_busy, simulated.front_end_busy, simulated.processors_busy):
+        assert 0 <= share <= 1 + 1e-9
+    assert 0 <= simulated.padding_share < 1
+    assert 1 <= simulated.batch_rows.min() <= simulated.batch_rows.max() <= service["max_batch_size"]
+    # batches begun after the warm-up hold the requests answered after it, but for those in the service at its edges
+    assert abs(int(simulated.batch_rows.sum()) - 3000) <= count
+    assert (np.diff(simulated.answered_ms) >= 0).all()
+
+
+@settings(deadline=None, max_examples=30)
+@given(service=services, count=st.integers(1, 40))
+def test_busy_workers_are_batches_times_their_time(service: dict, count: int) -> None:
+    """The utilization law, on a host whose processors nobody has to share."""
+    constant = exact(lambda *_: 2.0, batches=(1, 8), lengths=(64,))
+    simulated = served(constant, clients(count), requests=6000, **(service | {"host": NOTHING, "bins": (64,)}))
+
+    batches_per_ms = len(simulated.batch_rows) / simulated.answered_ms[-1]
+    assert simulated.worker_busy == pytest.approx(2 * batches_per_ms / service["workers"], rel=0.02)
+
+
+@settings(deadline=None, max_examples=30)
+@given(service=services, count=st.integers(1, 40), factor=st.sampled_from([1.1, 2.0]))
+def test_a_slower_model_answers_no_more_requests(service: dict, count: int, factor: float) -> None:
+    slower = exact(lambda b, n: factor * (0.3 + 0.01 * b * n), batches=(1, 4, 8), lengths=(16, 32, 64))
+
+    quick, slow = (served(curve, clients(count), requests=6000, **service) for curve in (CURVE, slower))
+
+    assert slow.throughput_per_s <= quick.throughput_per_s * 1.02
+
+
+def _on_device(curve: object) -> object:
+    from dataclasses import replace
+
+    return replace(curve, threads=0)
