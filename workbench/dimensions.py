@@ -79,8 +79,9 @@ DIMENSIONS: Mapping[str, Dimension] = {
         source="ge v8.5.0 api/atc/cmd_flag_info.cc; ATC manual, General Restrictions",
     ),
     "quantization.scheme": Dimension(
-        about="none keeps float; dynamic computes activation scales at run time; static takes them from calibration; "
-        "cfg follows an AMCT configuration",
+        about="none keeps float; dynamic computes activation scales at run time, one for a whole call, so that scores "
+        "depend a little on what shares the batch; static takes them from calibration; cfg follows an AMCT "
+        "configuration",
         values=get_args(Scheme),
     ),
     "quantization.algorithm": Dimension(

@@ -11,7 +11,7 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from workbench.candidate import Candidate
+from workbench.candidate import Candidate, OpenVinoCompile
 from workbench.model import Model
 from workbench.quantization.record import QuantizationRecord
 from workbench.results import Artifact, Toolchain
@@ -43,6 +43,8 @@ class Session(Protocol):
     """A loaded artifact. Not thread-safe; one owner, who closes it.
 
     `run` is deterministic for equal feeds within one session unless the target's documentation says otherwise.
+    A row does not depend on the other rows of its call, nor on how far it is padded (behind the model's own mask), by
+    more than `row_tolerance`: a service may batch texts as they come.
     """
 
     def run(self, feeds: Feeds) -> dict[str, Array]:
@@ -54,6 +56,26 @@ class Session(Protocol):
 
     def close(self) -> None:
         """Release everything; a second call does nothing, `run` afterwards raises MeasureError."""
+
+
+FLOAT32_ROWS, INT8_ROWS = 1e-5, 1e-2
+"""`row_tolerance` of float32, and of FP16, BF16 and INT8 with fixed scales. Integer sums are exact, yet a float sum in
+another order may move a value that lies between two steps by a whole one."""
+
+
+def row_tolerance(candidate: Candidate) -> float | None:
+    """How far a row may move with the batch and the bin it falls into, as a share of the largest value of its output.
+
+    None for dynamic INT8, where nothing bounds it: one scale serves all activations of a call, so every row's rounding
+    follows the largest value in the batch. Measured on BERT-mini's logits, batches of 1, 8 and 32 in bins of 8 to 256:
+    ONNX Runtime 1.31.1, dynamic INT8, 400 texts: 0.015 (mean of the rows 0.002), and 2 labels changed; float and static
+    INT8 there equal to the bit. OpenVINO 2026, 100 texts: float 2.3e-7, static INT8 8.6e-4, no label changed.
+    """
+    quantization = candidate.quantization.scheme
+    if quantization == "dynamic":
+        return None
+    bf16 = isinstance(candidate.compile, OpenVinoCompile) and candidate.compile.inference_precision == "bf16"
+    return FLOAT32_ROWS if quantization == "none" and candidate.precision.mode == "fp32" and not bf16 else INT8_ROWS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
