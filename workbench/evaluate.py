@@ -26,6 +26,7 @@ from workbench.artifacts import Bench, StageClock, artifact_of
 from workbench.candidate import Candidate
 from workbench.canonical import source_digest
 from workbench.dataset import Batch
+from workbench.dataset.bins import timed_length
 from workbench.device import device_figures
 from workbench.errors import CandidateError, CheckError, CompileError, MeasureError
 from workbench.experiment import Experiment
@@ -292,7 +293,7 @@ class _Climb(StageClock):
                 settings.feeds,
                 batch,
                 seed=self.experiment.seed,
-                length=_timed_length(settings.length, bins),
+                length=timed_length(settings.length, bins),
             )
             for data, bins in (
                 (self.data, self.candidate.sequence_bins),
@@ -487,13 +488,6 @@ def _outcomes_key(climb: _Climb, candidate: Candidate, artifact: Artifact) -> di
         "batch": candidate.serving.batch,
         "code": source_digest("metrics", "dataset", "preprocess", "targets"),
     }
-
-
-def _timed_length(length: int | None, bins: tuple[int, ...] | None) -> int | None:
-    """The padded length that a question about one length comes to in these bins."""
-    if length is None or bins is None:
-        return length
-    return next((found for found in bins if found >= length), length)
 
 
 def numbers_of_accuracy(measurement: Measurement) -> dict[str, float]:

@@ -12,6 +12,7 @@ from workbench.artifacts import Bench
 from workbench.ascend_settings import AscendCompile
 from workbench.batch_curve import FeedsOf, Yardstick, measure_curve, modelled_curve, startup_s
 from workbench.candidate import Candidate
+from workbench.dataset.bins import timed_length
 from workbench.errors import MeasureError
 from workbench.experiment import Experiment
 from workbench.host_costs import host_costs
@@ -58,11 +59,15 @@ def measured_curve(
         if not isinstance(session, DeviceSession):
             raise MeasureError("an emulated toolchain without a device's clock has no times at all.")
         return modelled_curve(session, batches, lengths, feeds_of)
-    batch = experiment.baseline.serving.batch
+    batch, bins = experiment.baseline.serving.batch, experiment.baseline.sequence_bins
     yardstick = Yardstick(
         session=baseline,
-        feeds=experiment.dataset.sample_feeds(
-            split, experiment.measure.feeds, batch, seed=experiment.seed, length=experiment.measure.length
+        feeds=experiment.dataset.with_bins(bins).sample_feeds(
+            split,
+            experiment.measure.feeds,
+            batch,
+            seed=experiment.seed,
+            length=timed_length(experiment.measure.length, bins),
         ),
         first_ms=lambda now_ms: bench.journal.anchor(split, batch, now_ms, keep=False),
     )

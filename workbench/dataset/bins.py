@@ -69,6 +69,13 @@ def padded_tokens(lengths: IntArray, bins: Sequence[int]) -> float:
     return float(np.mean(np.asarray(bins)[places]))
 
 
+def timed_length(length: int | None, bins: Sequence[int] | None) -> int | None:
+    """The padded length that a question about one length comes to in these bins; None for the texts' own lengths."""
+    if length is None or bins is None:
+        return length
+    return next((found for found in bins if found >= length), length)
+
+
 def _edges_and_texts(
     lengths: IntArray, count: int, max_length: int, multiple: int
 ) -> tuple[IntArray, npt.NDArray[np.int64]]:
