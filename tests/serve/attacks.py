@@ -1,0 +1,446 @@
+"""Requests that nobody should send, drawn with a seed: bodies, heads, frames, and clients that misbehave.
+
+Every attack says which statuses it may be answered with; whatever the service says beyond that is a defect. Texts carry
+`SECRET`, which must appear in no answer and in no line of the log.
+"""
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tests.serve.making import BINS, WORDS
+
+SECRET = "Geheimnis42"
+LIMIT_BYTES = 1 << 20
+LARGEST_ID = len(WORDS) - 1
+LONGEST = BINS[-1]
+MOST_TEXTS = 64
+MOST_CHARACTERS = 10_000
+
+HOST = b"Host: 127.0.0.1\r\n"
+JSON_TYPE = b"Content-Type: application/json\r\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attack:
+    """What one client does on one connection.
+
+    Attributes:
+        parts: bytes to send and, between them, seconds to wait.
+        statuses: allowed for each answer, in order; empty for a client that leaves without one.
+        may_close: the service may close the connection instead of answering.
+        leaves: how the client ends: 'read' after its answers, 'now' without waiting, 'reset' with a TCP reset.
+        reuses: the connection is good for another request afterwards.
+    """
+
+    name: str
+    parts: tuple[bytes | float, ...]
+    statuses: tuple[frozenset[int], ...]
+    may_close: bool = False
+    leaves: str = "read"
+    reuses: bool = False
+
+
+Draw = Callable[[random.Random], Attack]
+
+
+def good(text: str = "anna paid in paris") -> bytes:
+    return posted(json.dumps({"text": text}).encode())
+
+
+def posted(body: bytes, *, head: bytes = JSON_TYPE, path: bytes = b"/predict", method: bytes = b"POST") -> bytes:
+    length = b"Content-Length: %d\r\n" % len(body)
+    return method + b" " + path + b" HTTP/1.1\r\n" + HOST + head + length + b"\r\n" + body
+
+
+def body(name: str, content: bytes, *statuses: int) -> Attack:
+    """A whole, well framed request whose body is wrong."""
+    return Attack(name=name, parts=(posted(content),), statuses=(frozenset(statuses),), reuses=True)
+
+
+# --- bodies ---------------------------------------------------------------------------------------------------------
+
+
+def leaf(rng: random.Random) -> Any:
+    return rng.choice(
+        [
+            None,
+            True,
+            False,
+            0,
+            -1,
+            rng.randint(-(10**30), 10**30),
+            rng.random() * 10 ** rng.randint(-300, 300),
+            "",
+            SECRET,
+            "\x00" + SECRET,
+            "张三" * rng.randint(0, 20),
+            " \t\n",
+        ]
+    )
+
+
+def tree(rng: random.Random, depth: int = 0) -> Any:
+    kind = rng.random()
+    if depth > 5 or kind < 0.4:
+        return leaf(rng)
+    names = ["text", "texts", "words", "inputs", "input_ids", SECRET, "", "__proto__", "\ud83d"]
+    if kind < 0.7:
+        return [tree(rng, depth + 1) for _ in range(rng.randint(0, 5))]
+    return {rng.choice(names): tree(rng, depth + 1) for _ in range(rng.randint(0, 4))}
+
+
+def random_json(rng: random.Random) -> Attack:
+    """Any JSON at all, under a key that cannot be right."""
+    content = tree(rng)
+    if isinstance(content, dict):
+        content[SECRET] = 1
+    return body("random JSON", json.dumps(content).encode(), 422)
+
+
+def no_object(rng: random.Random) -> Attack:
+    return body("no object", rng.choice([b"null", b"[]", b"17", b'"x"', b"true", b"[{}]", b"-0.0"]), 422)
+
+
+def wrong_fields(rng: random.Random) -> Attack:
+    content = rng.choice(
+        [
+            {},
+            {"Text": SECRET},
+            {"text ": SECRET},
+            {"text": "loan", "texts": ["loan"]},
+            {"text": "loan", "extra": 1},
+            {"texts": ["loan"], "inputs": {}},
+            {"textes": 1},
+        ]
+    )
+    return body("wrong fields", json.dumps(content).encode(), 422)
+
+
+def wrong_types(rng: random.Random) -> Attack:
+    wrong = rng.choice([None, True, 3, 1.5, {}, {"text": "loan"}, [[]], [None], [["loan"], 3]])
+    field = rng.choice(["text", "texts", "words"])
+    if field == "text":
+        wrong = rng.choice([wrong, ["loan"], []])
+    else:
+        wrong = rng.choice([wrong, "loan", [], ["loan", 5], ["loan", ""], [" "], ["loan", None]])
+    return body("wrong types", json.dumps({field: wrong}).encode(), 422)
+
+
+def too_many(rng: random.Random) -> Attack:
+    content = rng.choice(
+        [
+            {"texts": ["loan"] * (MOST_TEXTS + 1)},
+            {"texts": ["x"] * 100_000},
+            {"words": ["x"] * 100_000},
+            {"text": SECRET * (MOST_CHARACTERS // 5)},
+            {"words": ["x" * (MOST_CHARACTERS // 2)] * 3},
+            {"text": "x" * 900_000},
+        ]
+    )
+    return body("too many or too long", json.dumps(content).encode(), 422)
+
+
+def empty_texts(rng: random.Random) -> Attack:
+    blank = rng.choice(["", " ", "\n\t ", "\u3000", "\u00a0" * 9])
+    content = rng.choice([{"text": blank}, {"texts": [blank]}, {"texts": ["loan", blank]}, {"words": [blank]}])
+    return body("empty texts", json.dumps(content).encode(), 422)
+
+
+def cut_off(rng: random.Random) -> Attack:
+    whole = json.dumps({"texts": [SECRET, "loan pay"], "x": {"y": [1, 2.5, None]}}).encode()
+    return body("JSON cut off", whole[: rng.randint(0, len(whole) - 1)], 400)
+
+
+def binary(rng: random.Random) -> Attack:
+    content = rng.choice(
+        [
+            rng.randbytes(rng.randint(1, 2000)),
+            b"\x80\x81",
+            b'{"text": "\xff\xfe"}',
+            b'{"text": "\xed\xa0\x80"}',  # a surrogate as UTF-8
+            b'{"text": "\xc0\xaf"}',  # longer than it may be
+            b'\xef\xbb\xbf{"text": "loan"}',
+            json.dumps({"text": "loan"}).encode("utf-16"),
+            json.dumps({"text": "loan"}).encode("utf-32"),
+            b"\x1f\x8b\x08" + rng.randbytes(50),
+            b"\x00" * rng.randint(1, 5000),
+            b"PK\x03\x04" + rng.randbytes(50),
+            b"\x80\x04\x95cos\nsystem\n(S'true'\ntR.",  # a pickle
+        ]
+    )
+    return body("binary", content, 400)
+
+
+def deep(rng: random.Random) -> Attack:
+    depth = rng.choice([100, 990, 1000, 3000, 10_000, 100_000, 500_000])
+    opening, closing = rng.choice([(b"[", b"]"), (b'{"a":', b"}"), (b"[[{", b"}]]")])
+    depth = min(depth, (LIMIT_BYTES - 100) // (len(opening) + len(closing)))
+    closed = opening * depth + (b"1" if b":" in opening else b"") + closing * depth
+    content = rng.choice(
+        [closed, opening * depth, b'{"text": ' + opening * depth, b'{"inputs": {"input_ids": ' + closed + b"}}"]
+    )
+    return body("deep", content[:LIMIT_BYTES], 400, 422)
+
+
+def numbers(rng: random.Random) -> Attack:
+    number = rng.choice(
+        [
+            *("NaN", "Infinity", "-Infinity", "1e999", "-1e999", "9" * 5000, "0." + "1" * 5000),
+            *("1e" + "9" * 400, "0x10", "01", "+1", ".5", "1.", "--1", "1_000", "\uff11", "9" * 300_000),
+        ]
+    )
+    where = rng.choice(['{"text": %s}', '{"inputs": {"input_ids": [[%s]]}}', "%s", '{"texts": [%s]}'])
+    return body("numbers", (where % number).encode(), 400, 422)
+
+
+def surrogates(rng: random.Random) -> Attack:
+    half = rng.choice(["\\ud800", "\\udfff", "loan \\ude00\\ud83d", "\\ud83d\\u0041"])
+    where = rng.choice(['{"text": "%s"}', '{"texts": ["loan", "%s"]}', '{"words": ["%s"]}'])
+    return body("half of a surrogate pair", (where % half).encode(), 422)
+
+
+def wrong_inputs(rng: random.Random) -> Attack:
+    ids = rng.choice(
+        [
+            [[-1]],
+            [[LARGEST_ID + 1]],
+            [[2**31]],
+            [[2**63]],
+            [[2**64]],
+            [[-(2**63)]],
+            [[10**40]],
+            [[1.5]],
+            [[1.0]],
+            [[True]],
+            [[None]],
+            [["1"]],
+            [[SECRET]],
+            [[{}]],
+            [[1], [1, 2]],
+            [[1, [2]]],
+            [[[1]]],
+            [1, 2],
+            1,
+            "1",
+            [],
+            [[]],
+            [[], []],
+            [[1]] * (MOST_TEXTS + 1),
+            [[1] * (LONGEST + 1)],
+            [[1] * 100_000],
+            [[1, "x" * 5000]],
+            {},
+            None,
+        ]
+    )
+    mask: Any = rng.choice([[[1]], [[2]], [[0.5]], ids]) if rng.random() < 0.3 else [[1]]
+    others = [{"ids": [[1]]}, {}, {"input_ids": [[1]]}, {"input_ids": [[1]], "attention_mask": [[1]], "x": [[1]]}, 5]
+    inputs = rng.choice([{"input_ids": ids, "attention_mask": mask}] * 9 + others)
+    return body("wrong inputs", json.dumps({"inputs": inputs}).encode(), 422)
+
+
+def inputs_that_swell(rng: random.Random) -> Attack:
+    """One long string among many short ones: as an array every one is as long as the longest."""
+    row = ["x" * 1000, *[""] * 100_000]
+    return body(
+        "inputs that swell", json.dumps({"inputs": {"input_ids": [row], "attention_mask": [[1]]}}).encode(), 422
+    )
+
+
+# --- heads ----------------------------------------------------------------------------------------------------------
+
+
+def media(rng: random.Random) -> Attack:
+    kinds = ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "image/png", "*/*")
+    more = ("application/x-python-pickle", "application/xml", "", "\xff", "application/jsonp", "json")
+    head = b"Content-Type: %s\r\n" % rng.choice(kinds + more).encode("latin-1")
+    if rng.random() < 0.3:
+        head = JSON_TYPE + b"Content-Encoding: %s\r\n" % rng.choice([b"gzip", b"br", b"deflate", b"x"])
+    content = posted(b'{"text": "loan"}', head=head)
+    return Attack(name="media types", parts=(content,), statuses=(frozenset({415}),), reuses=True)
+
+
+def methods(rng: random.Random) -> Attack:
+    method = rng.choice([b"GET", b"PUT", b"DELETE", b"PATCH", b"OPTIONS", b"TRACE", b"PROPFIND"])
+    return Attack(
+        name="methods",
+        parts=(posted(b"{}", method=method),),
+        statuses=(frozenset({405, 400}),),
+        may_close=True,
+    )
+
+
+def paths(rng: random.Random) -> Attack:
+    path = rng.choice(
+        [
+            *(b"/", b"/predict/", b"//predict", b"/PREDICT", b"/predict/../predict", b"/shutdown", b"/debug", b"/.env"),
+            *(b"/predict%00", b"/%2e%2e/%2e%2e/etc/passwd", b"/static/../../manifest.json", b"/admin", b"/docs/x"),
+            *(b"/" + b"a" * 5000, b"/" + b"%ff" * 100, b"/redoc", b"/\xe5\xbc\xa0", b"/openapi.yaml", b"/info/"),
+        ]
+    )
+    statuses = frozenset({404, 400} if path.isascii() else {404, 400, 431})
+    return Attack(name="paths", parts=(posted(b"{}", path=path),), statuses=(statuses,), may_close=True)
+
+
+def posted_elsewhere(rng: random.Random) -> Attack:
+    path = rng.choice([b"/health", b"/info", b"/metrics", b"/docs", b"/openapi.json"])
+    return Attack(
+        name="posted elsewhere", parts=(posted(b'{"text": "loan"}', path=path),), statuses=(frozenset({405}),)
+    )
+
+
+def head_bombs(rng: random.Random) -> Attack:
+    head = rng.choice(
+        [
+            b"".join(b"X-%d: 1\r\n" % i for i in range(20_000)),
+            b"X-Long: " + b"a" * 200_000 + b"\r\n",
+            b"A" * 200_000 + b": 1\r\n",
+            b"Cookie: " + b"a=b; " * 50_000 + b"\r\n",
+        ]
+    )
+    return Attack(
+        name="head bombs",
+        parts=(b"POST /predict HTTP/1.1\r\n" + HOST + head + b"\r\n",),
+        statuses=(frozenset({400, 431}),),
+        may_close=True,
+    )
+
+
+# --- frames ---------------------------------------------------------------------------------------------------------
+
+
+def broken_http(rng: random.Random) -> Attack:
+    head = b"POST /predict HTTP/1.1\r\n" + HOST + JSON_TYPE
+    content = rng.choice(
+        [
+            b"\r\n\r\n\r\n\x00\x01\x02",
+            b"GET\r\n\r\n",
+            b"GET / HTTP/9.9\r\n\r\n",
+            b"POST /predict\r\n\r\n",
+            b"HELLO\r\n\r\n",
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + rng.randbytes(200),
+            head + b"Content-Length: -5\r\n\r\n",
+            head + b"Content-Length: x\r\n\r\n",
+            head + b"Content-Length: 99999999999999999999999\r\n\r\n{}",
+            head + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n{}    ",
+            head + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            head + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n",
+            head + b"Transfer-Encoding: chunked\r\n\r\n-1\r\n{}\r\n0\r\n\r\n",
+            head + b"Transfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n{}",
+            head + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}XX0\r\n\r\n",
+            head + b"Transfer-Encoding: gzip\r\n\r\n{}",
+            head + b"no colon here\r\n\r\n",
+            head + b"X: a\x00b\r\n\r\n",
+            head + b"X y: 1\r\n\r\n",
+            b"POST /predict HTTP/1.1\nContent-Length: 2\n\n{}",
+            rng.randbytes(rng.randint(1, 400)).replace(b"\r", b"x") + b"\r\n\r\n",
+        ]
+    )
+    return Attack(
+        name="broken HTTP",
+        parts=(content,),
+        statuses=(frozenset({400, 404, 405, 413, 422}),),
+        may_close=True,
+    )
+
+
+def chunked(rng: random.Random) -> Attack:
+    """Whole and chunked, in pieces of any size, but no JSON."""
+    content = rng.choice([b'{"text": 5}', b"[1, 2", b"", rng.randbytes(300), b'{"text": "' + b"x" * 20_000 + b'"}'])
+    pieces, rest = [], content
+    while rest:
+        size = rng.randint(1, max(1, len(content) // 3))
+        pieces.append(b"%x\r\n%s\r\n" % (len(rest[:size]), rest[:size]))
+        rest = rest[size:]
+    head = b"POST /predict HTTP/1.1\r\n" + HOST + JSON_TYPE + b"Transfer-Encoding: chunked\r\n\r\n"
+    return Attack(
+        name="chunked",
+        parts=(head, *pieces, b"0\r\n\r\n"),
+        statuses=(frozenset({400, 422}),),
+        reuses=True,
+    )
+
+
+def too_large(rng: random.Random) -> Attack:
+    content = b'{"text": "' + b"x" * (LIMIT_BYTES + rng.randint(0, LIMIT_BYTES)) + b'"}'
+    if rng.random() < 0.5:
+        return Attack(name="too large", parts=(posted(content),), statuses=(frozenset({413}),), may_close=True)
+    head = b"POST /predict HTTP/1.1\r\n" + HOST + JSON_TYPE + b"Transfer-Encoding: chunked\r\n\r\n"
+    whole = head + b"%x\r\n%s\r\n0\r\n\r\n" % (len(content), content)
+    return Attack(name="too large, chunked", parts=(whole,), statuses=(frozenset({413}),), may_close=True)
+
+
+def pipelined(rng: random.Random) -> Attack:
+    """Wrong and right requests in one write: each gets its own answer, in order."""
+    drawn = [(b'{"text": 5}', 422), (b"nonsense", 400), (b'{"text": "anna paid in paris"}', 200), (b"{}", 422)]
+    chosen = [rng.choice(drawn) for _ in range(rng.randint(2, 8))]
+    return Attack(
+        name="pipelined",
+        parts=(b"".join(posted(content) for content, _ in chosen),),
+        statuses=tuple(frozenset({status}) for _, status in chosen),
+        reuses=True,
+    )
+
+
+# --- clients --------------------------------------------------------------------------------------------------------
+
+
+def half(rng: random.Random) -> Attack:
+    """Part of a request, then gone."""
+    whole = rng.choice([good(), posted(b'{"text": 5}'), good("loan " * 500)])
+    cut = rng.randint(0, len(whole) - 1)
+    return Attack(name="half", parts=(whole[:cut],), statuses=(), leaves=rng.choice(["now", "reset"]))
+
+
+def impatient(rng: random.Random) -> Attack:
+    """A right request whose client does not wait for the answer."""
+    return Attack(name="impatient", parts=(good(),), statuses=(), leaves=rng.choice(["now", "reset"]))
+
+
+def slow(rng: random.Random) -> Attack:
+    """A wrong request in small pieces."""
+    whole = posted(rng.choice([b'{"text": 5}', b"nonsense"]))
+    cuts = sorted(rng.sample(range(1, len(whole)), 3))
+    pieces: list[bytes | float] = []
+    for begin, end in zip([0, *cuts], [*cuts, len(whole)], strict=True):
+        pieces += [whole[begin:end], 0.02]
+    return Attack(name="slow", parts=tuple(pieces), statuses=(frozenset({400, 422}),), reuses=True)
+
+
+def expecting(rng: random.Random) -> Attack:
+    """Asks whether it may send a large body, and then does not."""
+    head = b"POST /predict HTTP/1.1\r\n" + HOST + JSON_TYPE + b"Expect: 100-continue\r\nContent-Length: 500000\r\n\r\n"
+    return Attack(name="expecting", parts=(head, 0.01), statuses=(), leaves="now")
+
+
+def upgrade(rng: random.Random) -> Attack:
+    wanted = rng.choice([b"websocket", b"h2c", b"TLS/1.0"])
+    head = (
+        b"Connection: Upgrade\r\nUpgrade: " + wanted + b"\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: eA==\r\n"
+    )
+    content = posted(b"{}", head=JSON_TYPE + head, method=rng.choice([b"GET", b"POST"]))
+    return Attack(name="upgrade", parts=(content,), statuses=(frozenset({400, 405, 422, 426}),), may_close=True)
+
+
+OFTEN: tuple[Draw, ...] = (
+    *(random_json, no_object, wrong_fields, wrong_types, empty_texts, cut_off, binary, numbers, surrogates),
+    *(wrong_inputs, media, methods, paths, posted_elsewhere, broken_http, chunked, pipelined, half, impatient, slow),
+    *(expecting, upgrade),
+)
+SELDOM: tuple[Draw, ...] = (deep, too_many, head_bombs, too_large, inputs_that_swell)
+"""They send hundreds of kilobytes each."""
+
+
+def attacks(seed: int, count: int) -> Iterator[Attack]:
+    """The same attacks for the same seed; each kind comes among the first ones."""
+    rng = random.Random(seed)
+    for number in range(count):
+        if number < len(OFTEN + SELDOM):
+            draw = (OFTEN + SELDOM)[number]
+        else:
+            draw = rng.choice(SELDOM) if rng.random() < 0.03 else rng.choice(OFTEN)
+        yield draw(rng)
