@@ -23,6 +23,7 @@ from workbench.bundle.manifest import (
     preprocessor_of,
     read_bundle,
 )
+from workbench.bundle.provenance import description, manifest_sha256, provenance
 from workbench.bundle.verify import VerifyReport, check_files, replay_golden, verify_bundle
 from workbench.bundle.write import BundleContents, write_bundle
 
@@ -35,8 +36,11 @@ __all__ = [
     "Tolerance",
     "VerifyReport",
     "check_files",
+    "description",
     "golden_batches",
+    "manifest_sha256",
     "preprocessor_of",
+    "provenance",
     "read_bundle",
     "replay_golden",
     "verify_bundle",

@@ -1,0 +1,123 @@
+"""Accuracy of two bundles, sample by sample: by the holdout outcomes they bring along, or freshly scored."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+
+from workbench.bundle import Bundle, HoldoutOutcomes, Manifest, preprocessor_of
+from workbench.dataset import Dataset
+from workbench.dataset.text import TextRows
+from workbench.errors import BundleError, ConfigError, MeasureError
+from workbench.metrics import Outcomes, concatenate, load_outcomes, outcomes_of, per_sample, size
+from workbench.promotion.verdict import Check, CheckOutcome, Limits
+from workbench.results import Estimate
+from workbench.significance import compare
+from workbench.targets import open_target
+
+_NAME = "accuracy"
+
+
+def accuracy_check(new: Bundle, old: Bundle, limits: Limits, holdout: Dataset | None) -> Check:
+    """The paired test of the two; the drop itself is held against the limit, its interval is said.
+
+    Args:
+        holdout: score both afresh on the holdout split of these data; None for the outcomes in the bundles.
+
+    Raises:
+        ConfigError: these data cannot be scored with these bundles.
+        BundleError: a bundle does not run here, or its outcomes cannot be read.
+    """
+    limit = limits.max_drop_pp
+    if holdout is not None:
+        theirs, ours = rescored(old, holdout), rescored(new, holdout)
+        source = "scored afresh"
+    else:
+        mine, others = new.manifest.outcomes, old.manifest.outcomes
+        if mine is None or others is None:
+            which = "this bundle" if mine is None else "the current bundle"
+            return _failed(f"{which} brings no holdout outcomes along; score both afresh with --experiment", limit)
+        if mine.samples_sha256 != others.samples_sha256:
+            return _failed("their holdout outcomes are of other samples; score both afresh with --experiment", limit)
+        ours, theirs = _stored(new, mine), _stored(old, others)
+        source = "outcomes kept in the bundles"
+    try:
+        seen = compare(per_sample(theirs), per_sample(ours))
+    except ValueError as error:
+        return _failed(f"they cannot be paired: {error}", limit)
+    words = f"on {size(ours)} holdout samples ({source}; {seen.test}, p = {seen.p_value:.2g})"
+    return _judged(_NAME, seen.drop_pp, words, limit)
+
+
+def unpaired() -> Check:
+    return Check(name=_NAME, outcome="not checked", reason="they answer different questions")
+
+
+def float_check(manifest: Manifest, limits: Limits) -> Check:
+    """The first bundle has only its own float model to be compared with, which its confirmation was."""
+    name, limit = f"{_NAME} against float", limits.max_drop_pp
+    found = next((e for e in manifest.evaluations if e.split == "holdout"), None)
+    accuracy = found.measurement.accuracy if found is not None else None
+    if accuracy is None:
+        return _failed("it was not confirmed on holdout; confirm it by `workbench sweep`, export it again", limit, name)
+    if accuracy.comparison is None:
+        return Check(name=name, outcome="passed", reason="it is the float model", figure=0.0, limit=limit, unit="pp")
+    return _judged(name, accuracy.comparison.drop_pp, f"on {accuracy.samples} holdout samples", limit)
+
+
+def _judged(name: str, drop: Estimate, words: str, limit: float) -> Check:
+    reason = f"{drop.value:+.2f} pp lost [{drop.low:.2f}, {drop.high:.2f}] {words}"
+    if drop.value <= limit < drop.high:
+        reason += f"; so few samples cannot exclude a loss over {limit:g} pp"
+    outcome: CheckOutcome = "passed" if drop.value <= limit else "failed"
+    return Check(name=name, outcome=outcome, reason=reason, figure=drop.value, limit=limit, unit="pp")
+
+
+def _failed(reason: str, limit: float, name: str = _NAME) -> Check:
+    return Check(name=name, outcome="failed", reason=reason, limit=limit, unit="pp")
+
+
+def rescored(bundle: Bundle, data: Dataset) -> Outcomes:
+    """Run a bundle over the holdout split, with its own tokenizer and bins.
+
+    Raises:
+        ConfigError: the data's task or labels are not the bundle's, or it is scored against another model's outputs.
+        BundleError: it does not run here.
+    """
+    manifest = bundle.manifest
+    if data.task == "tensors":
+        raise ConfigError(
+            "data without labels are scored against a float model, which a bundle does not hold.",
+            key="--experiment",
+            hint="Compare by the outcomes kept in the bundles: leave --experiment out.",
+        )
+    if (data.task, data.labels) != (manifest.task, manifest.labels):
+        raise ConfigError(
+            f"its task and labels are not those of {bundle.directory}.",
+            key="--experiment",
+            hint="Name the experiment that the bundle was exported from, or one over the same labels.",
+        )
+    preprocessor, rows = preprocessor_of(bundle), data.holdout
+    if preprocessor is not None and isinstance(rows.source, TextRows):
+        rows = replace(rows, source=replace(rows.source, preprocessor=preprocessor))
+    prepared = replace(data, holdout=rows)
+    try:
+        session = open_target(manifest.artifact.target).open(
+            manifest.artifact, bundle.model_directory, manifest.candidate
+        )
+        with contextlib.closing(session):
+            return concatenate(
+                [
+                    outcomes_of(data.task, session.run(batch.feeds), batch, labels=data.labels)
+                    for batch in prepared.batches("holdout", manifest.candidate.serving.batch)
+                ]
+            )
+    except MeasureError as error:
+        raise BundleError(f"{bundle.directory}: cannot be scored: {error}") from error
+
+
+def _stored(bundle: Bundle, kept: HoldoutOutcomes) -> Outcomes:
+    try:
+        return load_outcomes(bundle.directory / kept.file)
+    except ValueError as error:
+        raise BundleError(f"{bundle.directory}: {error}") from error

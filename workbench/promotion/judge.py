@@ -1,0 +1,148 @@
+"""The gate itself: every question in order, cheap ones first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from workbench.bundle import Bundle, Manifest, manifest_sha256, read_bundle, verify_bundle
+from workbench.dataset import Dataset
+from workbench.errors import BundleError
+from workbench.fingerprint import Policy, admit
+from workbench.promotion.accuracy import accuracy_check, float_check, unpaired
+from workbench.promotion.load import LoadOnce, load_checks, not_loaded
+from workbench.promotion.verdict import Check, Limits, LoadRound, Verdict
+from workbench.targets import open_target
+
+
+def judge(
+    candidate: Path,
+    current: Path | None,
+    *,
+    limits: Limits,
+    policy: Policy = "refuse",
+    allow_emulated: bool = False,
+    holdout: Dataset | None = None,
+    load: LoadOnce | None = None,
+    rounds: int = 3,
+) -> Verdict:
+    """Ask every question; the load, which takes minutes, only when all others came out well.
+
+    Args:
+        current: None for the first promotion: then nothing is compared but the candidate with its own float model.
+        holdout: score both bundles afresh on the holdout split of these data.
+        load: None not to load at all.
+        rounds: of the load, each of both bundles.
+
+    Raises:
+        BundleError: one of the two is no bundle.
+        ConfigError: these data cannot be scored with these bundles.
+        ToolchainError: the machine cannot run them.
+    """
+    new, old = read_bundle(candidate), read_bundle(current) if current is not None else None
+    checks = [_sound("sound", new)]
+    if old is not None:
+        checks.append(_sound("current is sound", old))
+    found: tuple[LoadRound, ...] = ()
+    if all(check.outcome == "passed" for check in checks):
+        checks += [_emulated(new, old, allow_emulated), _toolchain(new, policy)]
+        if old is not None:
+            same = _answers(new.manifest, old.manifest)
+            checks += [same, accuracy_check(new, old, limits, holdout) if same.outcome == "passed" else unpaired()]
+        else:
+            checks.append(float_check(new.manifest, limits))
+        checks.append(_size(new, old, limits))
+        why = _why_no_load(checks, new, old, load)
+        if why or old is None or load is None:
+            checks += not_loaded(why)
+        else:
+            loading, found = load_checks(new, old, limits, load, rounds)
+            checks += loading
+    return Verdict(
+        name=new.manifest.name,
+        candidate=manifest_sha256(new),
+        current=None if old is None else manifest_sha256(old),
+        limits=limits,
+        checks=tuple(checks),
+        rounds=found,
+    )
+
+
+def _why_no_load(checks: list[Check], new: Bundle, old: Bundle | None, load: LoadOnce | None) -> str:
+    if any(check.outcome == "failed" for check in checks):
+        return "a check before it failed"
+    if old is None:
+        return "nothing to compare it with"
+    if load is None:
+        return "not asked for (--no-load)"
+    return (
+        "the device is emulated: its times on this host mean nothing" if _is_emulated(new) or _is_emulated(old) else ""
+    )
+
+
+def _sound(name: str, bundle: Bundle) -> Check:
+    try:
+        report = verify_bundle(bundle.directory)
+    except BundleError as error:
+        return Check(name=name, outcome="failed", reason=str(error))
+    return Check(name=name, outcome="passed", reason=report.summary)
+
+
+def _emulated(new: Bundle, old: Bundle | None, allowed: bool) -> Check:
+    if not _is_emulated(new):
+        return Check(name="measured", outcome="passed", reason="made and measured on a real device")
+    if old is not None and not _is_emulated(old):
+        reason = "it was made on an emulator, the current one was not: it can never replace a measured one"
+        return Check(name="measured", outcome="failed", reason=reason)
+    if not allowed:
+        reason = "it was made on an emulator: no figure was measured. For a rehearsal: --allow-emulated"
+        return Check(name="measured", outcome="failed", reason=reason)
+    return Check(name="measured", outcome="not checked", reason="EMULATED, a rehearsal: no figure was measured")
+
+
+def _toolchain(new: Bundle, policy: Policy) -> Check:
+    made = new.manifest.artifact.toolchain
+    try:
+        warnings = admit(made, open_target(made.target).toolchain(), policy)
+    except BundleError as error:
+        return Check(name="toolchain", outcome="failed", reason=str(error))
+    reason = "; ".join(warnings) or "this machine is as the one its figures come from"
+    return Check(name="toolchain", outcome="passed", reason=reason)
+
+
+def _answers(new: Manifest, old: Manifest) -> Check:
+    """Whether clients would understand the answers as before."""
+    changes = []
+    if new.task != old.task:
+        changes.append(f"the task is {new.task}, it was {old.task}")
+    if new.labels != old.labels:
+        lost, gained = sorted({*old.labels} - {*new.labels}), sorted({*new.labels} - {*old.labels})
+        words = "; ".join(f"{w} {', '.join(n[:5])}" for w, n in (("without", lost), ("with", gained)) if n)
+        changes.append(f"other labels ({words or 'in another order'})")
+    if (new.text is None) != (old.text is None):
+        changes.append("one takes texts, the other arrays")
+    if new.text is None and new.model.inputs != old.model.inputs:
+        changes.append("other inputs")
+    if changes:
+        reason = "; ".join(changes) + ": clients of the current one would not understand it"
+        return Check(name="answers", outcome="failed", reason=reason)
+    return Check(name="answers", outcome="passed", reason="task, labels and inputs are the current one's")
+
+
+def _size(new: Bundle, old: Bundle | None, limits: Limits) -> Check:
+    mine = new.manifest.artifact.size_bytes
+    if old is None:
+        return Check(name="size", outcome="not checked", reason=f"{mine / 1e6:.3g} MB; nothing to compare it with")
+    theirs = old.manifest.artifact.size_bytes
+    increase = mine / theirs - 1
+    return Check(
+        name="size",
+        outcome="passed" if increase <= limits.max_size_increase else "failed",
+        reason=f"{mine / 1e6:.3g} MB against {theirs / 1e6:.3g} MB of model files",
+        figure=100 * increase,
+        limit=100 * limits.max_size_increase,
+        unit="%",
+    )
+
+
+def _is_emulated(bundle: Bundle) -> bool:
+    return bundle.manifest.artifact.toolchain.emulated

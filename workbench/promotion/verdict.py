@@ -1,0 +1,80 @@
+"""What a gate asks and finds, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from workbench.canonical import encode
+from workbench.results import ServiceFigures
+
+CheckOutcome = Literal["passed", "failed", "not checked"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What the new bundle may lose against the current one.
+
+    Attributes:
+        max_drop_pp: of the primary metric, in percentage points.
+        max_p99_increase, max_size_increase: shares of the current one's; 0.2 is 20 % more.
+        min_throughput: share of the current one's.
+    """
+
+    max_drop_pp: float = 0.5
+    max_p99_increase: float = 0.2
+    min_throughput: float = 0.8
+    max_size_increase: float = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One question of the gate.
+
+    Attributes:
+        figure, limit: in `unit`; None where the question has no number.
+        reason: why it came out so, for people.
+    """
+
+    name: str
+    outcome: CheckOutcome
+    reason: str
+    figure: float | None = None
+    limit: float | None = None
+    unit: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadRound:
+    """Both services under the same load, one after the other."""
+
+    candidate: ServiceFigures
+    current: ServiceFigures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What the gate found.
+
+    Attributes:
+        candidate, current: sha256 of the bundles' manifests; current is None where there is nothing to replace.
+    """
+
+    name: str
+    candidate: str
+    current: str | None
+    limits: Limits
+    checks: tuple[Check, ...]
+    rounds: tuple[LoadRound, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        return not any(check.outcome == "failed" for check in self.checks)
+
+    @property
+    def sound(self) -> bool:
+        """Whether the candidate may be kept in a registry at all: its bytes and golden samples are right."""
+        return self.checks[0].outcome == "passed"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"version": 1, "passed": self.passed, **encode(self)}
