@@ -242,7 +242,7 @@ def run(
     sent = 0
     done = 0
     batches = 0
-    tickets = 0
+    tickets = 1
     arrival_at = arrivals[0]
     timer = total + workers
     own_rows = BINS + bins

@@ -210,6 +210,7 @@ def _serve(
 
     latency, finished, sums = real(stop), real(stop), real(6)
     batch_rows, batch_bin, batch_tokens = whole(total), whole(total), whole(total)
+    # a number that is sometimes whole and sometimes not would be two programs to the compiler
     answered = event_loop.run(
         clients > 0,
         total,
@@ -224,21 +225,21 @@ def _serve(
         bins,
         settings.queueing == "litserve",
         settings.max_batch_size,
-        settings.batch_timeout_ms,
+        float(settings.batch_timeout_ms),
         workers,
         devices,
         threads,
-        capacity[threads] / threads if threads else 1.0,
+        float(capacity[threads] / threads if threads else 1.0),
         memory(capacity / busy),
         memory(busy / capacity),
         memory(np.minimum(np.arange(len(capacity), dtype=np.float64), len(host.capacity))),
-        host.request_ms / 2,
-        host.batch_ms / 2,
-        host.worker_batch_ms,
-        host.worker_row_ms,
-        host.client_ms / 2,
-        host.transport_ms / 2,
-        host.network_ms / 2,
+        float(host.request_ms / 2),
+        float(host.batch_ms / 2),
+        float(host.worker_batch_ms),
+        float(host.worker_row_ms),
+        float(host.client_ms / 2),
+        float(host.transport_ms / 2),
+        float(host.network_ms / 2),
         whole(queues, -1),  # head
         whole(queues, -1),  # tail
         whole(numbers, -1),  # after

@@ -1,0 +1,262 @@
+"""Which requests share a batch, and when it starts: examples worked out by hand, and a plain second account of it."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.serving_model.services import NO_LENGTHS, NOTHING, clients, exact, poisson, served, trace_ms
+from workbench.service import HostCosts, ServiceLoad
+from workbench.serving_model import Simulated
+from workbench.serving_model.simulation import drawn_lengths
+
+
+def latencies(simulated: Simulated) -> list[float]:
+    """In the order of answers."""
+    return [round(float(value), 6) for value in simulated.latency_ms]
+
+
+def test_without_a_timeout_a_free_worker_takes_what_is_there() -> None:
+    """At 0 one alone; at 5 the three that came meanwhile."""
+    simulated = served(exact(lambda *_: 5.0, batches=(1, 4)), trace_ms(0, 1, 2, 3), max_batch_size=4)
+
+    assert simulated.batch_rows.tolist() == [1, 3]
+    assert latencies(simulated) == [5, 9, 8, 7]
+
+
+def test_the_oldest_request_waits_for_company_until_the_timeout() -> None:
+    """0 and 1 leave at 4. 6 waits until 10, when the worker is free already."""
+    simulated = served(exact(lambda *_: 5.0, batches=(1, 4)), trace_ms(0, 1, 6), max_batch_size=4, batch_timeout_ms=4.0)
+
+    assert simulated.batch_rows.tolist() == [2, 1]
+    assert latencies(simulated) == [9, 8, 9]
+
+
+def test_a_full_batch_does_not_wait() -> None:
+    simulated = served(
+        exact(lambda *_: 5.0, batches=(1, 2)), trace_ms(0, 1, 2), max_batch_size=2, batch_timeout_ms=50.0
+    )
+
+    assert simulated.batch_rows.tolist() == [2, 1]
+    assert latencies(simulated) == [6, 5, 55]
+
+
+def test_batches_go_to_different_workers_and_devices() -> None:
+    curve = exact(lambda *_: 5.0, batches=(1,), threads=0)
+
+    assert latencies(served(curve, trace_ms(0, 0), workers=2)) == [10, 10]  # they share the device
+    assert latencies(served(curve, trace_ms(0, 0), workers=2, devices=2)) == [5, 5]
+
+
+def test_the_front_end_shares_the_processors_with_a_call_of_two_threads() -> None:
+    """Worked out by hand: rates are 1, 0.6, 0.4 for 1, 2, 3 busy threads, and a call is 10 ms * 0.6 of work.
+
+    A is taken in from 0 to 1 and called from 1. B comes at 5, when 2.4 of the call's 6 are done; taking it in costs
+    1 / 0.4 = 2.5 ms. Of the call 2.6 are left at 7.5, which take until 11.8333. B's call starts then, and A's answer
+    (2.5 ms more) leaves at 14.3333. 5 of B's 6 are left: until 22.6667, and 1 ms for its answer.
+    """
+    host = HostCosts(request_ms=2.0, capacity=(1.0, 1.2), origin="assumed in a test")
+
+    simulated = served(exact(lambda *_: 10.0, threads=2), trace_ms(0, 5), host=host)
+
+    assert simulated.latency_ms == pytest.approx([14 + 1 / 3, 18 + 2 / 3])
+
+
+def test_two_workers_on_two_hyper_threads() -> None:
+    """Together they do 1.2 times the work of one: 10 ms become 16.67."""
+    host = HostCosts(request_ms=0.0, capacity=(1.0, 1.2), origin="assumed in a test")
+
+    simulated = served(exact(lambda *_: 10.0), clients(2), workers=2, host=host, requests=2000)
+
+    assert simulated.throughput_per_s == pytest.approx(120)
+    assert simulated.processors_busy == pytest.approx(1.0)
+
+
+def test_a_device_leaves_the_processors_to_the_others() -> None:
+    """Worked out by hand, on one processor: A is in at 8, the worker's own work ends at 9, the device has it until 19.
+
+    The front end takes B in meanwhile, from 9 to 17, and that slows nothing. B's own work (1 ms) and A's answer (8 ms)
+    begin at 19 and share the processor: the one ends at 21, the other at 28.
+    """
+    host = HostCosts(request_ms=16.0, worker_batch_ms=1.0, capacity=(1.0,), origin="assumed in a test")
+
+    simulated = served(exact(lambda *_: 10.0, threads=0), trace_ms(0, 9), host=host)
+
+    assert simulated.latency_ms == pytest.approx([28, 31 + 8 - 9])
+
+
+LITSERVE = {"queueing": "litserve", "max_batch_size": 4, "batch_timeout_ms": 10.0}
+
+
+def test_litserve_windows_follow_each_other_from_the_moment_a_worker_is_free() -> None:
+    """Windows from 0, 10, …: 12 and 15 leave at 20. Free again at 25, so 26 leaves at 35."""
+    simulated = served(exact(lambda *_: 5.0, batches=(1, 4)), trace_ms(12, 15, 26), **LITSERVE)
+
+    assert latencies(simulated) == [13, 10, 14]
+
+
+def test_litserve_closes_a_full_window_early_and_takes_what_waited_into_the_next() -> None:
+    """Four leave at 3; two that came meanwhile are there when the window opens at 8, and wait until 18."""
+    simulated = served(exact(lambda *_: 5.0, batches=(1, 4)), trace_ms(0, 1, 2, 3, 4, 5), **LITSERVE)
+
+    assert simulated.batch_rows.tolist() == [4, 2]
+    assert latencies(simulated) == [8, 7, 6, 5, 19, 18]
+
+
+def test_litserve_makes_a_lone_client_wait_for_the_whole_window() -> None:
+    """Measured on LitServe 0.2.19 with a model of 5 ms: 15.9 ms with a window of 10 ms, 56 with one of 50."""
+    for window_ms in (10.0, 50.0):
+        settings = LITSERVE | {"batch_timeout_ms": window_ms}
+
+        simulated = served(exact(lambda *_: 5.0, batches=(1, 4)), clients(1), requests=500, **settings)
+
+        assert simulated.latency_ms == pytest.approx(window_ms + 5)
+
+
+def test_litserve_spreads_requests_over_open_windows() -> None:
+    simulated = served(exact(lambda *_: 5.0, batches=(1, 4)), trace_ms(1, 2, 3, 4), workers=2, **LITSERVE)
+
+    assert simulated.batch_rows.tolist() == [2, 2]
+
+
+def test_litserve_without_batching_has_no_window() -> None:
+    simulated = served(exact(lambda *_: 5.0), trace_ms(1, 2), queueing="litserve")
+
+    assert latencies(simulated) == [5, 9]
+
+
+def test_litserve_pads_to_the_longest_of_a_batch() -> None:
+    curve = exact(lambda _, length: float(length), batches=(1, 4), lengths=(8, 64))
+    lengths = np.array([8, 64])
+
+    simulated = served(curve, trace_ms(*range(4)), lengths=lengths, bins=(8, 64), seed=1, **LITSERVE)
+
+    tokens, _ = drawn(lengths, (8, 64), 4, seed=1)
+    assert {8, 64} == set(tokens), "the seed must draw both"
+    assert simulated.batch_rows.tolist() == [4]
+    assert simulated.latency_ms[-1] == pytest.approx(64)
+    assert simulated.padding_share == pytest.approx(1 - sum(tokens) / (4 * 64))
+
+
+def test_padding_counts_the_rows_of_a_compiled_batch() -> None:
+    """3 rows of 8 tokens in a compiled 4 x 16."""
+    curve = exact(lambda *_: 1.0, batches=(4,), lengths=(16,), stepped=True)
+
+    simulated = served(
+        curve, trace_ms(0, 0, 0), lengths=np.array([8]), bins=(16,), max_batch_size=4, batch_timeout_ms=1.0
+    )
+
+    assert simulated.padding_share == pytest.approx(1 - 24 / 64)
+
+
+def drawn(lengths: np.ndarray, bins: tuple[int, ...], count: int, *, seed: int) -> tuple[list[int], list[int]]:
+    random = np.random.default_rng(np.random.SeedSequence(seed).spawn(3)[0])
+    tokens, bin_of = drawn_lengths(lengths, np.array(bins), count, random, sequences=True)
+    return tokens.tolist(), bin_of.tolist()
+
+
+def plainly_served(
+    arrivals: list[float], bin_of: list[int], *, times: list[float], size: int, timeout: float, workers: int
+) -> tuple[list[float], list[int]]:
+    """Latencies and batches of a service on a host that costs nothing, as `workbench.service` words the policy."""
+    free_at = [0.0] * workers
+    left = list(range(len(arrivals)))
+    answered: dict[int, float] = {}
+    rows: list[tuple[float, int]] = []
+    now = 0.0
+    while left:
+        here: dict[int, list[int]] = {}
+        for request in left:
+            if arrivals[request] <= now:
+                here.setdefault(bin_of[request], []).append(request)
+        ready = [q for q in here.values() if len(q) >= size or arrivals[q[0]] + timeout <= now]
+        free = [worker for worker in range(workers) if free_at[worker] <= now]
+        if ready and free:
+            batch = min(ready, key=lambda q: (arrivals[q[0]], bin_of[q[0]]))[:size]
+            end = now + times[bin_of[batch[0]]]
+            free_at[free[0]] = end
+            rows.append((now, len(batch)))
+            answered |= dict.fromkeys(batch, end)
+            left = [request for request in left if request not in batch]
+            continue
+        moments = [arrivals[r] for r in left] + [arrivals[q[0]] + timeout for q in here.values()] + free_at
+        now = min(moment for moment in moments if moment > now)
+    return [answered[r] - arrivals[r] for r in range(len(arrivals))], [count for _, count in rows]
+
+
+# Distinct arrivals, and times whose sums meet none of them: what happens at one moment in two orders is not tested.
+moments = st.lists(st.integers(0, 400), min_size=1, max_size=40, unique=True).map(sorted)
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    arrivals=moments,
+    size=st.integers(1, 5),
+    timeout=st.sampled_from([0.0, 3.03, 20.0007, 150.013]),
+    workers=st.integers(1, 3),
+    bins=st.sampled_from([(64,), (8, 64), (8, 16, 32, 64)]),
+    seed=st.integers(0, 1000),
+)
+def test_the_policy_is_what_a_plain_account_of_it_says(
+    arrivals: list[int], size: int, timeout: float, workers: int, bins: tuple[int, ...], seed: int
+) -> None:
+    lengths = np.arange(1, 65)
+    milliseconds = [float(moment) for moment in arrivals]
+    times = {length: 2.0 + length * 0.31007 for length in bins}
+    _, bin_of = drawn(lengths, bins, len(arrivals), seed=seed)
+
+    simulated = served(
+        exact(lambda _, length: times[length], batches=(1, 8), lengths=bins),
+        trace_ms(*milliseconds),
+        lengths=lengths,
+        bins=bins,
+        max_batch_size=size,
+        batch_timeout_ms=timeout if size > 1 else 0.0,
+        workers=workers,
+        seed=seed,
+    )
+
+    expected, rows = plainly_served(
+        milliseconds,
+        bin_of,
+        times=[times[length] for length in bins],
+        size=size,
+        timeout=timeout if size > 1 else 0.0,
+        workers=workers,
+    )
+    assert sorted(simulated.latency_ms.tolist()) == pytest.approx(sorted(expected), abs=1e-6)
+    assert simulated.batch_rows.tolist() == rows
+
+
+@pytest.mark.parametrize("load", [clients(20), poisson(300)], ids=str)
+def test_bins_of_which_one_is_used_are_one_queue(load: ServiceLoad) -> None:
+    curve = exact(lambda batch, length: 1.0 + batch * length / 64, batches=(1, 8), lengths=(16, 64))
+    lengths, asked = np.array([33, 64]), {"max_batch_size": 4, "batch_timeout_ms": 2.0, "requests": 2000}
+
+    one = served(curve, load, lengths=lengths, bins=(64,), **asked)
+    several = served(curve, load, lengths=lengths, bins=(16, 64), **asked)
+
+    assert np.array_equal(one.latency_ms, several.latency_ms)
+
+
+def test_a_request_longer_than_every_bin_is_cut() -> None:
+    curve = exact(lambda *_: 1.0, lengths=(16,))
+
+    assert served(curve, clients(1), lengths=np.array([500]), bins=(16,), requests=10).padding_share == 0
+
+
+def test_equal_seeds_give_equal_services_and_others_do_not() -> None:
+    curve = exact(lambda batch, length: 1.0 + batch * length / 64, batches=(1, 8), lengths=(16, 64))
+    asked = {"lengths": np.arange(1, 65), "bins": (16, 64), "max_batch_size": 4, "requests": 500}
+
+    first, again, other = (served(curve, poisson(400), seed=seed, **asked) for seed in (3, 3, 4))
+
+    assert np.array_equal(first.latency_ms, again.latency_ms)
+    assert not np.array_equal(first.latency_ms, other.latency_ms)
+
+
+def test_what_is_no_sequence_needs_no_lengths() -> None:
+    simulated = served(exact(lambda *_: 1.0), clients(3), lengths=NO_LENGTHS, host=NOTHING, requests=100)
+
+    assert simulated.throughput_per_s == pytest.approx(1000)
+    assert simulated.padding_share == 0

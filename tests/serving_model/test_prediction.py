@@ -1,0 +1,73 @@
+"""Figures of a simulated service, their intervals and what is said when they must not be relied on."""
+
+import numpy as np
+import pytest
+
+from tests.serving_model.services import clients, exact, exponential, poisson, served, trace_ms
+from workbench.serving_model import figures
+
+
+def test_figures_are_those_of_the_run() -> None:
+    simulated = served(exact(lambda *_: 10.0), clients(2), requests=5000)
+
+    found = figures(simulated)
+
+    assert found.kind == "predicted"
+    assert found.requests == 5000
+    assert (found.p50_ms.value, found.p99_ms.value) == pytest.approx((20, 20))
+    assert found.throughput_per_s.value == pytest.approx(100)
+    assert found.worker_busy == pytest.approx(1.0)
+    assert found.mean_batch == 1
+    assert found.reliable
+    assert found.note == ""
+
+
+def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
+    """M/M/1 at half load: 19 in 20 in the long run, and at least 33 of 40 here."""
+    curve, held = exponential(1.0, quantiles=2001), {"p50": 0, "p99": 0, "rate": 0}
+    for seed in range(40):
+        found = figures(served(curve, poisson(500), requests=30_000, seed=seed))
+        held["p50"] += found.p50_ms.low <= 2 * np.log(2) <= found.p50_ms.high
+        held["p99"] += found.p99_ms.low <= 2 * np.log(100) <= found.p99_ms.high
+        held["rate"] += found.throughput_per_s.low <= 500 <= found.throughput_per_s.high
+
+    assert min(held.values()) >= 33, held
+
+
+def test_more_requests_than_a_service_can_answer_are_named() -> None:
+    found = figures(served(exact(lambda *_: 1.0), poisson(1200), requests=20_000))
+
+    assert not found.reliable
+    assert "1200 requests/s are more than it can answer" in found.note
+    assert found.throughput_per_s.value == pytest.approx(1000, rel=0.01)
+
+
+@pytest.mark.parametrize("load", [0.5, 0.9, 0.97])
+def test_a_service_that_keeps_up_is_not_called_overloaded(load: float) -> None:
+    found = figures(served(exact(lambda *_: 1.0), poisson(1000 * load), requests=20_000))
+
+    assert found.reliable, found.note
+
+
+def test_a_p99_of_a_few_requests_is_called_a_guess() -> None:
+    found = figures(served(exact(lambda *_: 1.0), trace_ms(*range(0, 500, 5))))
+
+    assert not found.reliable
+    assert "P99 of 100 requests is a guess" in found.note
+
+
+def test_a_front_end_without_time_is_named() -> None:
+    from workbench.service import HostCosts
+
+    host = HostCosts(request_ms=5.0, origin="assumed in a test")
+
+    assert (
+        "the front end has no time left"
+        in figures(served(exact(lambda *_: 0.1, threads=0), clients(30), host=host)).note
+    )
+
+
+def test_one_answer_has_figures_too() -> None:
+    found = figures(served(exact(lambda *_: 4.0), trace_ms(3)))
+
+    assert (found.p50_ms.low, found.p50_ms.value, found.p50_ms.high) == pytest.approx((4, 4, 4))

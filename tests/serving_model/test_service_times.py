@@ -1,0 +1,88 @@
+"""From a batch curve to times of every shape a service forms."""
+
+import numpy as np
+import pytest
+
+from tests.serving_model.services import exact, point
+from workbench.errors import ConfigError
+from workbench.results import BatchCurve
+from workbench.serving_model.service_times import service_times
+
+
+def medians(curve: BatchCurve, bins: tuple[int, ...], max_batch: int) -> list[list[float]]:
+    return service_times(curve, bins, max_batch=max_batch).times_ms[:, :, 0].tolist()
+
+
+def test_rows_between_measured_batches_lie_between_their_times() -> None:
+    curve = exact(lambda batch, _: {1: 2.0, 4: 5.0}[batch], batches=(1, 4))
+
+    assert medians(curve, (), 4) == [[2, 3, 4, 5]]
+
+
+def test_rows_of_a_stepped_curve_cost_the_next_measured_batch() -> None:
+    curve = exact(lambda batch, _: {1: 2.0, 4: 5.0}[batch], batches=(1, 4), stepped=True)
+
+    assert medians(curve, (), 4) == [[2, 5, 5, 5]]
+    assert service_times(curve, (), max_batch=4).computed_rows.tolist() == [1, 4, 4, 4]
+
+
+def test_rows_beyond_the_largest_batch_are_split_as_a_session_splits_them() -> None:
+    curve = exact(lambda batch, _: {1: 2.0, 4: 5.0}[batch], batches=(1, 4), stepped=True)
+
+    assert medians(curve, (), 9)[0][4:] == [7, 10, 10, 10, 12]
+    assert service_times(curve, (), max_batch=9).computed_rows.tolist()[4:] == [5, 8, 8, 8, 9]
+
+
+def test_rows_below_the_smallest_batch_cost_what_it_costs() -> None:
+    assert medians(exact(lambda batch, _: float(batch), batches=(4, 8)), (), 4) == [[4, 4, 4, 4]]
+
+
+def test_a_length_that_was_not_measured_lies_between_its_neighbours() -> None:
+    curve = exact(lambda _, length: float(length), lengths=(16, 64))
+
+    assert medians(curve, (8, 32, 64), 1) == [[16], [32], [64]]
+
+
+def test_a_stepped_length_costs_and_pads_to_the_next_measured_one() -> None:
+    curve = exact(lambda _, length: float(length), lengths=(16, 64), stepped=True)
+
+    assert medians(curve, (8, 32), 1) == [[16], [64]]
+    assert service_times(curve, (8, 32), max_batch=1).padded.tolist() == [16, 64]
+
+
+def test_quantiles_of_different_fineness_are_brought_to_one() -> None:
+    curve = BatchCurve(
+        points=(point(1, 0, (1.0, 3.0)), point(2, 0, (2.0, 4.0, 10.0))), stepped=False, threads=1, clock="host"
+    )
+
+    assert service_times(curve, (), max_batch=2).times_ms.tolist() == [[[1, 2, 3], [2, 4, 10]]]
+
+
+def test_a_bin_longer_than_measured_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"length bin 128 is longer than every measured length \[16, 64\]"):
+        service_times(exact(lambda *_: 1.0, lengths=(16, 64)), (64, 128), max_batch=1)
+
+
+def test_bins_must_ascend() -> None:
+    with pytest.raises(ConfigError, match="must ascend"):
+        service_times(exact(lambda *_: 1.0, lengths=(16, 64)), (64, 16), max_batch=1)
+
+
+def test_a_curve_with_a_hole_is_refused() -> None:
+    whole = exact(lambda *_: 1.0, batches=(1, 2), lengths=(8, 16))
+    holed = BatchCurve(points=whole.points[:-1], stepped=False, threads=1, clock="host")
+
+    with pytest.raises(ConfigError, match="lacks length 16 at batch 2"):
+        service_times(holed, (16,), max_batch=1)
+
+
+def test_times_are_drawn_with_the_spread_of_the_calls() -> None:
+    from tests.serving_model.services import clients, served
+
+    curve = BatchCurve(points=(point(1, 0, (1.0, 2.0, 10.0)),), stepped=False, threads=1, clock="host")
+
+    times = served(curve, clients(1), requests=50_000).latency_ms
+
+    assert np.percentile(times, [25, 50, 75]) == pytest.approx([1.5, 2, 6], rel=0.02)
+    assert times.min() >= 1
+    assert times.max() <= 10
