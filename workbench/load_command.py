@@ -52,7 +52,9 @@ def load(
         Path | None, typer.Option(exists=True, dir_okay=False, help="open loop: file of arrival times, seconds a line")
     ] = None,
     duration: Annotated[str, typer.Option(help="what counts, such as 30s or 10m")] = "30s",
-    warmup: Annotated[str | None, typer.Option(help="before it; default: a tenth of it, 1 to 5 s")] = None,
+    warmup: Annotated[
+        str | None, typer.Option(help="before it; default: a tenth of it, 1 to 5 s; 0 for a trace")
+    ] = None,
     max_requests: Annotated[int, typer.Option(min=1, help="end early after this many")] = 5_000_000,
     connections: Annotated[
         int | None, typer.Option(min=1, help="at most open at once; default: 256 (open loop)")
@@ -95,9 +97,9 @@ def load(
     asked = _load(concurrency, rate, trace)
     against = read_baseline(baseline) if baseline is not None else None
     seconds = _seconds(duration, "--duration")
-    if trace is not None:
-        seconds = min(seconds, max(asked.trace_s[-1], 0.1))
-    warm_s = _seconds(warmup, "--warmup") if warmup is not None else min(5.0, max(1.0, _WARMUP_SHARE * seconds))
+    warm_s = _seconds(warmup, "--warmup") if warmup is not None else _warmup_s(asked, seconds)
+    if trace is not None:  # its last request is still due within the window
+        seconds = min(seconds, max(asked.trace_s[-1] - warm_s + 0.001, 0.1))
     settings = {"--workers": workers, "--max-batch-size": max_batch_size, "--batch-timeout-ms": batch_timeout_ms}
     if to is not None:
         to.mkdir(parents=True, exist_ok=True)
@@ -160,6 +162,11 @@ def _load(concurrency: int | None, rate: float | None, trace: Path | None) -> Se
     if trace is not None:
         return ServiceLoad(arrivals="trace", trace_s=_trace(trace))
     return ServiceLoad(concurrency=concurrency if concurrency is not None else 100)
+
+
+def _warmup_s(asked: ServiceLoad, seconds: float) -> float:
+    """A tenth of the window, 1 to 5 s; none for a trace, every request of which counts."""
+    return 0.0 if asked.arrivals == "trace" else min(5.0, max(1.0, _WARMUP_SHARE * seconds))
 
 
 def _trace(path: Path) -> tuple[float, ...]:

@@ -1,0 +1,126 @@
+"""`workbench load`: what it prints, keeps and refuses, at real servers and a real service."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from tests.load.servers import delayed, serving
+from tests.test_bundle import contents as contents  # a fixture: pytest finds it by its name here
+from workbench.bundle import BundleContents, write_bundle
+from workbench.errors import ConfigError
+from workbench.load import read_result
+from workbench.load_command import load
+
+BASELINE = """
+version: 1
+name: another platform
+source: a test
+figures: {throughput_per_s: 100, p99_ms: 500}
+conditions: {latency: {concurrency: 4}, throughput: {concurrency: 4}}
+limits: {throughput_at_least_percent: 80, p99_at_most_percent: 120}
+"""
+
+app = typer.Typer()
+app.command()(load)
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(a) for a in arguments], env={"COLUMNS": "200"})
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    (tmp_path / "texts.txt").write_text("loan pay\ndue\n", encoding="utf-8")
+    return tmp_path / "texts.txt"
+
+
+def test_a_url_is_loaded_and_the_result_kept(texts: Path, tmp_path: Path) -> None:
+    with serving(delayed(0.01)) as server:
+        done = run(
+            *(server.url, "--concurrency", 4, "--duration", "1s", "--warmup", "0.2s", "--data", texts),
+            *("--to", tmp_path / "out"),
+        )
+
+    assert done.exit_code == 0, done.output
+    for word in ("closed loop", "throughput", "latency P50", "latency P99", "answered", "client"):
+        assert word in done.stdout
+    kept = read_result(tmp_path / "out" / "load-closed-4.json")
+    assert kept.times == "times-closed-4.npz"
+    with np.load(tmp_path / "out" / kept.times) as times:
+        assert ((times["outcome"] == 200) & (times["intended_s"] >= 0.2)).sum() >= kept.answered > 50
+    assert {json.loads(b)["text"] for b in server.bodies} == {"loan pay", "due"}
+
+
+@pytest.mark.parametrize(("published", "code", "outcome"), [(100, 0, "passed"), (1_000_000, 1, "failed")])
+def test_the_exit_code_says_whether_a_criterion_failed(
+    texts: Path, tmp_path: Path, published: int, code: int, outcome: str
+) -> None:
+    (tmp_path / "b.yaml").write_text(BASELINE.replace(": 100,", f": {published},"), encoding="utf-8")
+    with serving(delayed(0.001)) as server:
+        done = run(
+            *(server.url, "--concurrency", 4, "--duration", "1.5s", "--warmup", "0.2s", "--data", texts, "--json"),
+            *("--baseline", tmp_path / "b.yaml"),
+        )
+
+    said = json.loads(done.stdout)
+    assert len(said["loads"]) == 1, "one load covers both conditions of this baseline"
+    rows = {c["name"]: c["outcome"] for c in said["verdict"]["criteria"]}
+    assert rows["throughput"] == outcome
+    assert done.exit_code == code
+
+
+def test_an_open_loop_says_how_late_it_sent(texts: Path) -> None:
+    with serving(delayed(0.001)) as server:
+        done = run(server.url, "--rate", 100, "--duration", "1s", "--warmup", "0.1s", "--data", texts)
+
+    assert done.exit_code == 0, done.output
+    assert "100 requests/s, Poisson: open loop" in done.stdout
+    assert "after the intended moment" in done.stdout
+
+
+def test_every_request_of_a_trace_counts(texts: Path, tmp_path: Path) -> None:
+    (tmp_path / "trace.txt").write_text("0\n0.1\n0.1\n0.4\n", encoding="utf-8")
+    with serving(delayed(0.001)) as server:
+        done = run(server.url, "--trace", tmp_path / "trace.txt", "--data", texts, "--json")
+
+    (result,) = json.loads(done.stdout)["loads"]
+    assert result["requests"] == result["answered"] == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["http://127.0.0.1:1"], "does not say what to ask"),
+        (["http://example.org", "--data", "TEXTS"], "--host-allowed example.org"),
+        (["http://127.0.0.1:1", "--data", "TEXTS", "--rate", "5", "--concurrency", "5"], "more than one kind of load"),
+        (["http://127.0.0.1:1", "--data", "TEXTS", "--workers", "2"], "is for a bundle"),
+        (["http://127.0.0.1:1", "--data", "TEXTS", "--duration", "soon"], "--duration"),
+        (["http://127.0.0.1:1", "--data", "TEXTS", "--trace", "TEXTS"], "is no time"),
+        (["http://127.0.0.1:1", "--data", "TEXTS", "--duration", "0.2s", "--warmup", "0.1s"], "gave no answer at all"),
+    ],
+)
+def test_what_cannot_be_loaded_is_said_with_the_next_step(texts: Path, arguments: list[str], says: str) -> None:
+    done = run(*(str(texts) if a == "TEXTS" else a for a in arguments))
+
+    assert isinstance(done.exception, ConfigError)
+    assert says in str(done.exception)
+
+
+def test_a_bundle_is_served_loaded_and_stopped(
+    contents: BundleContents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORKBENCH_API_KEY", "open sesame")
+    bundle = write_bundle(tmp_path / "bundle", contents)
+
+    done = run(bundle, "--concurrency", 8, "--duration", "1s", "--warmup", "0.3s", "--max-batch-size", 4, "--json")
+
+    assert done.exit_code == 0, done.output
+    (result,) = json.loads(done.stdout)["loads"]
+    assert result["statuses"] == {"200": result["requests"]}
+    assert 1 < result["server"]["mean_batch"] <= 4
+    assert result["processes"]["processes"] >= 2
+    assert "open sesame" not in done.output
