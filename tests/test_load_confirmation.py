@@ -2,9 +2,12 @@
 
 import contextlib
 import dataclasses
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from tests.test_bundle import contents as contents  # a fixture: pytest finds it by its name here
@@ -125,3 +128,25 @@ def test_an_emulated_bundle_is_answered_and_not_timed(contents: BundleContents, 
     assert found.figures is None
     assert "emulated" in found.reason
     assert found.answers == sum(len(g.texts) for g in contents.golden)
+
+
+def test_a_service_ends_with_a_loader_that_is_killed(contents: BundleContents, tmp_path: Path) -> None:
+    bundle = write_bundle(tmp_path / "bundle", contents)
+    code = (
+        "import sys, time\n"
+        "from pathlib import Path\n"
+        "from workbench.load.service_process import running_service\n"
+        "with running_service(Path(sys.argv[1]), log=Path(sys.argv[2])) as running:\n"
+        "    print(running.pid, flush=True)\n"
+        "    time.sleep(120)\n"
+    )
+    command = [sys.executable, "-c", code, str(bundle), str(tmp_path / "log")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as loader:
+        assert loader.stdout is not None
+        service = psutil.Process(int(loader.stdout.readline()))
+        everything = [service, *service.children(recursive=True)]
+        loader.kill()
+        _, alive = psutil.wait_procs(everything, timeout=20)
+
+    assert len(everything) >= 2
+    assert alive == []

@@ -167,8 +167,8 @@ def main() -> None:
     names = [name for name in CLIENTS if name == "ours" or shutil.which(name)]
     rows: dict[str, list[Row]] = {name: [] for name in names}
     with server(given.delay_ms / 1000) as url:
-        for _ in range(given.rounds):
-            for name in names:
+        for turn in range(given.rounds):
+            for name in (*names[turn % len(names) :], *names[: turn % len(names)]):
                 rows[name].append(CLIENTS[name](url, given.connections, given.seconds))
     load = psutil.getloadavg()[0]
     print(
