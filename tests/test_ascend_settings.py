@@ -105,6 +105,13 @@ def test_a_batch_that_is_not_compiled_is_refused() -> None:
         candidate(batch=16, batches=(1, 8))
 
 
+def test_bins_on_ascend_are_compiled_ones() -> None:
+    assert candidate(sequence_bins=(64, 128)).sequence_bins == (64, 128)
+    assert candidate().sequence_bins is None
+    with pytest.raises(ConfigError, match=r"Name the bins in compile\.sequence_bins"):
+        replace(candidate(sequence_bins=(64, 128)), serving=Serving(sequence_bins=(64, 128)))
+
+
 def test_the_host_threads_are_no_setting_of_the_device() -> None:
     shown = candidate(sequence_bins=(64, 128), disabled_fusions=("gelu",)).parameters()
 
@@ -116,10 +123,12 @@ def test_the_host_threads_are_no_setting_of_the_device() -> None:
 
 def test_a_candidate_is_described_by_what_differs_from_the_defaults() -> None:
     one = candidate("allow_mix_precision", STATIC, sequence_bins=(64, 128), disabled_fusions=("gelu",))
+    several = candidate(sequence_bins=(128,), batches=(1, 8))
 
     assert describe(one) == (
         "INT8 static, ifmr, asymmetric, weights per tensor, the rest allow_mix_precision, bins 64 128, no gelu"
     )
+    assert describe(several) == "force_fp16, length 128, batches 1 8"
 
 
 NEVER_CLOSED = {

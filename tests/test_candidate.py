@@ -123,3 +123,21 @@ def test_a_description_of_openvino_names_it_and_only_what_differs_from_its_defau
     assert words() == "OpenVINO, fp32"
     assert words(performance_hint="throughput") == "OpenVINO, fp32, hint throughput"
     assert words(inference_precision="bf16") == "OpenVINO, fp32, the rest in bf16"
+
+
+def test_bins_are_part_of_a_candidate_and_of_its_words() -> None:
+    plain = Candidate()
+    binned = Candidate(serving=Serving(sequence_bins=(32, 64, 256)))
+
+    assert plain.sequence_bins is None
+    assert binned.sequence_bins == (32, 64, 256)
+    assert candidate_from_json(json.loads(json.dumps(binned.to_json()))) == binned
+    assert binned.parameters()["serving.sequence_bins"] == "32 64 256"
+    assert describe(binned) == "fp32, bins 32 64 256"
+    assert describe(Candidate(serving=Serving(sequence_bins=(256,)))) == "fp32, length 256"
+
+
+def test_candidates_without_bins_kept_the_ids_they_had_before_there_were_any() -> None:
+    assert "sequence_bins" not in Candidate().to_json()["serving"]
+    assert "serving.sequence_bins" not in Candidate().parameters()
+    assert Candidate().short_id == "738e6d3d3801"

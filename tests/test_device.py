@@ -88,6 +88,15 @@ def test_a_session_without_a_clock_cannot_be_modelled() -> None:
         time_modelled(Plain(), Plain(), FEEDS, 1, TimingProtocol(calls=100))
 
 
+def test_the_baseline_may_be_padded_otherwise() -> None:
+    padded = [{"ids": np.zeros((1, 64), np.int64)} for _ in FEEDS]
+
+    _, raw = time_modelled(Clocked(1.0), Clocked(1.0), FEEDS, 1, TimingProtocol(calls=100), baseline_feeds=padded)
+
+    assert set(raw.candidate_ms) == {16.75, 32.75, 64.75}
+    assert set(raw.baseline_ms) == {64.75}
+
+
 def test_device_figures_are_medians_of_the_events_and_the_load() -> None:
     session = Clocked(1.0)
     assert isinstance(session, DeviceSession)

@@ -139,6 +139,25 @@ def test_both_sessions_meet_the_same_feeds_in_the_same_rounds() -> None:
     assert set(raw.feed.tolist()) == set(range(11))
 
 
+def test_each_session_is_fed_the_same_batches_as_it_pads_them() -> None:
+    calls: list[tuple[str, int]] = []
+    lengths = (4, 8, 16, 12, 20, 6)
+
+    _, raw = time_against_baseline(
+        Witness("A", calls),
+        Witness("B", calls),
+        feeds_of(*lengths),
+        2,
+        QUICK,
+        calls=36,
+        baseline_feeds=feeds_of(*(length + 100 for length in lengths)),
+    )
+
+    assert {length for name, length in calls if name == "A"} == set(lengths)
+    assert {length for name, length in calls if name == "B"} == {length + 100 for length in lengths}
+    assert set(raw.feed) == set(range(len(lengths)))
+
+
 def test_every_shape_is_warmed_up_even_beyond_the_first_window() -> None:
     calls: list[tuple[str, int]] = []
     protocol = TimingProtocol(rounds=2, minimum_warmup=40, maximum_warmup=60)

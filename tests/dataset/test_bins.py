@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.dataset.batch import IntArray
-from workbench.dataset.bins import ATTENTION, optimal_bins, padded_tokens, quantile_bins
+from workbench.dataset.bins import ATTENTION, optimal_bins, padded_tokens, quantile_bins, timed_length
 
 LENGTHS = st.lists(st.integers(1, 90), min_size=1, max_size=40).map(np.array)
 
@@ -65,3 +65,10 @@ def test_quantiles_share_the_texts_out() -> None:
 def test_no_lengths_give_no_bins() -> None:
     with pytest.raises(ValueError, match="4 bins of 0 lengths"):
         optimal_bins(np.array([], dtype=np.int64), 4, 128)
+
+
+def test_a_question_about_one_length_is_asked_in_the_bin_that_holds_it() -> None:
+    assert timed_length(12, (8, 24, 48)) == 24
+    assert timed_length(60, (8, 24, 48)) == 60, "nothing holds it, which the session will say"
+    assert timed_length(12, None) == 12
+    assert timed_length(None, (8, 24)) is None

@@ -1,0 +1,216 @@
+"""Bins from the space to the session: which lengths each side is fed, and that answers do not change by them."""
+
+import csv
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.targets.encoder import CLASSES, save
+from tests.targets.masked_encoder import masked_encoder
+from tests.test_preprocess import write_tokenizer
+from workbench.artifacts import Bench, open_bench
+from workbench.candidate import Candidate, Serving
+from workbench.errors import ConfigError
+from workbench.evaluate import evaluate
+from workbench.experiment import Experiment, read_experiment
+from workbench.handover import bundle_contents
+from workbench.journal import open_journal
+from workbench.measure import load_raw_times
+from workbench.metrics import cut_alike, load_outcomes
+from workbench.space import build, combinations, compile_key
+from workbench.store import Store
+from workbench.targets.base import Array, Feeds
+from workbench.targets.onnxruntime import OnnxRuntimeSession
+
+SPACE = """
+version: 1
+target: onnxruntime
+parameters:
+  quantization.scheme: {choices: [none]}
+  serving.sequence_bins: {choices: ["optimal 1", "optimal 3"]}
+"""
+MANIFEST = """
+version: 1
+task: TASK
+files: {calibration: calibration.csv, validation: validation.csv, holdout: validation.csv}
+labels: labels.json
+tokenizer: tokenizer.json
+max_length: 48
+bins: [48]
+"""
+EXPERIMENT = """
+version: 1
+name: bins
+model: ../data/model.onnx
+dataset: ../data/manifest.yaml
+search_space: ../search_spaces/bins.yaml
+calibration: {samples: 8, batch: 4}
+objectives: [latency_p50_ms]
+budget: {trials: 2, timeout: 5m}
+measure: {calls: 40, short_calls: 20, feeds: 16}
+"""
+Opened = tuple[Experiment, Bench]
+
+
+def write_files(root: Path, task: str) -> Path:
+    for name in ("data", "experiments", "search_spaces"):
+        (root / name).mkdir(parents=True)
+    save(masked_encoder(), root / "data" / "model.onnx")
+    write_tokenizer(root / "data" / "tokenizer.json")
+    (root / "data" / "labels.json").write_text(str([f"class {i}" for i in range(CLASSES)]).replace("'", '"'))
+    rng = np.random.default_rng(5)
+    for split, size in (("calibration", 12), ("validation", 60)):
+        with (root / "data" / f"{split}.csv").open("w", newline="", encoding="utf-8") as stream:
+            written = csv.writer(stream)
+            written.writerow(["text", "label"])
+            for row in range(size):
+                words = rng.choice(["loan", "pay", "due", "payment", "张"], int(rng.choice([2, 5, 9, 16, 30])))
+                written.writerow([" ".join(words), f"class {row % CLASSES}"])
+    manifest = MANIFEST.replace("TASK", task)
+    if task == "tensors":
+        manifest = manifest.replace("labels: labels.json\n", "")
+    (root / "data" / "manifest.yaml").write_text(manifest, encoding="utf-8")
+    (root / "search_spaces" / "bins.yaml").write_text(SPACE, encoding="utf-8")
+    (root / "experiments" / "bins.yaml").write_text(EXPERIMENT, encoding="utf-8")
+    return root / "experiments" / "bins.yaml"
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Callable[[str], Opened]]:
+    stores = []
+
+    def open_with(task: str = "classification") -> Opened:
+        question = read_experiment(write_files(tmp_path, task))
+        journal = open_journal(question.workspace, question.name, question.identity, fresh=True)
+        stores.append(Store(tmp_path / ".workbench" / "store"))
+        return question, open_bench(question, journal, stores[-1], lambda candidate, stage: None)
+
+    yield open_with
+    for store in stores:
+        store.close()
+
+
+@pytest.fixture
+def fed(monkeypatch: pytest.MonkeyPatch) -> dict[int, set[int]]:
+    """Session → the padded lengths it was fed; the sessions are the real ones."""
+    found: dict[int, set[int]] = {}
+    run = OnnxRuntimeSession.run
+
+    def noted(session: OnnxRuntimeSession, feeds: Feeds) -> dict[str, Array]:
+        found.setdefault(id(session), set()).add(feeds["input_ids"].shape[1])
+        return run(session, feeds)
+
+    monkeypatch.setattr(OnnxRuntimeSession, "run", noted)
+    return found
+
+
+def candidates(question: Experiment) -> list[Candidate]:
+    return [build(question.space, assignment) for assignment in combinations(question.space)]
+
+
+def test_the_space_offers_the_datasets_own_bins_and_compiles_nothing_for_them(opened: Callable[..., Opened]) -> None:
+    question, _ = opened()
+    one, three = candidates(question)
+
+    assert question.baseline == one
+    assert one.sequence_bins == (48,)
+    assert three.sequence_bins == (8, 24, 48), "texts have 4, 7, 11, 18 and 32 tokens, and more where a word is two"
+    assert compile_key(one) == compile_key(three)
+
+
+@pytest.mark.parametrize("task", ["classification", "tensors"])
+def test_each_side_is_fed_its_own_bins_and_scores_alike(
+    opened: Callable[..., Opened], fed: dict[int, set[int]], task: str
+) -> None:
+    question, bench = opened(task)
+    one, three = candidates(question)
+
+    first = evaluate(question, one, bench)
+    fed.clear()
+    second = evaluate(question, three, bench, gates=False)
+
+    assert (first.status, second.status) == ("complete", "complete"), second.failure
+    assert sorted(map(sorted, fed.values())) == [[8, 24, 48], [48]]
+    assert first.measurement.accuracy is not None
+    assert second.measurement.accuracy is not None
+    assert second.measurement.accuracy.values == pytest.approx(first.measurement.accuracy.values, abs=1e-5)
+    assert second.measurement.accuracy.samples == 60
+    assert len(load_outcomes(bench.journal.outcomes(three.id, "validation")).lengths) == 60
+    assert load_raw_times(bench.journal.latency(three.id, "validation")).candidate_ms.size >= 40
+
+
+def test_outcomes_of_other_bins_are_computed_anew(opened: Callable[..., Opened]) -> None:
+    question, bench = opened()
+    one, three = candidates(question)
+
+    cached = [
+        [timing.cached for timing in evaluate(question, candidate, bench).stages if timing.stage == "accuracy_full"]
+        for candidate in (one, three, three)
+    ]
+
+    assert cached == [[False], [False], [True]]
+
+
+def test_a_bundle_pads_as_its_candidate_was_measured(opened: Callable[..., Opened]) -> None:
+    question, bench = opened()
+    three = candidates(question)[1]
+    bench.journal.write(evaluate(question, three, bench, gates=False))
+
+    contents = bundle_contents(question, three, bench, bench.journal)
+
+    assert contents.preprocessor is not None
+    assert contents.preprocessor.bins == (8, 24, 48)
+    assert {batch.feeds["input_ids"].shape[1] for batch in contents.golden} <= {8, 24, 48}
+    assert min(batch.feeds["input_ids"].shape[1] for batch in contents.golden) < 48
+
+
+def test_bins_change_what_is_fed_and_nothing_else(opened: Callable[..., Opened]) -> None:
+    question, _ = opened()
+    plain = question.dataset
+    binned = plain.with_bins((8, 48))
+
+    assert plain.with_bins(None) is plain
+    assert plain.with_bins((48,)) is plain
+    assert binned.digest("validation") != plain.digest("validation")
+    for mine, other in zip(binned.batches("validation", 1), plain.batches("validation", 1), strict=True):
+        width = mine.feeds["input_ids"].shape[1]
+        assert width == (8 if mine.lengths[0] <= 8 else 48)
+        assert np.array_equal(mine.indices, other.indices)
+        assert np.array_equal(mine.feeds["input_ids"], other.feeds["input_ids"][:, :width])
+        assert not other.feeds["attention_mask"][:, width:].any()
+    with pytest.raises(ConfigError, match="no bin holds a text of max_length 48"):
+        plain.with_bins((8, 32))
+
+
+def test_the_holdout_has_no_say_in_the_bins(opened: Callable[..., Opened]) -> None:
+    dataset = opened()[0].dataset
+    lengths = dataset.length_sample()
+
+    assert lengths is not None
+    parts = [dataset.lengths("calibration"), dataset.lengths("validation")]
+    assert np.array_equal(lengths, np.concatenate([part for part in parts if part is not None]))
+
+
+def test_outputs_for_two_paddings_are_cut_to_the_shorter(opened: Callable[..., Opened]) -> None:
+    dataset = opened()[0].dataset
+    pairs = zip(dataset.with_bins((24, 48)).batches("validation", 2), dataset.batches("validation", 2), strict=True)
+    mine, other = next((a, b) for a, b in pairs if a.feeds["input_ids"].shape[1] == 24)
+    outputs = {"logits": np.ones((2, 48)), "tags": np.ones((2, 24, 48))}
+    reference = {"logits": np.zeros((2, 48)), "tags": np.zeros((2, 48, 48))}
+
+    ours, theirs, common = cut_alike(outputs, mine, reference, other)
+
+    for found in (ours, theirs):
+        assert {name: array.shape for name, array in found.items()} == {"logits": (2, 48), "tags": (2, 24, 48)}
+    assert common.valid is not None
+    assert common.valid.shape == (2, 24)
+    assert np.array_equal(common.lengths, other.lengths)
+    assert cut_alike(reference, other, reference, other) == (reference, reference, other)
+
+
+@pytest.mark.parametrize("bins", [(), (32, 16), (0, 16), (16, 16)])
+def test_bins_that_do_not_ascend_are_refused(bins: tuple[int, ...]) -> None:
+    with pytest.raises(ConfigError, match="are not ascending positive lengths"):
+        Serving(sequence_bins=bins)
