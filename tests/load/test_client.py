@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -16,6 +18,7 @@ import numpy as np
 import pytest
 
 from tests.load.servers import Handler, Server, answer, delayed, serving
+from workbench.canonical import encode
 from workbench.errors import ConfigError
 from workbench.load import LoadPlan, LoadResult, bodies_of_texts, run_load
 from workbench.service import ServiceLoad
@@ -290,3 +293,29 @@ def test_clients_end_when_who_started_them_is_killed() -> None:
         time.sleep(0.5)
 
         assert server.requests == seen
+
+
+def test_a_low_limit_of_open_files_is_raised_or_said() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with serving(delayed(0.01)) as server:
+        plan = LoadPlan(url=server.url, load=ServiceLoad(concurrency=150), duration_s=0.5, warmup_s=0.2)
+        code = (
+            "import json, resource, sys\n"
+            "from workbench.canonical import decode\n"
+            "from workbench.load import LoadPlan, run_load\n"
+            "resource.setrlimit(resource.RLIMIT_NOFILE, (128, int(sys.argv[2])))\n"
+            "print(run_load(decode(LoadPlan, json.loads(sys.argv[1])), ['{}']).failed)\n"
+        )
+        runs = [
+            subprocess.run(
+                [sys.executable, "-c", code, json.dumps(encode(plan)), str(limit)],
+                capture_output=True,
+                text=True,
+                timeout=60,
+            )
+            for limit in (hard, 128)
+        ]
+
+    assert soft > 200, "this test's own server needs them"
+    assert runs[0].stdout == "0\n"
+    assert "214 open files are needed and 128 allowed" in runs[1].stderr

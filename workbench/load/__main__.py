@@ -11,6 +11,7 @@ import gc
 import importlib.util
 import json
 import os
+import resource
 import signal
 import sys
 import time
@@ -29,8 +30,12 @@ _ORDER = 100_000
 """Requests whose texts are drawn before; a longer run begins again."""
 
 
+_OTHER_FILES = 64
+
+
 def main(folder: Path) -> None:
     plan = decode(LoadPlan, json.loads((folder / PLAN).read_text(encoding="utf-8")))
+    _allow_files(plan.open_connections + _OTHER_FILES)
     bodies = json.loads((folder / BODIES).read_text(encoding="utf-8"))
     key = os.environ.get(KEY_VARIABLE)
     headers = {"X-API-Key": key} if key else {}
@@ -83,6 +88,16 @@ def main(folder: Path) -> None:
         "loop": "uvloop" if quick else "asyncio",
     }
     (folder / END).write_text(json.dumps(end), encoding="utf-8")
+
+
+def _allow_files(count: int) -> None:
+    """Raise this process' own limit of open files, 1024 by default, as far as the connections need it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= count:
+        return
+    if hard != resource.RLIM_INFINITY and hard < count:
+        sys.exit(f"{count} open files are needed and {hard} allowed. Raise the limit (ulimit -n) or use fewer clients.")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
 
 
 if __name__ == "__main__":
