@@ -157,7 +157,7 @@ def test_a_limit_below_a_lone_request_leaves_no_fleet_and_says_how_long_it_takes
     assert [m.highest is None for m in plan.members] == [False, True], "who cannot keep the limit comes last"
     last = plan.members[1]
     assert (last.cards, last.planned, last.power_w) == (None, None, None)
-    assert last.alone_p99_ms >= 40.0
+    assert last.lowest_p99_ms >= 40.0
 
 
 def test_what_limits_a_card_is_named() -> None:

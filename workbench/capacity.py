@@ -94,7 +94,8 @@ class MemberPlan:
 
     Attributes:
         highest: a card at the highest rate that keeps the limit; None where no rate does, and then all of the fleet
-            is None and `alone_p99_ms` says how long requests take that come one by one.
+            is None.
+        lowest_p99_ms: the least P99 that was seen at any rate.
         planned, one_lost, server_lost: None where no card is left.
         cards_to_lose_one: cards with which the demand, without headroom, is carried by one card fewer.
         power_w: of all planned cards, each as busy as when it was measured, so at most; None where nobody knows.
@@ -109,7 +110,7 @@ class MemberPlan:
     accuracy: float | None
     settings: ServiceSettings
     highest: ServiceFigures | None
-    alone_p99_ms: float
+    lowest_p99_ms: float
     limited_by: LimitedBy | None = None
     cards: int | None = None
     servers: int | None = None
@@ -233,7 +234,7 @@ def _plan_member(
         accuracy=measurement.accuracy.values[measurement.accuracy.primary] if measurement.accuracy else None,
         settings=chosen,
         highest=highest,
-        alone_p99_ms=found.closest.p99_ms.value,
+        lowest_p99_ms=found.closest.p99_ms.value,
         confirmed=_confirmed(service),
         clock=service.curve.clock,
         emulated=evaluation.toolchain.emulated,
@@ -317,9 +318,9 @@ def _power(evaluation: Evaluation, demand: Demand, cards: int) -> tuple[float | 
     device = evaluation.measurement.device
     if device is not None and device.power_w is not None:
         emulated = ", EMULATED" if evaluation.toolchain.emulated else ""
-        return cards * device.power_w, f"{device.power_w:.0f} W a card, measured while calls ran back to back{emulated}"
+        return cards * device.power_w, f"{device.power_w:.0f} W each, measured while calls ran back to back{emulated}"
     if demand.card_power_w is not None:
-        return cards * demand.card_power_w, f"{demand.card_power_w:.0f} W a card, ASSUMED on the command line"
+        return cards * demand.card_power_w, f"{demand.card_power_w:.0f} W each, ASSUMED on the command line"
     return None, "not measured"
 
 
@@ -376,8 +377,9 @@ def _assumptions(demand: Demand, unit: str, host: HostCosts, lengths: IntArray, 
         f"request lengths are those of the experiment's {len(lengths)} validation samples"
         if lengths.any()
         else "samples have one shape",
-        f"{unit}s scale linearly behind a balancer that spreads requests at random; its own time is not counted",
-        f"{sharing}; other clients' and network time beyond {host.network_ms:g} ms a request is not counted",
+        f"{unit}{'s' if unit == 'card' else 'es'} scale linearly behind a balancer that spreads requests at random",
+        sharing,
+        f"time in the balancer and the network beyond {host.network_ms:g} ms a request is not counted",
         f"host costs: {host.origin} ({host.request_ms:.3g} ms a request, {host.batch_ms:.3g} ms a batch in the front "
         f"end); clients compute elsewhere",
     ]
@@ -388,5 +390,5 @@ def _assumptions(demand: Demand, unit: str, host: HostCosts, lengths: IntArray, 
             f"{demand.users} users send one request every {demand.think_s:g} s each, without waiting for the answer"
         )
     if demand.card_power_w is not None:
-        found.append(f"{demand.card_power_w:g} W a card is the caller's figure wherever power was not measured")
+        found.append(f"{demand.card_power_w:g} W each is the caller's figure wherever power was not measured")
     return tuple(found)

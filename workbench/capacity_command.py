@@ -23,6 +23,8 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.journal import Journal
     from workbench.results import Evaluation
 
+_PLURAL = {"card": "cards", "server process": "server processes"}
+
 
 def plan_capacity(
     experiment: Annotated[Path, typer.Argument(help="experiment file (YAML) that was swept", show_default=False)],
@@ -86,8 +88,8 @@ def plan_capacity(
     out.print(_card_table(plan))
     if any(m.highest is None for m in plan.members):
         out.print(
-            f"No number of {plan.unit}s keeps {demand.p99_ms:g} ms where 'highest rate' is empty: requests that come "
-            "one by one take longer. Choose shorter bins, smaller batches or a faster candidate, or raise the limit.",
+            f"No number of {_PLURAL[plan.unit]} keeps {demand.p99_ms:g} ms where the highest rate is none: its P99 is "
+            "larger at any rate. Choose shorter bins or a faster candidate, or raise the limit.",
             soft_wrap=True,
         )
     out.print("\nThis rests on", highlight=False)
@@ -165,13 +167,13 @@ def _title(plan: CapacityPlan) -> str:
 def _fleet_table(plan: CapacityPlan) -> Table:
     on_cards = plan.unit == "card"
     columns = ["candidate", "what", "accuracy", "service settings", f"highest rate of a {plan.unit}", "limited by"]
-    columns += ["cards", "servers", "to lose one"] if on_cards else ["processes", "to lose one"]
+    columns += ["cards", "servers", "N+1"] if on_cards else ["processes", "N+1"]
     table = Table(*columns, "power", title="The fleet")
     for member in plan.members:
         row = [member.candidate_id[:12], member.what, _or_dash(member.accuracy, 4)]
         highest = member.highest
         if highest is None:
-            row += [str(member.settings), f"none: alone {member.alone_p99_ms:.1f} ms", ""]
+            row += [str(member.settings), f"none: P99 is {member.lowest_p99_ms:.1f} ms at least", ""]
             table.add_row(*map(Text, row))
             continue
         rate_per_s = highest.load.rate_per_s or highest.throughput_per_s.value

@@ -1,0 +1,113 @@
+"""`workbench plan-capacity`: from a journal to tables and JSON, and what it refuses."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from tests.test_capacity import served
+from tests.tiny import EXPERIMENT, SPACE, write_workspace
+from workbench.capacity_command import plan_capacity
+from workbench.errors import ConfigError
+from workbench.experiment import read_experiment
+from workbench.journal import open_journal
+from workbench.results import Evaluation
+
+SERVICE = "service: {concurrency: 100, p99_ms: 80}\n"
+CHOICES = "service: {max_batch_size: [1, 8], batch_timeout_ms: [0], workers: [1]}\n"
+
+app = typer.Typer()
+app.command()(plan_capacity)
+
+
+@pytest.fixture(scope="module")
+def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep whose journal holds a float baseline of 20 ms and an INT8 candidate of 8 ms a call."""
+    file = write_workspace(tmp_path_factory.mktemp("swept"), experiment=EXPERIMENT + SERVICE, space=SPACE + CHOICES)
+    question = read_experiment(file)
+    journal = open_journal(question.workspace, question.name, question.identity)
+    baseline = replace(served({1: 20.0, 8: 60.0}), candidate=question.baseline)
+    journal.write(baseline)
+    journal.write(with_scheme(served({1: 8.0, 8: 24.0}), "static", speedup=2.5))
+    return file
+
+
+def with_scheme(evaluation: Evaluation, scheme: str, *, speedup: float) -> Evaluation:
+    from tests.evaluations import evaluation as made
+
+    other = made(scheme=scheme, drop_pp=0.1, p50_ms=4.0 / speedup, speedup=speedup)
+    measurement = replace(other.measurement, service=evaluation.measurement.service)
+    return replace(other, measurement=measurement)
+
+
+def run(*arguments: object) -> tuple[str, BaseException | None]:
+    done = CliRunner().invoke(app, [str(a) for a in arguments], env={"COLUMNS": "200"})
+    return done.stdout, None if done.exit_code == 0 else done.exception
+
+
+def test_the_front_and_the_baseline_stand_in_two_tables_with_what_they_rest_on(experiment: Path) -> None:
+    shown, error = run(experiment, "--qps", 1000, "--p99-ms", 100)
+
+    assert error is None
+    words = " ".join(shown.split())
+    for fact in ("PREDICTED for 1,000 requests/s", "float baseline", "INT8 static", "30% headroom", "not measured"):
+        assert fact in words
+    assert "server processes scale linearly" in words
+    assert "independently of each other (Poisson)" in words
+
+
+def test_json_holds_the_same_and_int8_takes_fewer_processes(experiment: Path) -> None:
+    shown, error = run(experiment, "--qps", 1000, "--p99-ms", 100, "--headroom", "0.5", "--json")
+
+    assert error is None
+    plan = json.loads(shown)
+    assert (plan["version"], plan["unit"], plan["demand"]["headroom"]) == (1, "server process", 0.5)
+    quick, slow = plan["members"]
+    assert (quick["baseline"], slow["baseline"]) == (False, True)
+    assert 0 < quick["cards"] < slow["cards"]
+    assert quick["settings"]["max_batch_size"] == 8
+    assert quick["planned"]["p99_ms"]["value"] <= 100
+
+
+def test_streaming_users_may_be_said_instead_of_a_rate(experiment: Path) -> None:
+    shown, error = run(experiment, "--users", 200, "--think-s", 0.5, "--p99-ms", 100, "--json")
+
+    assert error is None
+    plan = json.loads(shown)
+    assert plan["demand"]["rate_per_s"] == 400
+    assert 0 < plan["members"][0]["real_time_factor"] < 0.2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--p99-ms", 100], "either --qps or --users"),
+        (["--p99-ms", 100, "--qps", 10, "--users", 5], "either --qps or --users"),
+        (["--p99-ms", 100, "--users", 5], "belong together"),
+        (["--p99-ms", 100, "--qps", 10, "--headroom", "much"], "'much' is no share"),
+        (["--p99-ms", 0, "--qps", 10], "p99_ms"),
+        (["--p99-ms", 100, "--qps", 10, "--candidate", "ffff"], "no candidate"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused(experiment: Path, arguments: list[object], message: str) -> None:
+    _, error = run(experiment, *arguments)
+
+    assert isinstance(error, ConfigError)
+    assert message in str(error)
+
+
+def test_a_sweep_without_batch_curves_is_refused_with_what_to_write(tmp_path: Path) -> None:
+    file = write_workspace(tmp_path)
+    question = read_experiment(file)
+    open_journal(question.workspace, question.name, question.identity).write(
+        replace(served({1: 5.0}), candidate=question.baseline)
+    )
+
+    _, error = run(file, "--qps", 10, "--p99-ms", 50)
+
+    assert isinstance(error, ConfigError)
+    assert "has no `service:` section" in str(error)
+    assert "Add service: {concurrency: 100" in str(error)
