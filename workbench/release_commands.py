@@ -262,7 +262,7 @@ def _report(verdict: Verdict, version: Version | None, moved: Moved | None, as_j
 
 
 def _say_already(bundle: Bundle, champion: Version, as_json: bool) -> None:
-    words = f"version {champion.number} of {bundle.manifest.name} is this very bundle, and champion already"
+    words = f"version {champion.number} of {bundle.manifest.name!r} is this very bundle, and champion already"
     if as_json:
         same = {"name": bundle.manifest.name, "candidate": champion.manifest_sha256, "champion": champion.number}
         print(json.dumps({"version": 1, "passed": True, "promoted": False, "checks": [], "reason": words, **same}))

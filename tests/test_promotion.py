@@ -1,0 +1,474 @@
+"""The gate on real bundles of one dataset: what passes, what does not, what moves, and what the command says."""
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from tests.test_bundle import exact, exported, reseal
+from workbench.bundle import description, manifest_sha256, provenance, read_bundle
+from workbench.cli import app
+from workbench.errors import BundleError, ConfigError, MeasureError
+from workbench.experiment import read_experiment
+from workbench.metrics import ClassificationOutcomes, load_outcomes, save_outcomes
+from workbench.promotion import Check, Limits, Verdict, judge
+from workbench.promotion.accuracy import rescored
+from workbench.release_commands import register
+from workbench.results import ServiceFigures
+from workbench.service import ServiceLoad, ServiceSettings
+from workbench.tracking import store
+from workbench.tracking.versions import CHAMPION, PREVIOUS, open_versions
+
+LOOSE = Limits(max_drop_pp=5.0)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two bundles of one experiment, the float model and INT8, and a registry that nobody used yet."""
+    root = tmp_path_factory.mktemp("made")
+    for scheme in ("none", "static"):
+        exported(root / scheme, "onnxruntime", scheme, confirmed=True)
+    store.prepare(root / "mlruns")
+    return root
+
+
+@pytest.fixture
+def folders(made: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """Copies that a test may change: (float, INT8)."""
+    one, two = (Path(shutil.copytree(made / s / "bundle", tmp_path / s)) for s in ("none", "static"))
+    return one, two
+
+
+@pytest.fixture
+def workspace(made: Path, tmp_path: Path) -> Path:
+    (tmp_path / "workspace" / "mlruns").mkdir(parents=True)
+    shutil.copyfile(made / "mlruns" / "mlflow.db", tmp_path / "workspace" / "mlruns" / "mlflow.db")
+    return tmp_path / "workspace"
+
+
+def outcome(verdict: Verdict, name: str) -> Check:
+    return next(check for check in verdict.checks if check.name == name)
+
+
+def changed(bundle: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+    """A bundle whose manifest says something else, with sums that fit."""
+    manifest = json.loads((bundle / "manifest.json").read_text(encoding="utf-8"))
+    change(manifest)
+    (bundle / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    reseal(bundle, {})
+    return bundle
+
+
+# --- the gate ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_bundle_within_every_limit_passes(folders: tuple[Path, Path]) -> None:
+    before, after = folders
+
+    verdict = judge(after, before, limits=LOOSE)
+
+    assert verdict.passed
+    assert [c.outcome for c in verdict.checks] == ["passed"] * 7 + ["not checked"] * 3
+    assert outcome(verdict, "size").figure == pytest.approx(-63, abs=10)
+    assert verdict.candidate == manifest_sha256(read_bundle(after))
+    assert verdict.current == manifest_sha256(read_bundle(before))
+
+
+def test_the_drop_is_that_of_the_very_same_samples(folders: tuple[Path, Path]) -> None:
+    before, after = folders
+    kept = [load_outcomes(folder / "outcomes" / "holdout.npz") for folder in folders]
+    assert all(isinstance(one, ClassificationOutcomes) for one in kept)
+    right = [float(np.mean(one.predicted == one.target)) for one in kept]  # type: ignore[union-attr]  # just checked
+
+    check = outcome(judge(after, before, limits=Limits(max_drop_pp=0.5)), "accuracy")
+
+    assert check.figure == pytest.approx(100 * (right[0] - right[1]))
+    assert "on 160 holdout samples (outcomes kept in the bundles; McNemar exact" in check.reason
+    assert check.outcome == ("passed" if right[0] - right[1] <= 0.005 else "failed")
+
+
+def test_a_bundle_that_loses_too_much_fails_and_is_not_even_loaded(folders: tuple[Path, Path]) -> None:
+    before, after = folders
+    file = after / "outcomes" / "holdout.npz"
+    good = load_outcomes(file)
+    assert isinstance(good, ClassificationOutcomes)
+    save_outcomes(file, dataclasses.replace(good, predicted=(good.target + 1) % 4))
+    reseal(after, {})
+
+    def never(folder: Path) -> ServiceFigures:
+        pytest.fail(f"{folder} was loaded")
+
+    verdict = judge(after, before, limits=Limits(), load=never)
+
+    assert not verdict.passed
+    assert outcome(verdict, "accuracy").outcome == "failed"
+    assert outcome(verdict, "P99 under load").reason == "a check before it failed"
+
+
+def test_outcomes_of_other_samples_are_not_compared(folders: tuple[Path, Path]) -> None:
+    before, after = folders
+    changed(after, lambda m: m["outcomes"].update(samples_sha256="f" * 64))
+
+    check = outcome(judge(after, before, limits=LOOSE), "accuracy")
+
+    assert (check.outcome, check.figure) == ("failed", None)
+    assert "of other samples; score both afresh with --experiment" in check.reason
+
+
+def test_a_bundle_without_outcomes_does_not_pass_by_their_absence(folders: tuple[Path, Path]) -> None:
+    before, after = folders
+    changed(before, lambda m: m.update(outcomes=None))
+
+    check = outcome(judge(after, before, limits=LOOSE), "accuracy")
+
+    assert check.outcome == "failed"
+    assert check.reason.startswith("the current bundle brings no holdout outcomes along")
+
+
+def test_scored_afresh_two_bundles_give_the_outcomes_they_were_exported_with(made: Path) -> None:
+    holdout = read_experiment(made / "static" / "experiments" / "tiny.yaml").dataset
+    for scheme in ("none", "static"):
+        bundle = read_bundle(made / scheme / "bundle")
+        fresh, kept = rescored(bundle, holdout), load_outcomes(bundle.directory / "outcomes" / "holdout.npz")
+
+        assert isinstance(fresh, ClassificationOutcomes)
+        assert isinstance(kept, ClassificationOutcomes)
+        np.testing.assert_array_equal(fresh.predicted, kept.predicted)
+        np.testing.assert_array_equal(fresh.target, kept.target)
+
+
+def test_scored_afresh_outcomes_need_not_be_in_the_bundles(made: Path, folders: tuple[Path, Path]) -> None:
+    before, after = folders
+    changed(before, lambda m: m.update(outcomes=None))
+    holdout = read_experiment(made / "static" / "experiments" / "tiny.yaml").dataset
+
+    check = outcome(judge(after, before, limits=LOOSE, holdout=holdout), "accuracy")
+
+    assert check.outcome == "passed"
+    assert "(scored afresh; McNemar exact" in check.reason
+
+
+def test_data_with_other_labels_cannot_score_a_bundle(made: Path) -> None:
+    data = read_experiment(made / "static" / "experiments" / "tiny.yaml").dataset
+
+    with pytest.raises(ConfigError, match="its task and labels are not those of"):
+        rescored(read_bundle(made / "static" / "bundle"), dataclasses.replace(data, labels=("a", "b", "c", "d")))
+
+
+def test_a_damaged_bundle_fails_alone(folders: tuple[Path, Path]) -> None:
+    before, after = folders
+    (after / "model" / "model.onnx").write_bytes(b"\0" * 100)
+
+    verdict = judge(after, before, limits=LOOSE)
+
+    assert not verdict.sound
+    assert [c.outcome for c in verdict.checks] == ["failed", "passed"]
+    assert "model/model.onnx has" in verdict.checks[0].reason
+
+
+def test_other_labels_are_refused_for_the_clients_sake(folders: tuple[Path, Path]) -> None:
+    before, after = folders
+    changed(after, lambda m: m.update(labels=["yes", "no"]))
+
+    verdict = judge(after, before, limits=LOOSE)
+
+    assert outcome(verdict, "answers").reason.startswith("other labels (with no, yes): clients of the current one")
+    assert outcome(verdict, "accuracy").outcome == "not checked"
+    assert not verdict.passed
+
+
+def test_a_larger_bundle_fails_beyond_its_limit(folders: tuple[Path, Path]) -> None:
+    before, after = folders
+
+    grown = outcome(judge(before, after, limits=LOOSE), "size")
+    allowed = outcome(judge(before, after, limits=Limits(max_size_increase=9.0)), "size")
+
+    assert (grown.outcome, allowed.outcome) == ("failed", "passed")
+    assert grown.limit == 20.0
+
+
+def test_another_machine_is_refused_by_policy(folders: tuple[Path, Path]) -> None:
+    before, after = folders
+    changed(after, lambda m: m["artifact"]["toolchain"]["components"].update(onnxruntime="1.20.0"))
+
+    strict, lenient = (judge(after, before, limits=LOOSE, policy=p) for p in ("refuse", "warn"))  # type: ignore[arg-type]  # both are policies
+
+    assert outcome(strict, "toolchain").outcome == "failed"
+    assert outcome(lenient, "toolchain").outcome == "passed"
+    assert "it was made with 1.20.0" in outcome(lenient, "toolchain").reason
+
+
+def emulate(manifest: dict[str, Any]) -> None:
+    manifest["artifact"]["toolchain"]["emulated"] = True
+
+
+def test_an_emulated_bundle_passes_as_a_rehearsal_only_and_never_over_a_measured_one(
+    folders: tuple[Path, Path],
+) -> None:
+    before, after = folders
+    changed(after, emulate)
+
+    def measured(old: Path | None, *, allowed: bool) -> Check:
+        verdict = judge(after, old, limits=LOOSE, policy="warn", allow_emulated=allowed)
+        return outcome(verdict, "measured")
+
+    assert measured(None, allowed=False).outcome == "failed"
+    assert measured(None, allowed=True).reason.startswith("EMULATED, a rehearsal")
+    assert "can never replace a measured one" in measured(before, allowed=True).reason
+
+
+def test_the_first_bundle_is_held_against_its_own_float_model(folders: tuple[Path, Path]) -> None:
+    _, after = folders
+    holdout = next(e for e in read_bundle(after).manifest.evaluations if e.split == "holdout")
+    assert holdout.measurement.accuracy is not None
+    assert holdout.measurement.accuracy.comparison is not None
+
+    check = outcome(judge(after, None, limits=LOOSE), "accuracy against float")
+
+    assert check.figure == holdout.measurement.accuracy.comparison.drop_pp.value
+    changed(after, lambda m: m.update(evaluations=[e for e in m["evaluations"] if e["split"] != "holdout"]))
+    assert "was not confirmed on holdout" in outcome(judge(after, None, limits=LOOSE), "accuracy against float").reason
+
+
+# --- under load -------------------------------------------------------------------------------------------------------
+
+
+def figures(throughput: float, p99_ms: float, **changes: Any) -> ServiceFigures:
+    return ServiceFigures(
+        **{
+            "kind": "measured",
+            "settings": ServiceSettings(),
+            "load": ServiceLoad(concurrency=100),
+            "requests": 5000,
+            "throughput_per_s": exact(throughput),
+            "p50_ms": exact(p99_ms / 2),
+            "p95_ms": exact(p99_ms * 0.9),
+            "p99_ms": exact(p99_ms),
+            "mean_batch": 4.0,
+            "padding_share": 0.1,
+            **changes,
+        }
+    )
+
+
+def loaded(folders: tuple[Path, Path], *rounds: tuple[ServiceFigures, ServiceFigures]) -> tuple[Verdict, list[str]]:
+    """The verdict over chosen figures, (candidate, current) of each round, and the order in which they were asked."""
+    before, after = folders
+    order: list[str] = []
+    waiting = {after: [new for new, _ in rounds], before: [old for _, old in rounds]}
+
+    def load_once(folder: Path) -> ServiceFigures:
+        order.append(folder.name)
+        return waiting[folder].pop(0)
+
+    return judge(after, before, limits=LOOSE, load=load_once, rounds=len(rounds)), order
+
+
+def test_services_are_loaded_in_turns_and_compared_round_by_round(folders: tuple[Path, Path]) -> None:
+    slow = figures(500, 20)  # a round in which the machine was half as fast for both decides nothing
+    verdict, order = loaded(
+        folders, (figures(900, 11), figures(1000, 10)), (slow, slow), (figures(850, 10.5), figures(1000, 10))
+    )
+
+    assert order == ["none", "static", "static", "none", "none", "static"]
+    assert outcome(verdict, "throughput under load").figure == pytest.approx(90)
+    assert outcome(verdict, "P99 under load").figure == pytest.approx(5)
+    assert "by round 90, 100, 85 %" in outcome(verdict, "throughput under load").reason
+    assert verdict.passed
+    assert len(verdict.rounds) == 3
+
+
+@pytest.mark.parametrize(
+    ("new", "name"),
+    [
+        (figures(700, 10), "throughput under load"),
+        (figures(1000, 13), "P99 under load"),
+        (figures(1000, 10, errors=1), "errors under load"),
+        (figures(1000, 10, reliable=False, note="the clients took 90 % of a core"), "P99 under load"),
+    ],
+    ids=["slower", "tail", "errors", "unreliable"],
+)
+def test_each_limit_of_the_load_can_fail_it(folders: tuple[Path, Path], new: ServiceFigures, name: str) -> None:
+    verdict, _ = loaded(folders, (new, figures(1000, 10)))
+
+    assert not verdict.passed
+    assert outcome(verdict, name).outcome == "failed"
+
+
+@pytest.mark.parametrize("error", [MeasureError("golden sample 3: wrong"), BundleError("The service ended")])
+def test_a_service_that_does_not_work_fails_the_gate(folders: tuple[Path, Path], error: Exception) -> None:
+    def load_once(folder: Path) -> ServiceFigures:
+        raise error
+
+    verdict = judge(folders[1], folders[0], limits=LOOSE, load=load_once)
+
+    assert not verdict.passed
+    assert f"does not serve: {error}" in outcome(verdict, "errors under load").reason
+
+
+# --- the commands -----------------------------------------------------------------------------------------------------
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+def aliases(workspace: Path) -> dict[str, int]:
+    with open_versions(workspace, "tiny") as versions:
+        return {alias: version.number for version in versions.all() for alias in version.aliases}
+
+
+def test_a_release_goes_up_and_comes_back(folders: tuple[Path, Path], workspace: Path) -> None:
+    before, after = folders
+    loose = ("--workspace", workspace, "--no-load", "--max-drop-pp", 5, "--json")
+
+    first = run("promote", before, "--against", "none", *loose)
+    second = run("promote", after, "--against", "champion", *loose)
+    again = run("promote", after, "--against", "champion", *loose)
+
+    assert [r.exit_code for r in (first, second, again)] == [0, 0, 0], second.output
+    said = json.loads(second.stdout)
+    assert (said["promoted"], said["passed"], said["champion"], said["previous"]) == (True, True, 2, 1)
+    assert [check["name"] for check in said["checks"]][:2] == ["sound", "current is sound"]
+    assert json.loads(again.stdout)["reason"] == "version 2 of 'tiny' is this very bundle, and champion already"
+    assert aliases(workspace) == {CHAMPION: 2, PREVIOUS: 1}
+
+    back = run("rollback", "tiny", "--workspace", workspace, "--json")
+    assert back.exit_code == 0
+    restored = json.loads(back.stdout)
+    assert (restored["champion"], restored["previous"], restored["before"]) == (1, None, 2)
+    assert manifest_sha256(read_bundle(Path(restored["bundle"]))) == manifest_sha256(read_bundle(before))
+    assert isinstance(run("rollback", "tiny", "--workspace", workspace).exception, ConfigError)
+
+
+def test_a_failed_check_moves_nothing_and_is_kept_with_the_version(folders: tuple[Path, Path], workspace: Path) -> None:
+    before, after = folders
+    run("promote", after, "--against", "none", "--workspace", workspace, "--max-drop-pp", 5)
+
+    failed = run("promote", before, "--against", "champion", "--workspace", workspace, "--no-load")
+
+    assert failed.exit_code == 1
+    assert "FAILED  size" in failed.stdout
+    assert "not promoted: nothing was moved" in failed.stdout
+    assert aliases(workspace) == {CHAMPION: 1}
+    with open_versions(workspace, "tiny") as versions:
+        version = versions.version(2)
+        kept = json.loads((versions.bundle(version).parent / version.tags["promotion_verdict"]).read_text())
+    assert version.tags["promotion_checks"] == "failed"
+    assert kept["passed"] is False
+
+
+def test_a_damaged_bundle_never_reaches_the_registry(folders: tuple[Path, Path], workspace: Path) -> None:
+    (folders[1] / "model" / "model.onnx").write_bytes(b"\0")
+
+    failed = run("promote", folders[1], "--against", "none", "--workspace", workspace)
+
+    assert failed.exit_code == 1
+    assert "FAILED  sound" in failed.stdout
+    assert aliases(workspace) == {}
+    with pytest.raises(BundleError):
+        register(folders[1], workspace)
+
+
+def test_what_production_serves_from_a_folder_becomes_previous(folders: tuple[Path, Path], workspace: Path) -> None:
+    before, after = folders
+
+    done = run(
+        *("promote", after, "--against", before, "--workspace", workspace, "--no-load", "--max-drop-pp", 5, "--json")
+    )
+
+    assert done.exit_code == 0, done.output
+    with open_versions(workspace, "tiny") as versions:
+        champion, previous = versions.with_alias(CHAMPION), versions.with_alias(PREVIOUS)
+    assert champion is not None
+    assert champion.manifest_sha256 == manifest_sha256(read_bundle(after))
+    assert previous is not None
+    assert previous.manifest_sha256 == manifest_sha256(read_bundle(before))
+
+
+def test_a_check_alone_registers_and_moves_nothing(folders: tuple[Path, Path], workspace: Path) -> None:
+    done = run("promote", folders[0], "--against", "none", "--workspace", workspace, "--check-only")
+
+    assert done.exit_code == 0
+    assert "would be promoted" in done.stdout
+    with open_versions(workspace, "tiny") as versions:
+        assert versions.all() == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--against", "champion"), "'tiny' has no champion yet"),
+        (("--against", "nowhere"), "'nowhere' is no folder"),
+        (("--against", "none", "--max-p99-increase", "0.2"), "'0.2' is no percentage"),
+        (("--against", "none", "--policy", "hope"), "'hope' is none of refuse, warn"),
+    ],
+)
+def test_what_a_user_gets_wrong_is_named(made: Path, workspace: Path, arguments: tuple[str, ...], message: str) -> None:
+    done = run("promote", made / "none" / "bundle", "--workspace", workspace, *arguments)
+
+    assert isinstance(done.exception, ConfigError)
+    assert message in str(done.exception)
+
+
+def test_the_champion_cannot_be_passed_by(folders: tuple[Path, Path], workspace: Path, tmp_path: Path) -> None:
+    before, after = folders
+    other = changed(Path(shutil.copytree(before, tmp_path / "other")), lambda m: m.update(about="another"))
+    run("promote", before, "--against", "none", "--workspace", workspace)
+
+    for against, message in (("none", "has a champion, version 1"), (other, "is not the champion of 'tiny'")):
+        done = run("promote", after, "--against", against, "--workspace", workspace)
+        assert isinstance(done.exception, ConfigError)
+        assert message in str(done.exception)
+
+
+def test_both_services_are_really_loaded(folders: tuple[Path, Path], workspace: Path) -> None:
+    before, after = folders
+    limits = ("--max-drop-pp", 5, "--max-p99-increase", "900%", "--min-throughput", "1%")
+    run("promote", before, "--against", "none", "--workspace", workspace)
+
+    done = run(
+        *("promote", after, "--against", "champion", "--workspace", workspace, "--json", *limits),
+        *("--rounds", 1, "--load-seconds", 1, "--concurrency", 4),
+    )
+
+    said = json.loads(done.stdout)
+    checks = {check["name"]: check for check in said["checks"]}
+    assert checks["errors under load"]["outcome"] == "passed"
+    (found,) = said["rounds"]
+    assert min(found[side]["throughput_per_s"]["value"] for side in ("candidate", "current")) > 10
+    assert checks["throughput under load"]["figure"] == pytest.approx(
+        100 * found["candidate"]["throughput_per_s"]["value"] / found["current"]["throughput_per_s"]["value"]
+    )
+    reliable = all(found[side]["reliable"] for side in ("candidate", "current"))
+    assert said["promoted"] is reliable
+
+
+# --- provenance -------------------------------------------------------------------------------------------------------
+
+
+def test_a_version_says_where_it_comes_from(made: Path, workspace: Path) -> None:
+    bundle = read_bundle(made / "static" / "bundle")
+
+    version = register(bundle.directory, workspace)
+
+    manifest = bundle.manifest
+    assert version.tags["candidate"] == manifest.candidate_id
+    assert version.tags["model_sha256"] == manifest.model.sha256
+    assert version.tags["data_holdout"] == manifest.datasets["holdout"]
+    assert version.tags["toolchain.onnxruntime"] == manifest.artifact.toolchain.components["onnxruntime"]
+    assert version.tags["emulated"] == "false"
+    assert version.tags["source"] == str(bundle.directory)
+    assert version.manifest_sha256 == manifest_sha256(bundle)
+    assert float(version.tags["holdout_accuracy"]) > 0.5
+    assert version.tags == {**version.tags, **provenance(bundle)}
+    assert "## Acceptance figures" in description(bundle)
+    assert "## Files" not in description(bundle)
+    assert register(bundle.directory, workspace) == version
