@@ -31,7 +31,7 @@ def test_equal_arguments_give_equal_intervals() -> None:
 def test_intervals_hold_where_neighbours_share_their_fate(probability: float) -> None:
     """A slow wave of 0.1 s strides moves all requests of a moment together; independence would claim far too much."""
     random = np.random.default_rng(1)
-    runs, held, naive_width, width = 40, 0, 0.0, 0.0
+    runs, held, naive_width, width = 30, 0, 0.0, 0.0
     truth = float(
         np.quantile(np.repeat(random.gamma(4, 2, 200_000), 5) + random.exponential(1, 1_000_000), probability)
     )

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from workbench.errors import BundleError
 from workbench.service import ServiceSettings
@@ -62,21 +63,18 @@ def running_service(
     Raises:
         BundleError: the service ended or was not ready within `wait_s`; names the last lines of its log.
     """
-    port = _free_port()
     command = [
         *(sys.executable, "-c", _TIED, str(os.getpid())),
         *("-m", "workbench.serve", str(bundle)),
-        *("--host", "127.0.0.1", "--port", str(port), "--policy", "warn", *_options(settings), *more),
+        *("--host", "127.0.0.1", "--port", "0", "--policy", "warn", *_options(settings), *more),
     ]
     with log.open("w", encoding="utf-8") as stream:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, start_new_session=True
         )
     try:
-        _wait_until_ready(process, port, wait_s, log)
-        yield RunningService(
-            url=f"http://127.0.0.1:{port}", pid=process.pid, api_key=os.environ.get(API_KEY_VARIABLE) or None, log=log
-        )
+        url = _wait_until_ready(process, wait_s, log)
+        yield RunningService(url=url, pid=process.pid, api_key=os.environ.get(API_KEY_VARIABLE) or None, log=log)
     finally:
         _end(process)
 
@@ -91,28 +89,34 @@ def _options(settings: ServiceSettings | None) -> list[str]:
     ]
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _wait_until_ready(process: subprocess.Popen[bytes], port: int, wait_s: float, log: Path) -> None:
+def _wait_until_ready(process: subprocess.Popen[bytes], wait_s: float, log: Path) -> str:
+    """The service's address, once it is healthy there."""
     deadline = time.monotonic() + wait_s
+    url: str | None = None
     while True:
         code = process.poll()
         if code is not None:
             raise BundleError(f"The service ended with code {code} before it was ready:\n{_tail(log)}")
-        if _healthy(port):
-            return
+        url = url or _listening(log)
+        if url is not None and _healthy(url):
+            return url
         if time.monotonic() > deadline:
             raise BundleError(f"The service was not ready within {wait_s:g} s:\n{_tail(log)}")
         time.sleep(_POLL_S)
 
 
-def _healthy(port: int) -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+def _listening(log: Path) -> str | None:
+    """The address in the line of the service's log that names the port it was given."""
+    for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
+        with contextlib.suppress(ValueError, AttributeError):  # other lines, and one that is half written
+            event = json.loads(line)
+            if event.get("event") == "listening":
+                return str(event["url"])
+    return None
+
+
+def _healthy(url: str) -> bool:
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=5)
     try:
         connection.request("GET", "/health")
         return connection.getresponse().status == 200

@@ -76,7 +76,7 @@ def _server(server: ServerFigures) -> Iterable[str]:
         "in the server", f"{_short(server.queue_ms)} ms in the queue, {_short(server.model_ms)} ms in the model"
     )
     if server.device_memory_bytes is not None:
-        yield _line("device", f"{server.device_memory_bytes / 1e6:.0f} MB of its memory")
+        yield _line("device", f"{server.device_memory_bytes / 1e6:.1f} MB of its memory")
 
 
 def _shares(counts: Mapping[str, int], mark: str) -> str:
