@@ -52,14 +52,14 @@ def test_the_front_end_shares_the_processors_with_a_call_of_two_threads() -> Non
     """Worked out by hand: rates are 1, 0.6, 0.4 for 1, 2, 3 busy threads, and a call is 10 ms * 0.6 of work.
 
     A is taken in from 0 to 1 and called from 1. B comes at 5, when 2.4 of the call's 6 are done; taking it in costs
-    1 / 0.4 = 2.5 ms. Of the call 2.6 are left at 7.5, which take until 11.8333. B's call starts then, and A's answer
-    (2.5 ms more) leaves at 14.3333. 5 of B's 6 are left: until 22.6667, and 1 ms for its answer.
+    1 / 0.4 = 2.5 ms. Of the call 2.6 are left at 7.5, which take until 11.8333. A's answer leaves at 12.8333, then B is
+    called: until 22.8333, and 1 ms for its answer.
     """
     host = HostCosts(request_ms=2.0, capacity=(1.0, 1.2), origin="assumed in a test")
 
     simulated = served(exact(lambda *_: 10.0, threads=2), trace_ms(0, 5), host=host)
 
-    assert simulated.latency_ms == pytest.approx([14 + 1 / 3, 18 + 2 / 3])
+    assert simulated.latency_ms == pytest.approx([12 + 5 / 6, 18 + 5 / 6])
 
 
 def test_two_workers_on_two_hyper_threads() -> None:
@@ -75,14 +75,44 @@ def test_two_workers_on_two_hyper_threads() -> None:
 def test_a_device_leaves_the_processors_to_the_others() -> None:
     """Worked out by hand, on one processor: A is in at 8, the worker's own work ends at 9, the device has it until 19.
 
-    The front end takes B in meanwhile, from 9 to 17, and that slows nothing. B's own work (1 ms) and A's answer (8 ms)
-    begin at 19 and share the processor: the one ends at 21, the other at 28.
+    The front end takes B in meanwhile, from 9 to 17, and that slows nothing. A is answered at 27, B called after it:
+    its own work until 28, the device until 38, answered at 46.
     """
     host = HostCosts(request_ms=16.0, worker_batch_ms=1.0, capacity=(1.0,), origin="assumed in a test")
 
     simulated = served(exact(lambda *_: 10.0, threads=0), trace_ms(0, 9), host=host)
 
-    assert simulated.latency_ms == pytest.approx([28, 31 + 8 - 9])
+    assert simulated.latency_ms == pytest.approx([27, 46 - 9])
+
+
+def test_two_workers_own_work_shares_the_one_processor() -> None:
+    """Both are in at 2; 4 ms of own work each take until 10; the answers leave at 11 and 12."""
+    host = HostCosts(request_ms=2.0, worker_batch_ms=4.0, capacity=(1.0,), origin="assumed in a test")
+
+    simulated = served(exact(lambda *_: 0.0, threads=0), trace_ms(0, 0), workers=2, host=host)
+
+    assert simulated.latency_ms == pytest.approx([11, 12])
+
+
+def test_requests_of_one_moment_share_a_batch() -> None:
+    """The front end has taken in all that waits for it before it looks for a batch, timeout or none."""
+    host = HostCosts(request_ms=2.0, capacity=(1.0, 2.0), origin="assumed in a test")
+
+    simulated = served(exact(lambda *_: 5.0, batches=(1, 4)), trace_ms(0, 0.5, 0.5), max_batch_size=4, host=host)
+
+    # all are in at 3: the second and third waited when the first was in
+    assert simulated.batch_rows.tolist() == [3]
+    assert latencies(simulated) == [9, 9.5, 10.5]
+
+
+def test_the_timeout_counts_from_the_moment_a_request_is_read() -> None:
+    host = HostCosts(request_ms=4.0, capacity=(1.0, 2.0), origin="assumed in a test")
+
+    simulated = served(
+        exact(lambda *_: 5.0, batches=(1, 4)), trace_ms(0), max_batch_size=4, batch_timeout_ms=3.0, host=host
+    )
+
+    assert latencies(simulated) == [3 + 5 + 2]
 
 
 LITSERVE = {"queueing": "litserve", "max_batch_size": 4, "batch_timeout_ms": 10.0}

@@ -9,7 +9,9 @@ A request passes: client's thread → network → front end (in) → queue of it
   moves no appointment: processor sharing in virtual time. The model's call, measured with t busy threads, needs
   capacity(t) / t of its time as work of each thread. Devices beside the host have such a clock each.
 - Delays that occupy nobody have one length each, so those who wait form queues, not heaps.
-- Requests, batches and the timer are numbers (0 ..., `total` + worker, `total` + workers) in linked queues over one
+- The front end is an event loop: it looks for batches to form (`pump`) behind what already waits for it, so requests
+  of one moment share a batch, and answers go out before the next batch does (`serve.service`).
+- Requests, batches and the pump are numbers (0 ..., `total` + worker, `total` + workers) in linked queues over one
   array: each is in one place at a time.
 
 Arrays may be lists: the interpreter is three times as quick with them. Times are milliseconds.
@@ -236,7 +238,7 @@ def run(
     delay_queue = -1
     delay_at = NEVER
     timer_at = NEVER
-    timer_waits = False
+    pump_waits = False
     free = workers
     running = 0
     sent = 0
@@ -244,7 +246,7 @@ def run(
     batches = 0
     tickets = 1
     arrival_at = arrivals[0]
-    timer = total + workers
+    pump = total + workers
     own_rows = BINS + bins
 
     while done < stop:
@@ -285,6 +287,7 @@ def run(
         reached = -1  # … and is back at the client
         received = -1  # … and read
         leaving = -1  # a request that leaves the client
+        pump_soon = False
         decide = False  # whether a batch may be formed
 
         if event == HOST:
@@ -298,14 +301,14 @@ def run(
                         entering = item
                     else:
                         answered = item
-                elif item < timer:
+                elif item < pump:
                     worker = item - total
                     if state[worker] == BACK:
                         state[worker] = FREE
                         free += 1
                         in_flight[worker % devices] -= 1
                         append_queue(head, tail, after, own_rows + worker, FRONT)
-                        decide = True
+                        pump_soon = True
                     elif transport_half > 0:
                         due[item] = now + transport_half
                         push(head, tail, after, TO_WORKER, item)
@@ -314,7 +317,7 @@ def run(
                     else:
                         starting = worker
                 else:
-                    timer_waits = False
+                    pump_waits = False
                     decide = True
             elif ends == client_ends:
                 item = client_item
@@ -366,8 +369,9 @@ def run(
                 starting = least(window_ends, workers)
             else:
                 timer_at = NEVER
-                timer_waits = True
-                push(head, tail, after, FRONT, timer)
+                if not pump_waits:
+                    pump_waits = True
+                    push(head, tail, after, FRONT, pump)
         elif event == DEVICE:
             device = next_device
             called = device
@@ -401,10 +405,9 @@ def run(
             entered[entering] = 1
             if not litserve:
                 place = bin_of[entering]
-                due[entering] = now + timeout
                 push(head, tail, after, BINS + place, entering)
                 waiting[place] += 1
-                decide = True
+                pump_soon = True
             elif transport_half > 0:
                 due[entering] = now + transport_half
                 push(head, tail, after, TO_WORKER, entering)
@@ -477,6 +480,12 @@ def run(
                     window_ends[worker] = max(opened[worker] + windows * timeout, now)
                     timer_at = min(timer_at, window_ends[worker])
 
+        if pump_soon and not pump_waits:
+            if head[FRONT] < 0:
+                decide = True
+            else:
+                pump_waits = True
+                push(head, tail, after, FRONT, pump)
         if decide and free > 0:
             place = ready_bin(head, due, waiting, bins, max_batch, now)
             while place >= 0:
@@ -497,7 +506,7 @@ def run(
                 push(head, tail, after, URGENT, total + worker)
                 place = ready_bin(head, due, waiting, bins, max_batch, now) if free > 0 else -1
             timer_at = NEVER
-            if free > 0 and not timer_waits:
+            if free > 0 and not pump_waits:
                 for place in range(bins):
                     if head[BINS + place] >= 0:
                         timer_at = min(timer_at, due[head[BINS + place]])
@@ -576,8 +585,10 @@ def run(
                 front_item = pop(head, after, FRONT)
                 front_ends = work
                 if front_item < total:
+                    if entered[front_item] == 0:
+                        due[front_item] = now + timeout  # it waits from the moment it is read
                     front_ends += request_half
-                elif front_item < timer:
+                elif front_item < pump:
                     front_ends += batch_half
                 busy += 1
         if client_item < 0 and head[CLIENT] >= 0:
