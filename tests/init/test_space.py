@@ -5,7 +5,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from tests.init.making import parameters, start
+from tests.init.making import parameters, start, write_text_model
 from tests.model_zoo import write_cnn
 from workbench.candidate import ONNXRUNTIME_FUSIONS
 from workbench.init.model import examine_model
@@ -97,3 +97,12 @@ def test_products_of_activations_alone_are_not_balanced(tmp_path: Path) -> None:
     assert not {"quantization.balance", "quantization.weight_algorithm"} & {p.name for p in space.parameters}
     assert [p.choices for p in space.parameters if p.name == "quantization.attention_matmul"] == [(True,)]
     assert "Rarely worth" not in space.path.read_text(encoding="utf-8")
+
+
+def test_texts_of_any_length_get_bins_and_nothing_else_does(folder: Path) -> None:
+    bins = parameters(start(folder, "train.csv", "dev.csv"))["serving.sequence_bins"].choices
+
+    assert bins == ("32", "8 32", "8 16 24 32")  # optimal 1 is the manifest's max_length; 8 come to the same as 4
+    fixed = examine_model(write_text_model(folder / "fixed.onnx", length=24))
+    assert "sequence_bins" not in space_text("fixed", fixed, 2, text=True)
+    assert "sequence_bins" not in space_text("arrays", examine_model(folder / "model.onnx"), 2)

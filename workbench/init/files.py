@@ -92,7 +92,7 @@ def _contents(
     texts = [
         experiment_text(name, lambda path: show(path, files[0]), outline, corpus),
         manifest_text(name, lambda path: show(path, files[1]), outline, corpus),
-        space_text(name, outline, cores),
+        space_text(name, outline, cores, text=bool(corpus.lengths)),
     ]
     if isinstance(corpus.labels, tuple):
         texts.append(json.dumps(corpus.labels, indent=1) + "\n")

@@ -10,8 +10,12 @@ from workbench.init.model import Outline
 _KEEP_FLOAT = (0, 1, 2, 4, 8)
 
 
-def space_text(name: str, outline: Outline, cores: int) -> str:
-    """The search space: only what can change this model on this machine."""
+def space_text(name: str, outline: Outline, cores: int, *, text: bool = False) -> str:
+    """The search space: only what can change this model on this machine.
+
+    Args:
+        text: samples are texts, which may be grouped and padded by their lengths.
+    """
     weights = [layer for layer in outline.layers if layer.weight is not None]
     attention = sum(layer.second is not None for layer in outline.layers)
     schemes = ["none"]
@@ -63,6 +67,12 @@ def space_text(name: str, outline: Outline, cores: int) -> str:
     for fusion in outline.fusions:
         lines += [f"  {FUSION_PREFIX}{fusion}:", '    choices: ["on", "off"]']
     lines += ["", *_parameter("serving.intra_op_threads", threads)]
+    if text and outline.fixed_length is None:
+        lines.append(
+            "  # Padded lengths that requests are grouped by: the N with the least padding for these texts. One is"
+        )
+        lines.append('  # the manifest\'s max_length alone. Lists such as "32 64 128" work too.')
+        lines += _parameter("serving.sequence_bins", [f'"optimal {count}"' for count in (1, 2, 4, 8)])
     if outline.fixed_batch is not None:
         lines.append("  # The model takes no other batch.")
     lines += _parameter("serving.batch", [outline.fixed_batch or 1])
@@ -83,6 +93,14 @@ def space_text(name: str, outline: Outline, cores: int) -> str:
     if len(threads) > 1:
         lines.append("  - {name: float-1-thread, serving.intra_op_threads: 1}")
     lines += [f"  - {{name: {scheme}-int8, quantization.scheme: {scheme}}}" for scheme in schemes[1:]]
+    if text and outline.fixed_length is None:
+        lines += [
+            f'  - {{name: {name}, {settings}serving.sequence_bins: "optimal 4"}}'
+            for name, settings in (
+                ("float-bins", ""),
+                *([("static-int8-bins", "quantization.scheme: static, ")] if "static" in schemes else []),
+            )
+        ]
     if "static" in schemes and weights:
         lines.append("  - {name: static-int8-balanced, quantization.scheme: static, quantization.balance: auto}")
     if "static" in schemes and 2 in keep_float:

@@ -20,11 +20,14 @@ from tests.targets.ascend.offline_files import (
     static_model,
     texts,
 )
+from workbench.ascend_settings import AscendCompile
+from workbench.candidate import Candidate, Precision
 from workbench.errors import MeasureError, ToolchainError
 from workbench.results import Artifact
 from workbench.targets.ascend import acl_process
 from workbench.targets.ascend.interface import Interface, Port
 from workbench.targets.ascend.session import AscendSession, open_session
+from workbench.targets.ascend.target import AscendTarget
 from workbench.targets.base import DeviceLoad, DeviceSession
 
 
@@ -104,7 +107,7 @@ def test_feeds_need_not_be_contiguous(session: AscendSession) -> None:
 
 
 def test_more_rows_than_files_for_served_batches_go_in_turns(acl: ModuleType, files: tuple[Path, Artifact]) -> None:
-    """Files for larger batches than the served one are not loaded: what is measured is what is served."""
+    """Whoever names a batch gets no files for larger ones."""
     both = open_session(*files, batch=4)
     small = open_session(*files, batch=1)
     feeds = texts(4, 16)
@@ -112,6 +115,22 @@ def test_more_rows_than_files_for_served_batches_go_in_turns(acl: ModuleType, fi
     assert_right(small.run(feeds), feeds)
     assert small.device_memory_bytes() < both.device_memory_bytes()
     small.close()
+    both.close()
+
+
+def test_a_target_opens_the_whole_set_whatever_batch_was_timed(acl: ModuleType, files: tuple[Path, Artifact]) -> None:
+    """A service may form any batch that was compiled; memory and start-up are those of the whole set."""
+    artifact, directory = files[1], files[0]
+    settings = AscendCompile(batches=(1, 4), sequence_bins=(8, 16))
+    candidate = Candidate(target="ascend910b3", precision=Precision(mode="force_fp16"), compile=settings)
+    assert candidate.serving.batch == 1
+
+    opened, both = AscendTarget().open(artifact, directory, candidate), open_session(*files, batch=4)
+
+    assert isinstance(opened, DeviceSession)
+    assert opened.device_memory_bytes() == both.device_memory_bytes()
+    assert_right(opened.run(texts(4, 16)), texts(4, 16))
+    opened.close()
     both.close()
 
 
