@@ -180,8 +180,24 @@ def judge(
             _criterion(name[:3].upper(), "ms", found, published, "at most", _share(published, percent), note + length)
         )
     criteria += [
-        _criterion("accuracy drop", "pp", accuracy_drop_pp, None, "at most", limits.accuracy_drop_pp, "float model: 0"),
-        _criterion("cosine of the float path", "", _exact(cosine), None, "at least", limits.cosine_at_least, ""),
+        _criterion(
+            "accuracy drop",
+            "pp",
+            accuracy_drop_pp,
+            None,
+            "at most",
+            limits.accuracy_drop_pp,
+            "against the float model" if accuracy_drop_pp is not None else "the bundle has no comparison of accuracy",
+        ),
+        _criterion(
+            "cosine of the float path",
+            "",
+            _exact(cosine),
+            None,
+            "at least",
+            limits.cosine_at_least,
+            "" if cosine is not None else "no load measures it: workbench compare does",
+        ),
     ]
     if figures.memory_gb is not None:
         resident = next((r.processes for r in (at_throughput, at_latency) if r is not None and r.processes), None)

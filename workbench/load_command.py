@@ -122,7 +122,7 @@ def load(
         ]
         facts = _facts(server)
         for plan in plans:
-            err.print(f"loading {plan.url}: {plan.load}, {warm_s:g} + {seconds:g} s", highlight=False)
+            err.print(f"loading {plan.url}: {plan.load}, {warm_s:g} + {seconds:g} s", highlight=False, soft_wrap=True)
             times = f"times-{_name(plan)}.npz" if to is not None else None
             result = run_load(
                 plan,
@@ -235,6 +235,7 @@ def _bodies(server: _Server, data: Path | None, experiment: Path | None) -> list
     err.print(
         f"sending the {len(bodies)} golden samples; --experiment sends texts with the lengths of your data",
         highlight=False,
+        soft_wrap=True,
     )
     return bodies
 
