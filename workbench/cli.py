@@ -249,6 +249,7 @@ def export(
     to: Annotated[Path, typer.Option(help="folder to create")],
     candidate: Annotated[str | None, typer.Option(help="id; default: the recommended candidate")] = None,
     allow_emulated: Annotated[bool, typer.Option(help="permit a result that was not measured on a device")] = False,
+    register: Annotated[bool, typer.Option(help="make it a version in MLflow's Model Registry")] = True,
     workspace: Workspace = None,
 ) -> None:
     """Write the production bundle of the recommended candidate, or of the one named, and verify it."""
@@ -272,6 +273,15 @@ def export(
     write_bundle(to, contents, allow_emulated=allow_emulated)
     report = verify_bundle(to)
     out.print(f"{to}: {chosen.short_id}, verified: {report.summary}", highlight=False, soft_wrap=True)
+    if register:
+        version = release_commands.register(to, question.workspace)
+        out.print(
+            f"registered as {version.name} version {version.number}. To make it the champion: workbench promote {to} "
+            f"--against champion (none for the first) --workspace {question.workspace}",
+            highlight=False,
+            soft_wrap=True,
+            markup=False,
+        )
 
 
 @app.command()
