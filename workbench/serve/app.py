@@ -57,7 +57,7 @@ def application(service: Service, app: FastAPI) -> Asgi:
 
 
 async def _predict(service: Service, scope: Scope, receive: Receive, send: Send) -> None:
-    loop, metrics = service._loop, service.metrics
+    loop, metrics = service.loop, service.metrics
     arrived_s = loop.time()
     metrics.received()
     try:
@@ -174,7 +174,7 @@ def _watch(done: asyncio.Future[None], receive: Receive) -> None:
 
 
 def _add_routes(service: Service, app: FastAPI) -> None:
-    document = openapi(service)
+    document = openapi(service.bundle.manifest, service.settings)
 
     async def get_health(request: HttpRequest) -> Response:
         status, content = health(service)

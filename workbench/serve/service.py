@@ -66,15 +66,15 @@ class Service:
             batch_timeout_s=service.batch_timeout_ms / 1000,
             limit=settings.limits.queue,
         )
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._running: set[Batch] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._pump_is_due = False
         self._rows_per_s = 0.0
         self._open: set[Request] = set()
         self._sweeping = [
-            self._loop.create_task(self._every(_SWEEP_S, self._sweep)),
-            self._loop.create_task(self._every(_MEMORY_S, self._read_memory)),
+            self.loop.create_task(self._every(_SWEEP_S, self._sweep)),
+            self.loop.create_task(self._every(_MEMORY_S, self._read_memory)),
         ]
 
     @property
@@ -110,7 +110,9 @@ class Service:
         """
         question = parse(body, self.settings.limits)
         items = self._items(question)
-        request = Request(question.kind, self._loop.create_future())
+        if len(items) > self.settings.limits.queue:
+            raise Refusal("fields", f"{len(items)} samples are more than may wait ({self.settings.limits.queue}).")
+        request = Request(question.kind, self.loop.create_future())
         deadline_s = arrived_s + self.settings.limits.request_timeout_s
         request.rows = [
             Row(key=key, item=item, owner=request, index=i, arrived_s=arrived_s, deadline_s=deadline_s)
@@ -175,14 +177,14 @@ class Service:
         """Once the event loop has read what else has come: requests of one moment share a batch."""
         if not self._pump_is_due:
             self._pump_is_due = True
-            self._loop.call_soon(self._pump)
+            self.loop.call_soon(self._pump)
 
     def _pump(self) -> None:
         self._pump_is_due = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        now_s = self._loop.time()
+        now_s = self.loop.time()
         while self.workers.free and (rows := self._batcher.take(now_s)) is not None:
             batch = batch_of(rows, self.preprocessor)
             batch.started_s = now_s
@@ -190,14 +192,14 @@ class Service:
             self.workers.run(batch)
         self.metrics.queue(self._batcher.depth)
         if self.workers.free and (ready_at := self._batcher.ready_at()) is not None:
-            self._timer = self._loop.call_at(ready_at, self._pump)
+            self._timer = self.loop.call_at(ready_at, self._pump)
 
     def worker_free(self) -> None:
         self._pump_soon()
 
     def answered(self, batch: Batch, worker: int, outputs: Mapping[str, Array], run_s: float) -> None:
         self._running.discard(batch)
-        now_s = self._loop.time()
+        now_s = self.loop.time()
         self._count(batch, worker, run_s, now_s)
         rows = batch.rows
         wrong = [name for name, array in outputs.items() if not array.ndim or len(array) != len(rows)]
@@ -294,7 +296,7 @@ class Service:
             work()
 
     def _sweep(self) -> None:
-        now_s = self._loop.time()
+        now_s = self.loop.time()
         late = {row.owner for row in self._batcher.waiting() if row.deadline_s <= now_s}
         late |= {row.owner for batch in self._running for row in batch.rows if row.deadline_s <= now_s}
         for request in late:
@@ -320,8 +322,8 @@ class Service:
         """Take nothing new, answer what is there; True when all of it was answered in time."""
         self.draining = self._batcher.draining = True
         self._pump_soon()
-        until_s = self._loop.time() + grace_s
-        while self._open and self._loop.time() < until_s:
+        until_s = self.loop.time() + grace_s
+        while self._open and self.loop.time() < until_s:
             await asyncio.sleep(0.02)
         return not self._open
 

@@ -34,10 +34,10 @@ class Message:
 
 def pack(head: Mapping[str, Any], arrays: Mapping[str, Array] | None = None) -> bytes:
     """The bytes of one message."""
-    contiguous = {name: np.ascontiguousarray(array) for name, array in (arrays or {}).items()}
+    contiguous = {name: np.asarray(array, order="C") for name, array in (arrays or {}).items()}
     listed = [[name, array.dtype.str, array.shape] for name, array in contiguous.items()]
     header = json.dumps({**head, "arrays": listed}).encode()
-    payload = [array.data.cast("B") if array.size else b"" for array in contiguous.values()]
+    payload = [array.tobytes() for array in contiguous.values()]
     return b"".join((_LENGTHS.pack(len(header), sum(map(len, payload))), header, *payload))
 
 

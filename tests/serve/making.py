@@ -1,0 +1,235 @@
+"""Bundles of tiny models, and a real service over one of them in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import psutil
+from onnx import TensorProto, helper, numpy_helper
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+
+from tests.test_bundle import evaluated
+from workbench.bundle import BundleContents, GoldenBatch, Tolerance, write_bundle
+from workbench.candidate import Candidate
+from workbench.graph import read_model
+from workbench.preprocess import TokenInput, collate, encode, open_preprocessor
+from workbench.service import ServiceSettings
+from workbench.targets import open_target
+
+WORDS = ("[PAD]", "[UNK]", "anna", "bell", "##y", "paris", "paid", "in", "new", "york", "loan", "due", "张", "三")
+LABELS = ("yes", "no", "later")
+TAGS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
+TAG_OF = {"anna": 1, "bell": 2, "##y": 3, "paris": 3, "new": 3, "york": 4, "张": 1, "三": 2}
+"""'##y' alone would begin a place: only the first token of a word may count."""
+BINS = (4, 8, 16)
+
+
+def write_model(path: Path, task: str, slow: int = 0) -> None:
+    """input_ids, attention_mask [batch, length] → logits: [batch, 3] of the unmasked mean, or [batch, length, tags].
+
+    Args:
+        slow: products of two 1500 × 1500 matrices on the way, about 0.1 s each on one quiet core.
+    """
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(len(WORDS), len(LABELS))).astype(np.float32)
+    if task == "ner":
+        table = np.zeros((len(WORDS), len(TAGS)), np.float32)
+        for number, word in enumerate(WORDS):
+            table[number, TAG_OF.get(word, 0)] = 4.0
+    weights = {"table": table, "axes": np.array([1]), "last": np.array([2])}
+    nodes = [helper.make_node("Gather", ["table", "input_ids"], ["e"], name="embed")]
+    mask = [
+        helper.make_node("Cast", ["attention_mask"], ["m0"], name="cast", to=TensorProto.FLOAT),
+        helper.make_node("Unsqueeze", ["m0", "last"], ["m1"], name="widen"),
+        helper.make_node("Mul", ["e", "m1"], ["masked"], name="mask"),
+    ]
+    shape: list[str | int] = ["batch", "length", len(TAGS)]
+    last = "masked"
+    nodes += mask
+    if task == "classification":
+        nodes += [
+            helper.make_node("ReduceSum", ["masked", "axes"], ["sum"], name="sum", keepdims=0),
+            helper.make_node("ReduceSum", ["m1", "axes"], ["count"], name="count", keepdims=0),
+            helper.make_node("Div", ["sum", "count"], ["mean"], name="mean"),
+        ]
+        shape, last = ["batch", len(LABELS)], "mean"
+    if slow:
+        weights["big"] = np.full((1500, 1500), 1e-3, np.float32)
+        nodes.append(helper.make_node("ReduceMax", [last], ["top"], name="top", keepdims=0))
+        nodes.append(helper.make_node("Mul", ["big", "top"], ["b0"], name="b0"))
+        for step in range(slow):
+            nodes.append(helper.make_node("MatMul", [f"b{step}", "big"], [f"p{step}"], name=f"p{step}"))
+            nodes.append(helper.make_node("Tanh", [f"p{step}"], [f"b{step + 1}"], name=f"b{step + 1}"))
+        nodes.append(helper.make_node("ReduceMin", [f"b{slow}"], ["low"], name="low", keepdims=0))
+        weights["nothing"] = np.array(0, np.float32)
+        nodes.append(helper.make_node("Mul", ["low", "nothing"], ["zero"], name="zero"))
+        nodes.append(helper.make_node("Add", [last, "zero"], ["logits"], name="out"))
+    else:
+        nodes.append(helper.make_node("Identity", [last], ["logits"], name="out"))
+    graph = helper.make_graph(
+        nodes,
+        "tiny",
+        [
+            helper.make_tensor_value_info(n, TensorProto.INT64, ["batch", "length"])
+            for n in ("input_ids", "attention_mask")
+        ],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, shape)],
+        [numpy_helper.from_array(values, name) for name, values in weights.items()],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+def write_tokenizer(path: Path) -> None:
+    tokenizer = Tokenizer(models.WordPiece({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.save(str(path))
+
+
+def make_bundle(
+    root: Path,
+    task: str = "classification",
+    *,
+    slow: int = 0,
+    spoilt: bool = False,
+    service: ServiceSettings | None = None,
+) -> Path:
+    """A float bundle below `root`.
+
+    Args:
+        spoilt: its golden outputs are not what the model gives.
+    """
+    write_model(root / "model.onnx", task, slow)
+    write_tokenizer(root / "tokenizer.json")
+    model, target, candidate = read_model(root / "model.onnx"), open_target("onnxruntime"), Candidate()
+    for name in ("lowered", "compiled"):
+        (root / name).mkdir()
+    artifact = target.compile(target.lower(model, candidate, None, root / "lowered"), candidate, root / "compiled")
+    inputs = [TokenInput(name="input_ids", role="ids"), TokenInput(name="attention_mask", role="mask")]
+    preprocessor = open_preprocessor(root / "tokenizer.json", max_length=16, bins=BINS, inputs=inputs)
+    session = target.open(artifact, root / "compiled", candidate)
+    texts = ("anna paid", "loan due in paris")
+    feeds = collate(preprocessor, encode(preprocessor, texts))
+    outputs = {name: array + np.float32(spoilt) for name, array in session.run(feeds).items()}
+    session.close()
+    contents = BundleContents(
+        name=f"tiny-{task}",
+        task=task,
+        candidate=candidate,
+        artifact=artifact,
+        artifact_directory=root / "compiled",
+        evaluations=(evaluated(candidate, "validation"),),
+        baseline=(),
+        model=model,
+        datasets={"validation": "b" * 64},
+        labels=LABELS if task == "classification" else TAGS,
+        preprocessor=preprocessor,
+        golden=(GoldenBatch(feeds=feeds, outputs=outputs, texts=texts),),
+        tolerance=Tolerance(absolute=1e-4, relative=1e-4),
+        service=service or ServiceSettings(max_batch_size=8, batch_timeout_ms=2.0, workers=1),
+    )
+    return write_bundle(root / "bundle", contents)
+
+
+@dataclass
+class Reply:
+    status: int
+    headers: Mapping[str, str]
+    body: Any
+
+
+@dataclass
+class Running:
+    """A service process and where it listens."""
+
+    process: subprocess.Popen[bytes]
+    host: str
+    port: int
+    log: Path
+
+    def request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Reply:
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=30)
+        with contextlib.closing(connection):
+            connection.request(method, path, body, headers)
+            response = connection.getresponse()
+            text = response.read()
+            is_json = response.headers.get_content_type() == "application/json"
+            return Reply(response.status, dict(response.headers), json.loads(text) if is_json else text)
+
+    def predict(self, body: object, **headers: str) -> Reply:
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return self.request("POST", "/predict", content, **{"Content-Type": "application/json", **headers})
+
+    def health(self) -> Reply:
+        return self.request("GET", "/health")
+
+    def events(self) -> list[dict[str, Any]]:
+        lines = self.log.read_text().splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
+    def worker_pids(self) -> dict[int, int]:
+        """The process of each worker that is ready now or was."""
+        return {e["worker"]: e["pid"] for e in self.events() if e["event"] == "worker_ready"}
+
+    def family(self) -> list[psutil.Process]:
+        main = psutil.Process(self.process.pid)
+        return [main, *main.children(recursive=True)]
+
+    def wait_until(self, what: Any, seconds: float = 60) -> None:
+        until = time.monotonic() + seconds
+        while not what():
+            assert time.monotonic() < until, self.log.read_text()
+            time.sleep(0.02)
+
+    def end(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(20)
+
+
+def launch(bundle: Path, log: Path, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
+    with log.open("wb") as stderr:
+        return subprocess.Popen(
+            [sys.executable, "-m", "workbench.serve", str(bundle), "--port", "0", *arguments],
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            env={**os.environ, **environment},
+            start_new_session=True,
+        )
+
+
+@contextlib.contextmanager
+def running(bundle: Path, *arguments: str, ready: bool = True, **environment: str) -> Iterator[Running]:
+    """A service over `bundle`, ready to answer; whatever is left of it is killed at the end."""
+    log = bundle.parent / f"service-{time.monotonic_ns()}.log"
+    process = launch(bundle, log, *arguments, **environment)
+    service = Running(process, "", 0, log)
+    try:
+        service.wait_until(
+            lambda: any(e["event"] == "listening" for e in service.events()) or process.poll() is not None
+        )
+        assert process.poll() is None, log.read_text()
+        url = next(e["url"] for e in service.events() if e["event"] == "listening")
+        service.host, _, port = url.removeprefix("http://").rpartition(":")
+        service.port = int(port)
+        if ready:
+            service.wait_until(lambda: service.health().status == 200)
+        yield service
+    finally:
+        if process.poll() is None:
+            for one in reversed(service.family()):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    one.kill()
+            process.wait(10)

@@ -1,0 +1,156 @@
+"""The batching policy, by a clock that the test moves."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench.serve.batcher import Batcher, QueueFull, Row
+
+
+def row(key: object, arrived_s: float) -> Row:
+    return Row(key=key, item=None, owner=None, index=0, arrived_s=arrived_s, deadline_s=arrived_s + 30)
+
+
+def batcher(size: int = 4, timeout_s: float = 0.010, limit: int = 100) -> Batcher:
+    return Batcher(max_batch_size=size, batch_timeout_s=timeout_s, limit=limit)
+
+
+def test_a_bin_that_is_not_full_waits_for_company_and_then_goes() -> None:
+    one = batcher()
+    first = row(16, 1.000)
+    one.add([first])
+
+    assert one.take(1.009) is None
+    assert one.ready_at() == 1.010
+    assert one.take(1.010) == [first]
+    assert (one.depth, one.ready_at(), one.take(9.0)) == (0, None, None)
+
+
+def test_a_full_bin_goes_at_once_and_leaves_the_rest() -> None:
+    one = batcher(size=2)
+    rows = [row(16, 1.0 + i / 1000) for i in range(3)]
+    one.add(rows)
+
+    assert one.take(1.002) == rows[:2]
+    assert one.take(1.002) is None
+    assert one.depth == 1
+
+
+def test_without_a_timeout_whatever_is_there_goes() -> None:
+    one = batcher(timeout_s=0)
+    rows = [row(16, 1.0), row(16, 1.0)]
+    one.add(rows)
+
+    assert one.take(1.0) == rows
+
+
+def test_among_ready_bins_the_one_whose_oldest_row_is_oldest_is_taken() -> None:
+    one = batcher(size=2)
+    late, early = [row(32, 1.003), row(32, 1.003)], [row(16, 1.001), row(16, 1.002)]
+    oldest_but_not_ready = row(64, 1.0)
+    one.add([oldest_but_not_ready, *late, *early])
+
+    assert one.take(1.005) == early
+    assert one.take(1.005) == late
+    assert one.take(1.005) is None
+    assert one.take(1.010) == [oldest_but_not_ready]
+
+
+def test_bins_never_mix() -> None:
+    one = batcher(size=8, timeout_s=0)
+    one.add([row(16, 1.0), row(32, 1.1), row(16, 1.2)])
+
+    batches = [one.take(2.0), one.take(2.0)]
+
+    assert [[r.key for r in batch or ()] for batch in batches] == [[16, 16], [32]]
+
+
+def test_beyond_the_limit_a_request_is_refused_as_a_whole() -> None:
+    one = batcher(limit=3)
+    one.add([row(16, 1.0), row(16, 1.0)])
+
+    with pytest.raises(QueueFull):
+        one.add([row(16, 1.0), row(32, 1.0)])
+
+    assert one.depth == 2
+    assert [r.key for r in one.waiting()] == [16, 16]
+
+
+def test_rows_that_nobody_waits_for_leave_their_place_to_others() -> None:
+    one = batcher(size=2, limit=2)
+    gone, stays = row(16, 1.0), row(16, 1.001)
+    one.add([gone, stays])
+
+    one.discard([gone, gone])
+
+    assert one.depth == 1
+    assert one.ready_at() == 1.011
+    assert one.take(1.002) is None
+    assert one.take(1.011) == [stays]
+
+
+def test_rows_of_a_lost_batch_come_first_and_past_the_limit() -> None:
+    one = batcher(size=2, timeout_s=0, limit=2)
+    lost = [row(16, 1.0), row(16, 1.1)]
+    one.add(lost)
+    assert one.take(2.0) == lost
+    one.add([row(16, 2.0), row(16, 2.1)])
+
+    one.put_back(lost)
+
+    assert one.depth == 4
+    assert one.take(3.0) == lost
+
+
+def test_while_draining_nothing_waits_for_company() -> None:
+    one = batcher(timeout_s=10)
+    waiting = row(16, 1.0)
+    one.add([waiting])
+    one.draining = True
+
+    assert one.take(1.0) == [waiting]
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("add"), st.sampled_from([16, 32, 64])),
+            st.tuples(st.just("take"), st.just(0)),
+            st.tuples(st.just("discard"), st.integers(0, 200)),
+            st.tuples(st.just("back"), st.just(0)),
+        ),
+        max_size=120,
+    )
+)
+def test_every_row_leaves_exactly_once_whatever_happens(steps: list[tuple[str, int]]) -> None:
+    one, now = batcher(size=3, timeout_s=0.005, limit=20), 0.0
+    inside: list[Row] = []
+    taken: list[Row] = []
+    for step, value in steps:
+        now += 0.001
+        if step == "add" and len(inside) < 20:
+            inside.append(row(value, now))
+            one.add([inside[-1]])
+        elif step == "take":
+            batch = one.take(now)
+            if batch is not None:
+                assert len(batch) <= 3
+                assert len({r.key for r in batch}) == 1
+                assert all(r in inside for r in batch)
+                inside = [r for r in inside if r not in batch]
+                taken = batch
+        elif step == "discard" and inside:
+            one.discard([inside.pop(value % len(inside))])
+        elif step == "back" and taken:
+            one.put_back(taken)
+            inside += taken
+            taken = []
+        assert one.depth == len(inside)
+        assert set(map(id, one.waiting())) == set(map(id, inside))
+    while inside:
+        now += 1
+        batch = one.take(now)
+        assert batch
+        inside = [r for r in inside if r not in batch]
+    assert one.take(now) is None

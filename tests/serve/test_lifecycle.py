@@ -1,0 +1,243 @@
+"""Starting, draining, dying: a real service whose processes are told to end, or are killed."""
+
+import concurrent.futures
+import os
+import signal
+import socket
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.serve.making import Reply, Running, launch, make_bundle, running
+
+SLOW = 3
+"""Matrix products of the slow model: a call takes a quarter of a second or more."""
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_bundle(tmp_path_factory.mktemp("slow"), slow=SLOW)
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_bundle(tmp_path_factory.mktemp("quick"))
+
+
+def gone(processes: list[psutil.Process], seconds: float = 10) -> bool:
+    return not psutil.wait_procs(processes, timeout=seconds)[1]
+
+
+def is_free(service: Running) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        return probe.connect_ex((service.host, service.port)) != 0
+
+
+def metric(service: Running, name: str) -> float:
+    text = service.request("GET", "/metrics").body.decode()
+    return next(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(f"{name} "))
+
+
+def asked(
+    service: Running, pool: concurrent.futures.ThreadPoolExecutor, count: int
+) -> list[concurrent.futures.Future[Reply]]:
+    """`count` requests that have arrived and are not answered yet."""
+    before = metric(service, "workbench_requests_received_total")
+    futures = [pool.submit(service.predict, {"text": "anna"}) for _ in range(count)]
+    service.wait_until(lambda: metric(service, "workbench_requests_received_total") >= before + count)
+    return futures
+
+
+def test_sigterm_answers_what_is_there_refuses_the_rest_and_leaves_nothing(slow: Path) -> None:
+    with running(slow, "--max-batch-size", "1") as service, concurrent.futures.ThreadPoolExecutor(8) as pool:
+        family = service.family()
+        waiting = asked(service, pool, 4)
+        service.process.send_signal(signal.SIGTERM)
+        service.wait_until(lambda: any(e["event"] == "draining" for e in service.events()))
+        late, health = service.predict({"text": "bell"}), service.health()
+
+        assert [f.result().status for f in waiting] == [200] * 4
+        assert service.process.wait(20) == 0
+        assert gone(family)
+        assert is_free(service)
+    assert (late.status, late.body["error"]["kind"], late.headers["retry-after"]) == (503, "draining", "1")
+    assert (health.status, health.body["status"]) == (503, "draining")
+
+
+def test_a_second_sigterm_ends_at_once(slow: Path) -> None:
+    with running(slow, "--max-batch-size", "1") as service, concurrent.futures.ThreadPoolExecutor(30) as pool:
+        family = service.family()
+        waiting = asked(service, pool, 30)
+        service.process.send_signal(signal.SIGTERM)
+        service.wait_until(lambda: any(e["event"] == "draining" for e in service.events()))
+        told = time.monotonic()
+        service.process.send_signal(signal.SIGTERM)
+
+        assert service.process.wait(10) == 0
+        assert time.monotonic() - told < 8
+        assert gone(family)
+        ends = [f.exception() or f.result().status for f in waiting]
+    assert any(end != 200 for end in ends)
+
+
+def test_sigterm_while_it_starts_ends_it(quick: Path) -> None:
+    with running(quick, ready=False) as service:
+        family = service.family()
+
+        assert service.end() == 0
+        assert gone(family)
+
+
+def test_before_the_golden_samples_were_replayed_nothing_is_answered(quick: Path) -> None:
+    with running(quick, ready=False) as service:
+        health, reply = service.health(), service.predict({"text": "anna"})
+        service.wait_until(lambda: service.health().status == 200)
+
+        assert (health.status, health.body["status"]) == (503, "starting")
+        assert (reply.status, reply.body["error"]["kind"], reply.headers["retry-after"]) == (503, "starting", "1")
+        assert service.predict({"text": "anna"}).status == 200
+
+
+def test_the_batch_of_a_killed_worker_runs_on_another_and_the_worker_comes_back(slow: Path) -> None:
+    with (
+        running(slow, "--max-batch-size", "1", "--workers", "2") as service,
+        concurrent.futures.ThreadPoolExecutor(8) as pool,
+    ):
+        pids = service.worker_pids()
+        waiting = asked(service, pool, 6)
+        os.kill(pids[0], signal.SIGKILL)
+        service.wait_until(lambda: any(e["event"] == "worker_lost" for e in service.events()))
+        degraded = service.health()
+
+        assert [f.result().status for f in waiting] == [200] * 6
+        service.wait_until(lambda: service.health().body["status"] == "ok")
+        assert service.worker_pids()[0] != pids[0]
+        assert service.worker_pids()[1] == pids[1]
+        assert service.health().body["workers"][0]["restarts"] == 1
+        family = service.family()
+        assert service.end() == 0
+        assert gone(family)
+    assert (degraded.status, degraded.body["status"]) == (200, "degraded")
+
+
+def test_a_request_that_kills_worker_after_worker_is_given_up(slow: Path) -> None:
+    with running(slow, "--max-batch-size", "1") as service, concurrent.futures.ThreadPoolExecutor(2) as pool:
+        [waiting] = asked(service, pool, 1)
+        for _ in range(2):
+            service.wait_until(lambda: service.health().body["status"] == "ok")
+            service.wait_until(lambda: waiting.done() or metric(service, "workbench_queue_depth") == 0)
+            os.kill(service.worker_pids()[0], signal.SIGKILL)
+            service.wait_until(lambda: service.health().body["status"] != "ok")
+
+        reply = waiting.result()
+        assert (reply.status, reply.body["error"]["kind"]) == (503, "worker_lost")
+        service.wait_until(lambda: service.health().body["status"] == "ok")
+        assert service.predict({"text": "anna"}).status == 200
+
+
+def test_workers_die_with_a_main_process_that_is_killed(slow: Path) -> None:
+    with running(slow, "--workers", "2") as service, concurrent.futures.ThreadPoolExecutor(2) as pool:
+        family = service.family()
+        asked(service, pool, 1)
+        service.process.kill()
+
+        assert gone(family)
+        assert is_free(service)
+
+
+def test_beyond_the_queue_requests_are_refused_with_a_time_to_come_back(slow: Path) -> None:
+    with (
+        running(slow, "--max-batch-size", "1", "--queue-limit", "2") as service,
+        concurrent.futures.ThreadPoolExecutor(20) as pool,
+    ):
+        replies = list(pool.map(service.predict, [{"text": "anna"}] * 12))
+
+        refused = [r for r in replies if r.status != 200]
+        assert {r.status for r in replies} == {200, 503}
+        assert {r.body["error"]["kind"] for r in refused} == {"overloaded"}
+        assert all(int(r.headers["retry-after"]) >= 1 for r in refused)
+        assert metric(service, 'workbench_errors_total{kind="overloaded"}') == len(refused)
+        assert service.predict({"texts": ["anna"] * 3}).status == 422
+
+
+def test_a_client_that_goes_away_leaves_its_place_to_others(slow: Path) -> None:
+    body = b'{"text": "anna"}'
+    head = b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(
+        body
+    )
+    with running(slow, "--max-batch-size", "1", "--queue-limit", "8") as service:
+        clients = [socket.create_connection((service.host, service.port)) for _ in range(8)]
+        for client in clients:
+            client.sendall(head + body)
+        service.wait_until(lambda: metric(service, "workbench_queue_depth") >= 5)
+        for client in clients:
+            client.close()
+
+        service.wait_until(lambda: metric(service, "workbench_queue_depth") == 0, seconds=2.5)
+        assert metric(service, 'workbench_errors_total{kind="client_gone"}') >= 5
+        assert service.predict({"text": "anna"}).status == 200
+        assert metric(service, "workbench_batch_rows_count") < 6
+
+
+def test_a_bundle_whose_golden_samples_differ_is_not_served(tmp_path: Path) -> None:
+    bundle, log = make_bundle(tmp_path, spoilt=True), tmp_path / "log"
+    process = launch(bundle, log)
+
+    assert process.wait(30) == 1
+    assert "output 'logits' of golden batch 0 differs by 1" in log.read_text()
+    assert '"worker_ready"' not in log.read_text()
+
+
+def test_a_damaged_bundle_is_not_served(tmp_path: Path) -> None:
+    bundle, log = make_bundle(tmp_path), tmp_path / "log"
+    with (bundle / "tokenizer.json").open("a") as file:
+        file.write(" ")
+
+    assert launch(bundle, log).wait(30) == 1
+    assert "tokenizer.json has" in log.read_text()
+
+
+def test_a_port_that_is_taken_is_the_user_s_mistake(quick: Path, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+
+        assert launch(quick, tmp_path / "log", "--port", str(port)).wait(30) == 2
+    assert f"--port: 127.0.0.1:{port} cannot be bound: " in (tmp_path / "log").read_text()
+
+
+def test_ctrl_c_drains_like_sigterm(quick: Path) -> None:
+    with running(quick) as service:
+        family = service.family()
+        os.killpg(service.process.pid, signal.SIGINT)  # a terminal tells the whole group
+
+        assert service.process.wait(20) == 0
+        assert gone(family)
+        assert any(e["event"] == "drained" and e["whole"] for e in service.events())
+
+
+def test_a_service_manager_that_tells_every_process_does_not_cut_requests_off(slow: Path) -> None:
+    with running(slow, "--max-batch-size", "1") as service, concurrent.futures.ThreadPoolExecutor(4) as pool:
+        waiting = asked(service, pool, 2)
+        os.killpg(service.process.pid, signal.SIGTERM)
+
+        assert [f.result().status for f in waiting] == [200, 200]
+        assert service.process.wait(20) == 0
+
+
+def test_a_slow_body_does_not_hold_others_up(quick: Path) -> None:
+    with running(quick) as service:
+        slow_clients = [socket.create_connection((service.host, service.port)) for _ in range(20)]
+        for client in slow_clients:
+            client.sendall(
+                b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
+            )
+
+        started = threading.Event()
+        started.set()
+        assert service.predict({"text": "anna"}).status == 200
+        for client in slow_clients:
+            client.close()

@@ -1,0 +1,74 @@
+"""What of LitServe is used beyond its documented interface, and what its processes import."""
+
+import inspect
+import json
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import litserve
+import psutil
+import pytest
+from litserve.loops import LitLoop, inference_worker
+from litserve.transport.factory import TransportConfig
+
+from tests.serve.making import make_bundle, running
+
+HEAVY = ("optuna", "mlflow", "ray", "torch", "sklearn", "plotly", "pandas", "transformers", "scipy")
+
+
+def test_this_is_the_litserve_that_was_read() -> None:
+    """After an update: read server.py and loops/ of the new one, then change this."""
+    assert version("litserve") == "0.2.19"
+
+
+def test_litserve_still_starts_workers_as_lit_py_expects() -> None:
+    launch = inspect.getsource(litserve.LitServer.launch_single_inference_worker)
+
+    assert list(inspect.signature(litserve.LitServer.launch_single_inference_worker).parameters) == [
+        "self",
+        "lit_api",
+        "worker_id",
+    ]
+    for used in ("self.workers_setup_status[", "self._get_request_queue(", "self._transport", 'get_context("spawn")'):
+        assert used in launch
+    assert "litapi_request_queues" in inspect.getsource(litserve.LitServer._get_request_queue)
+    assert 'os.environ["LITSERVE_WORKER_ID"]' in inspect.getsource(inference_worker)
+    assert "lit_api.setup(device)" in inspect.getsource(inference_worker)
+    assert callable(LitLoop.__call__)
+
+
+def test_the_fast_queue_still_changes_nothing() -> None:
+    """Why `lit` says that LitServe's own queues are no way out: the argument that LitServer passes is not a field."""
+    assert TransportConfig(transport_config="zmq").transport_type == "mp"
+
+
+def test_neither_front_end_nor_worker_imports_what_only_a_search_needs() -> None:
+    code = (
+        "import sys, json\n"
+        "import workbench.serve.__main__, workbench.serve.lifecycle, workbench.serve.worker\n"
+        "import workbench.targets.onnxruntime, workbench.targets.openvino, workbench.targets.ascend.target\n"
+        f"print(json.dumps([m for m in {HEAVY} if m in sys.modules]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+
+    assert json.loads(done.stdout) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_running_service_has_mapped_none_of_their_libraries(tmp_path: Path) -> None:
+    with running(make_bundle(tmp_path)) as service:
+        assert service.predict({"text": "anna"}).status == 200
+        mapped = {m.path for process in service.family() for m in process.memory_maps()}
+
+    assert any("onnxruntime" in path for path in mapped)
+    assert not [path for path in mapped for name in HEAVY if f"/site-packages/{name}/" in path]
+
+
+def test_a_service_is_two_processes_and_the_resource_tracker(tmp_path: Path) -> None:
+    with running(make_bundle(tmp_path)) as service:
+        commands = [" ".join(p.cmdline()) for p in psutil.Process(service.process.pid).children(recursive=True)]
+
+    assert len(commands) == 2
+    assert sum("resource_tracker" in command for command in commands) == 1

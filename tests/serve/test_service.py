@@ -1,0 +1,232 @@
+"""One real service on loopback: what it answers, what it refuses, what it says about itself."""
+
+import concurrent.futures
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.serve.making import LABELS, WORDS, Running, make_bundle, running
+from workbench.bundle import Bundle, preprocessor_of, read_bundle
+from workbench.preprocess import collate, encode
+from workbench.service import ServiceSettings
+from workbench.targets import open_target
+
+KEY = "correct horse"
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    service = ServiceSettings(max_batch_size=8, batch_timeout_ms=5.0, workers=2)
+    return read_bundle(make_bundle(tmp_path_factory.mktemp("served"), service=service))
+
+
+@pytest.fixture(scope="module")
+def service(bundle: Bundle) -> Iterator[Running]:
+    with running(bundle.directory) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def tagger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running(make_bundle(tmp_path_factory.mktemp("tagger"), "ner"), WORKBENCH_API_KEY=KEY) as found:
+        yield found
+
+
+def direct(bundle: Bundle, text: str) -> dict[str, float]:
+    """What the session gives for this text alone."""
+    preprocessor = preprocessor_of(bundle)
+    assert preprocessor is not None
+    manifest = bundle.manifest
+    session = open_target("onnxruntime").open(manifest.artifact, bundle.model_directory, manifest.candidate)
+    logits = session.run(collate(preprocessor, encode(preprocessor, [text])))["logits"][0].astype(np.float64)
+    session.close()
+    scores = np.exp(logits - logits.max())
+    return dict(zip(LABELS, (scores / scores.sum()).tolist(), strict=True))
+
+
+def test_answers_do_not_depend_on_batch_and_bin(bundle: Bundle, service: Running) -> None:
+    random = np.random.default_rng(3)
+    texts = [" ".join(random.choice(WORDS[2:], size=random.integers(1, 20))) for _ in range(60)]
+    expected = [direct(bundle, text) for text in texts]
+
+    with concurrent.futures.ThreadPoolExecutor(20) as pool:
+        alone = [reply.body for reply in pool.map(lambda t: service.predict({"text": t}), texts)]
+    together = service.predict({"texts": texts}).body["results"]
+
+    for answers in (alone, together):
+        for answer, scores in zip(answers, expected, strict=True):
+            assert answer["label"] == max(scores, key=lambda name: scores[name])
+            assert answer["scores"] == pytest.approx(scores, abs=2e-6)
+    batched = service.request("GET", "/metrics").body.decode()
+    assert _metric(batched, "workbench_batch_rows_count") < _metric(batched, "workbench_batch_rows_sum")
+    assert all(_metric(batched, f'workbench_bin_rows_total{{length="{n}"}}') > 0 for n in (4, 8, 16))
+
+
+def test_a_text_that_was_cut_says_so(service: Running) -> None:
+    assert service.predict({"text": "loan " * 17}).body["truncated"] is True
+    assert "truncated" not in service.predict({"text": "loan " * 16}).body
+
+
+def test_raw_tensors_give_the_model_s_own_outputs(bundle: Bundle, service: Running) -> None:
+    ids = np.array([[2, 3, 5], [10, 11, 0]])
+    mask = np.array([[1, 1, 1], [1, 1, 0]])
+    manifest = bundle.manifest
+    session = open_target("onnxruntime").open(manifest.artifact, bundle.model_directory, manifest.candidate)
+    expected = session.run({"input_ids": ids, "attention_mask": mask})["logits"]
+    session.close()
+
+    reply = service.predict({"inputs": {"input_ids": ids.tolist(), "attention_mask": mask.tolist()}})
+
+    assert reply.status == 200
+    np.testing.assert_allclose(reply.body["outputs"]["logits"], expected, rtol=1e-6)
+
+
+def test_an_id_outside_the_vocabulary_never_reaches_the_runtime(service: Running) -> None:
+    reply = service.predict({"inputs": {"input_ids": [[len(WORDS)]], "attention_mask": [[1]]}})
+
+    assert reply.status == 422
+    assert reply.body["error"] == {"kind": "inputs", "message": "inputs.input_ids must hold 0 to 13 only."}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "headers", "status", "kind"),
+    [
+        ("POST", "/predict", b"{", {"Content-Type": "application/json"}, 400, "not_json"),
+        ("POST", "/predict", b"[" * 200_000, {"Content-Type": "application/json"}, 400, "not_json"),
+        ("POST", "/predict", b'{"text": 1}', {"Content-Type": "application/json"}, 422, "fields"),
+        ("POST", "/predict", b"text=a", {"Content-Type": "application/x-www-form-urlencoded"}, 415, "media_type"),
+        (
+            "POST",
+            "/predict",
+            b"{}",
+            {"Content-Type": "application/json", "Content-Encoding": "gzip"},
+            415,
+            "media_type",
+        ),
+        ("POST", "/predict", b" " * 1_100_000, {"Content-Type": "application/json"}, 413, "too_large"),
+        ("POST", "/predict", b" " * 3_000_000, {"Content-Type": "application/json"}, 413, "too_large"),
+        ("GET", "/predict", None, {}, 405, "method"),
+        ("POST", "/health", b"", {}, 405, "method"),
+        ("GET", "/shutdown", None, {}, 404, "not_found"),
+        ("POST", "/shutdown", b"", {}, 404, "not_found"),
+    ],
+)
+def test_a_wrong_request_gets_its_status_and_a_kind(
+    service: Running, method: str, path: str, body: bytes | None, headers: dict[str, str], status: int, kind: str
+) -> None:
+    reply = service.request(method, path, body, **headers)
+
+    assert (reply.status, reply.body["error"]["kind"]) == (status, kind)
+    assert service.predict({"text": "anna"}).status == 200
+
+
+def test_what_is_no_http_gets_400_and_a_head_without_end_431(service: Running) -> None:
+    for sent, expected in (
+        (b"\x00\x01\x02\r\n\r\n", b"HTTP/1.1 400"),
+        (b"GET / HTTP/1.1\r\nx: " + b"a" * 300_000, b"431"),
+    ):
+        with socket.create_connection((service.host, service.port), timeout=10) as client:
+            client.sendall(sent)
+            assert expected in client.recv(1000)
+
+
+def test_a_chunked_body_is_read_whole(service: Running) -> None:
+    body = json.dumps({"text": "anna paid"}).encode()
+    head = b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with socket.create_connection((service.host, service.port), timeout=10) as client:
+        client.sendall(head)
+        for part in (body[:5], body[5:]):
+            client.sendall(b"%x\r\n%s\r\n" % (len(part), part))
+        client.sendall(b"0\r\n\r\n")
+        assert client.recv(1000).startswith(b"HTTP/1.1 200")
+
+
+def test_requests_on_one_connection_are_answered_in_order(service: Running) -> None:
+    one = b'{"text": "anna"}'
+    request = (
+        b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(one)
+    )
+    with socket.create_connection((service.host, service.port), timeout=10) as client:
+        client.sendall((request + one) * 5)
+        got = b""
+        while got.count(b"HTTP/1.1 200") < 5:
+            got += client.recv(65536)
+
+
+def test_health_and_info_say_what_is_served(bundle: Bundle, service: Running) -> None:
+    health, info = service.health(), service.request("GET", "/info").body
+
+    assert health.body["status"] == "ok"
+    assert [w["state"] for w in health.body["workers"]] == ["ready", "ready"]
+    assert info["name"] == "tiny-classification"
+    assert info["candidate"]["id"] == bundle.manifest.candidate_id
+    assert info["emulated"] is False
+    assert info["golden"]["samples"] == 2
+    assert (info["service"]["workers"], info["service"]["max_batch_size"]) == (2, 8)
+    assert info["figures"]["validation"]
+
+
+def test_the_documentation_needs_nothing_from_elsewhere(service: Running) -> None:
+    page, document = service.request("GET", "/docs"), service.request("GET", "/openapi.json")
+
+    assert page.status == document.status == 200
+    assert "tiny-classification" in page.body.decode()
+    assert not [
+        part for part in ("src=", "http://", "https://", "@import", '<link rel="style') if part in page.body.decode()
+    ]
+    examples = document.body["paths"]["/predict"]["post"]["requestBody"]["content"]["application/json"]["examples"]
+    for example in examples.values():
+        assert service.predict(example["value"]).status == 200
+
+
+def test_entities_are_found_in_texts_and_in_words(tagger: Running) -> None:
+    reply = tagger.predict(
+        {"texts": ["Anna Belly paid in New York", ["张", "三", "paid"], "paid"]}, **{"X-API-Key": KEY}
+    )
+
+    first, second, third = (
+        [(e["type"], e["start"], e["end"], e["text"]) for e in r["entities"]] for r in reply.body["results"]
+    )
+    assert first == [("PER", 0, 10, "Anna Belly"), ("LOC", 19, 27, "New York")]
+    assert second == [("PER", 0, 2, "张 三")]
+    assert third == []
+
+
+def test_with_a_key_nothing_is_answered_or_told_without_it(tagger: Running) -> None:
+    for headers in ({}, {"X-API-Key": "wrong"}, {"X-API-Key": KEY + "é"}):
+        assert tagger.predict({"text": "anna"}, **headers).status == 401
+        assert tagger.request("GET", "/info", **headers).status == 401
+    assert tagger.predict({"text": "anna"}, **{"X-API-Key": KEY}).status == 200
+    assert tagger.request("GET", "/info", **{"X-API-Key": KEY}).status == 200
+    assert tagger.health().status == 200
+    assert KEY not in tagger.log.read_text()
+
+
+def test_only_loopback_is_listened_on(service: Running) -> None:
+    addresses = {c.laddr.ip for p in service.family() for c in p.net_connections("inet") if c.status == "LISTEN"}
+
+    assert addresses == {"127.0.0.1"}
+
+
+def test_nothing_of_a_request_is_logged(service: Running) -> None:
+    service.predict({"text": "anna geheimnis"})
+    service.predict(b'{"text": "geheimnis')
+
+    assert "geheimnis" not in service.log.read_text()
+
+
+def _metric(text: str, name: str) -> float:
+    return next(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(name + " "))
+
+
+def test_the_address_of_a_bundle_on_another_port_is_free_again(tmp_path: Path, bundle: Bundle) -> None:
+    with running(bundle.directory, "--workers", "1") as first:
+        port = first.port
+        assert first.end() == 0
+    with running(bundle.directory, "--workers", "1", "--port", str(port)) as second:
+        assert second.port == port
+        assert second.predict({"text": "anna"}).status == 200
