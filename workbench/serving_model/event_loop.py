@@ -245,6 +245,9 @@ def run(
     done = 0
     batches = 0
     tickets = 1
+    workers_ms = 0.0
+    processors_ms = 0.0
+    front_end_ms = 0.0
     arrival_at = arrivals[0]
     pump = total + workers
     own_rows = BINS + bins
@@ -274,10 +277,10 @@ def run(
         else:
             work += elapsed * speed[busy]
         now = at
-        sums[WORKERS_MS] += elapsed * running
-        sums[PROCESSORS_MS] += elapsed * processors[busy]
+        workers_ms += elapsed * running
+        processors_ms += elapsed * processors[busy]
         if front_item >= 0:
-            sums[FRONT_END_MS] += elapsed
+            front_end_ms += elapsed
 
         entering = -1  # a request that the front end has taken in
         queued = -1  # a request that reached LitServe's queue
@@ -553,9 +556,9 @@ def run(
             finished[done] = now
             done += 1
             if done == warm_up:
-                sums[WORKERS_MS] = 0.0
-                sums[FRONT_END_MS] = 0.0
-                sums[PROCESSORS_MS] = 0.0
+                workers_ms = 0.0
+                processors_ms = 0.0
+                front_end_ms = 0.0
                 sums[STARTED_MS] = now
                 sums[FIRST_BATCH] = batches
             if closed and sent < total:
@@ -596,5 +599,8 @@ def run(
             client_ends = work + client_half
             busy += 1
 
+    sums[WORKERS_MS] = workers_ms
+    sums[PROCESSORS_MS] = processors_ms
+    sums[FRONT_END_MS] = front_end_ms
     sums[BATCHES] = batches
     return done

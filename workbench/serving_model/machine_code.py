@@ -31,8 +31,8 @@ def say_once_that_it_is_slow() -> None:
     if not _said:
         _said = True
         _log.warning(
-            "numba is not installed, so services are simulated by the interpreter: the same figures, about a hundred "
-            "times slower. Install int8-workbench[fast]."
+            "numba is not installed, so services are simulated by the interpreter: the same figures, about "
+            "twenty times slower. Install int8-workbench[fast]."
         )
 
 
