@@ -82,6 +82,7 @@ def test_the_winner_is_exported_and_verified_and_a_flipped_byte_is_found(
     refused, second = workbench("verify", bundle), workbench("export", swept[0], "--to", bundle)
 
     assert exported.returncode == 0, exported.stderr
+    assert "registered as tiny version 1." in exported.stdout
     assert verified.returncode == 0, verified.stderr
     assert "golden samples replayed" in verified.stdout
     assert refused.returncode == 1
