@@ -18,15 +18,15 @@ COMMANDS = set(get_command(app).commands)  # type: ignore[attr-defined]  # a cli
 
 
 def test_every_command_the_readme_names_exists_and_the_table_misses_none() -> None:
-    named = set(re.findall(r"workbench ([a-z]+)", README)) - {"searches", "follows"}
-    table = set(re.findall(r"^\| `workbench ([a-z]+)", README, flags=re.MULTILINE))
+    named = set(re.findall(r"workbench ([a-z-]+)", README)) - {"searches", "follows"}
+    table = set(re.findall(r"^\| `workbench ([a-z-]+)", README, flags=re.MULTILINE))
 
     assert named <= COMMANDS
     assert table | {"example"} == COMMANDS
 
 
 def test_every_option_in_the_readmes_examples_exists() -> None:
-    for command, rest in re.findall(r"bin/workbench ([a-z]+)([^\n]*)", README):
+    for command, rest in re.findall(r"bin/workbench ([a-z-]+)([^\n]*)", README):
         known = {o for p in get_command(app).commands[command].params for o in p.opts}  # type: ignore[attr-defined]  # see above
         assert set(re.findall(r"--[a-z-]+", rest)) <= known
 
