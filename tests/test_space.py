@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from workbench.errors import ConfigError
 from workbench.space import (
     Forbidden,
+    Parameter,
     SearchSpace,
     build,
     combinations,
@@ -125,6 +126,22 @@ def test_a_large_space_is_counted_without_walking_it() -> None:
     assert (found.candidates, found.compiles) == (4 * exact, exact // 2)  # four sets of bins, which compile nothing
     assert not before.exact, "words may come to the same bins"
     assert (before.candidates, before.compiles) == (found.candidates, found.compiles)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.data())
+def test_assignments_are_counted_as_they_are_walked(data: st.DataObject) -> None:
+    parameters: list[Parameter] = []
+    for number in range(data.draw(st.integers(1, 5))):
+        when = {}
+        for earlier in data.draw(st.sets(st.integers(0, number - 1), max_size=2)) if number else ():
+            choices = parameters[earlier].choices
+            when[f"p{earlier}"] = tuple(data.draw(st.sets(st.sampled_from(choices), min_size=1)))
+        choices = tuple(range(data.draw(st.integers(1, 3))))
+        parameters.append(Parameter(name=f"p{number}", choices=choices, when=when, about=""))
+    space = SearchSpace(path=Path("s"), targets=("t",), parameters=tuple(parameters), forbid=(), presets=())
+
+    assert raw_size(space) == sum(1 for _ in combinations(space))
 
 
 @settings(deadline=None)  # the first draw pays for imports

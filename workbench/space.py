@@ -307,9 +307,22 @@ def draw(space: SearchSpace, rng: random.Random) -> dict[str, Scalar]:
 
 
 def raw_size(space: SearchSpace) -> int:
-    """Number of assignments before any rule."""
-    core, free = _split(space)
-    return _product(free) * sum(1 for _ in combinations(core))
+    """Number of assignments before any rule: `combinations` counted without walking them.
+
+    Parameter by parameter, assignments are told apart by what conditions further on look at, and by nothing else.
+    """
+    counts: dict[tuple[tuple[str, Scalar], ...], int] = {(): 1}
+    for index, parameter in enumerate(space.parameters):
+        asked_later = {name for later in space.parameters[index + 1 :] for name in later.when}
+        grown: dict[tuple[tuple[str, Scalar], ...], int] = {}
+        for known, count in counts.items():
+            assignment = dict(known)
+            chosen = [{**assignment, parameter.name: choice} for choice in parameter.choices]
+            for one in chosen if parameter.applies(assignment) else [assignment]:
+                kept = tuple((name, value) for name, value in one.items() if name in asked_later)
+                grown[kept] = grown.get(kept, 0) + count
+        counts = grown
+    return sum(counts.values())
 
 
 def size(space: SearchSpace) -> SpaceSize:
@@ -317,7 +330,7 @@ def size(space: SearchSpace) -> SpaceSize:
     others enumerated. Exact, but for a space that switches single fusions and offers a level that fuses nothing, and
     for one with more than `COUNT_LIMIT` combinations to enumerate, of which no rule is subtracted then."""
     core, free = _split(space)
-    combined = sum(1 for _ in combinations(core))
+    combined = raw_size(core)
     if combined > COUNT_LIMIT:
         return SpaceSize(candidates=combined * _product(free), compiles=_compiles_at_most(core, free), exact=False)
     defaults = {p.name: p.choices[0] for p in free}
@@ -346,7 +359,7 @@ def _compiles_at_most(core: SearchSpace, free: Sequence[Parameter]) -> int:
     compiled = [p for p in free if not p.name.startswith("serving.")]
     if ASCEND not in core.targets:
         core = replace(core, parameters=tuple(p for p in core.parameters if not p.name.startswith("serving.")))
-    return _product(compiled) * sum(1 for _ in combinations(core))
+    return _product(compiled) * raw_size(core)
 
 
 def _split(space: SearchSpace) -> tuple[SearchSpace, list[Parameter]]:
