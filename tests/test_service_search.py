@@ -39,7 +39,7 @@ def without_lengths(question: ServiceQuestion, choices: ServiceChoices, curve: B
 )
 def test_the_search_finds_what_trying_everything_finds(question: ServiceQuestion) -> None:
     everything = [
-        figures(simulate(CURVE, one, question.load, HOST, LENGTHS, BINS, requests=40_000, seed=1))
+        figures(simulate(CURVE, one, question.load, HOST, LENGTHS, BINS, requests=20_000, seed=1))
         for one in CHOICES.settings()
     ]
     keeping = [f for f in everything if question.p99_ms is None or f.p99_ms.value <= question.p99_ms]

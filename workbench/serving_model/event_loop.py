@@ -10,7 +10,7 @@ A request passes: client's thread → network → front end (in) → queue of it
   capacity(t) / t of its time as work of each thread. Devices beside the host have such a clock each.
 - Delays that occupy nobody have one length each, so those who wait form queues, not heaps.
 - The front end is an event loop: it looks for batches to form (`pump`) behind what already waits for it, so requests
-  of one moment share a batch, and answers go out before the next batch does (`serve.service`).
+  of one moment share a batch (`serve.service`).
 - Requests, batches and the pump are numbers (0 ..., `total` + worker, `total` + workers) in linked queues over one
   array: each is in one place at a time.
 
@@ -40,6 +40,10 @@ WORKERS_MS, FRONT_END_MS, PROCESSORS_MS, STARTED_MS, FIRST_BATCH, BATCHES = rang
 threads); the moment, and the batch, at which it began; how many batches there were in all."""
 
 NEVER = float("inf")
+
+ANSWERS_FIRST = True
+"""When a batch comes back, the service's event loop sends its answers before it looks for the next batch, and the
+worker waits for that (`serve.workers`). False: the next batch goes out first."""
 
 
 @machine_code
@@ -311,7 +315,10 @@ def run(
                         free += 1
                         in_flight[worker % devices] -= 1
                         append_queue(head, tail, after, own_rows + worker, FRONT)
-                        pump_soon = True
+                        if ANSWERS_FIRST:
+                            pump_soon = True
+                        else:
+                            decide = True
                     elif transport_half > 0:
                         due[item] = now + transport_half
                         push(head, tail, after, TO_WORKER, item)
