@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from tests.targets.encoder import CLASSES, save
 from tests.targets.masked_encoder import masked_encoder
 from tests.test_preprocess import write_tokenizer
-from workbench.artifacts import Bench, open_bench
+from workbench.artifacts import Bench, check_data, open_bench
 from workbench.candidate import Candidate, Serving
 from workbench.errors import ConfigError
 from workbench.evaluate import evaluate
@@ -208,6 +209,15 @@ def test_outputs_for_two_paddings_are_cut_to_the_shorter(opened: Callable[..., O
     assert common.valid.shape == (2, 24)
     assert np.array_equal(common.lengths, other.lengths)
     assert cut_alike(reference, other, reference, other) == (reference, reference, other)
+
+
+def test_a_model_of_one_length_cannot_be_asked_about_bins(opened: Callable[..., Opened]) -> None:
+    question, _ = opened()
+    inputs = tuple(replace(spec, shape=("batch", 48)) for spec in question.model.inputs)
+
+    check_data(question)
+    with pytest.raises(ConfigError, match=r"serving\.sequence_bins: the model takes texts of 48 tokens and no others"):
+        check_data(replace(question, model=replace(question.model, inputs=inputs)))
 
 
 @pytest.mark.parametrize("bins", [(), (32, 16), (0, 16), (16, 16)])

@@ -130,12 +130,27 @@ def check_data(experiment: Experiment) -> None:
     """
     data, model = experiment.dataset, experiment.model
     check_inputs(data, model)
+    _check_bins(experiment)
     check_outputs(data.task, data.labels, model)
     if data.preprocessor is not None:
         rows = embedding_rows(load_graph(model))
         for token_input in data.preprocessor.inputs:
             if token_input.role == "ids" and token_input.name in rows:
                 check_vocabulary(data.preprocessor, rows[token_input.name])
+
+
+def _check_bins(experiment: Experiment) -> None:
+    """A model exported for one length can be padded to no other."""
+    sizes = (spec.shape[1] for spec in experiment.model.inputs if len(spec.shape) > 1)
+    fixed = next((size for size in sizes if isinstance(size, int)), None)
+    for parameter in experiment.space.parameters if fixed is not None else ():
+        if parameter.name == "serving.sequence_bins" and parameter.choices != (str(fixed),):
+            raise ConfigError(
+                f"the model takes texts of {fixed} tokens and no others.",
+                file=experiment.space.path,
+                key=f"parameters.{parameter.name}",
+                hint="Leave it out, or export the model with a dynamic length.",
+            )
 
 
 def artifact_of(
