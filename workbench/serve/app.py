@@ -63,7 +63,8 @@ async def _predict(service: Service, scope: Scope, receive: Receive, send: Send)
     try:
         headers = dict(scope["headers"])
         _check(service, scope, headers)
-        body = await _read(receive, headers, service)
+        with service.reading(arrived_s):
+            body = await _read(receive, service)
         request = service.submit(body, arrived_s)
         try:
             await _answered(request.done, receive)
@@ -108,19 +109,15 @@ def _authorized(service: Service, given: bytes | None) -> bool:
     return wanted is None or hmac.compare_digest(given or b"", wanted.encode())
 
 
-async def _read(receive: Receive, headers: dict[bytes, bytes], service: Service) -> bytes | bytearray:
-    limits = service.settings.limits
-    try:
-        async with asyncio.timeout(limits.body_timeout_s):
-            message = await receive()
-            if not message.get("more_body", False) and message["type"] == "http.request":
-                body = message["body"]
-                if len(body) > limits.body_bytes:
-                    raise _too_large(limits.body_bytes)
-                return bytes(body)
-            return await _read_on(receive, message, limits.body_bytes)
-    except TimeoutError:
-        raise Refusal("slow", f"The body did not come within {limits.body_timeout_s:g} s.", close=True) from None
+async def _read(receive: Receive, service: Service) -> bytes | bytearray:
+    limit = service.settings.limits.body_bytes
+    message = await receive()
+    if not message.get("more_body", False) and message["type"] == "http.request":
+        body: bytes = message["body"]
+        if len(body) > limit:
+            raise _too_large(limit)
+        return body
+    return await _read_on(receive, message, limit)
 
 
 async def _read_on(receive: Receive, message: MutableMapping[str, Any], limit: int) -> bytearray:

@@ -6,10 +6,11 @@ Everything here runs in the one event loop; nothing blocks but the tokenizer, fo
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from workbench.bundle import Bundle, preprocessor_of
@@ -72,6 +73,7 @@ class Service:
         self._pump_is_due = False
         self._rows_per_s = 0.0
         self._open: set[Request] = set()
+        self._reading: dict[asyncio.Task[Any], float] = {}
         self._sweeping = [
             self.loop.create_task(self._every(_SWEEP_S, self._sweep)),
             self.loop.create_task(self._every(_MEMORY_S, self._read_memory)),
@@ -90,6 +92,27 @@ class Service:
     @property
     def open_requests(self) -> int:
         return len(self._open)
+
+    @contextlib.contextmanager
+    def reading(self, arrived_s: float) -> Iterator[None]:
+        """While a body is read: a timer of its own for each request would cost more than reading does.
+
+        Raises:
+            Refusal: it took too long.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        self._reading[task] = arrived_s
+        try:
+            yield
+        except asyncio.CancelledError:
+            if task in self._reading:
+                raise
+            task.uncancel()
+            limit = self.settings.limits.body_timeout_s
+            raise Refusal("slow", f"The body did not come within {limit:g} s.", close=True) from None
+        finally:
+            self._reading.pop(task, None)
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
@@ -186,7 +209,12 @@ class Service:
             self._timer = None
         now_s = self.loop.time()
         while self.workers.free and (rows := self._batcher.take(now_s)) is not None:
-            batch = batch_of(rows, self.preprocessor)
+            try:
+                batch = batch_of(rows, self.preprocessor)
+            except Exception as error:  # a defect must not leave its callers waiting
+                log_defect(error)
+                self._fail(rows, Refusal("internal", "The batch could not be made; the log says where."))
+                continue
             batch.started_s = now_s
             self._running.add(batch)
             self.workers.run(batch)
@@ -302,6 +330,10 @@ class Service:
         for request in late:
             limit = self.settings.limits.request_timeout_s
             self._fail(request.rows, Refusal("timeout", f"No answer within {limit:g} s.", self._retry_after_s()))
+        for task, arrived_s in list(self._reading.items()):
+            if now_s - arrived_s > self.settings.limits.body_timeout_s:
+                del self._reading[task]  # which tells it why
+                task.cancel()
         for worker in self.workers.all:
             batch = worker.batch
             if batch is not None and now_s - batch.started_s > self.settings.limits.batch_timeout_s:
