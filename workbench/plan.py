@@ -8,7 +8,6 @@ import time
 from dataclasses import dataclass
 
 from workbench.artifacts import Bench, artifact_of
-from workbench.batch_curve import BUDGET_S
 from workbench.experiment import Experiment
 from workbench.space import SpaceSize, raw_size, size
 
@@ -110,5 +109,5 @@ def _estimate_s(experiment: Experiment, call_ms: float, *, timed: bool) -> float
     """
     settings = experiment.measure
     calls = 2 * (settings.calls + settings.short_calls) * 1.1 * timed + experiment.dataset.size("validation")
-    service_s = 0.0 if experiment.service is None else (BUDGET_S if timed else 0.0) + SEARCH_S
+    service_s = 0.0 if experiment.service is None else (experiment.service.curve_s if timed else 0.0) + SEARCH_S
     return calls * call_ms / 1000 + 1.0 + experiment.model.size_bytes / 50e6 + service_s

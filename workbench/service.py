@@ -170,6 +170,7 @@ class ServiceQuestion:
         p99_ms: limit, None for none; needed where the load is sought.
         devices: cards behind one front end.
         host: assumed costs of the host; None to measure them here.
+        curve_s: how long each candidate's batch curve is timed, about; every shape is called 15 times at least.
         confirm_s: how long each front member is loaded for real, 0 for not at all.
     """
 
@@ -178,6 +179,7 @@ class ServiceQuestion:
     p99_ms: float | None = None
     devices: int = 1
     host: HostCosts | None = None
+    curve_s: float = 6.0
     confirm_s: float = 10.0
 
     def __post_init__(self) -> None:

@@ -51,8 +51,9 @@ def measured_curve(
     Raises:
         MeasureError: a call failed, or (transient) timing took too long.
     """
-    choices = experiment.space.service
+    choices, question = experiment.space.service, experiment.service
     assert choices is not None  # the experiment was refused otherwise
+    assert question is not None  # there is no such stage otherwise
     batches, lengths = serving_batches(candidate, choices), serving_lengths(experiment, candidate)
     feeds_of = _feeds_of(experiment, split)
     if bench.toolchain(candidate).emulated:
@@ -80,6 +81,7 @@ def measured_curve(
         threads=0 if on_device else candidate.serving.intra_op_threads,
         stepped=on_device,
         yardstick=yardstick,
+        budget_s=question.curve_s,
         seed=experiment.seed,
     )
 

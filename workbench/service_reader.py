@@ -27,6 +27,7 @@ def read_question(top: Section) -> ServiceQuestion | None:
         goal = section.text("goal", "throughput", choices=get_args(Goal))
         p99_ms = section.optional("p99_ms", lambda key: section.number(key, minimum=1e-6))
         devices = section.integer("devices", 1, minimum=1)
+        curve_s = section.seconds("curve", 6.0)
         confirm_s = section.seconds("confirm", 10.0)
         host = _host(section) if section.has("host") else None
         try:
@@ -36,6 +37,7 @@ def read_question(top: Section) -> ServiceQuestion | None:
                 p99_ms=p99_ms,
                 devices=devices,
                 host=host,
+                curve_s=curve_s,
                 confirm_s=confirm_s,
             )
         except ConfigError as error:

@@ -1,0 +1,134 @@
+"""The end of the ladder on a real session: the curve, the best settings, and the real service under real load."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.tiny import EXPERIMENT, SPACE, write_workspace
+from workbench import sweep
+from workbench.artifacts import Bench, open_bench
+from workbench.candidate import Candidate, Quantization, Serving
+from workbench.errors import ConfigError
+from workbench.evaluate import evaluate
+from workbench.experiment import Experiment, read_experiment
+from workbench.journal import open_journal
+from workbench.results import BatchCurve, CurvePoint, Estimate, metrics
+from workbench.service import ServiceSettings
+from workbench.service_confirmation import confirm_services
+from workbench.service_measurement import at_first_speed, only
+from workbench.store import Store
+
+HOST = "{request_ms: 0.4, batch_ms: 0.2, client_ms: 0.1, cores: 2, origin: a test}"
+SERVICE = f"service: {{concurrency: 8, p99_ms: 500, curve: 1s, confirm: 1s, host: {HOST}}}\n"
+CHOICES = "service: {max_batch_size: [1, 4, 8], batch_timeout_ms: [0, 5], workers: [1, 2]}\n"
+INT8 = Candidate(
+    quantization=Quantization(scheme="dynamic", weight_granularity="channel"), serving=Serving(intra_op_threads=1)
+)
+Opened = tuple[Experiment, Bench]
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
+    folder = tmp_path_factory.mktemp("workspace")
+    text = EXPERIMENT.replace("[latency_p50_ms, accuracy]", "[service_throughput_per_s, accuracy]") + SERVICE
+    file = write_workspace(folder, experiment=text, space=SPACE + CHOICES)
+    question = read_experiment(file)
+    journal = open_journal(question.workspace, question.name, question.identity, fresh=True)
+    store = Store(folder / ".workbench" / "store")
+    yield question, open_bench(question, journal, store, lambda candidate, stage: None)
+    store.close()
+
+
+def test_the_last_stage_finds_the_best_settings_and_says_what_untuned_ones_give(opened: Opened) -> None:
+    question, bench = opened
+    found = evaluate(question, INT8, bench)
+    bench.journal.write(found)
+
+    assert (found.status, found.stage_reached) == ("complete", "service")
+    service, numbers = found.measurement.service, metrics(found)
+    assert service is not None
+    assert service.best is not None
+    assert service.tried == 10  # 2 without batching, 2 x 2 x 2 with
+    assert service.untuned.settings == ServiceSettings()
+    assert service.best.throughput_per_s.value >= service.untuned.throughput_per_s.value
+    assert service.best.host is not None
+    assert "assumed" in service.best.host.origin
+    assert (service.curve.batches, service.curve.lengths) == ((1, 2, 4, 8), (0,))
+    assert numbers["service_throughput_per_s"] == service.best.throughput_per_s.value
+    assert numbers["startup_s"] > 0
+    assert sweep.is_feasible(question, found)
+
+
+def test_the_limit_on_p99_is_a_constraint_of_the_sweep(opened: Opened) -> None:
+    question, _ = opened
+
+    assert ("service_p99_ms", 500.0) in [(c.metric, c.limit) for c in question.constraints]
+
+
+def test_held_out_data_choose_nothing_and_the_front_is_served_and_loaded(opened: Opened) -> None:
+    question, bench = opened
+    searched = bench.journal.evaluation(INT8.id, "validation")
+    assert searched is not None
+    front = [searched]
+    said: list[str] = []
+
+    sweep.confirm(question, bench, front)
+    confirm_services(question, bench, bench.journal, front, report=said.append)
+
+    before, confirmed = searched.measurement.service, bench.journal.evaluation(INT8.id, "holdout")
+    assert confirmed is not None
+    after = confirmed.measurement.service
+    assert before is not None
+    assert before.best is not None
+    assert after is not None
+    assert after.best is not None
+    assert after.best.settings == before.best.settings
+    assert after.confirmed is not None, after.note
+    assert after.confirmed.kind == "measured"
+    assert after.confirmed.errors == 0
+    assert after.confirmed.throughput_per_s.value > 10
+    assert metrics(confirmed)["service_throughput_per_s"] == after.confirmed.throughput_per_s.value
+    assert len(said) == 4  # the baseline and one member, two sentences each
+
+    confirm_services(question, bench, bench.journal, front, report=said.append)
+    assert len(said) == 4, "what was measured is not measured again"
+
+
+def test_a_curve_is_brought_to_the_speed_the_sweep_began_with() -> None:
+    half = Estimate(value=2.0, low=1.0, high=4.0)
+    point = CurvePoint(batch=1, length=0, calls=20, p50_ms=half, mean_ms=2.0, quantiles_ms=(1.0, 2.0, 4.0))
+    slow = BatchCurve(points=(point,), stepped=False, threads=1, clock="host", drift=2.0)
+
+    found = at_first_speed(slow).points[0]
+
+    assert (found.p50_ms.value, found.p50_ms.high, found.mean_ms) == (1.0, 2.0, 1.0)
+    assert found.quantiles_ms == (0.5, 1.0, 2.0)
+
+
+def test_only_leaves_no_choice() -> None:
+    settings = ServiceSettings(max_batch_size=8, batch_timeout_ms=5.0, workers=2)
+
+    assert only(settings).settings() == (settings,)
+
+
+@pytest.mark.parametrize(
+    ("service", "choices", "words"),
+    [
+        (SERVICE, "", "does not say which service settings there are"),
+        ("", CHOICES, "service_throughput_per_s needs to know how requests come"),
+    ],
+)
+def test_a_service_needs_both_files(tmp_path: Path, service: str, choices: str, words: str) -> None:
+    text = EXPERIMENT.replace("[latency_p50_ms, accuracy]", "[service_throughput_per_s, accuracy]") + service
+    file = write_workspace(tmp_path, experiment=text, space=SPACE + choices)
+
+    with pytest.raises(ConfigError, match=words):
+        read_experiment(file)
+
+
+def test_without_the_key_no_service_stage_is_climbed(tmp_path: Path) -> None:
+    question = read_experiment(write_workspace(tmp_path, space=SPACE + CHOICES))
+
+    assert replace(question).service is None
