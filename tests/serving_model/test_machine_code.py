@@ -68,3 +68,11 @@ def test_interpreted_services_are_the_compiled_ones_and_say_once_that_they_are_s
     assert is_compiled(event_loop.run)
     assert done.stdout.split() == digests()
     assert done.stderr.count("numba is not installed") == 1
+
+
+def test_numba_is_imported_only_when_a_service_is_simulated() -> None:
+    code = "import sys, workbench.service_search\nprint('numba' in sys.modules)"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+
+    assert done.stdout.strip() == "False"

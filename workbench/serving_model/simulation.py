@@ -15,7 +15,6 @@ import numpy.typing as npt
 from workbench.errors import ConfigError
 from workbench.results import BatchCurve, Clock
 from workbench.service import HostCosts, ServiceLoad, ServiceSettings
-from workbench.serving_model import event_loop
 from workbench.serving_model.machine_code import is_compiled, say_once_that_it_is_slow
 from workbench.serving_model.service_times import Floats, IntArray, ServiceTimes, service_times
 
@@ -93,6 +92,8 @@ def simulate(
     Raises:
         ConfigError: a bin is longer than every measured length, or there is nothing to draw from.
     """
+    from workbench.serving_model import event_loop  # brings numba, a second that only a simulation should cost
+
     if requests < 1 or devices < 1:
         raise ConfigError(f"{requests} requests on {devices} devices cannot be simulated.", key="service")
     times = service_times(curve, bins, max_batch=settings.max_batch_size)
@@ -189,6 +190,8 @@ def _serve(
     uniforms: Floats,
 ) -> _Record:
     """Lay out the event loop's memory and let it run."""
+    from workbench.serving_model import event_loop
+
     total, workers = len(tokens), settings.workers * devices
     bins, _, quantiles = times.times_ms.shape
     queues, numbers = event_loop.BINS + bins + workers, total + workers + 1
