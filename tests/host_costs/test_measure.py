@@ -49,11 +49,11 @@ def test_no_process_is_left_behind(measured: HostCosts) -> None:
     assert not [name for name in names if "workbench" in name]
 
 
-def test_quiet_costs_are_measured_once_and_noisy_ones_every_time(
+def test_quiet_costs_are_kept_in_the_store_and_noisy_ones_for_this_process_alone(
     tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "data").mkdir()
-    model, dataset = entities(tmp_path / "data")
+    for name in ("noisy", "quiet"):
+        (tmp_path / name).mkdir()
     made: list[HostCosts] = []
     quiet = False
 
@@ -62,12 +62,17 @@ def test_quiet_costs_are_measured_once_and_noisy_ones_every_time(
         return made[-1], quiet
 
     monkeypatch.setattr(measure, "measure_host_costs", measuring)
-
-    assert [host_costs(model, dataset, store).request_ms for _ in range(2)] == [0.0, 1.0]
+    monkeypatch.setattr(measure, "_noisy", {})
+    noisy = entities(tmp_path / "noisy")
+    assert [host_costs(*noisy, store).request_ms for _ in range(2)] == [0.0, 0.0]
     quiet = True
-    assert [host_costs(model, dataset, store) for _ in range(3)] == [made[2]] * 3
-    other, data = classification(tmp_path / "data")
-    assert host_costs(other, data, store) == made[3]
+    calm = classification(tmp_path / "quiet")
+    assert [host_costs(*calm, store).request_ms for _ in range(2)] == [1.0, 1.0]
+
+    monkeypatch.setattr(measure, "_noisy", {})  # as in another process
+
+    assert host_costs(*calm, store) == made[1]
+    assert host_costs(*noisy, store) == made[2]
 
 
 def test_a_service_that_cannot_start_is_the_machines_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from workbench.canonical import decode, encode, source_digest
+from workbench.canonical import decode, digest, encode, source_digest
 from workbench.dataset import Dataset
 from workbench.errors import BundleError, ToolchainError
 from workbench.host_costs.capacity import measure_capacity, processors
@@ -39,13 +39,15 @@ _SETTINGS = ServiceSettings(max_batch_size=16)
 _LIBRARIES = ("litserve", "uvicorn", "starlette", "tokenizers", "numpy")
 
 _log = logging.getLogger(__name__)
+_noisy: dict[str, HostCosts] = {}
 
 
 def host_costs(model: Model, dataset: Dataset, store: Store, *, report: Callable[[str], None] = _log.info) -> HostCosts:
     """What serving this model and data costs this host, from the store or measured now (some 15 s).
 
     Depends on the model's inputs and outputs, the validation split's texts, this machine, and the code and libraries
-    that serve. Costs measured while other processes kept the machine busy say so and are not kept.
+    that serve. Costs measured while other processes kept the machine busy say so and are kept for this process alone:
+    its candidates compare, and the next sweep measures again.
 
     Raises:
         ToolchainError: the service cannot be started here, or failed under load.
@@ -63,10 +65,15 @@ def host_costs(model: Model, dataset: Dataset, store: Store, *, report: Callable
     found = store.get_json("host_costs", key)
     if found is not None:
         return decode(HostCosts, found, "host_costs")
+    name = digest(key)
+    if name in _noisy:
+        return _noisy[name]
     report("measuring what serving costs this host beside the model (some 15 s)")
     costs, quiet = measure_host_costs(model, dataset, toolchain)
     if quiet:
         store.put_json("host_costs", key, encode(costs))
+    else:
+        _noisy[name] = costs
     return costs
 
 
