@@ -462,13 +462,16 @@ def test_a_version_says_where_it_comes_from(made: Path, workspace: Path) -> None
     manifest = bundle.manifest
     assert version.tags["candidate"] == manifest.candidate_id
     assert version.tags["model_sha256"] == manifest.model.sha256
-    assert version.tags["data_holdout"] == manifest.datasets["holdout"]
-    assert version.tags["toolchain.onnxruntime"] == manifest.artifact.toolchain.components["onnxruntime"]
+    assert json.loads(version.tags["data"]) == manifest.datasets
+    assert f"onnxruntime {manifest.artifact.toolchain.components['onnxruntime']}" in version.tags["components"]
     assert version.tags["emulated"] == "false"
     assert version.tags["source"] == str(bundle.directory)
     assert version.manifest_sha256 == manifest_sha256(bundle)
-    assert float(version.tags["holdout_accuracy"]) > 0.5
+    assert version.tags["figures"].startswith("On holdout: accuracy 0.")
     assert version.tags == {**version.tags, **provenance(bundle)}
+    assert description(bundle).startswith(
+        "INT8 static, minmax, asymmetric, weights per channel. On holdout: accuracy 0."
+    )
     assert "## Acceptance figures" in description(bundle)
     assert "## Files" not in description(bundle)
     assert register(bundle.directory, workspace) == version

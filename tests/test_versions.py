@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from workbench.errors import ConfigError, ToolchainError
-from workbench.tracking import store
+from workbench.tracking import links_of, store
 from workbench.tracking.versions import CHAMPION, PREVIOUS, Version, Versions, open_versions
 
 NAME = "loans"
@@ -84,6 +84,16 @@ def test_the_files_lie_with_the_run_of_the_candidate(versions: Versions, workspa
 
     assert registered(versions, workspace, "a").run_id == run.info.run_id
     assert registered(versions, workspace, "b").run_id != run.info.run_id
+
+
+def test_the_ui_is_led_to_the_versions_once_there_are_some(versions: Versions, workspace: Path) -> None:
+    assert links_of(workspace, NAME) == []
+
+    registered(versions, workspace, "a")
+
+    assert links_of(workspace, NAME)[-1] == (
+        "bundles:         http://127.0.0.1:5000/#/models/loans?workflowType=machine_learning"
+    )
 
 
 def test_the_first_champion_has_no_previous(versions: Versions, workspace: Path) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-from workbench.bundle.manifest import MANIFEST, README, Bundle
+from workbench.bundle.manifest import MANIFEST, README, Bundle, Manifest
 from workbench.candidate import describe
-from workbench.canonical import file_digest
-from workbench.results import Evaluation, metrics
+from workbench.canonical import canonical_json, file_digest
+from workbench.results import metrics
 
 
 def manifest_sha256(bundle: Bundle) -> str:
@@ -16,39 +14,53 @@ def manifest_sha256(bundle: Bundle) -> str:
 
 
 def provenance(bundle: Bundle) -> dict[str, str]:
-    """Tags of a registered version: what it is, what it was made from, with and where, and its headline figures."""
+    """Tags of a registered version: what it is, what it was made from, with and where. Few, since MLflow lists all.
+
+    `data` is JSON, split → digest; `components` is name and version of everything in the toolchain.
+    """
     manifest = bundle.manifest
     toolchain = manifest.artifact.toolchain
-    tags = {
-        "candidate": manifest.candidate_id,
-        "settings": describe(manifest.candidate),
-        "model": manifest.model.file,
-        "model_sha256": manifest.model.sha256,
-        **{f"data_{split}": digest for split, digest in manifest.datasets.items()},
+    return {
+        "figures": _figures(manifest),
+        "emulated": "true" if toolchain.emulated else "false",
+        "service": str(manifest.service),
         "target": toolchain.target,
         "device": toolchain.device,
+        "candidate": manifest.candidate_id,
+        "model_sha256": manifest.model.sha256,
+        "data": canonical_json(manifest.datasets),
         "toolchain": toolchain.fingerprint,
-        **{f"toolchain.{name.replace(' ', '_')}": version for name, version in toolchain.components.items()},
-        "emulated": "true" if toolchain.emulated else "false",
+        "components": ", ".join(f"{name} {version}" for name, version in sorted(toolchain.components.items())),
         "workbench": manifest.workbench,
-        "created_at": manifest.created_at,
-        "service": str(manifest.service),
         "size_bytes": str(sum(s.size_bytes for s in manifest.files.values())),
+        "created_at": manifest.created_at,
         "source": str(bundle.directory.resolve()),
     }
-    return tags | _figures(manifest.evaluations)
 
 
 def description(bundle: Bundle) -> str:
-    """The bundle's README as far as its settings and figures: what the registry's page shows of a version."""
+    """Markdown: a headline, which is all that a list of versions shows, then the README's settings and figures."""
+    manifest = bundle.manifest
     text = (bundle.directory / README).read_text(encoding="utf-8")
-    parts = text.split("\n## ")
-    wanted = [part for part in parts[1:] if part.startswith(("Acceptance figures", "Serve it"))]
-    return "\n## ".join([parts[0], *wanted])
+    first, *parts = text.split("\n## ")
+    emulated = "EMULATED. " if manifest.artifact.toolchain.emulated else ""
+    headline = f"{emulated}{describe(manifest.candidate)}. {_figures(manifest)}"
+    wanted = [part for part in parts if part.startswith(("Acceptance figures", "Serve it"))]
+    return "\n## ".join([headline + "\n" + first.removeprefix(f"# {manifest.name}\n"), *wanted])
 
 
-def _figures(evaluations: Sequence[Evaluation]) -> dict[str, str]:
-    shown = ("accuracy", "accuracy_drop_pp", "latency_p50_ms", "latency_p99_ms", "speedup")
-    found: Mapping[str, float] = metrics(evaluations[-1]) if evaluations else {}
-    prefix = f"{evaluations[-1].split}_" if evaluations else ""
-    return {f"{prefix}{name}": f"{found[name]:.6g}" for name in shown if name in found}
+def _figures(manifest: Manifest) -> str:
+    """Of the confirmation if there is one, else of the search; in words."""
+    if not manifest.evaluations:
+        return "not measured"
+    evaluation = manifest.evaluations[-1]
+    words = {
+        "accuracy": "accuracy {:.4f}",
+        "accuracy_drop_pp": "{:.2f} pp below float",
+        "latency_p50_ms": "P50 {:.3g} ms",
+        "latency_p99_ms": "P99 {:.3g} ms",
+        "speedup": "{:.2f} times as fast as float",
+    }
+    numbers = metrics(evaluation)
+    found = [text.format(numbers[name]) for name, text in words.items() if name in numbers]
+    return f"On {evaluation.split}: {', '.join(found)}"

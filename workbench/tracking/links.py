@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from workbench.errors import ToolchainError
 from workbench.objectives import METRICS
 from workbench.tracking.store import ENVIRONMENT, check_database, find_runs, mlflow_errors, open_client, store_uri
+from workbench.tracking.versions import has_model
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -46,6 +47,11 @@ def page_link(experiment_id: str, run_id: str, *, host: str = HOST, port: int = 
     return f"http://{host}:{port}/{page}?workflowType=machine_learning"
 
 
+def model_link(name: str, *, host: str = HOST, port: int = PORT) -> str:
+    """The versions of an experiment's model in the registry, with their aliases."""
+    return f"http://{host}:{port}/#/models/{urllib.parse.quote(name)}?workflowType=machine_learning"
+
+
 def links_of(workspace: Path, experiment_name: str, host: str = HOST, port: int = PORT) -> list[str]:
     """Links into the last sweep of an experiment, from what is in the store; none when nothing was logged.
 
@@ -61,15 +67,17 @@ def links_of(workspace: Path, experiment_name: str, host: str = HOST, port: int 
         experiment = client.get_experiment_by_name(experiment_name)
         if experiment is None:
             return []
+        registered = has_model(client, experiment_name)
+        versions = [f"bundles:         {model_link(experiment_name, host=host, port=port)}"] if registered else []
         sweeps = find_runs(client, experiment.experiment_id, "tags.kind = 'sweep'")
         if not sweeps:
-            return link_lines(experiment.experiment_id, [], None, host, port)
+            return link_lines(experiment.experiment_id, [], None, host, port) + versions
         last = max(sweeps, key=lambda run: run.info.start_time)
         chosen = f"tags.sweep = '{last.data.tags['sweep']}' and tags.pareto = 'true'"
         front = find_runs(client, experiment.experiment_id, chosen, order="metrics.latency_p50_ms ASC")
         front.sort(key=lambda run: run.data.tags.get("recommended") != "true")
         ids = [run.info.run_id for run in front]
-        return link_lines(experiment.experiment_id, ids, last.info.run_id, host, port)
+        return link_lines(experiment.experiment_id, ids, last.info.run_id, host, port) + versions
 
 
 def ui_command(workspace: Path, host: str = HOST, port: int = PORT) -> tuple[list[str], dict[str, str]]:

@@ -247,8 +247,7 @@ class Versions:
         self._client.set_model_version_tag(self.name, str(number), key, value)
 
     def _model(self) -> RegisteredModel | None:
-        found = self._client.search_registered_models(f"name={_quoted(self.name)}")
-        return found[0] if found else None
+        return _model_of(self._client, self.name)
 
     def _run_of(self, candidate_id: str, tags: Mapping[str, str]) -> str:
         experiment_id = open_experiment(self._client, self.name, self._store / "artifacts", self._about)
@@ -301,6 +300,16 @@ def open_versions(workspace: Path, name: str, *, about: str = "", create: bool =
     if done := versions.recover():
         _log.warning("%s: %s.", name, done)
     yield versions
+
+
+def has_model(client: MlflowClient, name: str) -> bool:
+    """Whether a bundle of an experiment was ever registered. Call it inside `mlflow_errors`."""
+    return _model_of(client, name) is not None
+
+
+def _model_of(client: MlflowClient, name: str) -> RegisteredModel | None:
+    found = client.search_registered_models(f"name={_quoted(name)}")
+    return found[0] if found else None
 
 
 def _locked(stream: TextIO) -> bool:
