@@ -27,7 +27,7 @@ BODIES = bodies_of_texts(["loan pay", "due", ["张", "三"]])
 
 
 def loaded(server: Server, load: ServiceLoad, times_to: Path | None = None, **plan: float) -> LoadResult:
-    settings = {"duration_s": 1.0, "warmup_s": 0.2, "timeout_s": 5.0, **plan}
+    settings = {"duration_s": 0.6, "warmup_s": 0.1, "timeout_s": 5.0, **plan}
     return run_load(LoadPlan(url=server.url, load=load, **settings), BODIES, times_to=times_to)  # type: ignore[arg-type]  # numbers only
 
 
@@ -76,7 +76,7 @@ def test_an_open_loop_sends_when_it_is_due_whatever_the_server_does(tmp_path: Pa
         trouble = threading.Thread(target=stall, args=(server,))
         while_loading = ServiceLoad(arrivals="poisson", rate_per_s=400)
         trouble.start()
-        result = loaded(server, while_loading, tmp_path / "times.npz", duration_s=2.0, warmup_s=0)
+        result = loaded(server, while_loading, tmp_path / "times.npz", duration_s=1.4, warmup_s=0)
         trouble.join()
 
     with np.load(tmp_path / "times.npz") as stored:
@@ -91,7 +91,7 @@ def test_an_open_loop_sends_when_it_is_due_whatever_the_server_does(tmp_path: Pa
 
 def test_poisson_arrivals_come_at_their_rate_and_are_counted_from_their_moment(tmp_path: Path) -> None:
     with serving(delayed(0.005)) as server:
-        result = loaded(server, ServiceLoad(arrivals="poisson", rate_per_s=200), tmp_path / "times.npz")
+        result = loaded(server, ServiceLoad(arrivals="poisson", rate_per_s=200), tmp_path / "times.npz", duration_s=1.0)
 
     with np.load(tmp_path / "times.npz") as stored:
         late_ms = 1000 * (stored["sent_s"] - stored["intended_s"])
@@ -150,8 +150,8 @@ def test_statuses_are_counted_and_only_successes_are_timed() -> None:
     assert set(result.statuses) == {"200", "503"}
     assert result.statuses["200"] == result.answered
     assert result.statuses["503"] == pytest.approx(result.requests / 4, abs=2)
-    assert result.p99_ms is not None
-    assert result.p99_ms.value < 80
+    assert result.p95_ms is not None
+    assert result.p95_ms.value < 80
     assert not result.reliable
     assert "no successful answer" in result.notes[0]
 
@@ -190,7 +190,7 @@ def test_a_broken_server_is_reported_by_kind(fault: str) -> None:
         return await chosen(server, body, writer)
 
     with serving(handle) as server:
-        result = loaded(server, ServiceLoad(concurrency=2), timeout_s=0.2, duration_s=0.6, warmup_s=0)
+        result = loaded(server, ServiceLoad(concurrency=2), timeout_s=0.15, duration_s=0.4, warmup_s=0)
 
     assert set(result.errors) == {kind}
     assert result.answered + result.errors[kind] == result.requests
@@ -208,7 +208,7 @@ def test_a_server_that_closes_after_every_answer_is_loaded_all_the_same() -> Non
 
     for handler in (handle, without_length):
         with serving(handler) as server:
-            result = loaded(server, ServiceLoad(concurrency=4), duration_s=0.5, warmup_s=0)
+            result = loaded(server, ServiceLoad(concurrency=4), duration_s=0.3, warmup_s=0)
 
         assert result.failed == 0
         assert result.answered > 20
