@@ -54,8 +54,7 @@ def read_samples(text: str) -> Samples:
 def figures_between(before: Samples | None, after: Samples | None, seconds: float) -> ServerFigures | None:
     """What happened between two scrapes of one server; None unless both are from our service.
 
-    Raises:
-        nothing: a server that was started anew between them (counters fell) gives None as well.
+    A server that was started anew between them (its counters fell) gives None as well.
     """
     if before is None or after is None or "workbench_batch_rows_count" not in after:
         return None
