@@ -1,0 +1,80 @@
+"""The HTTP entry without a socket: what happens to a client that does not finish its body."""
+
+import asyncio
+import json
+from collections.abc import MutableMapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+
+from tests.serve.making import make_bundle
+from workbench.bundle import read_bundle
+from workbench.serve.app import application
+from workbench.serve.lit import WorkerLauncher
+from workbench.serve.metrics import Metrics
+from workbench.serve.service import Service
+from workbench.serve.settings import Limits, ServeSettings
+from workbench.serve.workers import Workers
+
+Message = MutableMapping[str, Any]
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_bundle(tmp_path_factory.mktemp("app"))
+
+
+async def exchange(directory: Path, limits: Limits, incoming: list[Message]) -> tuple[list[Message], Service]:
+    """Post a body of which only `incoming` comes, to a service whose workers have not been started."""
+    bundle = read_bundle(directory)
+    service = Service(bundle, ServeSettings(service=bundle.manifest.service, limits=limits), Metrics())
+    launcher = WorkerLauncher(directory, workers=1, devices=1, max_batch_size=1, policy="warn")
+    service.workers = Workers(launcher, 1, service, lambda why: None)
+    service.workers.proved = True
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        if not incoming:
+            await asyncio.Event().wait()
+        return incoming.pop(0)
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    headers = [(b"content-type", b"application/json")]
+    scope = {"type": "http", "method": "POST", "path": "/predict", "headers": headers}
+    await application(service, FastAPI())(scope, receive, send)
+    service.stop()
+    return sent, service
+
+
+@pytest.mark.parametrize(
+    "incoming", [[], [{"type": "http.request", "body": b"{", "more_body": True}]], ids=["no", "part"]
+)
+def test_a_body_that_does_not_come_is_cut_off_with_408(directory: Path, incoming: list[Message]) -> None:
+    sent, service = asyncio.run(exchange(directory, Limits(body_timeout_s=0.05), incoming))
+
+    assert sent[0]["status"] == 408
+    assert (b"connection", b"close") in sent[0]["headers"]
+    assert json.loads(sent[1]["body"])["error"]["kind"] == "slow"
+    assert service.open_requests == 0
+
+
+def test_nobody_is_answered_when_the_client_left_in_the_middle_of_its_body(directory: Path) -> None:
+    incoming: list[Message] = [{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}]
+
+    sent, service = asyncio.run(exchange(directory, Limits(), incoming))
+
+    assert sent == []
+    assert service.open_requests == 0
+
+
+def test_without_an_answer_in_time_a_request_gets_504_and_leaves_the_queue(directory: Path) -> None:
+    body: list[Message] = [{"type": "http.request", "body": b'{"text": "anna"}', "more_body": False}]
+
+    sent, service = asyncio.run(exchange(directory, Limits(request_timeout_s=0.05), body))
+
+    assert sent[0]["status"] == 504
+    assert (service.depth, service.open_requests) == (0, 0)
