@@ -244,6 +244,7 @@ def test_the_unit_lets_the_service_drain_and_starts_it_again_only_when_it_failed
     unit = files["loan-intent-small.service"]
 
     assert unit_values(unit, "Restart") == ["on-failure"]
+    assert unit_values(unit, "RestartPreventExitStatus") == ["2"]
     assert unit_values(unit, "KillSignal") == ["SIGTERM"]
     assert unit_values(unit, "KillMode") == ["mixed"]
     assert int(unit_values(unit, "TimeoutStopSec")[0]) > GRACE_S

@@ -59,8 +59,9 @@ systemctl daemon-reload && systemctl enable --now {facts.slug}
 
 - It listens on loopback unless told otherwise. `WORKBENCH_API_KEY` in its environment makes it ask for the header \
 `X-API-Key`; it speaks no TLS: put a proxy in front.
-- `/health` is 200 only after every worker replayed the bundle's golden samples on that very machine. A bundle that \
-does not fit the machine does not serve.
+- `/health` is 200 only after every worker replayed the bundle's golden samples on that very machine. On a \
+machine that differs in what kernels are chosen by (chip, instruction sets, release of the runtime) it does not start; \
+`--policy warn`, appended to the command of the container or the unit, serves all the same and says so.
 - SIGTERM drains: requests already accepted are answered for up to {GRACE_S} s, new ones get 503. Whoever stops the \
 service must wait longer than that; these files do.
 - Memory of the host, {facts.memory_mb} MB for {facts.workers} worker{"s" if facts.workers > 1 else ""}: \

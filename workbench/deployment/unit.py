@@ -44,6 +44,8 @@ Environment=PYTHONUNBUFFERED=1
 EnvironmentFile=-/etc/workbench/{facts.slug}.env
 Restart=on-failure
 RestartSec=2
+# 2: the arguments are wrong, and will be the next time
+RestartPreventExitStatus=2
 KillMode=mixed
 KillSignal=SIGTERM
 TimeoutStopSec={STOP_S}
