@@ -71,7 +71,7 @@ async def _predict(service: Service, scope: Scope, receive: Receive, send: Send)
         except BaseException:
             service.abandon(request)
             raise
-        status, extra, content = 200, [], service.answer(request)
+        status, extra, content = 200, service.headers, service.answer(request)
     except Refusal as refusal:
         metrics.rejected(refusal.kind)
         status, extra, content = refusal.status, refusal.headers(), json.dumps(refusal.body()).encode()

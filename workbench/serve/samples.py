@@ -104,6 +104,15 @@ def raw_rows(arrays: Mapping[str, Array]) -> list[RawSample]:
     return [RawSample({name: array[row] for name, array in arrays.items()}) for row in range(rows)]
 
 
+def rows_computed(rows: int, compiled: Sequence[int]) -> int:
+    """Rows that a device computes for a batch when these batch sizes are compiled: it fills up the smallest that holds
+    the batch, and takes turns of the largest where none does. Where nothing is fixed (`compiled` empty), the rows."""
+    if not compiled:
+        return rows
+    whole, rest = divmod(rows, max(compiled))
+    return whole * max(compiled) + (min(size for size in compiled if size >= rest) if rest else 0)
+
+
 def batch_of(rows: list[Row], preprocessor: Preprocessor | None) -> Batch:
     """The feeds of rows with one key."""
     first = rows[0].item

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
+from workbench.ascend_settings import AscendCompile
 from workbench.bundle import Bundle, preprocessor_of
 from workbench.serve.answers import Answer, NotFinite, answers_for, finite
 from workbench.serve.batcher import Batch, Batcher, QueueFull, Row
@@ -20,9 +21,9 @@ from workbench.serve.events import log, log_defect
 from workbench.serve.metrics import Metrics
 from workbench.serve.refusals import Refusal
 from workbench.serve.requests import InputRule, Question, arrays, input_rule, parse
-from workbench.serve.samples import RawSample, Tokenizing, batch_of, raw_key, raw_rows
+from workbench.serve.samples import RawSample, Tokenizing, batch_of, raw_key, raw_rows, rows_computed
 from workbench.serve.settings import ServeSettings
-from workbench.serve.workers import Workers
+from workbench.serve.workers import Worker, Workers
 from workbench.targets.base import Array
 
 Phase = Literal["starting", "serving", "draining"]
@@ -57,6 +58,10 @@ class Service:
         self.started_s = time.monotonic()
         self.workers: Workers
         manifest, service = bundle.manifest, settings.service
+        emulated = manifest.artifact.toolchain.emulated
+        self.headers = [(b"x-workbench-emulated", b"true")] if emulated else []
+        compiled = manifest.candidate.compile
+        self._compiled_batches = compiled.batches if isinstance(compiled, AscendCompile) else ()
         self.preprocessor = preprocessor_of(bundle)
         self._tokenizing = None if self.preprocessor is None else Tokenizing(self.preprocessor)
         self._answers = answers_for(manifest)
@@ -222,6 +227,9 @@ class Service:
         if self.workers.free and (ready_at := self._batcher.ready_at()) is not None:
             self._timer = self.loop.call_at(ready_at, self._pump)
 
+    def worker_ready(self, worker: Worker) -> None:
+        self._tell_memory(worker)
+
     def worker_free(self) -> None:
         self._pump_soon()
 
@@ -304,11 +312,12 @@ class Service:
                 request.done.set_result(None)
 
     def _count(self, batch: Batch, worker: int, run_s: float, now_s: float) -> None:
+        filled = rows_computed(len(batch.rows), self._compiled_batches) - len(batch.rows)
         self.metrics.batch(
             length=batch.length,
             rows=len(batch.rows),
-            positions=batch.positions,
-            padded=batch.padded,
+            positions=batch.positions + filled * batch.length,
+            padded=batch.padded + filled * batch.length,
             waited_s=[batch.started_s - row.arrived_s for row in batch.rows],
             run_s=run_s,
             worker=worker,
@@ -343,12 +352,15 @@ class Service:
     def _read_memory(self) -> None:
         for worker in self.workers.all:
             if worker.state == "ready":
-                self.metrics.worker(
-                    worker.number,
-                    resident_bytes=worker.resident_bytes,
-                    device_bytes=worker.facts["device_bytes"],
-                    restarts=worker.restarts,
-                )
+                self._tell_memory(worker)
+
+    def _tell_memory(self, worker: Worker) -> None:
+        self.metrics.worker(
+            worker.number,
+            resident_bytes=worker.resident_bytes,
+            device_bytes=worker.facts["device_bytes"],
+            restarts=worker.restarts,
+        )
 
     async def drain(self, grace_s: float) -> bool:
         """Take nothing new, answer what is there; True when all of it was answered in time."""

@@ -30,6 +30,9 @@ _END_S = 3.0
 class Owner(Protocol):
     """Who is told what happens to workers; all calls come from the event loop."""
 
+    def worker_ready(self, worker: Worker) -> None:
+        """A worker started, or started again; its facts are there."""
+
     def worker_free(self) -> None:
         """One more worker can take a batch."""
 
@@ -139,6 +142,7 @@ class Workers:
                 worker=worker.number,
                 **{k: head["ready"][k] for k in ("pid", "device", "samples", "startup_s")},
             )
+            self._owner.worker_ready(worker)
         elif "failed" in head:
             worker.error = head["failed"]
             return
