@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.evaluations import evaluation
+from workbench.ascend_settings import ASCEND, AscendCompile
+from workbench.candidate import Candidate, Precision
 from workbench.canonical import encode
 from workbench.capacity import CapacityPlan, Demand, cards_needed, plan_capacity, users_rate_per_s
 from workbench.errors import ConfigError
@@ -158,6 +160,39 @@ def test_a_limit_below_a_lone_request_leaves_no_fleet_and_says_how_long_it_takes
     last = plan.members[1]
     assert (last.cards, last.planned, last.power_w) == (None, None, None)
     assert last.lowest_p99_ms >= 40.0
+
+
+def on_a_card(call_ms: dict[int, float], **changes: object) -> Evaluation:
+    found = served(call_ms, **changes)
+    candidate = Candidate(target=ASCEND, precision=Precision(mode="force_fp16"), compile=AscendCompile(batches=(1, 4)))
+    service = found.measurement.service
+    assert service is not None
+    modelled = replace(service, curve=replace(service.curve, stepped=True, threads=0, clock="modelled"))
+    return replace(found, candidate=candidate, measurement=replace(found.measurement, service=modelled))
+
+
+def test_cards_stand_in_servers_and_a_whole_server_may_be_lost() -> None:
+    device = DeviceFigures(host_to_device_ms=0.1, execute_ms=4.0, device_to_host_ms=0.1, memory_bytes=500_000_000)
+    choices = ServiceChoices(max_batch_size=(4,), workers=(2,))
+    demand = Demand(rate_per_s=3000.0, p99_ms=60.0, cards_per_server=2)
+
+    plan = planned([on_a_card({1: 4.0, 4: 8.0}, device=device)], demand, choices)
+
+    member = plan.members[0]
+    assert plan.unit == "card"
+    assert member.clock == "modelled"
+    assert member.cards is not None
+    assert member.servers == math.ceil(member.cards / 2)
+    assert member.server_lost is not None
+    assert member.server_lost.cards == member.cards - 2
+    assert member.memory_per_card_bytes == 2 * 500_000_000, "two workers, a session each"
+    assert (member.power_w, member.power_basis) == (None, "not measured")
+    assert "each card has a front end of its own" in " ".join(plan.assumptions)
+
+
+def test_cards_and_processors_do_not_stand_in_one_plan() -> None:
+    with pytest.raises(ConfigError, match="cannot stand in one plan"):
+        planned([on_a_card({1: 4.0, 4: 8.0}), served({1: 10.0})], Demand(rate_per_s=100.0, p99_ms=60.0))
 
 
 def test_what_limits_a_card_is_named() -> None:
