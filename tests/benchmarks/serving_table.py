@@ -4,6 +4,7 @@ other ways to serve the same model, in one run, in interleaved rounds.
     python -m tests.benchmarks.serving_table                        # about 20 minutes on 2 cores, most of it the sweep
     python -m tests.benchmarks.serving_table --engine openvino --rounds 8 --seconds 15 --json table.json
     python -m tests.benchmarks.serving_table --workspace DIR        # goes on with the sweep that DIR holds
+    python -m tests.benchmarks.serving_table --quick --rounds 2     # 4 candidates instead of 12: does it all work?
 
     plain        float, every text padded to 64, LitServe with its defaults (tests/benchmarks/plain_litserve.py)
     float        the best float candidate of the sweep, with its bins and tuned service settings
@@ -70,8 +71,8 @@ parameters:
   quantization.weight_granularity: {{choices: [channel], when: {{quantization.scheme: [static]}}}}
   quantization.attention_matmul: {{choices: [{attention}], when: {{quantization.scheme: [static]}}}}
   quantization.keep_float: {{choices: [0], when: {{quantization.scheme: [static]}}}}
-  serving.intra_op_threads: {{choices: [2, 1]}}
-  serving.sequence_bins: {{choices: ["64", "optimal 4", "optimal 8"]}}
+  serving.intra_op_threads: {{choices: [{threads}]}}
+  serving.sequence_bins: {{choices: [{bins}]}}
 service:
   max_batch_size: [1, 4, 8, 16, 32]
   batch_timeout_ms: [0, 2, 5, 10]
@@ -88,8 +89,10 @@ objectives: [service_throughput_per_s, accuracy]
 constraints: {{accuracy_drop_pp: 1.0}}
 service: {{concurrency: {concurrency}, confirm: 5s}}
 budget: {{trials: 12, timeout: 40m}}
-measure: {{calls: 300, short_calls: 50, feeds: 64}}
+measure: {{calls: {calls}, short_calls: 50, feeds: 64}}
 """
+FULL = {"threads": "2, 1", "bins": '"64", "optimal 4", "optimal 8"', "calls": 300}
+QUICK = {"threads": "2", "bins": '"64", "optimal 4"', "calls": 60}
 
 
 @dataclass(kw_only=True)
@@ -114,13 +117,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--seconds", type=float, default=12.0, help="of load in each round of each way")
     parser.add_argument("--concurrency", type=int, default=100)
+    parser.add_argument("--quick", action="store_true", help="a small space, timed shortly; for no figure to quote")
     parser.add_argument("--workspace", type=Path)
     parser.add_argument("--json", type=Path, help="write every figure here as well")
     options = parser.parse_args()
     if not (options.bench / "minilm_l6_banking77.onnx").exists():
         raise SystemExit(f"{options.bench} does not hold the benchmark; name its folder with --bench")
     workspace = options.workspace or Path(tempfile.mkdtemp(prefix="workbench-serving-table-"))
-    experiment = _swept(workspace, options.bench, options.engine, options.concurrency)
+    experiment = _swept(workspace, options)
     question = read_experiment(experiment, workspace)
     ways = _ways(question, workspace, options.bench)
     bodies = bodies_of_dataset(question.dataset)
@@ -134,14 +138,19 @@ def main() -> None:
         options.json.write_text(json.dumps(_as_json(ways, options), indent=1), encoding="utf-8")
 
 
-def _swept(workspace: Path, bench: Path, engine: str, concurrency: int) -> Path:
-    attention = "true" if engine == "openvino" else "false"
+def _swept(workspace: Path, options: argparse.Namespace) -> Path:
     texts = {"calibration/banking77.yaml": MANIFEST, "search_spaces/serving-table.yaml": SPACE}
     texts["experiments/serving-table.yaml"] = EXPERIMENT
+    values = {
+        "bench": options.bench,
+        "engine": options.engine,
+        "attention": "true" if options.engine == "openvino" else "false",
+        "concurrency": options.concurrency,
+        **(QUICK if options.quick else FULL),
+    }
     for name, text in texts.items():
         (workspace / name).parent.mkdir(parents=True, exist_ok=True)
-        filled = text.format(bench=bench, engine=engine, attention=attention, concurrency=concurrency)
-        (workspace / name).write_text(filled, encoding="utf-8")
+        (workspace / name).write_text(text.format(**values), encoding="utf-8")
     experiment = workspace / "experiments/serving-table.yaml"
     subprocess.run([sys.executable, "-m", "workbench", "sweep", str(experiment)], check=True)
     return experiment
