@@ -203,6 +203,27 @@ def test_a_kill_between_any_two_writes_leaves_the_old_or_the_new_state(
         assert again.recover() == ""
 
 
+def test_a_kill_while_registering_leaves_no_version_and_the_next_try_makes_one(
+    versions: Versions, workspace: Path
+) -> None:
+    from mlflow import MlflowClient
+
+    def kill(*_: object, **__: object) -> None:
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(MlflowClient, "create_model_version", kill)
+        with pytest.raises(Killed):
+            registered(versions, workspace, "a")
+    assert versions.all() == []
+
+    made = registered(versions, workspace, "a")
+
+    assert [v.number for v in versions.all()] == [1]
+    assert (versions.bundle(made) / "manifest.json").exists()
+    assert len(list((workspace / "mlruns" / "artifacts").iterdir())) == 1
+
+
 def test_a_real_kill_is_recovered_from(versions: Versions, workspace: Path) -> None:
     versions.promote(registered(versions, workspace, "a"), over=None)
     registered(versions, workspace, "b")
