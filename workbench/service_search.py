@@ -125,9 +125,12 @@ class _Service:
 
     def highest_rate(self, settings: ServiceSettings, capacity_per_s: float, *, above: float = 0.0) -> float | None:
         """About the highest rate that keeps the limit; None where none above `above` does."""
-        rates = [share * capacity_per_s for share in _SHARES if share * capacity_per_s > above]
-        breaks = capacity_per_s
-        for rate in (*rates, *([above] if above else [])):
+        rates = [share * capacity_per_s for share in _SHARES]
+        if above:
+            top = max(rates[0], above)
+            rates = [top, (top + above) / 2, above]
+        breaks = max(capacity_per_s, above)
+        for rate in rates:
             if self.keeps(settings, rate, _GLANCE, doubt=_GLANCE_DOUBT) and self.keeps(settings, rate, _SEEKING):
                 while breaks > (1 + _TIE) * rate:
                     middle = (breaks + rate) / 2
@@ -141,9 +144,14 @@ class _Service:
 
     def at_highest_rate(self, settings: ServiceSettings, about: float) -> _Tried:
         """Under the highest rate that keeps the limit, given about which; the P99 reported with it keeps it too."""
-        breaks, rate = (1 + _UNTOLD) * about, about
-        while not (found := self.at_rate(settings, rate, _LAST)).keeps and rate > 0.5 * about:
+        rate, found = about, self.at_rate(settings, about, _LAST)
+        breaks = rate
+        if found.keeps:
+            while (higher := self.at_rate(settings, breaks := (1 + _UNTOLD) * rate, _LAST)).keeps:
+                rate, found = breaks, higher
+        while not found.keeps and rate > 0.5 * about:
             breaks, rate = rate, (1 - _UNTOLD) * rate
+            found = self.at_rate(settings, rate, _LAST)
         while breaks > (1 + _TIE) * rate:
             middle = (breaks + rate) / 2
             tried = self.at_rate(settings, middle, _LAST)
