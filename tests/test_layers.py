@@ -16,7 +16,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "service_reader",
         "experiment",
         "dimensions",
-        "space",
+        *("bin_words", "space", "space_lengths", "space_reader"),
         "graph",
         "grouping",
         "preprocess",

@@ -10,7 +10,8 @@ from typer.main import get_command
 from workbench.cli import app
 from workbench.errors import ConfigError
 from workbench.experiment import read_experiment
-from workbench.space import read_space, size
+from workbench.space import size
+from workbench.space_reader import read_space
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

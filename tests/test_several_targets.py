@@ -14,7 +14,9 @@ from workbench.errors import ConfigError
 from workbench.evaluate import evaluate
 from workbench.experiment import Experiment, read_experiment
 from workbench.journal import open_journal
-from workbench.space import SearchSpace, build, complete, read_space, size, with_lengths
+from workbench.space import SearchSpace, build, complete, size
+from workbench.space_lengths import with_lengths
+from workbench.space_reader import read_space
 from workbench.store import Store
 from workbench.sweep import confirm, front_of, run_sweep
 

@@ -1,15 +1,13 @@
 """Search spaces: conditions, rules, presets, and what a sampler may never propose."""
 
 import random
-import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.errors import ConfigError
+from tests.spaces import BINS, SHIPPED, SMALL, shipped, space_of
 from workbench.space import (
     Forbidden,
     Parameter,
@@ -20,51 +18,9 @@ from workbench.space import (
     draw,
     explain,
     raw_size,
-    read_space,
     size,
-    with_lengths,
 )
-
-SHIPPED = Path(__file__).parent.parent / "search_spaces" / "onnxruntime.yaml"
-SMALL = """
-version: 1
-target: onnxruntime
-parameters:
-  quantization.scheme: {choices: [none, dynamic]}
-  quantization.weight_granularity: {choices: [tensor, channel], when: {quantization.scheme: [dynamic]}}
-  compile.graph_optimization: {choices: [all, basic]}
-  compile.fusions.GeluFusionL2: {choices: ["on", "off"]}
-  serving.intra_op_threads: {choices: [1, 2]}
-forbid:
-  - {quantization.scheme: [dynamic], compile.graph_optimization: [basic], reason: stays in float}
-presets:
-  - {name: float}
-  - {name: dynamic, quantization.scheme: dynamic, quantization.weight_granularity: channel}
-"""
-
-
-LENGTHS = np.array([10, 20, 30, 40, 60, 100, 200, 300])
-BINS = """
-version: 1
-target: onnxruntime
-parameters:
-  serving.sequence_bins: {choices: ["optimal 1", "optimal 3", "quantiles 3", "256", "32 64 256"]}
-  serving.batch: {choices: [1, 4], when: {serving.sequence_bins: ["optimal 3", "256"]}}
-forbid:
-  - {serving.sequence_bins: ["optimal 3"], serving.batch: [4], reason: not enough texts}
-presets:
-  - {name: bins, serving.sequence_bins: "optimal 3"}
-"""
-
-
-def shipped() -> SearchSpace:
-    return with_lengths(read_space(SHIPPED), lambda: LENGTHS, 256)
-
-
-def space_of(folder: Path, text: str) -> SearchSpace:
-    path = folder / "space.yaml"
-    path.write_text(text, encoding="utf-8")
-    return read_space(path)
+from workbench.space_reader import read_space
 
 
 def test_a_parameter_is_asked_for_only_where_it_applies(tmp_path: Path) -> None:
@@ -164,38 +120,6 @@ def test_the_digest_ignores_comments_and_presets_but_no_choice(tmp_path: Path) -
     assert space_of(tmp_path, SMALL.replace("choices: [1, 2]", "choices: [1, 2, 4]")).digest != first
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("quantization.scheme: {choices", "quantization.shceme: {choices", "Did you mean 'quantization.scheme'"),
-        ("[none, dynamic]", "[none, dinamic]", "'dinamic' is not a value of this parameter"),
-        ("[none, dynamic]", "[]", "expected a non-empty list"),
-        ("[none, dynamic]", "[none, none]", "listed twice"),
-        ('["on", "off"]', "[on, maybe]", "'maybe' is not a value"),
-        ("[1, 2]", "[1, yes]", "'yes' is not of kind int"),
-        ("[1, 2]", "[0, 2]", "0 never leads to a possible candidate: serving.intra_op_threads: 0 is less than 1"),
-        ("when: {quantization.scheme: [dynamic]}", "when: {quantization.scheme: [static]}", "'static' is not among"),
-        ("when: {quantization.scheme", "when: {serving.batch", "not a parameter defined above"),
-        ("{name: float}", "{name: float, quantization.weight_granularity: tensor}", "does not apply here"),
-        ("{name: float}", "{name: dynamic}", "'dynamic' is used twice"),
-        ("choices: [1, 2]}", "choices: [1, 2], chioces: 3}", "Did you mean 'choices'"),
-        ("GeluFusionL2", "GeluFusionL9", "Did you mean"),
-    ],
-)
-def test_mistakes_in_the_file_are_named(tmp_path: Path, old: str, new: str, message: str) -> None:
-    assert old in SMALL
-
-    with pytest.raises(ConfigError, match=message):
-        space_of(tmp_path, SMALL.replace(old, new, 1))
-
-
-def test_a_space_without_a_setting_that_its_scheme_needs_is_refused(tmp_path: Path) -> None:
-    text = "version: 1\ntarget: onnxruntime\nparameters:\n  quantization.scheme: {choices: [none, dynamic]}\n"
-
-    with pytest.raises(ConfigError, match=r"'dynamic' never leads to a possible candidate: .*weight_granularity"):
-        space_of(tmp_path, text)
-
-
 def test_every_parameter_of_the_shipped_space_is_explained() -> None:
     rows = explain(read_space(SHIPPED))
 
@@ -203,21 +127,6 @@ def test_every_parameter_of_the_shipped_space_is_explained() -> None:
     assert ("quantization.percentile", "99.999, 99.99", "quantization.algorithm is percentile") in [
         row[:3] for row in rows
     ]
-
-
-def test_parameters_behind_a_comment_in_the_shipped_space_are_ready_to_use(tmp_path: Path) -> None:
-    text = SHIPPED.read_text(encoding="utf-8")
-    uncommented = re.sub(r"^  # (?=quantization\.|  when:|  choices:)", "  ", text, flags=re.MULTILINE)
-    added = {p.name for p in space_of(tmp_path, uncommented).parameters} - {
-        p.name for p in read_space(SHIPPED).parameters
-    }
-
-    assert added == {
-        "quantization.bias_correction",
-        "quantization.keep_float_unit",
-        "quantization.sensitivity",
-        "quantization.weight_algorithm",
-    }
 
 
 def test_the_shipped_presets_differ_and_the_first_is_float() -> None:
@@ -229,19 +138,6 @@ def test_the_shipped_presets_differ_and_the_first_is_float() -> None:
     assert "auto" in [candidate.quantization.balance for candidate in found]
 
 
-def test_words_for_bins_become_numbers_everywhere_once_the_lengths_are_known(tmp_path: Path) -> None:
-    space = with_lengths(space_of(tmp_path, BINS), lambda: LENGTHS, 256)
-    optimal = "40 104 256"
-
-    assert space.parameters[0].choices == ("256", optimal, "32 104 256", "32 64 256"), "256 is what optimal 1 comes to"
-    assert space.parameters[1].when == {"serving.sequence_bins": (optimal, "256")}
-    assert space.forbid[0].values["serving.sequence_bins"] == (optimal,)
-    assert build(space, space.presets[0].assignment).serving.sequence_bins == (40, 104, 256)
-    with pytest.raises(Forbidden, match="not enough texts"):
-        build(space, {"serving.sequence_bins": optimal, "serving.batch": 4})
-    assert size(space).exact
-
-
 def test_a_space_tells_its_words_and_builds_nothing_from_them(tmp_path: Path) -> None:
     space = space_of(tmp_path, BINS)
 
@@ -251,57 +147,3 @@ def test_a_space_tells_its_words_and_builds_nothing_from_them(tmp_path: Path) ->
     assert (size(space).candidates, size(space).exact) == (6, False)
     with pytest.raises(ValueError, match="'optimal 3' needs the lengths of a dataset"):
         build(space, space.presets[0].assignment)
-
-
-def test_the_lengths_are_not_counted_for_a_space_without_words(tmp_path: Path) -> None:
-    def never() -> None:
-        raise AssertionError("nobody needs them")
-
-    with_lengths(
-        space_of(
-            tmp_path,
-            BINS.replace("optimal 1", "512")
-            .replace("optimal", "0")
-            .replace("0 3", "64 512")
-            .replace("quantiles 3", "96 512"),
-        ),
-        never,
-        200,
-    )
-    with_lengths(space_of(tmp_path, SMALL), never, None)
-
-
-@pytest.mark.parametrize(
-    ("max_length", "message"),
-    [
-        (None, "serving.sequence_bins: the dataset's samples are not texts, which have lengths"),
-        (300, "no bin of '256' holds a text of the dataset's max_length 300. Add 300"),
-    ],
-)
-def test_bins_that_do_not_fit_the_data_are_refused(tmp_path: Path, max_length: int | None, message: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(message)):
-        with_lengths(space_of(tmp_path, BINS), lambda: LENGTHS, max_length)
-
-
-@pytest.mark.parametrize("word", ["optimal", "optimal 0", "optimal 17", "optimal four", "best 4", "optimal 4 4"])
-def test_a_word_that_says_no_number_of_bins_is_refused(tmp_path: Path, word: str) -> None:
-    with pytest.raises(ConfigError, match="are not ascending whole numbers"):
-        space_of(tmp_path, BINS.replace('"optimal 1"', f'"{word}"'))
-
-
-def test_bins_on_ascend_are_multiples_of_sixteen_and_compiled_once(tmp_path: Path) -> None:
-    text = """
-version: 1
-target: ascend910b3
-service: {max_batch_size: [1, 8], batch_timeout_ms: [2], workers: [1]}
-parameters:
-  quantization.scheme: {choices: [none]}
-  precision.mode: {choices: [force_fp16]}
-  compile.sequence_bins: {choices: ["optimal 1", "optimal 3"]}
-  serving.batch: {choices: [1, 4]}
-"""
-    space = with_lengths(space_of(tmp_path, text), lambda: LENGTHS, 256)
-    found = [build(space, a) for a in combinations(space)]
-
-    assert {c.sequence_bins for c in found} == {(256,), (48, 112, 256)}
-    assert {c.compile.batches for c in found if c.serving.batch == 4} == {(1, 4, 8)}  # type: ignore[union-attr]  # Ascend

@@ -362,7 +362,8 @@ def space(
     file: Annotated[Path, typer.Argument(help="search space (YAML)", show_default=False)],
 ) -> None:
     """Explain every dimension of a search space: what it does, when it applies, what excludes it."""
-    from workbench.space import explain, read_space, size
+    from workbench.space import explain, size
+    from workbench.space_reader import read_space
 
     read = read_space(file)
     out.print(f"{file}, for target {', '.join(read.targets)}\n", highlight=False, markup=False)

@@ -17,7 +17,9 @@ from workbench.objectives import METRICS, Constraint, Objective
 from workbench.results import Split
 from workbench.service import ServiceQuestion
 from workbench.service_reader import read_question
-from workbench.space import SearchSpace, build, complete, read_space, read_targets, with_lengths
+from workbench.space import SearchSpace, build, complete
+from workbench.space_lengths import with_lengths
+from workbench.space_reader import read_space, read_targets
 from workbench.yaml_reader import Section, read_yaml
 
 Sampler = Literal["auto", "tpe", "gp", "nsga2", "random"]

@@ -10,7 +10,8 @@ from tests.model_zoo import write_cnn
 from workbench.candidate import ONNXRUNTIME_FUSIONS
 from workbench.init.model import examine_model
 from workbench.init.space import space_text
-from workbench.space import combinations, read_space
+from workbench.space import combinations
+from workbench.space_reader import read_space
 
 
 def test_only_fusions_that_change_the_model_get_a_switch(folder: Path) -> None:

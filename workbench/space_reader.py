@@ -1,0 +1,217 @@
+"""Reading a space file and checking all that the file alone can tell."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+from workbench.bin_words import MOST_BINS, is_word
+from workbench.candidate import COMPILE_OF, Scalar
+from workbench.dimensions import CFG, DIMENSIONS, OFF, TARGET, Dimension
+from workbench.errors import nearest
+from workbench.quantization.amct_config import parse_config
+from workbench.service_reader import read_choices
+from workbench.space import (
+    EXACT_LIMIT,
+    Forbid,
+    Forbidden,
+    Parameter,
+    Preset,
+    SearchSpace,
+    build_unresolved,
+    choice_text,
+    combinations,
+    complete,
+    draw,
+    raw_size,
+)
+from workbench.yaml_reader import Section, read_yaml
+
+
+def read_space(path: Path) -> SearchSpace:
+    """Read and check a space file.
+
+    Raises:
+        ConfigError: with file, line and key: an unknown parameter or value, a `when:` that refers to something
+            not defined above it, a preset outside the space, or a choice no candidate can ever have.
+    """
+    configurations: dict[str, str] = {}
+    with read_yaml(path) as top:
+        targets = read_targets(top)
+        parameters: list[Parameter] = []
+        if len(targets) > 1:
+            parameters.append(Parameter(name=TARGET, choices=targets, when={}, about="what executes the model"))
+        for name, section in top.sections("parameters"):
+            parameter = _read_parameter(name, section, parameters)
+            _refuse_foreign(parameter, targets, section)
+            if name == CFG:
+                configurations = {str(choice): _configuration(section, str(choice)) for choice in parameter.choices}
+            parameters.append(parameter)
+        if not parameters:
+            raise top.error("parameters", "no parameter.", "Name at least one, such as quantization.scheme.")
+        known = {p.name: p for p in parameters}
+        forbid = tuple(_read_forbid(section, known) for section in top.items("forbid"))
+        service = read_choices(top)
+        rough = SearchSpace(
+            path=top.file,
+            targets=targets,
+            parameters=tuple(parameters),
+            forbid=forbid,
+            presets=(),
+            configurations=configurations,
+            service=service,
+        )
+        _refuse_impossible_choices(rough, top)
+        presets: list[Preset] = []
+        for section in top.items("presets"):
+            presets.append(_read_preset(section, rough, {p.name for p in presets}))
+    return replace(rough, presets=tuple(presets))
+
+
+def read_targets(section: Section) -> tuple[str, ...]:
+    """The key `target` of a space or experiment file: one name, or a list of different ones."""
+    value = section.raw(TARGET)
+    names = tuple(value) if isinstance(value, list) else (value,)
+    if not names or not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
+        raise section.error(TARGET, f"expected a target or a list of different ones, got {value!r}.")
+    for name in names:
+        if name not in COMPILE_OF:
+            raise section.error(TARGET, f"{name!r} is not a target that can be swept.", nearest(name, COMPILE_OF))
+    return names
+
+
+def _refuse_foreign(parameter: Parameter, targets: Sequence[str], section: Section) -> None:
+    """A setting of one target must not be offered to another."""
+    known_by = DIMENSIONS[parameter.name].targets
+    reached = parameter.when.get(TARGET, targets)
+    if known_by and (others := [target for target in reached if target not in known_by]):
+        raise section.error(
+            None,
+            f"target {others[0]!r} has no such setting; it belongs to {', '.join(known_by)}.",
+            f"Write `when: {{target: [{', '.join(known_by)}]}}`." if len(targets) > 1 else "Leave it out.",
+        )
+
+
+def _configuration(section: Section, choice: str) -> str:
+    path = (section.file.parent / choice).resolve()
+    if not path.is_file():
+        raise section.error("choices", f"{path} does not exist.", "Paths are relative to this file.")
+    text = path.read_text(encoding="utf-8")
+    parse_config(text, file=str(path))
+    return text
+
+
+def _read_parameter(name: str, section: Section, earlier: Sequence[Parameter]) -> Parameter:
+    if name not in DIMENSIONS:
+        raise section.error(None, "not a parameter.", nearest(name, DIMENSIONS))
+    dimension = DIMENSIONS[name]
+    values = section.raw("choices")
+    if not isinstance(values, list) or not values:
+        raise section.error("choices", f"expected a non-empty list, got {values!r}.")
+    choices = tuple(_checked(dimension, value, section) for value in values)
+    if len(set(choices)) != len(choices):
+        raise section.error("choices", "a choice is listed twice.")
+    known = {p.name: p for p in earlier}
+    when = section.section("when")
+    conditions = {other: _condition(when, other, known) for other in when.names()}
+    return Parameter(name=name, choices=choices, when=conditions, about=section.text("about", dimension.about))
+
+
+def _checked(dimension: Dimension, value: Any, section: Section) -> Scalar:
+    if dimension.kind is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if value in dimension.words or (dimension.may_be_off and value == OFF):
+        return cast(Scalar, value)
+    if dimension.listed == "numbers" and isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if is_word(value, dimension):
+        return cast(Scalar, value)
+    if dimension.listed == "numbers" and not (isinstance(value, str) and _ascending(value)):
+        words = f" or 'optimal 4' (up to {MOST_BINS})" if dimension.lengths_in else ""
+        raise section.error("choices", f"{value!r} are not ascending whole numbers.", f'Write "32 64 128"{words}.')
+    if not isinstance(value, dimension.kind) or (isinstance(value, bool) and dimension.kind is not bool):
+        raise section.error("choices", f"{value!r} is not of kind {dimension.kind.__name__}.")
+    if dimension.values and value not in dimension.values:
+        raise section.error(
+            "choices",
+            f"{value!r} is not a value of this parameter.",
+            f"Values: {', '.join(map(choice_text, dimension.values))}.",
+        )
+    return cast(Scalar, value)
+
+
+def _ascending(text: str) -> bool:
+    words = text.split()
+    numbers = [int(word) for word in words if word.isdecimal()]
+    return bool(words) and len(numbers) == len(words) and numbers == sorted(set(numbers)) and numbers[0] > 0
+
+
+def _condition(section: Section, name: str, known: Mapping[str, Parameter]) -> tuple[Scalar, ...]:
+    values = section.raw(name)
+    if name not in known:
+        raise section.error(name, "not a parameter defined above.", nearest(name, known))
+    values = values if isinstance(values, list) else [values]
+    for value in values:
+        if value not in known[name].choices:
+            choices = ", ".join(map(choice_text, known[name].choices))
+            raise section.error(name, f"{value!r} is not among its choices.", f"Choices: {choices}.")
+    return tuple(values)
+
+
+def _read_forbid(section: Section, known: Mapping[str, Parameter]) -> Forbid:
+    reason = section.text("reason")
+    values = {name: _condition(section, name, known) for name in section.names() if name != "reason"}
+    if not values:
+        raise section.error(None, "forbids nothing.", "Name at least one parameter.")
+    return Forbid(values=values, reason=reason)
+
+
+def _read_preset(section: Section, space: SearchSpace, taken: set[str]) -> Preset:
+    name = section.text("name")
+    if name in taken:
+        raise section.error("name", f"{name!r} is used twice.")
+    known = {p.name: p for p in space.parameters}
+    partial = {key: _condition(section, key, known)[0] for key in section.names() if key != "name"}
+    assignment = complete(space, partial)
+    for key in partial:
+        if key not in assignment:
+            raise section.error(key, "does not apply here: its `when:` does not hold.")
+    try:
+        build_unresolved(space, assignment)
+    except Forbidden as error:
+        raise section.error("name", f"preset {name!r} is impossible: {error}") from error
+    return Preset(name=name, assignment=assignment)
+
+
+def _refuse_impossible_choices(space: SearchSpace, top: Section) -> None:
+    """Every choice must appear in at least one candidate; a silent dead choice would be a typo nobody sees."""
+    possible: set[tuple[str, Scalar]] = set()
+    reasons: dict[tuple[str, Scalar], str] = {}
+    if raw_size(space) <= EXACT_LIMIT:
+        source: Iterator[dict[str, Scalar]] = combinations(space)
+    else:
+        rng = random.Random(0)
+        source = (draw(space, rng) for _ in range(4000))
+    wanted = {(p.name, c) for p in space.parameters for c in p.choices}
+    for assignment in source:
+        pairs = assignment.items()
+        try:
+            build_unresolved(space, assignment)
+        except Forbidden as error:
+            ruled_out = any(rule.matches(assignment) for rule in space.forbid)
+            for pair in pairs:  # what Candidate says explains a dead choice better than the user's own rule
+                reasons[pair] = reasons.get(pair, str(error)) if ruled_out else str(error)
+        else:
+            possible.update(pairs)
+            if wanted <= possible:
+                return
+    for name, choice in sorted(wanted - possible, key=str):
+        if (name, choice) in reasons:
+            raise (
+                top.section("parameters")
+                .section(name)
+                .error("choices", f"{choice!r} never leads to a possible candidate: {reasons[name, choice]}")
+            )
