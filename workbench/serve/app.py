@@ -65,7 +65,7 @@ async def _predict(service: Service, scope: Scope, receive: Receive, send: Send)
         _check(service, scope, headers)
         with service.reading(arrived_s):
             body = await _read(receive, service)
-        request = service.submit(body, arrived_s)
+        request = await service.submit(body, arrived_s)
         try:
             await _answered(request.done, receive)
         except BaseException:
@@ -198,6 +198,7 @@ def _add_routes(service: Service, app: FastAPI) -> None:
         "/openapi.json": get_document,
         "/docs": get_docs,
     }
+    app.router.redirect_slashes = False  # it would send clients to the host that their own request names
     for path, endpoint in routes.items():
         app.add_route(path, endpoint, methods=["GET"])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import resource
 import signal
 import socket
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ from workbench.serve.workers import Workers
 from workbench.targets import device_count
 
 _BACKLOG = 2048
+_OPEN_FILES = 65_536
 _KEEP_ALIVE_S = 75
 """Longer than the usual 60 s of a load balancer in front, which must be the one to close an idle connection."""
 
@@ -44,6 +46,7 @@ def serve(directory: Path, settings: ServeSettings) -> None:
     """
     bundle = read_bundle(directory)
     check_files(bundle)
+    _raise_open_files()
     devices = _devices(bundle.manifest.artifact.target, settings.devices)
     logging.basicConfig(level=logging.WARNING, handlers=[JsonLines()], force=True)
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # it warns of each request that is no HTTP
@@ -150,6 +153,14 @@ def _devices(target: str, wanted: int | None) -> int:
             "ASCEND_RT_VISIBLE_DEVICES and npu-smi."
         )
     return visible if wanted is None else wanted
+
+
+def _raise_open_files() -> None:
+    """Each connection is an open file, and the usual soft limit of 1024 is few clients for a service."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(_OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _bound(host: str, port: int) -> socket.socket:

@@ -130,6 +130,8 @@ def _array(value: object, rule: InputRule, longest: int | None) -> Array:
     where = f"inputs.{rule.name}"
     if not isinstance(value, list):
         raise Refusal("inputs", f"{where} must be nested lists of numbers.")
+    if not _numbers_only(value):  # one long text among many short ones would become an array of long ones
+        raise Refusal("inputs", f"{where} must hold {rule.dtype} numbers only.")
     try:
         array = np.array(value)
     except (ValueError, OverflowError):  # rows of unequal length, or deeper than NumPy goes
@@ -151,6 +153,18 @@ def _array(value: object, rule: InputRule, longest: int | None) -> Array:
     if rule.dtype.kind == "f" and not np.isfinite(cast).all():
         raise Refusal("inputs", f"{where} holds a number that {rule.dtype} cannot.")
     return cast
+
+
+def _numbers_only(value: list[Any]) -> bool:
+    waiting = [value]
+    while waiting:
+        items = waiting.pop()
+        kinds = set(map(type, items))
+        if not kinds <= {int, float, bool, list}:
+            return False
+        if list in kinds:
+            waiting.extend(item for item in items if type(item) is list)
+    return True
 
 
 def _kind(data: Mapping[str, Any]) -> Kind:

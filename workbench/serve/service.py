@@ -34,6 +34,8 @@ _MEMORY_S = 5.0
 _TRIES = 2
 """Batches a row may be lost in with their worker before its request is refused."""
 _LONGEST_RETRY_AFTER_S = 60
+_CHARACTERS_AT_ONCE = 4096
+"""Of one request that the tokenizer works on before others get their turn: some milliseconds."""
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
@@ -130,14 +132,16 @@ class Service:
         if not self.workers.ready and not self.workers.restarting:
             raise Refusal("worker_lost", "No worker runs.", 5)
 
-    def submit(self, body: bytes | bytearray, arrived_s: float) -> Request:
+    async def submit(self, body: bytes | bytearray, arrived_s: float) -> Request:
         """Queue what a body asks; the request's `done` ends when it is answered.
 
         Raises:
             Refusal: the body is wrong, or the queue is full.
         """
         question = parse(body, self.settings.limits)
-        items = self._items(question)
+        if question.texts and self._batcher.depth >= self.settings.limits.queue:
+            raise self._overloaded()  # before the tokenizer works for nothing
+        items = await self._items(question)
         if len(items) > self.settings.limits.queue:
             raise Refusal("fields", f"{len(items)} samples are more than may wait ({self.settings.limits.queue}).")
         request = Request(question.kind, self.loop.create_future())
@@ -151,11 +155,7 @@ class Service:
         try:
             self._batcher.add(request.rows)
         except QueueFull:
-            raise Refusal(
-                "overloaded",
-                f"{self._batcher.depth} samples wait already; {self.settings.limits.queue} may.",
-                self._retry_after_s(),
-            ) from None
+            raise self._overloaded() from None
         self._open.add(request)
         self._pump_soon()
         return request
@@ -179,8 +179,8 @@ class Service:
             return _encode({"outputs": outputs}).encode()
         return _encode({"results": results} if request.kind == "texts" else results[0]).encode()
 
-    def _items(self, question: Question) -> list[tuple[Any, Any]]:
-        """(key, sample) of each row."""
+    async def _items(self, question: Question) -> list[tuple[Any, Any]]:
+        """(key, sample) of each row. Others get their turn while many long texts are tokenized."""
         if question.inputs is not None:
             found = arrays(question.inputs, self._rules, self.settings.limits, self._longest)
             key = raw_key(found)
@@ -188,10 +188,21 @@ class Service:
         tokenizing = self._tokenizing
         if tokenizing is None:
             raise Refusal("fields", "This model takes arrays, not texts: send inputs.")
-        samples = [tokenizing.sample(text) for text in question.texts]
+        samples, characters = [], 0
+        for text in question.texts:
+            if characters > _CHARACTERS_AT_ONCE:
+                characters = 0
+                await asyncio.sleep(0)
+                self.admit()  # the service may have begun to drain meanwhile
+            samples.append(tokenizing.sample(text))
+            characters += len(text) if isinstance(text, str) else sum(map(len, text))
         if any(not sample.encoded.ids for sample in samples):
             raise Refusal("fields", f"{question.kind} holds a text that becomes no token.")
         return [(tokenizing.bin(sample), sample) for sample in samples]
+
+    def _overloaded(self) -> Refusal:
+        waiting, limit = self._batcher.depth, self.settings.limits.queue
+        return Refusal("overloaded", f"{waiting} samples wait already; {limit} may.", self._retry_after_s())
 
     def _retry_after_s(self) -> int:
         """How long the queue takes at the recent rate."""

@@ -1,0 +1,159 @@
+"""A service that is sent what nobody should send answers 4xx, keeps its processes, and answers others meanwhile."""
+
+import contextlib
+import json
+import random
+import resource
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import psutil
+import pytest
+
+from tests.serve.attacked import peak_bytes, run_attacks, settled, vitals
+from tests.serve.attacks import OFTEN, SECRET, SELDOM, attacks, good, inputs_that_swell
+from tests.serve.making import Running, make_bundle, running
+
+ATTACKS = 1200
+"""`tests/benchmarks/malformed.py` runs 10,000."""
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.ExitStack() as stack:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(512, hard), hard))  # as little as some systems give
+        try:
+            bundle = make_bundle(tmp_path_factory.mktemp("bundle"))
+            found = stack.enter_context(running(bundle, "--workers", "2"))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        yield found
+
+
+def errors(service: Running) -> dict[str, float]:
+    """kind → how often, as the service counted."""
+    text = service.request("GET", "/metrics").body.decode()
+    lines = [line for line in text.splitlines() if line.startswith("workbench_errors_total{")]
+    return {line.split('"')[1]: float(line.split(" ")[1]) for line in lines}
+
+
+def test_the_same_seed_gives_the_same_attacks_of_every_kind() -> None:
+    first, again = list(attacks(1, 200)), list(attacks(1, 200))
+
+    assert first == again
+    assert len({attack.name for attack in first}) >= len(OFTEN + SELDOM)
+    assert list(attacks(2, 200)) != first
+
+
+def test_no_request_needs_memory_beyond_its_own_size(service: Running) -> None:
+    """A row of many short strings and a long one was once made an array of long ones: 400 MB from 300 kB."""
+    before = peak_bytes(service.process.pid)
+
+    outcome = run_attacks(service.port, [inputs_that_swell(random.Random(0)) for _ in range(3)], clients=1)
+
+    assert outcome.wrong == []
+    assert peak_bytes(service.process.pid) < before + 60_000_000
+
+
+def test_malformed_requests_are_refused_and_leave_nothing_behind(service: Running) -> None:
+    run_attacks(service.port, attacks(0, 150))  # buffers and caches get their size
+    before = settled(service.process.pid, 0, patience_s=0.5)
+
+    outcome = run_attacks(service.port, attacks(1, ATTACKS))
+
+    after = settled(service.process.pid, before.files)
+    assert outcome.wrong == []
+    assert outcome.good_answers > 10
+    assert after.files <= before.files
+    assert after.threads <= before.threads
+    assert after.worker_pids == before.worker_pids
+    assert after.resident_bytes < before.resident_bytes + 20_000_000
+    assert after.worker_bytes < before.worker_bytes + 20_000_000
+    counted = errors(service)
+    assert counted.keys() <= {
+        *("not_json", "fields", "inputs", "too_large", "media_type", "method", "not_found", "client_gone", "slow")
+    }
+    assert not [event for event in service.events() if event["event"] in ("defect", "library", "worker_lost")]
+    assert SECRET not in service.log.read_text(encoding="utf-8")
+
+
+def test_no_path_is_redirected(service: Running) -> None:
+    """A redirect would name a host that the client chose."""
+    for path in ("/info/", "/health/", "/docs/", "/predict/", "//evil.example/info/"):
+        reply = service.request("GET", path, Host="evil.example")
+
+        assert reply.status == 404, path
+        assert "evil" not in json.dumps(reply.body)
+
+
+def test_hundreds_of_silent_connections_stop_nobody(service: Running) -> None:
+    before = vitals(service.process.pid)
+    with contextlib.ExitStack() as stack:
+        for number in range(300):
+            silent = stack.enter_context(socket.create_connection((service.host, service.port), timeout=5))
+            if number % 2:
+                silent.sendall(good()[:40])
+
+        assert service.predict({"text": "anna paid"}).status == 200
+        assert service.health().status == 200
+
+    assert settled(service.process.pid, before.files).files <= before.files
+
+
+def test_many_long_texts_of_one_request_do_not_hold_up_the_others(service: Running) -> None:
+    """They were once tokenized in one go: everybody waited a second and more."""
+    many = json.dumps({"texts": ["anna paid in paris " * 500] * 64}).encode()
+    began = time.perf_counter()
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(service.predict, many)
+        others = []
+        while not answer.done():
+            asked = time.perf_counter()
+            assert service.predict({"text": "anna paid"}).status == 200
+            others.append(time.perf_counter() - asked)
+    seconds = time.perf_counter() - began
+
+    assert answer.result().status == 200
+    assert len(others) >= 4
+    assert max(others) < 0.6 * seconds
+
+
+def test_the_limit_of_open_files_is_raised_as_far_as_allowed(service: Running) -> None:
+    soft, hard = psutil.Process(service.process.pid).rlimit(psutil.RLIMIT_NOFILE)
+
+    assert soft == min(hard, 65_536)
+
+
+def test_kinds_of_media_that_are_json_are_taken(service: Running) -> None:
+    for kind in ("application/json; charset=utf-8", "APPLICATION/JSON", "application/json ;x=y"):
+        assert service.predict({"text": "anna"}, **{"Content-Type": kind}).status == 200
+
+
+def test_characters_of_any_kind_are_a_text(service: Running) -> None:
+    for text in (
+        "\x00",
+        "a\x00b",
+        "\u202eabc",
+        "👩‍👩‍👧‍👦" * 50,
+        "\ufeff",
+        "ﬁ",
+        "e\u0301" * 500,
+        "[CLS] [PAD]",
+        "\x7f\x1b[2J",
+    ):
+        reply = service.predict({"text": text})
+
+        assert reply.status in (200, 422), (text, reply.body)
+        if reply.status == 422:
+            assert "no token" in reply.body["error"]["message"]
+
+
+def test_the_last_of_equal_keys_counts_as_everywhere_in_json(service: Running) -> None:
+    once = service.predict({"text": "anna paid"})
+    twice = service.predict(b'{"text": 5, "text": "anna paid"}')
+
+    assert twice.status == 200
+    assert twice.body["label"] == once.body["label"]

@@ -1,0 +1,188 @@
+"""Heads of requests that are too long or never end, against uvicorn with our protocol on a socket of its own."""
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import uvicorn
+
+from tests.serve.attacks import posted
+from workbench.serve.protocol import MOST_HEAD_BYTES, BoundedHttp
+
+PATIENCE_S = 0.4
+
+
+class Impatient(BoundedHttp):
+    head_timeout_s = PATIENCE_S
+
+
+async def answer_ok(scope: Any, receive: Any, send: Any) -> None:
+    """Reads the whole body, then answers 200; /slow after 5 ms, and watching whether its client is still there."""
+    while (message := await receive()).get("more_body", False):
+        pass
+    if message["type"] == "http.disconnect":
+        return
+    if scope["path"] == "/slow":
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(receive(), 0.005)
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[uvicorn.Server]:
+    config = uvicorn.Config(
+        answer_ok, http=Impatient, ws="none", lifespan="off", log_config=None, port=0, timeout_keep_alive=30
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    until = time.monotonic() + 20
+    while not server.started:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    yield server
+    server.should_exit = True
+    thread.join(20)
+
+
+@pytest.fixture
+def port(server: uvicorn.Server) -> int:
+    found: int = server.servers[0].sockets[0].getsockname()[1]
+    return found
+
+
+def talk(port: int, *parts: bytes | float, wait_s: float = 5.0) -> tuple[bytes, float]:
+    """What comes back until the service closes, and when it closed; `wait_s` where it did not."""
+
+    async def run() -> tuple[bytes, float]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        began, found = time.perf_counter(), bytearray()
+
+        async def read() -> float:
+            with contextlib.suppress(ConnectionError):
+                while data := await reader.read(65536):
+                    found.extend(data)
+            return time.perf_counter() - began
+
+        closed = asyncio.create_task(read())
+        with contextlib.suppress(ConnectionError):  # closed while this client still wrote
+            for part in parts:
+                if isinstance(part, float):
+                    await asyncio.sleep(part)
+                else:
+                    writer.write(part)
+                    await writer.drain()
+        done, _ = await asyncio.wait({closed}, timeout=wait_s)
+        seconds = closed.result() if done else wait_s
+        closed.cancel()
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+        return bytes(found), seconds
+
+    return asyncio.run(run())
+
+
+def test_a_connection_that_says_nothing_is_closed(port: int) -> None:
+    said, seconds = talk(port)
+
+    assert said == b""
+    assert PATIENCE_S * 0.9 < seconds < 3
+
+
+def test_a_head_that_comes_drop_by_drop_is_given_up_with_408(port: int) -> None:
+    drops: list[bytes | float] = [b"POST /predict HTTP/1.1\r\n"]
+    for number in range(20):
+        drops += [0.05, b"X-%d: 1\r\n" % number]
+
+    said, seconds = talk(port, *drops)
+
+    assert said.startswith(b"HTTP/1.1 408 ")
+    assert b"connection: close" in said
+    assert seconds < 3
+
+
+def test_the_head_of_a_second_request_has_its_own_time(port: int) -> None:
+    said, seconds = talk(port, posted(b"{}"), 0.6, posted(b"{}"), 0.6, b"POST /predict HT")
+
+    assert said.count(b"HTTP/1.1 200 ") == 2
+    assert said.count(b"HTTP/1.1 408 ") == 1
+    assert seconds > 1.2
+
+
+def test_a_body_may_take_longer_than_a_head(port: int) -> None:
+    whole = posted(b"x" * 100)
+
+    said, _ = talk(port, whole[:-50], 0.3, whole[-50:-10], 0.3, whole[-10:], wait_s=1.0)
+
+    assert said.startswith(b"HTTP/1.1 200 ")
+
+
+def test_an_idle_connection_between_requests_is_left_to_keep_alive(port: int) -> None:
+    said, seconds = talk(port, posted(b"{}"), wait_s=1.0)
+
+    assert said.startswith(b"HTTP/1.1 200 ")
+    assert seconds == 1.0, "it was closed"
+
+
+def test_a_head_without_end_is_cut_off_with_431(port: int) -> None:
+    said, _ = talk(port, b"GET / HTTP/1.1\r\n", b"X: " + b"a" * (MOST_HEAD_BYTES + 1000))
+
+    assert said.startswith(b"HTTP/1.1 431 ")
+
+
+def test_blank_lines_between_requests_buy_no_time(port: int) -> None:
+    blank: list[bytes | float] = [b"\r\n", 0.1] * 20
+
+    said, seconds = talk(port, posted(b"{}"), *blank)
+
+    assert said.startswith(b"HTTP/1.1 200 ")
+    assert seconds < 3
+
+
+def test_heads_below_the_limit_are_counted_for_each_request_alone(port: int) -> None:
+    head = b"X: " + b"a" * (MOST_HEAD_BYTES // 2) + b"\r\n"
+
+    said, _ = talk(port, *(posted(b"{}", head=head) for _ in range(3)), wait_s=1.0)
+
+    assert said.count(b"HTTP/1.1 200 ") == 3
+
+
+def test_what_came_before_a_head_is_not_counted_with_it(port: int) -> None:
+    whole = posted(b"x" * 200_000) + posted(b"{}")
+
+    said, _ = talk(port, whole[:-20], 0.1, whole[-20:], wait_s=1.0)
+
+    assert said.count(b"HTTP/1.1 200 ") == 2
+
+
+def test_requests_sent_ahead_wait_in_the_socket_not_in_memory(server: uvicorn.Server, port: int) -> None:
+    """Every answer once let 256 kB more be read, however many requests of that connection waited."""
+    one = posted(b"x" * 2000, path=b"/slow")
+    most = 0
+
+    async def run() -> None:
+        nonlocal most
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            writer.write(one * 4000)  # 8 MB; whatever the sockets do not hold stays here
+            for _ in range(40):
+                await asyncio.sleep(0.02)
+                most = max(most, *(len(connection.pipeline) for connection in server.server_state.connections))
+        finally:
+            writer.transport.abort()
+
+    asyncio.run(run())
+
+    assert 0 < most < 300
+
+
+def test_requests_sent_ahead_are_all_answered_in_order(port: int) -> None:
+    said, _ = talk(port, posted(b"{}", path=b"/slow") * 100 + posted(b"x" * 100_000) * 3, wait_s=1.5)
+
+    assert said.count(b"HTTP/1.1 200 ") == 103
