@@ -35,7 +35,7 @@ class PlainApi(litserve.LitAPI):  # type: ignore[misc]  # LitServe ships no type
         self.labels = json.loads(Path(labels).read_text(encoding="utf-8"))
         self.inputs = {i.name for i in self.session.get_inputs()}
 
-    def decode_request(self, request: dict[str, Any]) -> dict[str, Any]:
+    def decode_request(self, request):  # type: ignore[no-untyped-def]  # LitServe makes a schema of an annotation
         encoded = self.tokenizer.encode(request["text"])
         made = {
             "input_ids": encoded.ids,

@@ -114,8 +114,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bench", type=Path, default=ROOT.parent / "shared" / "bench" / "banking77")
     parser.add_argument("--engine", choices=["onnxruntime", "openvino"], default="onnxruntime")
-    parser.add_argument("--rounds", type=int, default=6)
-    parser.add_argument("--seconds", type=float, default=12.0, help="of load in each round of each way")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=20.0, help="of load in each round of each way")
     parser.add_argument("--concurrency", type=int, default=100)
     parser.add_argument("--quick", action="store_true", help="a small space, timed shortly; for no figure to quote")
     parser.add_argument("--workspace", type=Path)
@@ -232,6 +232,8 @@ def _round(way: Way, bodies: list[str], seconds: float, concurrency: int, number
         before = scrape(*plan.address)
         result = run_load(plan, bodies, server_pid=pid)
         after = scrape(*plan.address)
+    if not result.answered:
+        raise SystemExit(f"{way.name} answered nothing: {dict(result.statuses)}, {dict(result.errors)}; see {log}")
     way.results.append(result)
     line = f"round {number + 1} {way.name:<12} {result.throughput_per_s.value:7.1f}/s"
     if way.name == "recommended" and way.bundle is not None and before is not None and after is not None:

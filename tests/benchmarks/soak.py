@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import http.client
 import json
 import os
 import signal
@@ -23,6 +24,7 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -35,6 +37,8 @@ from workbench.load.run import run_load
 from workbench.service import ServiceLoad
 
 EVERY_S = 1.0
+SETTLED_S = 15.0
+"""After which a worker that was started under load has opened its model and warmed up."""
 
 
 @dataclass(kw_only=True)
@@ -42,7 +46,6 @@ class Watched:
     """What was seen of the server's processes: (pid, role) → (seconds, bytes, threads, open files) each second."""
 
     samples: dict[tuple[int, str], list[tuple[float, int, int, int]]] = field(default_factory=lambda: defaultdict(list))
-    health: list[tuple[float, int | None]] = field(default_factory=list)
     killed_at_s: float | None = None
     killed_pid: int | None = None
     back_after_s: float | None = None
@@ -90,16 +93,27 @@ def _watch(pid: int, port: int, seen: Watched, ended: threading.Event, kill_afte
     server = psutil.Process(pid)
     while not ended.wait(EVERY_S):
         now = time.monotonic() - began
-        status = health(port)
-        seen.health.append((now, status))
-        if seen.killed_at_s is not None and seen.back_after_s is None and status == 200:
-            alive = [child.pid for child in server.children(recursive=True)]
-            if seen.killed_pid not in alive and now > seen.killed_at_s + EVERY_S:
-                seen.back_after_s = now - seen.killed_at_s
-        workers = _sample(server, now, seen)
-        if kill_after_s is not None and seen.killed_at_s is None and now >= kill_after_s and workers:
-            seen.killed_at_s, seen.killed_pid = now, workers[0]
-            os.kill(workers[0], signal.SIGKILL)
+        workers = _told(port)
+        back = bool(workers) and all(w["state"] == "ready" for w in workers) and any(w["restarts"] for w in workers)
+        if seen.killed_at_s is not None and seen.back_after_s is None and back:
+            seen.back_after_s = now - seen.killed_at_s
+        pids = _sample(server, now, seen)
+        if kill_after_s is not None and seen.killed_at_s is None and now >= kill_after_s and pids:
+            seen.killed_at_s, seen.killed_pid = now, pids[0]
+            os.kill(pids[0], signal.SIGKILL)
+
+
+def _told(port: int) -> list[dict[str, Any]]:
+    """What /health says of each worker; nothing where it does not answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request("GET", "/health")
+        found: list[dict[str, Any]] = json.loads(connection.getresponse().read())["workers"]
+        return found
+    except (OSError, http.client.HTTPException):
+        return []
+    finally:
+        connection.close()
 
 
 def _sample(server: psutil.Process, now: float, seen: Watched) -> list[int]:
@@ -126,7 +140,10 @@ def _role(process: psutil.Process) -> str:
 def _judged(seen: Watched, result: LoadResult, healthy: int | None, options: argparse.Namespace) -> int:
     problems = []
     print(f"{'process':<26}{'MB in the 2nd fifth':>20}{'last fifth':>12}{'threads':>16}{'open files':>16}")
-    for (pid, role), samples in seen.samples.items():
+    began_s = min(samples[0][0] for samples in seen.samples.values())
+    for (pid, role), found in seen.samples.items():
+        # one that came later is still starting when it is seen first
+        samples = found if found[0][0] <= began_s + EVERY_S else found[round(SETTLED_S / EVERY_S) :]
         fifth = len(samples) // 5
         name = f"{role} {pid}"
         if fifth < 2:
@@ -147,7 +164,7 @@ def _judged(seen: Watched, result: LoadResult, healthy: int | None, options: arg
     print(json.dumps({"statuses": dict(result.statuses), "errors": dict(result.errors)}))
     if seen.killed_at_s is not None:
         back = "never" if seen.back_after_s is None else f"{seen.back_after_s:.1f} s later"
-        print(f"worker {seen.killed_pid} killed after {seen.killed_at_s:.0f} s; healthy again {back}")
+        print(f"worker {seen.killed_pid} killed after {seen.killed_at_s:.0f} s; all workers ready again {back}")
         if seen.back_after_s is None:
             problems.append("the killed worker did not come back")
     elif not options.no_kill:
