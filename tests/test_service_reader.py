@@ -38,6 +38,14 @@ def test_a_closed_loop_is_read_with_its_limit(tmp_path: Path) -> None:
     assert (found.load, found.p99_ms, found.confirm_s) == (ServiceLoad(concurrency=100), 60.0, 5.0)
 
 
+@pytest.mark.parametrize(("text", "seconds"), [("0", 0.0), ("0s", 0.0), ("3", 3.0), ("1m", 60.0)])
+def test_the_front_may_be_left_unconfirmed(tmp_path: Path, text: str, seconds: float) -> None:
+    found = question_of(tmp_path, f"service: {{concurrency: 100, confirm: {text}}}\n")
+
+    assert found is not None
+    assert found.confirm_s == seconds
+
+
 def test_the_highest_rate_is_no_load_but_a_question(tmp_path: Path) -> None:
     found = question_of(tmp_path, "service: {rate: highest, p99_ms: 60}\n")
 

@@ -28,7 +28,8 @@ def read_question(top: Section) -> ServiceQuestion | None:
         p99_ms = section.optional("p99_ms", lambda key: section.number(key, minimum=1e-6))
         devices = section.integer("devices", 1, minimum=1)
         curve_s = section.seconds("curve", 6.0)
-        confirm_s = section.seconds("confirm", 10.0)
+        unconfirmed = str(section.raw("confirm", "")).strip() in ("0", "0s")
+        confirm_s = 0.0 if unconfirmed else section.seconds("confirm", 10.0)
         host = _host(section) if section.has("host") else None
         try:
             return ServiceQuestion(
