@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from tests.serving_model.services import NO_LENGTHS, NOTHING, clients, exact, poisson
-from workbench.errors import ConfigError
 from workbench.results import BatchCurve, ServiceResult
 from workbench.service import HostCosts, ServiceChoices, ServiceLoad, ServiceQuestion, ServiceSettings
 from workbench.service_search import best_settings
@@ -167,13 +166,40 @@ def test_batches_beyond_the_largest_compiled_one_are_left_out() -> None:
     assert result.best.settings.max_batch_size == 8
 
 
-def test_choices_that_all_exceed_the_largest_compiled_batch_are_refused() -> None:
-    curve = exact(lambda b, _: 4.0 + b, batches=(1, 8), stepped=True)
+def test_batches_that_all_exceed_the_largest_compiled_one_cost_what_their_turns_cost() -> None:
+    """12 rows run as 8 and 8 (the last 4 are padded), 24 ms, where 8 rows alone take 12."""
+    curve = exact(lambda b, _: 4.0 + b, batches=(1, 8), threads=0, stepped=True)
 
-    with pytest.raises(ConfigError, match="largest compiled batch is 8") as caught:
-        without_lengths(ServiceQuestion(load=clients(50)), ServiceChoices(max_batch_size=(16, 32)), curve)
+    beyond, fitting = (
+        without_lengths(
+            ServiceQuestion(load=clients(rows)),
+            ServiceChoices(max_batch_size=(rows,), batch_timeout_ms=(1.0,)),
+            curve,
+        )
+        for rows in (12, 8)
+    )
 
-    assert caught.value.hint == "Offer 8 too, or compile larger batches."
+    assert beyond.best is not None
+    assert fitting.best is not None
+    assert beyond.best.p50_ms.value == pytest.approx(24, rel=0.02)
+    assert fitting.best.p50_ms.value == pytest.approx(12, rel=0.02)
+    assert beyond.untuned == beyond.best
+
+
+def test_a_batch_between_two_compiled_ones_costs_the_larger_one() -> None:
+    """Eight clients and batches of 4, padded to 8: two calls of 12 ms each until all are answered."""
+    curve = exact(lambda b, _: 4.0 + b, batches=(1, 8), threads=0, stepped=True)
+
+    choices = ServiceChoices(max_batch_size=(4, 1, 8), batch_timeout_ms=(1.0,))
+
+    result = without_lengths(ServiceQuestion(load=clients(8)), choices, curve)
+
+    assert result.untuned.settings.max_batch_size == 4
+    assert result.untuned.throughput_per_s.value == pytest.approx(4 / 0.012, rel=0.02)
+    assert result.untuned.padding_share == pytest.approx(0.5, abs=0.01)
+    assert result.best is not None
+    assert result.best.settings.max_batch_size == 8
+    assert result.best.throughput_per_s.value == pytest.approx(8 / 0.012, rel=0.02)
 
 
 def test_a_trace_is_replayed_for_every_setting() -> None:

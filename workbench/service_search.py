@@ -11,7 +11,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from workbench.errors import ConfigError
 from workbench.results import BatchCurve, ServiceFigures, ServiceResult
 from workbench.service import Goal, HostCosts, ServiceChoices, ServiceLoad, ServiceQuestion, ServiceSettings
 from workbench.serving_model import Simulated, figures, simulate
@@ -53,14 +52,13 @@ def best_settings(
     setting's highest rate is sought downwards from its capacity, so a setting that keeps the limit at a high rate and
     at a low one, but not between, counts with the high one.
 
+    On a device a batch runs as the next compiled one, and one beyond the largest in several calls
+    (`serving_model.service_times`), which is never better than batches of that size: such choices are left out where
+    others fit. `untuned` may be one of them.
+
     Args:
         host: taken instead of `question.host`.
         lengths, bins: see `serving_model.simulate`.
-
-    Raises:
-        ConfigError: every choice of max_batch_size is beyond the largest compiled batch. Some that are, are left out:
-            the session would split such a batch into calls of the largest one, which is never better than batches of
-            that size.
     """
     started = time.perf_counter()
     settings = _sensible(curve, choices)
@@ -187,15 +185,8 @@ class _Service:
 
 def _sensible(curve: BatchCurve, choices: ServiceChoices) -> tuple[ServiceSettings, ...]:
     largest = curve.batches[-1]
-    fitting = tuple(s for s in choices.settings() if not curve.stepped or s.max_batch_size <= largest)
-    if not fitting:
-        raise ConfigError(
-            f"{list(choices.max_batch_size)}: the largest compiled batch is {largest}, and a larger one would be split "
-            "into calls of that size.",
-            key="service.max_batch_size",
-            hint=f"Offer {largest} too, or compile larger batches.",
-        )
-    return fitting
+    settings = choices.settings()
+    return tuple(s for s in settings if not curve.stepped or s.max_batch_size <= largest) or settings
 
 
 def _screened(service: _Service, settings: Sequence[ServiceSettings], load: ServiceLoad) -> list[_Tried]:

@@ -2,11 +2,14 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.serving_model.services import exact, point
 from workbench.errors import ConfigError
 from workbench.results import BatchCurve
 from workbench.serving_model.service_times import service_times
+from workbench.targets.ascend.fitting import Shape, turns
 
 
 def medians(curve: BatchCurve, bins: tuple[int, ...], max_batch: int) -> list[list[float]]:
@@ -31,6 +34,27 @@ def test_rows_beyond_the_largest_batch_are_split_as_a_session_splits_them() -> N
 
     assert medians(curve, (), 9)[0][4:] == [7, 10, 10, 10, 12]
     assert service_times(curve, (), max_batch=9).computed_rows.tolist()[4:] == [5, 8, 8, 8, 9]
+
+
+@settings(deadline=None)
+@given(
+    st.sets(st.integers(1, 24), min_size=1, max_size=4).map(lambda found: tuple(sorted(found))),
+    st.integers(1, 60),
+)
+def test_every_batch_costs_and_computes_what_the_turns_of_a_session_on_a_device_do(
+    compiled: tuple[int, ...], max_batch: int
+) -> None:
+    curve = exact(lambda batch, length: batch * length + 0.5 * batch**2, compiled, (8, 16), stepped=True)
+    shapes = [Shape(batch=batch, length=length) for batch in compiled for length in (8, 16)]
+    times = service_times(curve, (8, 16), max_batch=max_batch)
+
+    for rows in range(1, max_batch + 1):
+        for place, length in enumerate((8, 16)):
+            run = [turn.shape for turn in turns(shapes, Shape(batch=rows, length=length))]
+            assert times.times_ms[place, rows - 1, 0] == pytest.approx(
+                sum(shape.batch * shape.length + 0.5 * shape.batch**2 for shape in run)
+            )
+            assert times.computed_rows[rows - 1] == sum(shape.batch for shape in run)
 
 
 def test_rows_below_the_smallest_batch_cost_what_it_costs() -> None:
