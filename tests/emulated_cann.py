@@ -1,9 +1,16 @@
 """The emulated CANN as an environment, for tests that start programs or import the vendor's modules."""
 
+import contextlib
 import os
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import pytest
+
 from workbench.cann_emulator.tree import Cann, search_paths, variables, write_tree
+from workbench.targets.ascend import acl_process
+from workbench.targets.ascend.toolchain import forget_toolchain
 
 
 def emulated_environment(folder: Path, *, cann: Cann = "8.5.0", **changes: str) -> dict[str, str]:
@@ -16,3 +23,20 @@ def emulated_environment(folder: Path, *, cann: Cann = "8.5.0", **changes: str) 
     }
     state = {"CANN_EMULATOR_VERSION": cann, "CANN_EMULATOR_STATE": str(folder / "state")}
     return kept | paths | variables(root) | state | changes
+
+
+@contextlib.contextmanager
+def switched_on(environment: Mapping[str, str]) -> Iterator[None]:
+    """The vendor's module is the emulated one in this process too, and gone afterwards with nothing left behind."""
+    from workbench.cann_emulator import acl as emulated
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        patch.setitem(sys.modules, "acl", emulated)
+        forget_toolchain()
+        try:
+            yield
+        finally:
+            acl_process.shut_down()
+            forget_toolchain()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import logging
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ from workbench.ascend_settings import ASCEND
 from workbench.candidate import EVERYTHING_INT8, Candidate, FloatUnit, Quantization
 from workbench.canonical import canonical_json, decode, encode, file_digest, source_digest
 from workbench.dataset import check_inputs
+from workbench.dataset.arrays import ArrayRows
 from workbench.errors import CalibrationError, CandidateError, ConfigError, ToolchainError
 from workbench.experiment import Experiment
 from workbench.graph import Layer, embedding_rows, load_graph, quantizable_layers
@@ -47,6 +49,8 @@ from workbench.targets.ascend.amct_installation import find_amct
 from workbench.targets.ascend.amct_process import AmctInstallation
 from workbench.targets.base import Target
 from workbench.vendor_calibration import amct_configuration, write_amct_record
+
+_log = logging.getLogger(__name__)
 
 SENSITIVITY_SAMPLES = 48
 SENSITIVITY_RECIPE = EVERYTHING_INT8
@@ -131,6 +135,7 @@ def check_data(experiment: Experiment) -> None:
     data, model = experiment.dataset, experiment.model
     check_inputs(data, model)
     _check_bins(experiment)
+    _check_compiled_lengths(experiment)
     check_outputs(data.task, data.labels, model)
     if data.preprocessor is not None:
         rows = embedding_rows(load_graph(model))
@@ -151,6 +156,48 @@ def _check_bins(experiment: Experiment) -> None:
                 key=f"parameters.{parameter.name}",
                 hint="Leave it out, or export the model with a dynamic length.",
             )
+
+
+def _check_compiled_lengths(experiment: Experiment) -> None:
+    """Arrays have one length, and run in the smallest compiled one that holds it: one must, and others are no use."""
+    lengths = _array_lengths(experiment)
+    for parameter in experiment.space.parameters if lengths else ():
+        if parameter.name != "compile.sequence_bins":
+            continue
+        for choice in parameter.choices:
+            bins = [int(word) for word in str(choice).split()]
+            if bins[-1] < max(lengths):
+                raise ConfigError(
+                    f"no length of {str(choice)!r} holds the dataset's samples, arrays of length {max(lengths)}.",
+                    file=experiment.space.path,
+                    key=f"parameters.{parameter.name}",
+                    hint=f"Add {max(lengths)}.",
+                )
+            used = {min(found for found in bins if found >= length) for length in lengths}
+            if unused := [found for found in bins if found not in used]:
+                _log.warning(
+                    "%s: parameters.%s: every sample is an array of length %s, so of '%s' nothing ever runs in %s: "
+                    "compiled and loaded for nothing.",
+                    experiment.space.path,
+                    parameter.name,
+                    " or ".join(map(str, sorted(lengths))),
+                    choice,
+                    " and ".join(map(str, unused)),
+                )
+
+
+def _array_lengths(experiment: Experiment) -> set[int]:
+    """Lengths of the splits' samples, where these are arrays and the model takes any length; else none."""
+    free = {s.name for s in experiment.model.inputs if len(s.shape) > 1 and not isinstance(s.shape[1], int)}
+    data = experiment.dataset
+    sources = [rows.source for rows in (data.calibration, data.validation, data.holdout)]
+    return {
+        array.shape[1]
+        for source in sources
+        if isinstance(source, ArrayRows)
+        for name, array in source.inputs
+        if name in free
+    }
 
 
 def artifact_of(

@@ -27,11 +27,15 @@ NO_SEQUENCES = 0
 
 
 def serving_lengths(experiment: Experiment, candidate: Candidate) -> tuple[int, ...]:
-    """The padded lengths a service of this candidate computes; (0,) where samples are no sequences."""
-    if candidate.sequence_bins is not None:
-        return candidate.sequence_bins
+    """The padded lengths a service of this candidate computes; (0,) where samples are no texts.
+
+    Those come in the shape they have, whatever lengths the candidate compiles: the session pads each to the smallest
+    that holds it, and that time is the curve's. Other compiled lengths are loaded and never run.
+    """
     preprocessor = experiment.dataset.preprocessor
-    return preprocessor.bins if preprocessor is not None else (NO_SEQUENCES,)
+    if preprocessor is None:
+        return (NO_SEQUENCES,)
+    return candidate.sequence_bins or preprocessor.bins
 
 
 def serving_batches(candidate: Candidate, choices: ServiceChoices) -> tuple[int, ...]:
@@ -148,7 +152,8 @@ def only(settings: ServiceSettings) -> ServiceChoices:
 def measured_startup_s(
     experiment: Experiment, candidate: Candidate, bench: Bench, artifact: Artifact, directory: Path, split: Split
 ) -> float:
-    """Seconds from opening until the first answer of every compiled file, or of every length where one file takes all.
+    """Seconds from opening until the first answer of every compiled file that the data reach, or of every length where
+    one file takes all.
 
     Raises:
         MeasureError: it cannot be opened, or a call failed.
@@ -163,9 +168,12 @@ def _one_for_each_file(
     experiment: Experiment, candidate: Candidate, artifact: Artifact, split: Split
 ) -> Sequence[Feeds]:
     feeds_of = _feeds_of(experiment, split)
-    shapes = {(f.batch or 1, f.sequence_bin) for f in artifact.files}
     lengths = serving_lengths(experiment, candidate)
-    wanted = {(batch, length) for batch, fixed in shapes for length in ((fixed,) if fixed is not None else lengths)}
+    wanted = {
+        (file.batch or 1, length)
+        for file in artifact.files
+        for length in (lengths if file.sequence_bin is None or lengths == (NO_SEQUENCES,) else (file.sequence_bin,))
+    }
     return [feeds_of(batch, length)[0] for batch, length in sorted(wanted)]
 
 

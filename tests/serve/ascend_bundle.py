@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from tests.emulated_cann import emulated_environment
+from tests.emulated_cann import emulated_environment, switched_on
 from tests.evaluations import evaluation
 from tests.targets.conformance import STATIC
 from tests.targets.encoder import VOCABULARY, ids, record_for, save, tiny_encoder
@@ -23,9 +20,7 @@ from workbench.graph import read_model
 from workbench.preprocess import Preprocessor, TokenInput, collate, encode, open_preprocessor
 from workbench.quantization.record import write_record
 from workbench.service import ServiceSettings
-from workbench.targets.ascend import acl_process
 from workbench.targets.ascend.target import AscendTarget
-from workbench.targets.ascend.toolchain import forget_toolchain
 
 BATCHES, BINS = (1, 4), (4, 16)
 LABELS = ("a", "b", "c", "d", "e")
@@ -46,7 +41,7 @@ class Made:
 def make_ascend_bundle(root: Path) -> Made:
     """Static files for every one of BATCHES and BINS; logits of each text alone in its own bin."""
     environment = emulated_environment(root / "cann")
-    with _switched_on(environment):
+    with switched_on(environment):
         target = AscendTarget()
         file = save(tiny_encoder(), root / "model.onnx")
         model, record = read_model(file), record_for(file, ids(8, 16))
@@ -106,20 +101,3 @@ def _preprocessor(root: Path) -> Preprocessor:
     return open_preprocessor(
         root / "tokenizer.json", max_length=BINS[-1], bins=BINS, inputs=[TokenInput(name="ids", role="ids")]
     )
-
-
-@contextlib.contextmanager
-def _switched_on(environment: Mapping[str, str]) -> Iterator[None]:
-    """The vendor's module is the emulated one in this process too, and gone afterwards with nothing left behind."""
-    from workbench.cann_emulator import acl as emulated
-
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in environment.items():
-            patch.setenv(name, value)
-        patch.setitem(sys.modules, "acl", emulated)
-        forget_toolchain()
-        try:
-            yield
-        finally:
-            acl_process.shut_down()
-            forget_toolchain()
