@@ -7,6 +7,7 @@ INT8 model on ONNX Runtime is served by `python -m workbench.serve` and loaded b
 rests on the batch curve and the host costs of this very machine, minutes before. Every pass visits every setting, in
 another order. A shared machine changes its speed, so a few calls of the model are timed right before and after each
 load, and the prediction's times are scaled by them (column "speed"); what other processes took meanwhile is shown.
+Poisson rates are shares of what the service can do at that speed, as predicted.
 Medians over passes are compared; passes in which others took more than a quarter of a processor count only where a
 setting has no other.
 """
@@ -110,6 +111,7 @@ class Run:
 
     measured: Figures
     predicted: Figures
+    load: str
     speed: float
     others: float
     requests: int
@@ -252,7 +254,6 @@ def load_of(subject: Subject, curve: BatchCurve, host: HostCosts, setting: Setti
 def one_run(
     subject: Subject,
     setting: Setting,
-    load: ServiceLoad,
     yardstick: Yardstick,
     curve: BatchCurve,
     host: HostCosts,
@@ -268,6 +269,10 @@ def one_run(
     ) as service:
         wait_until_quiet(patience_s)
         before_ms = yardstick.now_ms()
+        slowed = before_ms / yardstick.first_ms
+        load = load_of(subject, scaled(curve, slowed), scaled_costs(host, slowed, capacity), setting)
+        # arrivals of their own rhythm need longer for a P99: about a thousand of them
+        seconds = seconds if setting.clients else 2 * seconds
         front, spent = psutil.Process(service.pid), _busy_s()
         ours = _tree_s(front)
         began = time.perf_counter()
@@ -288,6 +293,7 @@ def one_run(
             mean_batch=result.server.mean_batch if result.server else None,
         ),
         predicted=predicted,
+        load=str(load),
         speed=speed,
         others=max(others, 0.0),
         requests=result.requests,
@@ -378,7 +384,6 @@ def main() -> None:
                 f"  {point.length:4} x {point.batch:3}: {p50.value:7.2f} ms [{p50.low:.2f}, {p50.high:.2f}]", flush=True
             )
         yardstick = Yardstick(subject.session, subject.feeds_of(8, 32))
-        loads = {setting: load_of(subject, curve, host, setting) for setting in chosen}
         found: dict[Setting, list[Run]] = {setting: [] for setting in chosen}
         for number in range(arguments.passes):
             wait_until_quiet(arguments.patience)
@@ -389,7 +394,6 @@ def main() -> None:
                 run = one_run(
                     subject,
                     setting,
-                    loads[setting],
                     yardstick,
                     curve,
                     host,
