@@ -32,11 +32,11 @@ $(VENV)/.torch: | $(VENV)/bin/python
 	touch $@
 
 $(VENV)/.installed: pyproject.toml $(VENV)/.torch
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[export,fast,serve]"
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[export,fast]"
 	touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[export,fast,serve,test]"
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[export,fast,test]"
 	touch $@
 
 clean:

@@ -5,7 +5,6 @@ What was predicted is kept beside what was measured; a member that does not serv
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -16,8 +15,6 @@ from workbench.journal import Journal
 from workbench.load_confirmation import confirm_by_load
 from workbench.measure import device_lock
 from workbench.results import Evaluation, ServiceFigures, ServiceResult
-
-NOT_INSTALLED = 'litserve is not installed: pip install "int8-workbench[serve]"'
 
 
 def confirm_services(
@@ -62,8 +59,6 @@ def _loaded(
     seconds: float,
     report: Callable[[str], None],
 ) -> ServiceResult:
-    if importlib.util.find_spec("litserve") is None:
-        return replace(service, note=NOT_INSTALLED)
     try:
         with device_lock(bench.device_lock, wait_s=3600.0, report=report):
             found = confirm_by_load(experiment, confirmed.candidate, best, bench, journal, seconds=seconds)

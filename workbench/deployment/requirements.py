@@ -62,7 +62,7 @@ def closure(roots: tuple[str, ...]) -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             raise ToolchainError(
                 f"{name} is not installed here, so the version that serving needs is unknown. "
-                "Install the workbench with its serve extra: pip install 'int8-workbench[serve]'."
+                "Install the workbench again: pip install int8-workbench."
             ) from None
         found[name] = distribution.version
         for text in distribution.requires or ():
