@@ -158,6 +158,8 @@ def measured_startup_s(
     Raises:
         MeasureError: it cannot be opened, or a call failed.
     """
+    if bench.toolchain(candidate).emulated:
+        return None
     target = bench.target(candidate)
     return startup_s(
         lambda: target.open(artifact, directory, candidate), _one_for_each_file(experiment, candidate, artifact, split)
