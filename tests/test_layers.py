@@ -41,6 +41,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "shared_shapes",
         "artifacts",
         "plan",
+        "padding_check",
         "evaluate",
         "bundle",
         "handover",

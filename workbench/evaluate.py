@@ -48,6 +48,7 @@ from workbench.metrics import (
     take,
 )
 from workbench.objectives import violations
+from workbench.padding_check import check_padding
 from workbench.results import (
     Accuracy,
     Artifact,
@@ -89,6 +90,7 @@ def evaluate(
 
     Raises:
         ToolchainError: the machine, not the candidate, is at fault.
+        ConfigError: of the baseline only: the model's answers depend on padding, and texts have several lengths.
     """
     climb = _Climb(experiment, candidate, bench, split, tuple(incumbents), gates)
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
@@ -171,6 +173,8 @@ class _Climb(StageClock):
             baseline = session if self.is_baseline else self._open_baseline(sessions)
             if stop := self._smoke(session, baseline):
                 return stop
+            if self.is_baseline and self.split == "validation":
+                check_padding(self.experiment, self.bench, session, self.split, SMOKE_SAMPLES)
         pass_ = _AccuracyPass(self, artifact, session, baseline)
         with self.stage("accuracy_subset"):
             if stop := self._growing_subsets(pass_):

@@ -1,0 +1,169 @@
+"""A model that ignores its mask is found on the float baseline, before other bins are measured as the same model."""
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from tests.emulated_cann import emulated_environment, switched_on
+from tests.targets.encoder import save
+from tests.targets.masked_encoder import masked_encoder
+from tests.test_sequence_bins import SPACE, write_files
+from workbench.artifacts import Bench, open_bench
+from workbench.candidate import Serving
+from workbench.errors import ConfigError
+from workbench.evaluate import evaluate
+from workbench.experiment import Experiment, read_experiment
+from workbench.journal import open_journal
+from workbench.padding_check import offered_lengths
+from workbench.space import build, combinations
+from workbench.store import Store
+from workbench.targets.base import Array, Feeds
+from workbench.targets.onnxruntime import OnnxRuntimeSession
+
+OWN_BINS = 'serving.sequence_bins: {choices: ["optimal 1", "optimal 3"]}'
+ONE_LENGTH = SPACE.replace('"optimal 1", "optimal 3"', "48")
+NO_BINS = SPACE.replace(OWN_BINS, "serving.batch: {choices: [1, 4]}")
+ASCEND = """
+version: 1
+target: ascend910b3
+parameters:
+  quantization.scheme: {choices: [none]}
+  precision.mode: {choices: [force_fp16]}
+  compile.sequence_bins: {choices: ["48", "16 48"]}
+"""
+Opened = tuple[Experiment, Bench]
+Open = Callable[..., Opened]
+
+
+def mean_over_all_positions() -> onnx.ModelProto:
+    """The sound encoder, but its classifier reads the mean over all positions, padding included."""
+    proto = masked_encoder()
+    pool = next(node for node in proto.graph.node if node.name == "pool")
+    pool.CopyFrom(helper.make_node("ReduceMean", [pool.input[0]], list(pool.output), name="pool", axes=[1], keepdims=0))
+    return proto
+
+
+def barely_hidden() -> onnx.ModelProto:
+    """Padding is hidden by -9 instead of -10000: each position still weighs about 1e-4 of one that counts."""
+    proto = masked_encoder()
+    far = next(constant for constant in proto.graph.initializer if constant.name == "far")
+    far.CopyFrom(numpy_helper.from_array(np.array(-9, np.float32), "far"))
+    return proto
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Open]:
+    stores = []
+
+    def open_with(proto: onnx.ModelProto, space: str = SPACE, bins: str = "[48]") -> Opened:
+        file = write_files(tmp_path, "classification")
+        save(proto, tmp_path / "data" / "model.onnx")
+        (tmp_path / "search_spaces" / "bins.yaml").write_text(space, encoding="utf-8")
+        manifest = tmp_path / "data" / "manifest.yaml"
+        manifest.write_text(manifest.read_text(encoding="utf-8").replace("bins: [48]", f"bins: {bins}"))
+        question = read_experiment(file)
+        journal = open_journal(question.workspace, question.name, question.identity, fresh=True)
+        stores.append(Store(tmp_path / ".workbench" / "store"))
+        return question, open_bench(question, journal, stores[-1], lambda candidate, stage: None)
+
+    yield open_with
+    for store in stores:
+        store.close()
+
+
+def test_a_mean_over_padding_stops_before_anything_is_scored(opened: Open) -> None:
+    question, bench = opened(mean_over_all_positions())
+
+    with pytest.raises(ConfigError, match="of validation gets another answer alone at length") as caught:
+        evaluate(question, question.baseline, bench)
+
+    said = str(caught.value)
+    assert said.startswith(f"{question.model.path}: attention_mask: row ")
+    assert "'logits' moves by 0." in said
+    assert "though input 'attention_mask' says what is padding" in said
+    assert "Texts run at 8 24 48" in said
+    assert "export again; or offer one length only: sequence_bins: {choices: [48]} in bins.yaml" in said
+
+
+def test_bins_of_the_manifest_count_where_the_space_offers_none(opened: Open) -> None:
+    question, bench = opened(mean_over_all_positions(), NO_BINS, "[8, 24, 48]")
+
+    with pytest.raises(ConfigError, match="Texts run at 8 24 48"):
+        evaluate(question, question.baseline, bench)
+
+
+def test_a_sound_model_passes_without_a_word(opened: Open, caplog: pytest.LogCaptureFixture) -> None:
+    question, bench = opened(masked_encoder())
+
+    assert evaluate(question, question.baseline, bench).status == "complete"
+    assert not [r for r in caplog.records if r.name == "workbench.padding_check"]
+
+
+def test_a_model_that_lets_a_little_through_is_warned_of(opened: Open, caplog: pytest.LogCaptureFixture) -> None:
+    question, bench = opened(barely_hidden())
+
+    with caplog.at_level(logging.WARNING):
+        assert evaluate(question, question.baseline, bench).status == "complete"
+
+    (said,) = [r.getMessage() for r in caplog.records if r.name == "workbench.padding_check"]
+    assert "Candidates with other lengths or batches differ by as much" in said
+
+
+@pytest.mark.parametrize(("space", "bins"), [(ONE_LENGTH, "[8, 48]"), (NO_BINS, "[48]")])
+def test_with_one_length_a_mask_makes_no_difference_and_nothing_more_is_run(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, space: str, bins: str
+) -> None:
+    question, bench = opened(mean_over_all_positions(), space, bins)
+    fed: set[int] = set()
+    run = OnnxRuntimeSession.run
+
+    def noted(session: OnnxRuntimeSession, feeds: Feeds) -> dict[str, Array]:
+        fed.add(len(feeds["input_ids"]))
+        return run(session, feeds)
+
+    monkeypatch.setattr(OnnxRuntimeSession, "run", noted)
+
+    assert offered_lengths(question) == (48,)
+    assert evaluate(question, question.baseline, bench).status == "complete"
+    assert fed == {1}, "the check runs its texts in one batch"
+
+
+def test_only_the_baseline_is_asked(opened: Open) -> None:
+    question, bench = opened(mean_over_all_positions())
+    other = [build(question.space, assignment) for assignment in combinations(question.space)][1]
+
+    assert evaluate(question, other, bench, gates=False).status == "complete"
+    assert evaluate(question, question.baseline, bench, split="holdout").status == "complete"
+
+
+def test_lengths_of_candidates_without_bins_of_their_own_count_too(opened: Open) -> None:
+    question, _ = opened(masked_encoder(), bins="[32, 48]")
+    conditional = tuple(
+        replace(p, when={"quantization.scheme": ("none",)}) if p.name.startswith("serving.") else p
+        for p in question.space.parameters
+    )
+
+    assert offered_lengths(question) == (8, 24, 48)
+    assert offered_lengths(replace(question, space=replace(question.space, parameters=conditional))) == (8, 24, 32, 48)
+    assert question.baseline.serving == Serving(sequence_bins=(48,))
+
+
+@pytest.mark.parametrize("sound", [True, False])
+def test_a_device_that_compiled_the_longest_length_alone_hides_nothing(
+    opened: Open, tmp_path: Path, sound: bool
+) -> None:
+    with switched_on(emulated_environment(tmp_path / "cann")):
+        question, bench = opened(masked_encoder() if sound else mean_over_all_positions(), ASCEND)
+        assert question.baseline.sequence_bins == (48,)
+
+        if sound:
+            assert evaluate(question, question.baseline, bench).status == "complete"
+        else:
+            with pytest.raises(ConfigError, match="Texts run at 16 48"):
+                evaluate(question, question.baseline, bench)
