@@ -261,18 +261,18 @@ def _batches(before: Samples, after: Samples) -> dict[int, dict[int, float]]:
 
 
 def _mean(values: list[float]) -> Estimate:
-    """With the 95 % interval of Student's t over rounds."""
-    mean = statistics.fmean(values)
-    if len(values) < 2:
-        return Estimate(value=mean, low=mean, high=mean)
-    half = float(student.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / math.sqrt(len(values))
-    return Estimate(value=mean, low=mean - half, high=mean + half)
+    """Geometric, with the 95 % interval of Student's t over rounds: what disturbs a round multiplies its figures."""
+    logs = [math.log(value) for value in values]
+    mean = statistics.fmean(logs)
+    if len(logs) < 2:
+        return Estimate(value=math.exp(mean), low=math.exp(mean), high=math.exp(mean))
+    half = float(student.ppf(0.975, len(logs) - 1)) * statistics.stdev(logs) / math.sqrt(len(logs))
+    return Estimate(value=math.exp(mean), low=math.exp(mean - half), high=math.exp(mean + half))
 
 
 def _ratio(above: list[float], below: list[float]) -> Estimate:
-    """Of two ways, paired by round, so that the machine's drift cancels; geometric mean."""
-    logs = _mean([math.log(a / b) for a, b in zip(above, below, strict=True)])
-    return Estimate(value=math.exp(logs.value), low=math.exp(logs.low), high=math.exp(logs.high))
+    """Of two ways, paired by round, so that the machine's drift cancels."""
+    return _mean([a / b for a, b in zip(above, below, strict=True)])
 
 
 def _throughputs(way: Way) -> list[float]:
@@ -312,8 +312,8 @@ def _table(ways: list[Way], options: argparse.Namespace) -> str:
     failed = sum(r.failed for way in ways for r in way.results)
     lines.append(
         f"{options.engine}, {options.concurrency} clients in a closed loop, {len(best.results)} interleaved rounds of "
-        f"{options.seconds:g} s each; means with 95 % intervals over rounds, ratios paired by round; {failed} requests "
-        f"failed; load average now {os.getloadavg()[0]:.2f}"
+        f"{options.seconds:g} s each; geometric means with 95 % intervals over rounds, ratios paired by round; "
+        f"{failed} requests failed; load average now {os.getloadavg()[0]:.2f}"
     )
     doubts = sorted({note for way in ways for r in way.results if not r.reliable for note in r.notes})
     lines += [f"NOT RELIABLE: {note}" for note in doubts]
