@@ -320,10 +320,11 @@ def _table(ways: list[Way], options: argparse.Namespace) -> str:
     if best.direct_per_s:
         share = _ratio(_throughputs(best), best.direct_per_s)
         client = statistics.fmean(r.client_share for r in best.results)
+        busy = statistics.fmean(r.server.worker_busy or 0.0 for r in best.results if r.server is not None)
         lines.append(
             f"service overhead: {share.value:.1%} [{share.low:.1%}, {share.high:.1%}] of its session called back to "
             f"back with the same batches ({_mean(best.direct_per_s).value:.1f}/s); the load generator took "
-            f"{client:.0%} of a core of the same machine meanwhile"
+            f"{client:.0%} of a core of the same machine meanwhile; workers were in the model {busy:.0%} of the time"
         )
     return "\n".join(lines)
 
