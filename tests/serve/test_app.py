@@ -31,7 +31,7 @@ async def exchange(directory: Path, limits: Limits, incoming: list[Message]) -> 
     bundle = read_bundle(directory)
     service = Service(bundle, ServeSettings(service=bundle.manifest.service, limits=limits), Metrics())
     launcher = WorkerLauncher(directory, workers=1, devices=1, max_batch_size=1, policy="warn")
-    service.workers = Workers(launcher, 1, service, lambda why: None)
+    service.workers = Workers(launcher, 1, 1, service, lambda why: None)
     service.workers.proved = True
     sent: list[Message] = []
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.serve.batcher import Batcher, QueueFull, Row
+from workbench.serve.batcher import Batcher, QueueFull, Row, whole_ms
 
 
 def row(key: object, arrived_s: float) -> Row:
@@ -154,3 +154,10 @@ def test_every_row_leaves_exactly_once_whatever_happens(steps: list[tuple[str, i
         assert batch
         inside = [r for r in inside if r not in batch]
     assert one.take(now) is None
+
+
+@pytest.mark.parametrize(
+    ("wait_ms", "delay_ms"), [(-1.0, 1), (0.0, 1), (0.0001, 1), (0.4, 1), (1.0, 1), (1.2, 2), (2.5, 3)]
+)
+def test_a_timer_waits_whole_milliseconds_and_never_less_than_asked(wait_ms: float, delay_ms: int) -> None:
+    assert whole_ms(wait_ms / 1000) == delay_ms / 1000

@@ -1,5 +1,7 @@
 """Which requests share a batch, and when it starts: examples worked out by hand, and a plain second account of it."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -52,14 +54,14 @@ def test_the_front_end_shares_the_processors_with_a_call_of_two_threads() -> Non
     """Worked out by hand: rates are 1, 0.6, 0.4 for 1, 2, 3 busy threads, and a call is 10 ms * 0.6 of work.
 
     A is taken in from 0 to 1 and called from 1. B comes at 5, when 2.4 of the call's 6 are done; taking it in costs
-    1 / 0.4 = 2.5 ms. Of the call 2.6 are left at 7.5, which take until 11.8333. A's answer leaves at 12.8333, then B is
-    called: until 22.8333, and 1 ms for its answer.
+    1 / 0.4 = 2.5 ms. Of the call 2.6 are left at 7.5, which take until 11.8333. Then B is called, and beside it A's
+    answer is written for 2.5 ms, until 14.3333. Of B's call 5 are left, which take until 22.6667; 1 ms for its answer.
     """
     host = HostCosts(request_ms=2.0, capacity=(1.0, 1.2), origin="assumed in a test")
 
     simulated = served(exact(lambda *_: 10.0, threads=2), trace_ms(0, 5), host=host)
 
-    assert simulated.latency_ms == pytest.approx([12 + 5 / 6, 18 + 5 / 6])
+    assert simulated.latency_ms == pytest.approx([14 + 1 / 3, 18 + 2 / 3])
 
 
 def test_two_workers_on_two_hyper_threads() -> None:
@@ -75,14 +77,14 @@ def test_two_workers_on_two_hyper_threads() -> None:
 def test_a_device_leaves_the_processors_to_the_others() -> None:
     """Worked out by hand, on one processor: A is in at 8, the worker's own work ends at 9, the device has it until 19.
 
-    The front end takes B in meanwhile, from 9 to 17, and that slows nothing. A is answered at 27, B called after it:
-    its own work until 28, the device until 38, answered at 46.
+    The front end takes B in meanwhile, from 9 to 17, and that slows nothing. B goes to the worker at 19, before A is
+    answered: its own work shares the processor until 21, the device has it until 31. A is answered at 28, B at 39.
     """
     host = HostCosts(request_ms=16.0, worker_batch_ms=1.0, capacity=(1.0,), origin="assumed in a test")
 
     simulated = served(exact(lambda *_: 10.0, threads=0), trace_ms(0, 9), host=host)
 
-    assert simulated.latency_ms == pytest.approx([27, 46 - 9])
+    assert simulated.latency_ms == pytest.approx([28, 39 - 9])
 
 
 def test_two_workers_own_work_shares_the_one_processor() -> None:
@@ -113,6 +115,22 @@ def test_the_timeout_counts_from_the_moment_a_request_is_read() -> None:
     )
 
     assert latencies(simulated) == [3 + 5 + 2]
+
+
+def test_the_next_batch_leaves_before_the_answers_of_the_last() -> None:
+    """Both are in at 4 and B waits for the worker; it is called at 9, when A is back, and A's answer leaves at 11."""
+    host = HostCosts(request_ms=4.0, capacity=(1.0, 2.0), origin="assumed in a test")
+
+    simulated = served(exact(lambda *_: 5.0), trace_ms(0, 0), host=host)
+
+    assert latencies(simulated) == [11, 16]
+
+
+def test_the_timer_for_company_counts_whole_milliseconds() -> None:
+    """2.3 ms are 3; the second arrives at 8.5 and a whole millisecond after its 2.3 would end at 11.5."""
+    simulated = served(exact(lambda *_: 1.0, batches=(1, 4)), trace_ms(0, 8.5), max_batch_size=4, batch_timeout_ms=2.3)
+
+    assert latencies(simulated) == [4, 4]
 
 
 LITSERVE = {"queueing": "litserve", "max_batch_size": 4, "batch_timeout_ms": 10.0}
@@ -209,8 +227,11 @@ def plainly_served(
             answered |= dict.fromkeys(batch, end)
             left = [request for request in left if request not in batch]
             continue
-        moments = [arrivals[r] for r in left] + [arrivals[q[0]] + timeout for q in here.values()] + free_at
-        now = min(moment for moment in moments if moment > now)
+        moments = [moment for moment in [arrivals[r] for r in left] + free_at if moment > now]
+        waits = [arrivals[q[0]] + timeout - now for q in here.values()]
+        if free and waits:  # the timer counts whole milliseconds
+            moments.append(now + math.ceil(min(waits) - 1e-9))
+        now = min(moments)
     return [answered[r] - arrivals[r] for r in range(len(arrivals))], [count for _, count in rows]
 
 

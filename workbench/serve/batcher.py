@@ -7,6 +7,7 @@ that are ready; a bin is ready when it is full, when its oldest row has waited l
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ class Row:
         key: rows of one key may share a batch: the length bin, or the shapes of raw tensors.
         item: what the batch is made from; `workbench.serve.samples` knows.
         owner: the request it belongs to, `index` its place there.
-        arrived_s, deadline_s: on the event loop's clock.
+        arrived_s, deadline_s: by `time.perf_counter`.
         attempts: batches it was in that did not come back.
         waiting: in a queue now.
     """
@@ -49,7 +50,7 @@ class Batch:
     Attributes:
         length: their bin, 0 where samples are not sequences.
         positions, padded: rows times length, and how much of that is padding.
-        started_s: on the event loop's clock.
+        started_s: by `time.perf_counter`.
     """
 
     rows: list[Row]
@@ -160,3 +161,12 @@ class Batcher:
     def _ready(self, found: _Bin, arrived_s: float, now_s: float) -> bool:
         # the sum and not the difference: it is what `ready_at` says, to the last bit
         return self.draining or found.count >= self._size or arrived_s + self._timeout_s <= now_s
+
+
+def whole_ms(wait_s: float) -> float:
+    """A wait as a timer's delay in seconds: at least one millisecond, and rounded up to a whole one.
+
+    uvloop's timers count milliseconds and round to the nearest, so that a wait of 2.3 ms would end early and start
+    again; its clock is cut to milliseconds as well, so that `time.perf_counter` says who has waited long enough.
+    """
+    return max(1, math.ceil(wait_s * 1000)) / 1000

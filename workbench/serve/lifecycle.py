@@ -97,7 +97,7 @@ async def _main(bundle: Bundle, settings: ServeSettings, devices: int, listener:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told, number)
-    service.workers = Workers(launcher, workers, service, give_up)
+    service.workers = Workers(launcher, workers, devices, service, give_up)
     config = uvicorn.Config(
         application(service, launcher.app),
         http=BoundedHttp,

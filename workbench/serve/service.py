@@ -1,6 +1,8 @@
 """The heart of the front end: requests become rows, rows wait, batches go to workers, answers come back.
 
-Everything here runs in the one event loop; nothing blocks but the tokenizer, for microseconds.
+Everything here runs in the one event loop; nothing blocks but the tokenizer, for microseconds. Times are those of
+`time.perf_counter`: uvloop's clock is cut to milliseconds. Its timers are too, so a batch that waits for company may
+leave up to a millisecond after its timeout, never before.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import Any, Literal
 from workbench.ascend_settings import AscendCompile
 from workbench.bundle import Bundle, preprocessor_of
 from workbench.serve.answers import Answer, NotFinite, answers_for, finite
-from workbench.serve.batcher import Batch, Batcher, QueueFull, Row
+from workbench.serve.batcher import Batch, Batcher, QueueFull, Row, whole_ms
 from workbench.serve.events import log, log_defect
 from workbench.serve.metrics import Metrics
 from workbench.serve.refusals import Refusal
@@ -216,15 +218,18 @@ class Service:
         """Once the event loop has read what else has come: requests of one moment share a batch."""
         if not self._pump_is_due:
             self._pump_is_due = True
-            self.loop.call_soon(self._pump)
+            self.loop.call_soon(self._pump_now)
+
+    def _pump_now(self) -> None:
+        self._pump_is_due = False
+        self._pump()
 
     def _pump(self) -> None:
-        self._pump_is_due = False
+        """Form batches and hand them out, as long as workers are free and bins ready."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        now_s = self.loop.time()
-        while self.workers.free and (rows := self._batcher.take(now_s)) is not None:
+        while self.workers.free and (rows := self._batcher.take(now_s := time.perf_counter())) is not None:
             try:
                 batch = batch_of(rows, self.preprocessor)
             except Exception as error:  # a defect must not leave its callers waiting
@@ -236,17 +241,17 @@ class Service:
             self.workers.run(batch)
         self.metrics.queue(self._batcher.depth)
         if self.workers.free and (ready_at := self._batcher.ready_at()) is not None:
-            self._timer = self.loop.call_at(ready_at, self._pump)
+            self._timer = self.loop.call_later(whole_ms(ready_at - time.perf_counter()), self._pump)
 
     def worker_ready(self, worker: Worker) -> None:
         self._tell_memory(worker)
 
     def worker_free(self) -> None:
-        self._pump_soon()
+        self._pump()
 
     def answered(self, batch: Batch, worker: int, outputs: Mapping[str, Array], run_s: float) -> None:
         self._running.discard(batch)
-        now_s = self.loop.time()
+        now_s = time.perf_counter()
         self._count(batch, worker, run_s, now_s)
         rows = batch.rows
         wrong = [name for name, array in outputs.items() if not array.ndim or len(array) != len(rows)]
@@ -344,7 +349,7 @@ class Service:
             work()
 
     def _sweep(self) -> None:
-        now_s = self.loop.time()
+        now_s = time.perf_counter()
         late = {row.owner for row in self._batcher.waiting() if row.deadline_s <= now_s}
         late |= {row.owner for batch in self._running for row in batch.rows if row.deadline_s <= now_s}
         for request in late:
@@ -377,8 +382,8 @@ class Service:
         """Take nothing new, answer what is there; True when all of it was answered in time."""
         self.draining = self._batcher.draining = True
         self._pump_soon()
-        until_s = self.loop.time() + grace_s
-        while self._open and self.loop.time() < until_s:
+        until_s = time.perf_counter() + grace_s
+        while self._open and time.perf_counter() < until_s:
             await asyncio.sleep(0.02)
         return not self._open
 

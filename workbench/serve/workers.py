@@ -34,7 +34,7 @@ class Owner(Protocol):
         """A worker started, or started again; its facts are there."""
 
     def worker_free(self) -> None:
-        """One more worker can take a batch."""
+        """One more worker can take a batch. Told before `answered`: a worker idles while answers are written."""
 
     def answered(self, batch: Batch, worker: int, outputs: Mapping[str, Array], run_s: float) -> None:
         """A batch came back."""
@@ -75,10 +75,14 @@ class Worker:
 class Workers:
     """A fixed number of workers that are kept running."""
 
-    def __init__(self, launcher: WorkerLauncher, count: int, owner: Owner, give_up: Callable[[str], None]) -> None:
+    def __init__(
+        self, launcher: WorkerLauncher, count: int, devices: int, owner: Owner, give_up: Callable[[str], None]
+    ) -> None:
+        """`count` workers on all devices together; worker n computes on device n modulo `devices`."""
         self.all: Sequence[Worker] = [Worker(number) for number in range(count)]
         self.proved = False
         self._launcher, self._owner, self._give_up = launcher, owner, give_up
+        self._devices = devices
         self._free: list[Worker] = []
         self._ending = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -102,8 +106,9 @@ class Workers:
             await self._launch(worker)
 
     def run(self, batch: Batch) -> None:
-        """Hand a batch to a free worker; the one that was free last, whose caches are warm."""
-        worker = self._free.pop()
+        """Hand a batch to a free worker."""
+        busy = [worker.number for worker in self.all if worker.batch is not None]
+        worker = self._free.pop(least_loaded([worker.number for worker in self._free], busy, self._devices))
         worker.batch = batch
         assert worker.transport is not None
         worker.transport.write(pack({"batch": 0}, batch.feeds))
@@ -131,6 +136,7 @@ class Workers:
         ours.setblocking(False)
         loop = asyncio.get_running_loop()
         worker.transport, _ = await loop.create_unix_connection(lambda: _Link(self, worker), sock=ours)
+        worker.transport.set_write_buffer_limits(0)  # uvloop would keep a batch until it has read whatever else came
 
     def received(self, worker: Worker, message: Message) -> None:
         head = message.head
@@ -149,15 +155,20 @@ class Workers:
         else:
             batch, worker.batch = worker.batch, None
             assert batch is not None
-            if "error" in head:
-                worker.failed_batches += 1
-                self._owner.refused(batch, worker.number, head["error"])
-                if worker.failed_batches >= _FAILED_BATCHES:
-                    self.kill(worker)
-                    return
+            error = head.get("error")
+            worker.failed_batches = 0 if error is None else worker.failed_batches + 1
+            if worker.failed_batches < _FAILED_BATCHES:
+                self._freed(worker)
             else:
-                worker.failed_batches = 0
+                self.kill(worker)
+            if error is None:
                 self._owner.answered(batch, worker.number, message.arrays, head["run_s"])
+            else:
+                self._owner.refused(batch, worker.number, error)
+            return
+        self._freed(worker)
+
+    def _freed(self, worker: Worker) -> None:
         self._free.append(worker)
         self._owner.worker_free()
 
@@ -191,6 +202,23 @@ class Workers:
         await asyncio.sleep(min(_FIRST_PAUSE_S * 4**worker.failed_starts, _LONGEST_PAUSE_S))
         worker.restarts += 1
         await self._launch(worker)
+
+
+def least_loaded(free: Sequence[int], busy: Sequence[int], devices: int) -> int:
+    """The place in `free` of the worker that gets the next batch.
+
+    That is a worker of the device with the fewest batches in flight; among several the one that is free longest.
+    `workbench.serving_model` assumes it.
+
+    Args:
+        free: numbers of free workers, the one that has been free longest first; not empty.
+        busy: numbers of workers that have a batch.
+        devices: worker n computes on device n modulo this.
+    """
+    in_flight = [0] * devices
+    for number in busy:
+        in_flight[number % devices] += 1
+    return min(range(len(free)), key=lambda place: in_flight[free[place] % devices])
 
 
 class _Link(asyncio.Protocol):

@@ -10,7 +10,8 @@ A request passes: client's thread → network → front end (in) → queue of it
   capacity(t) / t of its time as work of each thread. Devices beside the host have such a clock each.
 - Delays that occupy nobody have one length each, so those who wait form queues, not heaps.
 - The front end is an event loop: it looks for batches to form (`pump`) behind what already waits for it, so requests
-  of one moment share a batch (`serve.service`).
+  of one moment share a batch; when a batch comes back it does so at once, before the answers (`serve.service`). Its
+  timer counts whole milliseconds: a batch that waited for company leaves up to one later than its timeout says.
 - Requests, batches and the pump are numbers (0 ..., `total` + worker, `total` + workers) in linked queues over one
   array: each is in one place at a time.
 
@@ -19,6 +20,7 @@ Arrays may be lists: the interpreter is three times as quick with them. Times ar
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from workbench.serving_model.machine_code import machine_code
@@ -41,9 +43,8 @@ threads); the moment, and the batch, at which it began; how many batches there w
 
 NEVER = float("inf")
 
-ANSWERS_FIRST = True
-"""When a batch comes back, the service's event loop sends its answers before it looks for the next batch, and the
-worker waits for that (`serve.workers`). False: the next batch goes out first."""
+ROUNDING_MS = 1e-6
+"""What sums of times may be wrong by; a wait of a whole millisecond and so much more is not rounded up."""
 
 
 @machine_code
@@ -112,7 +113,11 @@ def ready_bin(head: Values, due: Values, waiting: Values, bins: int, max_batch: 
 
 @machine_code
 def free_worker(state: Values, in_flight: Values, workers: int, devices: int) -> int:
-    """The lowest free worker of the device with the fewest batches; worker w belongs to device w % devices."""
+    """The lowest free worker of the device with the fewest batches; worker w belongs to device w % devices.
+
+    The service takes the longest idle one (`serve.workers`): devices are alike and so are a device's workers, so that
+    says only what each is called.
+    """
     found = -1
     for worker in range(workers):
         if state[worker] == FREE and (found < 0 or in_flight[worker % devices] < in_flight[found % devices]):
@@ -315,10 +320,7 @@ def run(
                         free += 1
                         in_flight[worker % devices] -= 1
                         append_queue(head, tail, after, own_rows + worker, FRONT)
-                        if ANSWERS_FIRST:
-                            pump_soon = True
-                        else:
-                            decide = True
+                        decide = True  # the worker would wait for the answers otherwise
                     elif transport_half > 0:
                         due[item] = now + transport_half
                         push(head, tail, after, TO_WORKER, item)
@@ -520,6 +522,8 @@ def run(
                 for place in range(bins):
                     if head[BINS + place] >= 0:
                         timer_at = min(timer_at, due[head[BINS + place]])
+                if timer_at < NEVER:
+                    timer_at = max(timer_at, now + math.ceil(timer_at - now - ROUNDING_MS))
 
         if starting >= 0:
             rows = rows_of[starting]
