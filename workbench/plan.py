@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import statistics
 import time
 from dataclasses import dataclass
 
 from workbench.artifacts import Bench, artifact_of
+from workbench.ascend_settings import AscendCompile
 from workbench.experiment import Experiment
-from workbench.space import SpaceSize, raw_size, size
+from workbench.space import Forbidden, SpaceSize, build, draw, raw_size, size
 
 PROBE_CALLS = 24
+FILE_DRAWS = 100
 SEARCH_S = 2.0
 """Simulating the service settings of one candidate, roughly; hundreds of them take as long."""
 
@@ -63,22 +66,39 @@ def make_plan(experiment: Experiment, bench: Bench, *, trials: int | None = None
         modelled = bench.toolchain(experiment.baseline).emulated
         candidate_s = _estimate_s(experiment, call_ms, timed=not modelled)
         basis = f"a probe of {PROBE_CALLS} calls of the float model"
-    copies = 2.0  # a lowered and a compiled file; INT8 ones are a quarter of the float size
+    compiles = min(todo, space.compiles)
+    # a lowered file and the compiled ones (each in the store once); INT8 ones are a quarter of the float size
+    copies = 1.0 + _files_each(experiment)
     return Plan(
         space=space,
         raw=raw_size(experiment.space),
         trials=budget,
         done=len(known),
         todo=todo,
-        compiles=min(todo, space.compiles),
+        compiles=compiles,
         call_ms=call_ms,
         candidate_s=candidate_s,
         total_s=todo * candidate_s,
         basis=basis,
-        disk_bytes=int(min(todo, space.compiles) * copies * experiment.model.size_bytes),
+        disk_bytes=int(compiles * copies * experiment.model.size_bytes),
         free_bytes=shutil.disk_usage(bench.store.root).free,
         store_entries={usage.kind: usage.entries for usage in bench.store.usage()},
     )
+
+
+def _files_each(experiment: Experiment) -> float:
+    """Compiled files of a candidate, the mean of some draws: on Ascend each batch and length is a file."""
+    rng, counts = random.Random(experiment.seed), []
+    for _ in range(FILE_DRAWS):
+        try:
+            settings = build(experiment.space, draw(experiment.space, rng)).compile
+        except Forbidden:
+            continue
+        if isinstance(settings, AscendCompile) and settings.shapes == "static":
+            counts.append(len(settings.batches) * max(1, len(settings.sequence_bins)))
+        else:
+            counts.append(1)
+    return statistics.mean(counts) if counts else 1.0
 
 
 def _probe_call_ms(experiment: Experiment, bench: Bench) -> float:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from workbench.report.summary import Summary, best_known_service
 from workbench.results import Estimate, Evaluation, ServiceFigures
 
+WIDTH = 112
 _COLUMNS = (
     ("", 13),
     ("batch <=", 9),
@@ -85,7 +87,22 @@ def service_lines(summary: Summary) -> list[tuple[str, str]]:
         elif result.note:
             found.append((f"    not measured: {result.note}", "dim"))
         found.append((_row("untuned", result.untuned), "dim"))
-    return found + _gain_lines(summary) if found else []
+    return [*found, *_basis_lines(summary), *_gain_lines(summary)] if found else []
+
+
+def _basis_lines(summary: Summary) -> list[tuple[str, str]]:
+    """What the predictions rest on: the host's costs, and how quiet the machine was."""
+    results = [r for e in _shown(summary) if (r := best_known_service(summary, e)) is not None]
+    origins = {f.host.origin for r in results if (f := r.best or r.closest).host is not None}
+    words = [f"Predicted with host costs {origin}." for origin in sorted(origins)]
+    noisy = sum(not r.curve.quiet for r in results)
+    if noisy:
+        words.append(
+            f"{noisy} of these {len(results)} batch curves were timed on a noisy machine; predictions inherit it."
+        )
+    if any(r.curve.clock == "modelled" for r in results):
+        words.append("The device's times are modelled, not measured.")
+    return [(f"  {line}", "dim") for text in words for line in textwrap.wrap(text, WIDTH - 2)]
 
 
 def _gain_lines(summary: Summary) -> list[tuple[str, str]]:
