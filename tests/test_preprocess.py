@@ -20,6 +20,7 @@ from workbench.preprocess import (
     collate,
     default_bins,
     encode,
+    encoder,
     open_preprocessor,
     smallest_bin,
 )
@@ -211,3 +212,18 @@ def test_a_tokenizer_file_that_changes_under_a_run_is_noticed(tmp_path: Path) ->
 
     with pytest.raises(ConfigError, match="changed since it was first read"):
         encode(preprocessor, ["loan"])
+
+
+def test_the_encoder_of_one_text_says_also_where_tokens_stand_and_whether_text_was_cut(
+    preprocessor: Preprocessor,
+) -> None:
+    one = encoder(preprocessor)
+
+    encoded, tokens = one("loan payment")
+    cut, more = one(["loan"] * 20)
+
+    assert [encoded, cut] == encode(preprocessor, ["loan payment", ["loan"] * 20])
+    assert tokens.offsets == [(0, 0), (0, 4), (5, 8), (8, 12), (0, 0)]
+    assert tokens.word_ids == [None, 0, 1, 1, None]
+    assert not tokens.overflowing
+    assert more.overflowing

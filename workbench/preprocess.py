@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -118,6 +118,23 @@ class Encoded:
     words: tuple[int, ...] = ()
 
 
+class Tokens(Protocol):
+    """What the tokenizers library says of one text beside its ids; each attribute makes a new list when read.
+
+    Attributes:
+        offsets: (start, end) of each token in characters of the text, or of its word in a list of words.
+        word_ids: the number of each token's word, None for special tokens.
+        overflowing: what truncation cut off; empty when the text is whole.
+    """
+
+    @property
+    def offsets(self) -> list[tuple[int, int]]: ...
+    @property
+    def word_ids(self) -> list[int | None]: ...
+    @property
+    def overflowing(self) -> list[Any]: ...
+
+
 def open_preprocessor(
     tokenizer: Path,
     *,
@@ -163,17 +180,27 @@ def default_bins(max_length: int) -> tuple[int, ...]:
 
 def encode(preprocessor: Preprocessor, texts: Iterable[Text]) -> list[Encoded]:
     """Tokenize texts, special tokens added, each cut to `max_length`. Deterministic; runs in the calling thread."""
-    tokenizer = _tokenizer(preprocessor.tokenizer, preprocessor.tokenizer_sha256, preprocessor.max_length)
-    encoded = []
-    for text in texts:
+    one = encoder(preprocessor)
+    return [one(text)[0] for text in texts]
+
+
+def encoder(preprocessor: Preprocessor) -> Callable[[Text], tuple[Encoded, Tokens]]:
+    """What `encode` does with each text, for who needs offsets or whether it was cut as well.
+
+    Raises:
+        ConfigError: the tokenizer's file changed or cannot be read.
+    """
+    tokenize = _tokenizer(preprocessor.tokenizer, preprocessor.tokenizer_sha256, preprocessor.max_length).encode
+
+    def one(text: Text) -> tuple[Encoded, Tokens]:
         if isinstance(text, str):
-            found = tokenizer.encode(text)
-            encoded.append(Encoded(ids=tuple(found.ids), types=tuple(found.type_ids)))
-        else:
-            found = tokenizer.encode(list(text), is_pretokenized=True)
-            words = tuple(-1 if word is None else word for word in found.word_ids)
-            encoded.append(Encoded(ids=tuple(found.ids), types=tuple(found.type_ids), words=words))
-    return encoded
+            found = tokenize(text)
+            return Encoded(ids=tuple(found.ids), types=tuple(found.type_ids)), found
+        found = tokenize(list(text), is_pretokenized=True)
+        words = tuple(-1 if word is None else word for word in found.word_ids)
+        return Encoded(ids=tuple(found.ids), types=tuple(found.type_ids), words=words), found
+
+    return one
 
 
 def smallest_bin(preprocessor: Preprocessor, length: int) -> int:

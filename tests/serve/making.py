@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import http.client
 import json
 import os
@@ -106,15 +107,17 @@ def make_bundle(
     slow: int = 0,
     spoilt: bool = False,
     service: ServiceSettings | None = None,
+    candidate: Candidate | None = None,
 ) -> Path:
     """A float bundle below `root`.
 
     Args:
         spoilt: its golden outputs are not what the model gives.
     """
+    candidate = candidate or Candidate()
     write_model(root / "model.onnx", task, slow)
     write_tokenizer(root / "tokenizer.json")
-    model, target, candidate = read_model(root / "model.onnx"), open_target("onnxruntime"), Candidate()
+    model, target = read_model(root / "model.onnx"), open_target(candidate.target)
     for name in ("lowered", "compiled"):
         (root / name).mkdir()
     artifact = target.compile(target.lower(model, candidate, None, root / "lowered"), candidate, root / "compiled")
@@ -131,7 +134,7 @@ def make_bundle(
         candidate=candidate,
         artifact=artifact,
         artifact_directory=root / "compiled",
-        evaluations=(evaluated(candidate, "validation"),),
+        evaluations=(dataclasses.replace(evaluated(candidate, "validation"), toolchain=artifact.toolchain),),
         baseline=(),
         model=model,
         datasets={"validation": "b" * 64},

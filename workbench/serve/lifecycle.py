@@ -106,6 +106,7 @@ async def _main(bundle: Bundle, settings: ServeSettings, devices: int, listener:
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # nothing here asks who the client is
         backlog=_BACKLOG,
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=1,

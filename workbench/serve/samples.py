@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from workbench.preprocess import Encoded, Preprocessor, _tokenizer, collate
+from workbench.preprocess import Encoded, Preprocessor, Tokens, collate, encoder
 from workbench.serve.batcher import Batch, Row
 from workbench.serve.requests import Text
 from workbench.targets.base import Array
@@ -19,13 +19,13 @@ class TextSample:
     """One text and its tokens.
 
     Attributes:
-        encoding: the tokenizer's own result, for offsets and words.
         encoded: the same as `workbench.preprocess.encode` gives, which calibration and scoring used.
+        encoding: the tokenizer's own result, for offsets and words.
     """
 
     text: Text
-    encoding: Any
     encoded: Encoded
+    encoding: Tokens
 
     @property
     def truncated(self) -> bool:
@@ -47,8 +47,10 @@ class TextSample:
             end -= len(inside) - len(inside.rstrip())
             return start, end, self.text[start:end]
         ids = self.encoding.word_ids
-        start, end = ids[tokens[first][0]], ids[tokens[last][0]] + 1
-        return start, end, " ".join(self.text[start:end])
+        begin, until = ids[tokens[first][0]], ids[tokens[last][0]]
+        assert begin is not None
+        assert until is not None
+        return begin, until + 1, " ".join(self.text[begin : until + 1])
 
     def _word_tokens(self) -> list[tuple[int, int]]:
         """(first, last token) of each word, in order."""
@@ -76,22 +78,14 @@ class Tokenizing:
     """Texts → samples, exactly as `workbench.preprocess.encode`; one tokenizer, kept at hand."""
 
     def __init__(self, preprocessor: Preprocessor) -> None:
-        self.preprocessor = preprocessor
-        self._encode = _tokenizer(preprocessor.tokenizer, preprocessor.tokenizer_sha256, preprocessor.max_length).encode
-        self._bins = preprocessor.bins
+        self._encode, self._bins = encoder(preprocessor), preprocessor.bins
 
     def sample(self, text: Text) -> TextSample:
         """Runs in the calling thread: the tokenizer holds the interpreter's lock, so another thread would not help."""
-        if isinstance(text, str):
-            found = self._encode(text)
-            return TextSample(text, found, Encoded(ids=tuple(found.ids), types=tuple(found.type_ids)))
-        found = self._encode(text, is_pretokenized=True)
-        words = tuple(-1 if word is None else word for word in found.word_ids)
-        return TextSample(text, found, Encoded(ids=tuple(found.ids), types=tuple(found.type_ids), words=words))
+        return TextSample(text, *self._encode(text))
 
     def bin(self, sample: TextSample) -> int:
-        length = len(sample.encoded.ids)
-        return next(size for size in self._bins if length <= size)
+        return self._bins[bisect.bisect_left(self._bins, len(sample.encoded.ids))]
 
 
 def raw_key(arrays: Mapping[str, Array]) -> Hashable:
