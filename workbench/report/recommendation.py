@@ -180,7 +180,21 @@ def _gain(summary: Summary, chosen: Evaluation) -> list[str]:
     where = "held-out data" if chosen.candidate.id in summary.confirmations else "the validation split"
     how = "emulated" if summary.emulated else "measured"
     cost = f", with an accuracy drop of {interval(drop, ' pp', 2, signed=True)}" if drop is not None else ""
-    return [f"Against the float baseline it is {interval(speedup, 'x', 2)} as fast{cost}, {how} on {where}."]
+    words = [f"Against the float baseline it is {interval(speedup, 'x', 2)} as fast{cost}, {how} on {where}."]
+    return words + _served(summary, chosen)
+
+
+def _served(summary: Summary, chosen: Evaluation) -> list[str]:
+    """What its service does, as far as that is known."""
+    service = best_known_service(summary, chosen)
+    if service is None or service.best is None:
+        return []
+    shown = service.confirmed or service.best
+    how = "measured under real load" if service.confirmed is not None else "predicted"
+    return [
+        f"Served with {shown.settings}, it answers {shown.throughput_per_s.value:.0f} requests a second with a P99 of "
+        f"{shown.p99_ms.value:.0f} ms under {shown.load}, {how}."
+    ]
 
 
 def _why_not(summary: Summary, evaluation: Evaluation) -> str:
