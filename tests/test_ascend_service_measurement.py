@@ -8,14 +8,14 @@ import pytest
 
 from tests.ascend_workspace import EXPERIMENT, LENGTH, QUIET, SPACE, write_ascend_workspace
 from tests.emulated_cann import emulated_environment, switched_on
-from workbench.artifacts import Bench, check_data, open_bench
+from workbench.artifacts import Bench, artifact_of, check_data, open_bench
 from workbench.candidate import Candidate
 from workbench.errors import ConfigError
 from workbench.evaluate import evaluate
 from workbench.experiment import Experiment, read_experiment
 from workbench.journal import open_journal
 from workbench.results import ServiceResult, Split
-from workbench.service_measurement import serving_lengths
+from workbench.service_measurement import _one_for_each_file, serving_lengths
 from workbench.space import build, complete
 from workbench.store import Store
 
@@ -48,7 +48,7 @@ def served(question: Experiment, bench: Bench, split: Split) -> ServiceResult:
     found = evaluate(question, candidate(question), bench, split=split, gates=False)
     bench.journal.write(found)
     assert (found.status, found.stage_reached) == ("complete", "service"), found.failure
-    assert found.measurement.startup_s is not None
+    assert found.measurement.startup_s is None, "an emulator's start-up is no figure"
     assert found.measurement.service is not None
     return found.measurement.service
 
@@ -73,6 +73,17 @@ def test_samples_that_are_no_texts_are_served_in_the_shape_they_have(opened: Ope
     assert confirmed.best is not None
     assert confirmed.best.settings == searched.best.settings
     assert confirmed.untuned.settings == searched.untuned.settings
+
+
+def test_a_start_up_runs_every_batch_in_the_length_that_arrays_reach(opened: Opened) -> None:
+    """Asked for directly: `measured_startup_s` times no emulator."""
+    question, bench = opened
+    artifact, _ = artifact_of(question, candidate(question), bench)
+
+    feeds = _one_for_each_file(question, candidate(question), artifact, "validation")
+
+    assert {file.sequence_bin for file in artifact.files} >= {4, 8}
+    assert [feed["ids"].shape for feed in feeds] == [(1, LENGTH), (8, LENGTH)]
 
 
 def test_compiled_lengths_that_no_array_runs_in_are_named(opened: Opened, caplog: pytest.LogCaptureFixture) -> None:
