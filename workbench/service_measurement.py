@@ -153,9 +153,9 @@ def measured_startup_s(
     experiment: Experiment, candidate: Candidate, bench: Bench, artifact: Artifact, directory: Path, split: Split
 ) -> float | None:
     """Seconds from opening until the first answer of every compiled file that the data reach, or of every length where
+    one file takes all.
 
     None on an emulated toolchain: what an emulator takes on its host says nothing about loading onto a device.
-    one file takes all.
 
     Raises:
         MeasureError: it cannot be opened, or a call failed.
