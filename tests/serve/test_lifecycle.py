@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -26,6 +27,13 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_bundle(tmp_path_factory.mktemp("quick"))
 
 
+@pytest.fixture(scope="module")
+def narrow(slow: Path) -> Iterator[Running]:
+    """One worker, one sample at a time, eight that may wait. Every test leaves it idle and healthy."""
+    with running(slow, "--max-batch-size", "1", "--queue-limit", "8") as service:
+        yield service
+
+
 def gone(processes: list[psutil.Process], seconds: float = 10) -> bool:
     return not psutil.wait_procs(processes, timeout=seconds)[1]
 
@@ -37,8 +45,11 @@ def is_free(service: Running) -> bool:
 
 
 def metric(service: Running, name: str) -> float:
+    """0 for an error that has not happened yet."""
     text = service.request("GET", "/metrics").body.decode()
-    return next(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(f"{name} "))
+    found = [float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(f"{name} ")]
+    assert found or name.startswith("workbench_errors_total")
+    return found[0] if found else 0.0
 
 
 def asked(
@@ -123,19 +134,19 @@ def test_the_batch_of_a_killed_worker_runs_on_another_and_the_worker_comes_back(
     assert (degraded.status, degraded.body["status"]) == (200, "degraded")
 
 
-def test_a_request_that_kills_worker_after_worker_is_given_up(slow: Path) -> None:
-    with running(slow, "--max-batch-size", "1") as service, concurrent.futures.ThreadPoolExecutor(2) as pool:
-        [waiting] = asked(service, pool, 1)
+def test_a_request_that_kills_worker_after_worker_is_given_up(narrow: Running) -> None:
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        [waiting] = asked(narrow, pool, 1)
         for _ in range(2):
-            service.wait_until(lambda: service.health().body["status"] == "ok")
-            service.wait_until(lambda: waiting.done() or metric(service, "workbench_queue_depth") == 0)
-            os.kill(service.worker_pids()[0], signal.SIGKILL)
-            service.wait_until(lambda: service.health().body["status"] != "ok")
+            narrow.wait_until(lambda: narrow.health().body["status"] == "ok")
+            narrow.wait_until(lambda: waiting.done() or metric(narrow, "workbench_queue_depth") == 0)
+            os.kill(narrow.worker_pids()[0], signal.SIGKILL)
+            narrow.wait_until(lambda: narrow.health().body["status"] != "ok")
 
         reply = waiting.result()
-        assert (reply.status, reply.body["error"]["kind"]) == (503, "worker_lost")
-        service.wait_until(lambda: service.health().body["status"] == "ok")
-        assert service.predict({"text": "anna"}).status == 200
+    assert (reply.status, reply.body["error"]["kind"]) == (503, "worker_lost")
+    narrow.wait_until(lambda: narrow.health().body["status"] == "ok")
+    assert narrow.predict({"text": "anna"}).status == 200
 
 
 def test_workers_die_with_a_main_process_that_is_killed(slow: Path) -> None:
@@ -148,38 +159,37 @@ def test_workers_die_with_a_main_process_that_is_killed(slow: Path) -> None:
         assert is_free(service)
 
 
-def test_beyond_the_queue_requests_are_refused_with_a_time_to_come_back(slow: Path) -> None:
-    with (
-        running(slow, "--max-batch-size", "1", "--queue-limit", "2") as service,
-        concurrent.futures.ThreadPoolExecutor(20) as pool,
-    ):
-        replies = list(pool.map(service.predict, [{"text": "anna"}] * 12))
+def test_beyond_the_queue_requests_are_refused_with_a_time_to_come_back(narrow: Running) -> None:
+    before = metric(narrow, 'workbench_errors_total{kind="overloaded"}')
+    with concurrent.futures.ThreadPoolExecutor(20) as pool:
+        replies = list(pool.map(narrow.predict, [{"text": "anna"}] * 20))
 
-        refused = [r for r in replies if r.status != 200]
-        assert {r.status for r in replies} == {200, 503}
-        assert {r.body["error"]["kind"] for r in refused} == {"overloaded"}
-        assert all(int(r.headers["retry-after"]) >= 1 for r in refused)
-        assert metric(service, 'workbench_errors_total{kind="overloaded"}') == len(refused)
-        assert service.predict({"texts": ["anna"] * 3}).status == 422
+    refused = [r for r in replies if r.status != 200]
+    assert {r.status for r in replies} == {200, 503}
+    assert {r.body["error"]["kind"] for r in refused} == {"overloaded"}
+    assert all(int(r.headers["retry-after"]) >= 1 for r in refused)
+    assert metric(narrow, 'workbench_errors_total{kind="overloaded"}') == before + len(refused)
+    assert narrow.predict({"texts": ["anna"] * 9}).status == 422
 
 
-def test_a_client_that_goes_away_leaves_its_place_to_others(slow: Path) -> None:
+def test_a_client_that_goes_away_leaves_its_place_to_others(narrow: Running) -> None:
     body = b'{"text": "anna"}'
     head = b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(
         body
     )
-    with running(slow, "--max-batch-size", "1", "--queue-limit", "8") as service:
-        clients = [socket.create_connection((service.host, service.port)) for _ in range(8)]
-        for client in clients:
-            client.sendall(head + body)
-        service.wait_until(lambda: metric(service, "workbench_queue_depth") >= 5)
-        for client in clients:
-            client.close()
+    batches = metric(narrow, "workbench_batch_rows_count")
+    left = metric(narrow, 'workbench_errors_total{kind="client_gone"}')
+    clients = [socket.create_connection((narrow.host, narrow.port)) for _ in range(8)]
+    for client in clients:
+        client.sendall(head + body)
+    narrow.wait_until(lambda: metric(narrow, "workbench_queue_depth") >= 5)
+    for client in clients:
+        client.close()
 
-        service.wait_until(lambda: metric(service, "workbench_queue_depth") == 0, seconds=2.5)
-        assert metric(service, 'workbench_errors_total{kind="client_gone"}') >= 5
-        assert service.predict({"text": "anna"}).status == 200
-        assert metric(service, "workbench_batch_rows_count") < 6
+    narrow.wait_until(lambda: metric(narrow, "workbench_queue_depth") == 0, seconds=2.5)
+    assert metric(narrow, 'workbench_errors_total{kind="client_gone"}') >= left + 5
+    assert narrow.predict({"text": "anna"}).status == 200
+    assert metric(narrow, "workbench_batch_rows_count") < batches + 6
 
 
 def test_a_bundle_whose_golden_samples_differ_is_not_served(tmp_path: Path) -> None:
