@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from tests.test_capacity import served
 from tests.tiny import EXPERIMENT, SPACE, write_workspace
 from workbench.capacity_command import plan_capacity
+from workbench.console import out
 from workbench.errors import ConfigError
 from workbench.experiment import read_experiment
 from workbench.journal import open_journal
@@ -44,7 +45,12 @@ def with_scheme(evaluation: Evaluation, scheme: str, *, speedup: float) -> Evalu
 
 
 def run(*arguments: object) -> tuple[str, BaseException | None]:
-    done = CliRunner().invoke(app, [str(a) for a in arguments], env={"COLUMNS": "200"})
+    """The console took its width when it was imported, from whatever ran first in this process."""
+    before, out.width = out.width, 200
+    try:
+        done = CliRunner().invoke(app, [str(a) for a in arguments])
+    finally:
+        out.width = before
     return done.stdout, None if done.exit_code == 0 else done.exception
 
 

@@ -24,6 +24,10 @@ BASE_PACKAGES = (
     "psutil",
     "scipy",
     "scikit-learn",
+    "litserve",
+    "prometheus-client",
+    "uvloop",
+    "httptools",
 )
 EXPORT_PACKAGES = ("torch", "transformers", "safetensors")
 """As pyproject.toml requires them, by the names that pip knows."""
