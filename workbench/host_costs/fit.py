@@ -52,6 +52,7 @@ def fit_costs(runs: Sequence[LoadedRun], capacity: tuple[float, ...], origin: st
     if len(runs) < 2 or runs[0].clients != 1:
         raise ValueError("costs need the run of a single client and one with batches")
     speed = np.array([_speed(run, capacity) for run in runs])
+    speed[0] *= _on_the_way(runs[0])
     requests = np.array([run.requests for run in runs], dtype=np.float64)
     batches = np.array([run.batches for run in runs], dtype=np.float64)
     front_s = speed * np.array([run.front_s for run in runs])
@@ -61,17 +62,30 @@ def fit_costs(runs: Sequence[LoadedRun], capacity: tuple[float, ...], origin: st
     worker_batch_ms, worker_row_ms = 1000 * _relative_fit(np.stack([batches, requests], axis=1), workers_s)
     client_ms = 1000 * float(client_s.sum() / requests.sum())
     single = runs[0]
-    busy_ms = 1000 * (single.front_s + single.workers_s + single.client_s) / single.requests
     return HostCosts(
         request_ms=float(request_ms),
         batch_ms=float(batch_ms),
         worker_batch_ms=float(worker_batch_ms),
         worker_row_ms=float(worker_row_ms),
         client_ms=client_ms,
-        transport_ms=max(single.p50_ms - busy_ms, 0.0),
+        transport_ms=max(single.p50_ms - busy_ms(single), 0.0),
         capacity=capacity,
         origin=origin,
     )
+
+
+def busy_ms(run: LoadedRun) -> float:
+    """Processor time of all processes for each request."""
+    return 1000 * (run.front_s + run.workers_s + run.client_s) / run.requests
+
+
+def _on_the_way(single: LoadedRun) -> float:
+    """The share of a single client's processor time that it waits for.
+
+    Its request passes from process to process, so what it waits for cannot be more than its latency. The rest is
+    waking idle processors and tidying up after an answer, which a busy service does not do for each batch.
+    """
+    return min(1.0, single.p50_ms / busy_ms(single))
 
 
 def _speed(run: LoadedRun, capacity: tuple[float, ...]) -> float:
