@@ -55,7 +55,7 @@ def test_the_last_stage_finds_the_best_settings_and_says_what_untuned_ones_give(
     assert service.best.throughput_per_s.value >= service.untuned.throughput_per_s.value
     assert service.best.host is not None
     assert "assumed" in service.best.host.origin
-    assert (service.curve.batches, service.curve.lengths) == ((1, 2, 4, 8), (0,))
+    assert (service.curve.batches, service.curve.lengths) == ((1, 4, 8), (0,))
     assert numbers["service_throughput_per_s"] == service.best.throughput_per_s.value
     assert numbers["startup_s"] > 0
     assert sweep.is_feasible(question, found)

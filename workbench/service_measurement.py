@@ -39,12 +39,10 @@ def serving_lengths(experiment: Experiment, candidate: Candidate) -> tuple[int, 
 
 
 def serving_batches(candidate: Candidate, choices: ServiceChoices) -> tuple[int, ...]:
-    """Batch sizes whose time is measured: those compiled, or the powers of two up to the largest batch on offer."""
+    """Batch sizes whose time is measured: those compiled, or one and those on offer; between them time is a line."""
     if isinstance(candidate.compile, AscendCompile):
         return candidate.compile.batches
-    largest = max(choices.max_batch_size)
-    powers = [1 << n for n in range(largest.bit_length())]
-    return tuple(sorted({*(p for p in powers if p <= largest), largest}))
+    return tuple(sorted({1, *choices.max_batch_size}))
 
 
 def measured_curve(
