@@ -364,7 +364,7 @@ def main() -> None:
         "--patience", type=float, default=0.0, help="seconds to wait for a quiet machine before each run"
     )
     parser.add_argument("--only", type=int, nargs="*", help="numbers of settings, from 0")
-    parser.add_argument("--to", type=Path, default=Path("predicted_against_measured.json"))
+    parser.add_argument("--to", type=Path, default=Path(".workbench/predicted_against_measured.json"))
     arguments = parser.parse_args()
     if not arguments.folder.is_dir():
         sys.exit(f"{arguments.folder} is not there; name a folder with a model and its data.")
@@ -420,6 +420,7 @@ def main() -> None:
         "rows": rows,
         "runs": {str(setting): encode(runs) for setting, runs in found.items()},
     }
+    arguments.to.parent.mkdir(parents=True, exist_ok=True)
     temporary = arguments.to.with_suffix(".tmp")
     temporary.write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
     temporary.replace(arguments.to)
