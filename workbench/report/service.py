@@ -11,13 +11,13 @@ from workbench.results import Estimate, Evaluation, ServiceFigures
 
 WIDTH = 112
 _COLUMNS = (
-    ("", 13),
+    ("", 11),
     ("batch <=", 9),
-    ("wait ms", 9),
-    ("workers", 9),
-    ("per s", 24),
+    ("wait ms", 8),
+    ("workers", 8),
+    ("per s", 22),
     ("P50 ms", 9),
-    ("P99 ms", 22),
+    ("P99 ms", 26),
     ("rows", 7),
     ("padding", 9),
 )
