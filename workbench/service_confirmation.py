@@ -63,6 +63,8 @@ def _loaded(
         with device_lock(bench.device_lock, wait_s=3600.0, report=report):
             found = confirm_by_load(experiment, confirmed.candidate, best, bench, journal, seconds=seconds)
     except (CandidateError, BundleError) as error:
+        if isinstance(error, CandidateError) and error.transient:  # the machine's moment, not the candidate's fault
+            return replace(service, note=f"the load could not be run: {error}")
         return replace(service, best=None, closest=best, note=f"it does not serve: {error}")
     if found.figures is None:
         return replace(service, note=found.reason)
