@@ -115,9 +115,9 @@ def test_a_trace_is_replayed_as_it_is() -> None:
 
 def test_what_cannot_be_sent_is_counted() -> None:
     with serving(delayed(10)) as server:
-        result = loaded_or_error(server, outstanding=20, connections=5)
+        result = loaded_or_error(server, outstanding=10, connections=5)
 
-    assert result.errors["not sent: too many outstanding"] > 0
+    assert result.errors["not sent: too many outstanding"] > 20
     assert result.errors["no answer in time"] > 0
     assert result.requests == sum(result.errors.values()) + sum(result.statuses.values())
     assert not result.reliable

@@ -190,7 +190,8 @@ def _served(summary: Summary, chosen: Evaluation) -> list[str]:
     if service is None or service.best is None:
         return []
     shown = service.confirmed or service.best
-    how = "measured under real load" if service.confirmed is not None else "predicted"
+    how = "predicted from modelled times" if service.curve.clock == "modelled" else "predicted"
+    how = "measured under real load" if service.confirmed is not None else how
     return [
         f"Served with {shown.settings}, it answers {shown.throughput_per_s.value:.0f} requests a second with a P99 of "
         f"{shown.p99_ms.value:.0f} ms under {shown.load}, {how}."
