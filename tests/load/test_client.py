@@ -95,12 +95,14 @@ def test_poisson_arrivals_come_at_their_rate_and_are_counted_from_their_moment(t
 
     with np.load(tmp_path / "times.npz") as stored:
         late_ms = 1000 * (stored["sent_s"] - stored["intended_s"])
+        counted = stored["intended_s"] >= 0.1  # after the warm-up
+        waited_ms = 1000 * (stored["done_s"] - stored["intended_s"])[counted]
     assert 150 < result.requests < 250
     assert result.failed == 0
     assert late_ms.min() >= 0
-    assert np.median(late_ms) < 1
+    assert waited_ms.min() >= 5
     assert result.p50_ms is not None
-    assert 5 <= result.p50_ms.value < 10
+    assert result.p50_ms.value == pytest.approx(np.median(waited_ms), rel=0.05)
 
 
 def test_a_trace_is_replayed_as_it_is() -> None:

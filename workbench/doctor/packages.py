@@ -32,7 +32,7 @@ BASE_PACKAGES = (
 EXPORT_PACKAGES = ("torch", "transformers", "safetensors")
 """As pyproject.toml requires them, by the names that pip knows."""
 
-_MODULES = {"scikit-learn": "sklearn"}
+_MODULES = {"scikit-learn": "sklearn", "prometheus-client": "prometheus_client"}
 """Where a package's module has another name."""
 
 _PYTHON_WANTED = (3, 11)
