@@ -42,6 +42,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "artifacts",
         "plan",
         "padding_check",
+        "accuracy_pass",
         "evaluate",
         "bundle",
         "handover",

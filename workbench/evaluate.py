@@ -22,10 +22,10 @@ from pathlib import Path
 import numpy as np
 
 from workbench import significance
+from workbench.accuracy_pass import AccuracyPass
 from workbench.artifacts import Bench, StageClock, artifact_of
 from workbench.candidate import Candidate
 from workbench.canonical import source_digest
-from workbench.dataset import Batch
 from workbench.dataset.bins import timed_length
 from workbench.device import device_figures
 from workbench.errors import CandidateError, CheckError, CompileError, MeasureError
@@ -34,12 +34,8 @@ from workbench.measure import TimingProtocol, device_lock, save_raw_times, time_
 from workbench.memory import peak_memory
 from workbench.metrics import (
     Outcomes,
-    Outputs,
     agreement,
-    concatenate,
     cut_alike,
-    load_outcomes,
-    outcomes_of,
     per_sample,
     primary_metric,
     save_outcomes,
@@ -61,6 +57,7 @@ from workbench.results import (
     StageTiming,
     Status,
     Stop,
+    accuracy_metrics,
 )
 from workbench.service_measurement import best_service, measured_curve, measured_startup_s
 from workbench.targets.base import DeviceSession, Session
@@ -175,15 +172,16 @@ class _Climb(StageClock):
                 return stop
             if self.is_baseline and self.split == "validation":
                 check_padding(self.experiment, self.bench, session, self.split, SMOKE_SAMPLES)
-        pass_ = _AccuracyPass(self, artifact, session, baseline)
+        at = (self.experiment, self.candidate, self.bench, self.split)
+        scores = AccuracyPass(*at, artifact=artifact, session=session, baseline=baseline)
         with self.stage("accuracy_subset"):
-            if stop := self._growing_subsets(pass_):
+            if stop := self._growing_subsets(scores):
                 return stop
         with self.stage("latency_short"):
-            if stop := self._short_latency(session, baseline, pass_):
+            if stop := self._short_latency(session, baseline, scores):
                 return stop
         with self.stage("accuracy_full"):
-            if stop := self._full_accuracy(pass_):
+            if stop := self._full_accuracy(scores):
                 return stop
         with self.stage("latency_full"):
             if stop := self._full_latency(session, baseline, artifact, directory):
@@ -251,7 +249,7 @@ class _Climb(StageClock):
 
     # --- accuracy -------------------------------------------------------------------------------------------
 
-    def _growing_subsets(self, scores: _AccuracyPass) -> Stop | None:
+    def _growing_subsets(self, scores: AccuracyPass) -> Stop | None:
         """Score 1/8, 1/4, 1/2 … of the split; stop once the drop is certainly over its limit."""
         limit = next((c.limit for c in self.experiment.constraints if c.metric == "accuracy_drop_pp"), None)
         if not self.gates or limit is None:
@@ -270,13 +268,14 @@ class _Climb(StageClock):
                 )
         return None
 
-    def _full_accuracy(self, scores: _AccuracyPass) -> Stop | None:
+    def _full_accuracy(self, scores: AccuracyPass) -> Stop | None:
         outcomes = scores.full()
+        self.cached = scores.from_store
         save_outcomes(self.bench.journal.outcomes(self.candidate.id, self.split), outcomes)
-        self._keep_accuracy(outcomes, None if self.is_baseline else scores.baseline_outcomes())
-        return self._over_limit(numbers_of_accuracy(self.measurement))
+        accuracy = self._keep_accuracy(outcomes, None if self.is_baseline else scores.baseline_outcomes())
+        return self._over_limit(accuracy_metrics(accuracy))
 
-    def _keep_accuracy(self, outcomes: Outcomes, baseline: Outcomes | None) -> None:
+    def _keep_accuracy(self, outcomes: Outcomes, baseline: Outcomes | None) -> Accuracy:
         accuracy = Accuracy(
             primary=primary_metric(self.experiment.dataset.task),
             values=summarize(outcomes),
@@ -285,6 +284,7 @@ class _Climb(StageClock):
             comparison=None if baseline is None else significance.compare(per_sample(baseline), per_sample(outcomes)),
         )
         self.measurement = replace(self.measurement, accuracy=accuracy)
+        return accuracy
 
     # --- latency --------------------------------------------------------------------------------------------
 
@@ -327,7 +327,7 @@ class _Climb(StageClock):
         first = self.bench.journal.anchor(self.split, batch, latency.baseline_p50_ms, keep=anchor)
         return replace(latency, drift=latency.baseline_p50_ms / first)
 
-    def _short_latency(self, session: Session, baseline: Session, scores: _AccuracyPass) -> Stop | None:
+    def _short_latency(self, session: Session, baseline: Session, scores: AccuracyPass) -> Stop | None:
         if not self.gates:
             return None
         latency = self._time(session, baseline, self.experiment.measure.short_calls, anchor=False)
@@ -346,7 +346,7 @@ class _Climb(StageClock):
                 )
         return None
 
-    def _certainly_dominated(self, incumbent: Evaluation, latency: Latency, scores: _AccuracyPass) -> bool:
+    def _certainly_dominated(self, incumbent: Evaluation, latency: Latency, scores: AccuracyPass) -> bool:
         """Whether the incumbent is better in every objective for certain (errors of about one in a thousand).
 
         Only objectives with a paired measurement count: accuracy by the sequential test against the incumbent's own
@@ -407,102 +407,6 @@ class _Climb(StageClock):
             found = best_service(*at, curve, self.split)
         self.measurement = replace(self.measurement, startup_s=started_s, service=found)
         return None
-
-
-class _AccuracyPass:
-    """Outcomes of one candidate over a split, grown sample by sample, kept in the store once complete."""
-
-    def __init__(self, climb: _Climb, artifact: Artifact, session: Session, baseline: Session) -> None:
-        self.climb, self.session, self.baseline = climb, session, baseline
-        self.dataset, self.baseline_data = climb.data, climb.baseline_data
-        self.batch = climb.candidate.serving.batch
-        self.key = _outcomes_key(climb, climb.candidate, artifact)
-        self.done: Outcomes | None = self._stored(self.key)
-        climb.cached = self.done is not None
-
-    def first(self, count: int) -> Outcomes:
-        """Outcomes of the first samples, at least `count` of them, whole batches only."""
-        total = self.dataset.size(self.climb.split)
-        wanted = min(total, -(-count // self.batch) * self.batch)
-        have = 0 if self.done is None else size(self.done)
-        if have < wanted:
-            new = self._run(have, wanted)
-            self.done = new if self.done is None else concatenate([self.done, new])
-        assert self.done is not None
-        return take(self.done, wanted)
-
-    def full(self) -> Outcomes:
-        outcomes = self.first(self.dataset.size(self.climb.split))
-        entry = self.climb.bench.store.get_or_build(
-            "outcomes", self.key, lambda to: save_outcomes(to / "outcomes.npz", outcomes)
-        )
-        self.climb.cached = entry.cached
-        return outcomes
-
-    def baseline_outcomes(self) -> Outcomes:
-        """The float baseline over the whole split; run once per sweep."""
-        climb = self.climb
-        if climb.is_baseline:
-            return self.full()
-        artifact, _ = artifact_of(climb.experiment, climb.experiment.baseline, climb.bench)
-        batch = climb.experiment.baseline.serving.batch
-        key = _outcomes_key(climb, climb.experiment.baseline, artifact)
-        stored = self._stored(key)
-        if stored is not None:
-            return stored
-        parts = []
-        for b in self.baseline_data.batches(climb.split, batch):
-            outputs = self.baseline.run(b.feeds)
-            parts.append(self._score(outputs, b, outputs))
-        outcomes = concatenate(parts)
-        climb.bench.store.get_or_build("outcomes", key, lambda to: save_outcomes(to / "outcomes.npz", outcomes))
-        return outcomes
-
-    def _run(self, start: int, stop: int) -> Outcomes:
-        span = {"start": start, "stop": stop}
-        batches = self.dataset.batches(self.climb.split, self.batch, **span)
-        if self.dataset.task != "tensors":
-            return concatenate([self._score(self.session.run(batch.feeds), batch, None) for batch in batches])
-        # Without labels the float model is the truth, so it runs beside the candidate.
-        others = self.baseline_data.batches(self.climb.split, self.batch, **span)
-        parts = []
-        for batch, other in zip(batches, others, strict=True):
-            outputs, reference, common = cut_alike(
-                self.session.run(batch.feeds), batch, self.baseline.run(other.feeds), other
-            )
-            parts.append(self._score(outputs, common, reference))
-        return concatenate(parts)
-
-    def _score(self, outputs: Outputs, batch: Batch, reference: Outputs | None) -> Outcomes:
-        return outcomes_of(self.dataset.task, outputs, batch, labels=self.dataset.labels, reference=reference)
-
-    def _stored(self, key: Mapping[str, object]) -> Outcomes | None:
-        entry = self.climb.bench.store.find("outcomes", key)
-        return None if entry is None else load_outcomes(entry.path / "outcomes.npz")
-
-
-def _outcomes_key(climb: _Climb, candidate: Candidate, artifact: Artifact) -> dict[str, object]:
-    """Outcomes depend on what executes and on what is fed. Threads are left out: ONNX Runtime splits rows and
-    columns between threads, never one sum, so they change no output [inferred; its integer kernels are exact]."""
-    return {
-        "artifact": [f.sha256 for f in artifact.files],
-        "toolchain": climb.bench.toolchain(candidate),
-        "data": climb.experiment.dataset.with_bins(candidate.sequence_bins).digest(climb.split),
-        "model": climb.experiment.model.sha256,
-        "batch": candidate.serving.batch,
-        "code": source_digest("metrics", "dataset", "preprocess", "targets"),
-    }
-
-
-def numbers_of_accuracy(measurement: Measurement) -> dict[str, float]:
-    """The accuracy part of `results.metrics`, for a measurement that is not an evaluation yet."""
-    accuracy = measurement.accuracy
-    if accuracy is None:
-        return {}
-    found = {**accuracy.values, "accuracy": accuracy.values[accuracy.primary]}
-    if accuracy.comparison is not None:
-        found["accuracy_drop_pp"] = accuracy.comparison.drop_pp.value
-    return found
 
 
 def _at_confidence(estimate: Estimate, z: float) -> tuple[float, float]:

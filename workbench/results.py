@@ -413,13 +413,7 @@ def metrics(evaluation: Evaluation) -> dict[str, float]:
     m = evaluation.measurement
     found: dict[str, float] = {}
     if m.accuracy is not None:
-        found.update(m.accuracy.values)
-        found["accuracy"] = m.accuracy.values[m.accuracy.primary]
-        found["accuracy_samples"] = m.accuracy.samples
-        if m.accuracy.comparison is not None:
-            found["accuracy_drop_pp"] = m.accuracy.comparison.drop_pp.value
-            found["accuracy_drop_pp_low"] = m.accuracy.comparison.drop_pp.low
-            found["accuracy_drop_pp_high"] = m.accuracy.comparison.drop_pp.high
+        found.update(accuracy_metrics(m.accuracy))
     if m.latency is not None:
         drift = m.latency.drift
         found["latency_p50_ms"] = m.latency.p50_ms.value / drift
@@ -444,6 +438,17 @@ def metrics(evaluation: Evaluation) -> dict[str, float]:
     for name, count in (("int8_ops", m.int8_ops), ("float_matmuls_left", m.float_matmuls_left)):
         if count is not None:
             found[name] = count
+    return found
+
+
+def accuracy_metrics(accuracy: Accuracy) -> dict[str, float]:
+    """The part of `metrics` that an accuracy alone decides, under the same names."""
+    found = {**accuracy.values, "accuracy": accuracy.values[accuracy.primary], "accuracy_samples": accuracy.samples}
+    if accuracy.comparison is not None:
+        drop = accuracy.comparison.drop_pp
+        found["accuracy_drop_pp"] = drop.value
+        found["accuracy_drop_pp_low"] = drop.low
+        found["accuracy_drop_pp_high"] = drop.high
     return found
 
 

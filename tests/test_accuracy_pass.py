@@ -1,0 +1,103 @@
+"""A split through a candidate: how far it goes, what it is compared with, and what is never run twice."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.tiny import write_workspace
+from workbench.accuracy_pass import AccuracyPass
+from workbench.artifacts import Bench, artifact_of, open_bench
+from workbench.candidate import Candidate, Quantization, Serving
+from workbench.experiment import Experiment, read_experiment
+from workbench.journal import open_journal
+from workbench.metrics import per_sample, size
+from workbench.results import Artifact
+from workbench.store import Store
+from workbench.targets.base import Feeds, Session
+
+BATCH = 24
+DYNAMIC = Candidate(
+    quantization=Quantization(scheme="dynamic", weight_granularity="channel"),
+    serving=Serving(intra_op_threads=1, batch=BATCH),
+)
+
+
+class Counted:
+    """A session that says how often it ran."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.runs = 0
+
+    def run(self, feeds: Feeds) -> dict[str, np.ndarray]:
+        self.runs += 1
+        return dict(self.session.run(feeds))
+
+    def close(self) -> None:
+        self.session.close()
+
+
+Opened = tuple[Experiment, Bench, Artifact, Counted, Counted]
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Opened]:
+    question = read_experiment(write_workspace(tmp_path))
+    journal = open_journal(question.workspace, question.name, question.identity)
+    bench = open_bench(question, journal, Store(tmp_path / ".workbench" / "store"), lambda candidate, stage: None)
+    artifact, folder = artifact_of(question, DYNAMIC, bench)
+    float_artifact, float_folder = artifact_of(question, question.baseline, bench)
+    session = Counted(bench.target(DYNAMIC).open(artifact, folder, DYNAMIC))
+    baseline = Counted(bench.target(question.baseline).open(float_artifact, float_folder, question.baseline))
+    yield question, bench, artifact, session, baseline
+    session.close()
+    baseline.close()
+    bench.store.close()
+
+
+def scores_of(opened: Opened) -> AccuracyPass:
+    question, bench, artifact, session, baseline = opened
+    return AccuracyPass(question, DYNAMIC, bench, "validation", artifact=artifact, session=session, baseline=baseline)
+
+
+def test_a_pass_grows_by_whole_batches_and_runs_no_sample_twice(opened: Opened) -> None:
+    session, scores = opened[3], scores_of(opened)
+
+    few = scores.first(10)
+    assert (size(few), session.runs) == (BATCH, 1)
+    assert size(scores.first(BATCH)) == BATCH
+    assert session.runs == 1
+    more = scores.first(BATCH + 1)
+
+    assert (size(more), session.runs) == (2 * BATCH, 2)
+    assert per_sample(more)[:BATCH].tolist() == per_sample(few).tolist()
+
+
+def test_a_complete_pass_comes_from_the_store_and_an_incomplete_one_does_not(opened: Opened) -> None:
+    session, scores = opened[3], scores_of(opened)
+    scores.first(100)
+    assert scores_of(opened).done is None
+
+    whole = scores.full()
+    runs = session.runs
+    again = scores_of(opened)
+
+    assert size(whole) == 320
+    assert not scores.from_store
+    assert per_sample(again.full()).tolist() == per_sample(whole).tolist()
+    assert again.from_store
+    assert session.runs == runs
+
+
+def test_the_baseline_runs_the_split_once_for_all_candidates(opened: Opened) -> None:
+    baseline = opened[4]
+
+    outcomes = scores_of(opened).baseline_outcomes()
+    runs = baseline.runs
+    scores_of(opened).baseline_outcomes()
+
+    assert size(outcomes) == 320
+    assert runs > 0
+    assert baseline.runs == runs

@@ -1,0 +1,136 @@
+"""Every sample of a split through a compiled candidate, and what came of each: right, wrong, or how far off.
+
+A candidate's answers are kept beside the float baseline's, sample by sample, because differences are tested pair by
+pair. Both grow as far as a gate of `workbench.evaluate` asks, and stay in the store once they are complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from workbench.artifacts import Bench, artifact_of
+from workbench.candidate import Candidate
+from workbench.canonical import source_digest
+from workbench.dataset import Batch
+from workbench.experiment import Experiment
+from workbench.metrics import (
+    Outcomes,
+    Outputs,
+    concatenate,
+    cut_alike,
+    load_outcomes,
+    outcomes_of,
+    save_outcomes,
+    size,
+    take,
+)
+from workbench.results import Artifact, Split
+from workbench.targets.base import Session
+
+
+class AccuracyPass:
+    """Outcomes of one candidate over a split, grown sample by sample, kept in the store once complete.
+
+    Attributes:
+        done: the outcomes so far, from the split's first sample on; None before the first.
+        from_store: the last call of `full` found them complete in the store.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        candidate: Candidate,
+        bench: Bench,
+        split: Split,
+        *,
+        artifact: Artifact,
+        session: Session,
+        baseline: Session,
+    ) -> None:
+        """`session` runs the candidate's `artifact`, `baseline` the float baseline (both are one for the baseline)."""
+        self.experiment, self.candidate, self.bench = experiment, candidate, bench
+        self.split: Split = split
+        self.session, self.baseline = session, baseline
+        # each is fed its own bins, as it would be served
+        self.data = experiment.dataset.with_bins(candidate.sequence_bins)
+        self.baseline_data = experiment.dataset.with_bins(experiment.baseline.sequence_bins)
+        self.key = self._key(candidate, artifact)
+        self.done: Outcomes | None = self._stored(self.key)
+        self.from_store = False
+
+    def first(self, count: int) -> Outcomes:
+        """Outcomes of the first samples, at least `count` of them, whole batches only."""
+        total = self.data.size(self.split)
+        batch = self.candidate.serving.batch
+        wanted = min(total, -(-count // batch) * batch)
+        have = 0 if self.done is None else size(self.done)
+        if have < wanted:
+            new = self._run(have, wanted)
+            self.done = new if self.done is None else concatenate([self.done, new])
+        assert self.done is not None
+        return take(self.done, wanted)
+
+    def full(self) -> Outcomes:
+        """Outcomes of the whole split."""
+        outcomes = self.first(self.data.size(self.split))
+        self.from_store = self._keep(self.key, outcomes)
+        return outcomes
+
+    def baseline_outcomes(self) -> Outcomes:
+        """The float baseline over the whole split; run once per sweep."""
+        baseline = self.experiment.baseline
+        if self.candidate.id == baseline.id:
+            return self.full()
+        artifact, _ = artifact_of(self.experiment, baseline, self.bench)
+        key = self._key(baseline, artifact)
+        stored = self._stored(key)
+        if stored is not None:
+            return stored
+        parts = []
+        for batch in self.baseline_data.batches(self.split, baseline.serving.batch):
+            outputs = self.baseline.run(batch.feeds)
+            parts.append(self._score(outputs, batch, outputs))
+        outcomes = concatenate(parts)
+        self._keep(key, outcomes)
+        return outcomes
+
+    def _run(self, start: int, stop: int) -> Outcomes:
+        span = {"start": start, "stop": stop}
+        batches = self.data.batches(self.split, self.candidate.serving.batch, **span)
+        if self.data.task != "tensors":
+            return concatenate([self._score(self.session.run(batch.feeds), batch, None) for batch in batches])
+        # Without labels the float model is the truth, so it runs beside the candidate.
+        others = self.baseline_data.batches(self.split, self.candidate.serving.batch, **span)
+        parts = []
+        for batch, other in zip(batches, others, strict=True):
+            outputs, reference, common = cut_alike(
+                self.session.run(batch.feeds), batch, self.baseline.run(other.feeds), other
+            )
+            parts.append(self._score(outputs, common, reference))
+        return concatenate(parts)
+
+    def _score(self, outputs: Outputs, batch: Batch, reference: Outputs | None) -> Outcomes:
+        return outcomes_of(self.data.task, outputs, batch, labels=self.data.labels, reference=reference)
+
+    def _stored(self, key: Mapping[str, object]) -> Outcomes | None:
+        entry = self.bench.store.find("outcomes", key)
+        return None if entry is None else load_outcomes(entry.path / "outcomes.npz")
+
+    def _keep(self, key: Mapping[str, object], outcomes: Outcomes) -> bool:
+        """Put complete outcomes into the store; True when they were there already."""
+        entry = self.bench.store.get_or_build(
+            "outcomes", key, lambda folder: save_outcomes(folder / "outcomes.npz", outcomes)
+        )
+        return entry.cached
+
+    def _key(self, candidate: Candidate, artifact: Artifact) -> dict[str, object]:
+        """Outcomes depend on what executes and on what is fed. Threads are left out: ONNX Runtime splits rows and
+        columns between threads, never one sum, so they change no output [inferred; its integer kernels are exact]."""
+        return {
+            "artifact": [f.sha256 for f in artifact.files],
+            "toolchain": self.bench.toolchain(candidate),
+            "data": self.experiment.dataset.with_bins(candidate.sequence_bins).digest(self.split),
+            "model": self.experiment.model.sha256,
+            "batch": candidate.serving.batch,
+            "code": source_digest("accuracy_pass", "metrics", "dataset", "preprocess", "targets"),
+        }
