@@ -120,6 +120,29 @@ def test_a_summary_without_what_is_needed_is_refused(tmp_path: Path, text: str, 
         read_op_summary(file)
 
 
+def test_of_a_run_with_files_for_several_lengths_the_rows_of_the_given_file_count(tmp_path: Path) -> None:
+    summary = tmp_path / "op_summary.csv"
+    lines = ["Model Name,Op Name,OP Type,Task Duration(us)"]
+    lines += [f"b1_s64,mm,MatMulV2,{duration}" for duration in (4.0, 4.2, 3.8)]
+    lines += [f"b1_s512,mm,MatMulV2,{duration}" for duration in (30.0, 31.0, 29.0)]
+    summary.write_text("\n".join([*lines, "N/A,N/A,EVENT_RECORD,N/A"]) + "\n", encoding="utf-8")
+
+    (row,) = read_op_summary(summary, "b1_s512")
+
+    assert row.duration_us == 30.0
+    with pytest.raises(ConfigError, match=r"2 models \(b1_s512, b1_s64\), and none of 'model'"):
+        read_op_summary(summary, "model")
+
+
+def test_where_a_run_had_one_model_its_name_does_not_matter(tmp_path: Path) -> None:
+    summary = tmp_path / "op_summary.csv"
+    summary.write_text(
+        "Model Name,Op Name,OP Type,Task Duration(us)\nbert,mm,MatMulV2,4\nN/A,x,Cast,2\n", encoding="utf-8"
+    )
+
+    assert [row.name for row in read_op_summary(summary, "b1_s64")] == ["mm", "x"]
+
+
 def test_a_summary_of_another_model_is_refused() -> None:
     rows = [Row(name="conv", op_type="Conv2D", duration_us=5, wait_us=None)]
 

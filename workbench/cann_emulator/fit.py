@@ -29,6 +29,7 @@ from workbench.cann_emulator.timing import KernelWork, kernel_works, timed
 from workbench.errors import ConfigError
 
 _NAME, _TYPE, _DURATION, _WAIT = "Op Name", "OP Type", "Task Duration(us)", "Task Wait Time(us)"
+_MODEL = "Model Name"
 _LEAST_EFFICIENCY, _MOST_EFFICIENCY = 0.005, 1.0
 _LONGEST_LAUNCH_US = 100.0
 _SWEEPS = 12
@@ -67,13 +68,18 @@ class Fit:
     total_after: float
 
 
-def read_op_summary(path: Path) -> tuple[Row, ...]:
+def read_op_summary(path: Path, model: str = "") -> tuple[Row, ...]:
     """Rows of an op_summary CSV, one for each operator, in order of their first task.
 
     Columns are found by their header (pyacl.md §5.4). Rows without a duration (`N/A`) are left out.
 
+    Args:
+        model: whose rows are taken where the run had several, as a set of files for several lengths has: their
+            operators have the same names, and other durations. As ATC's --output was called [inferred].
+
     Raises:
-        ConfigError: the file cannot be read, lacks a column, or holds no row with a duration.
+        ConfigError: the file cannot be read, lacks a column, holds no row with a duration, or those of several models
+            and none of that name.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -89,20 +95,18 @@ def read_op_summary(path: Path) -> tuple[Row, ...]:
                 file=path,
                 hint="Give msprof's op_summary_*.csv, collected with --task-time=l1 (the default).",
             )
+    timed_rows = [row for row in reader if (_number(row.get(_DURATION)) or 0.0) > 0]
+    if not timed_rows:
+        raise ConfigError("holds no operator with a duration.", file=path)
     durations: dict[str, list[float]] = defaultdict(list)
     waits: dict[str, list[float]] = defaultdict(list)
     types: dict[str, str] = {}
-    for row in reader:
-        duration = _number(row.get(_DURATION))
-        if duration is None or duration <= 0:
-            continue
-        name = (row.get(_NAME) or "").strip()
-        types.setdefault(name, (row.get(_TYPE) or "").strip())
-        durations[name].append(duration)
+    for row in _of_one_model(timed_rows, model, path):
+        name = _cell(row, _NAME)
+        types.setdefault(name, _cell(row, _TYPE))
+        durations[name].append(float(_cell(row, _DURATION)))
         if (wait := _number(row.get(_WAIT))) is not None:
             waits[name].append(wait)
-    if not durations:
-        raise ConfigError("holds no operator with a duration.", file=path)
     return tuple(
         Row(
             name=name,
@@ -171,6 +175,23 @@ def override_text(result: Fit, origin: str) -> str:
         for name, value in sorted(result.parameters.items())
     ]
     return "\n".join(lines) + "\n"
+
+
+def _of_one_model(rows: Sequence[Mapping[str, str]], model: str, path: Path) -> Sequence[Mapping[str, str]]:
+    names = {_cell(row, _MODEL) for row in rows} - {"", "N/A"}
+    if len(names) < 2:
+        return rows
+    if model not in names:
+        raise ConfigError(
+            f"holds the rows of {len(names)} models ({', '.join(sorted(names))}), and none of {model!r}.",
+            file=path,
+            hint="Give --om the file of one of them, under the name that it has here.",
+        )
+    return [row for row in rows if _cell(row, _MODEL) == model]
+
+
+def _cell(row: Mapping[str, str], column: str) -> str:
+    return (row.get(column) or "").strip()
 
 
 Sample = tuple[Kernel, KernelWork, float]
@@ -268,7 +289,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         model = load_om(chosen.om)
         if not 0 <= chosen.gear < len(model.gears):
             raise ConfigError(f"{chosen.gear} is no gear; the model has {len(model.gears)}.", key="--gear")
-        result = fit(read_op_summary(chosen.csv), model, gear=chosen.gear)
+        result = fit(read_op_summary(chosen.csv, chosen.om.stem), model, gear=chosen.gear)
         digest = hashlib.sha256(chosen.csv.read_bytes()).hexdigest()[:12]
         _write(chosen.to, override_text(result, f"{chosen.csv.name} (sha256 {digest}), {result.matched} kernels"))
     except (ConfigError, NotAnOm, OSError) as error:
