@@ -112,6 +112,41 @@ def test_a_bundle_that_loses_too_much_fails_and_is_not_even_loaded(folders: tupl
     assert outcome(verdict, "P99 under load").reason == "a check before it failed"
 
 
+def outcomes_with(folder: Path, *, samples: int, wrong: int) -> Path:
+    """A bundle with holdout outcomes of so many samples, the first of them wrong."""
+    target = np.arange(samples, dtype=np.int64) % 3
+    predicted = np.where(np.arange(samples) < wrong, target + 1, target)
+    save_outcomes(
+        folder / "outcomes" / "holdout.npz",
+        ClassificationOutcomes(predicted=predicted, target=target, lengths=np.full(samples, 8, dtype=np.int64)),
+    )
+    reseal(folder, {})
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("samples", "proven"), [(400, False), (40_000, True)], ids=["few samples", "a hundred times as many"]
+)
+def test_a_drop_within_the_limit_is_proven_only_where_all_of_its_interval_is(
+    folders: tuple[Path, Path], samples: int, proven: bool
+) -> None:
+    before = outcomes_with(folders[0], samples=samples, wrong=0)
+    after = outcomes_with(folders[1], samples=samples, wrong=samples // 400)
+
+    lenient = judge(after, before, limits=Limits(max_drop_pp=0.5))
+    strict = judge(after, before, limits=Limits(max_drop_pp=0.5, require_proof=True))
+
+    check = outcome(lenient, "accuracy")
+    assert check.interval is not None
+    assert check.figure == pytest.approx(0.25)
+    assert check.outcome == "passed"
+    assert check.proven is proven is (check.interval.high <= 0.5)
+    assert lenient.unproven == (() if proven else ("accuracy",))
+    assert outcome(strict, "accuracy").outcome == ("passed" if proven else "failed")
+    assert strict.passed is proven
+    assert ("score on more of them with --experiment" in outcome(strict, "accuracy").reason) is not proven
+
+
 def test_outcomes_of_other_samples_are_not_compared(folders: tuple[Path, Path]) -> None:
     before, after = folders
     changed(after, lambda m: m["outcomes"].update(samples_sha256="f" * 64))
@@ -363,6 +398,26 @@ def test_a_failed_check_moves_nothing_and_is_kept_with_the_version(folders: tupl
         kept = json.loads((versions.bundle(version).parent / version.tags["promotion_verdict"]).read_text())
     assert version.tags["promotion_checks"] == "failed"
     assert kept["passed"] is False
+
+
+def test_the_command_says_what_passed_without_proof_and_can_ask_for_it(
+    folders: tuple[Path, Path], workspace: Path
+) -> None:
+    before = outcomes_with(folders[0], samples=400, wrong=0)
+    after = outcomes_with(folders[1], samples=400, wrong=1)
+    run("promote", before, "--against", "none", "--workspace", workspace, "--no-load")
+    asked = ("promote", after, "--against", "champion", "--workspace", workspace, "--no-load", "--check-only")
+
+    text, machine, strict = run(*asked), run(*asked, "--json"), run(*asked, "--require-proof")
+
+    assert (text.exit_code, machine.exit_code, strict.exit_code) == (0, 0, 1)
+    assert "passed, NOT PROVEN: +0.25 pp lost" in text.stdout
+    assert "Not proven: accuracy, whose interval reaches beyond the limit" in text.stdout
+    said = json.loads(machine.stdout)
+    check = next(c for c in said["checks"] if c["name"] == "accuracy")
+    assert (said["passed"], said["unproven"], check["proven"]) == (True, ["accuracy"], False)
+    assert check["interval"]["high"] > check["limit"]
+    assert "not promoted: nothing was moved" in strict.stdout
 
 
 def test_a_damaged_bundle_never_reaches_the_registry(folders: tuple[Path, Path], workspace: Path) -> None:

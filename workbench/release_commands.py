@@ -59,6 +59,9 @@ def promote(
         typer.Option(help="score both afresh on its holdout split, and load them with its texts", dir_okay=False),
     ] = None,
     max_drop_pp: Annotated[float, typer.Option(help="accuracy that may be lost, percentage points")] = 0.5,
+    require_proof: Annotated[
+        bool, typer.Option("--require-proof", help="the whole 95 % interval of the drop must be within it")
+    ] = False,
     max_p99_increase: Annotated[str, typer.Option(help="P99 under load, above the current one's")] = "20%",
     min_throughput: Annotated[str, typer.Option(help="requests per second, of the current one's")] = "80%",
     max_size_increase: Annotated[str, typer.Option(help="model files, above the current one's")] = "20%",
@@ -75,7 +78,8 @@ def promote(
 ) -> None:
     """Make a bundle the champion if it is no worse than the current one; exit code 1 when a check failed.
 
-    Nothing moves then. What was champion stays at hand as `previous`: see `workbench rollback`.
+    The accuracy that was lost decides; where its interval reaches beyond the limit the check passes as "not proven".
+    Nothing moves when a check failed. What was champion stays at hand as `previous`: see `workbench rollback`.
     """
     from workbench.bundle import manifest_sha256, read_bundle
     from workbench.promotion import Limits, judge
@@ -83,6 +87,7 @@ def promote(
 
     limits = Limits(
         max_drop_pp=max_drop_pp,
+        require_proof=require_proof,
         max_p99_increase=_share(max_p99_increase, "--max-p99-increase"),
         min_throughput=_share(min_throughput, "--min-throughput"),
         max_size_increase=_share(max_size_increase, "--max-size-increase"),
@@ -247,6 +252,8 @@ def _report(verdict: Verdict, version: Version | None, moved: Moved | None, as_j
         figure = ""
         if check.figure is not None and check.limit is not None:
             figure = f"{check.figure:.3g}{_unit(check.unit)}, limit {check.limit:g}{_unit(check.unit)}: "
+        if check.outcome == "passed" and check.proven is False:
+            figure += "passed, NOT PROVEN: "
         line = f"{_MARKS[check.outcome]:<6}  {check.name:<{width}}  {figure}{check.reason}"
         out.print(
             line, style="bold red" if check.outcome == "failed" else None, highlight=False, soft_wrap=True, markup=False
@@ -258,6 +265,8 @@ def _report(verdict: Verdict, version: Version | None, moved: Moved | None, as_j
         end = "not promoted: nothing was moved"
     else:
         end = "would be promoted; nothing was registered or moved (--check-only)"
+    if verdict.passed and verdict.unproven:
+        end += f". Not proven: {', '.join(verdict.unproven)}, whose interval reaches beyond the limit"
     out.print(end, highlight=False, soft_wrap=True, markup=False)
 
 

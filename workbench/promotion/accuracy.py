@@ -19,7 +19,7 @@ _NAME = "accuracy"
 
 
 def accuracy_check(new: Bundle, old: Bundle, limits: Limits, holdout: Dataset | None) -> Check:
-    """The paired test of the two; the drop itself is held against the limit, its interval is said.
+    """The paired test of the two: the drop is held against the limit, and with `require_proof` all of its interval.
 
     Args:
         holdout: score both afresh on the holdout split of these data; None for the outcomes in the bundles.
@@ -46,7 +46,7 @@ def accuracy_check(new: Bundle, old: Bundle, limits: Limits, holdout: Dataset | 
     except ValueError as error:
         return _failed(f"they cannot be paired: {error}", limit)
     words = f"on {size(ours)} holdout samples ({source}; {seen.test}, p = {seen.p_value:.2g})"
-    return _judged(_NAME, seen.drop_pp, words, limit)
+    return _judged(_NAME, seen.drop_pp, words, limits)
 
 
 def unpaired() -> Check:
@@ -61,16 +61,30 @@ def float_check(manifest: Manifest, limits: Limits) -> Check:
     if accuracy is None:
         return _failed("it was not confirmed on holdout; confirm it by `workbench sweep`, export it again", limit, name)
     if accuracy.comparison is None:
-        return Check(name=name, outcome="passed", reason="it is the float model", figure=0.0, limit=limit, unit="pp")
-    return _judged(name, accuracy.comparison.drop_pp, f"on {accuracy.samples} holdout samples", limit)
+        why = "it is the float model"
+        return Check(name=name, outcome="passed", reason=why, figure=0.0, limit=limit, unit="pp", proven=True)
+    return _judged(name, accuracy.comparison.drop_pp, f"on {accuracy.samples} holdout samples", limits)
 
 
-def _judged(name: str, drop: Estimate, words: str, limit: float) -> Check:
+def _judged(name: str, drop: Estimate, words: str, limits: Limits) -> Check:
+    limit = limits.max_drop_pp
+    kept, proven = drop.value <= limit, drop.high <= limit
     reason = f"{drop.value:+.2f} pp lost [{drop.low:.2f}, {drop.high:.2f}] {words}"
-    if drop.value <= limit < drop.high:
+    if kept and not proven:
         reason += f"; so few samples cannot exclude a loss over {limit:g} pp"
-    outcome: CheckOutcome = "passed" if drop.value <= limit else "failed"
-    return Check(name=name, outcome=outcome, reason=reason, figure=drop.value, limit=limit, unit="pp")
+        if limits.require_proof:
+            reason += ", and proof was asked for (--require-proof): score on more of them with --experiment"
+    outcome: CheckOutcome = "passed" if proven or (kept and not limits.require_proof) else "failed"
+    return Check(
+        name=name,
+        outcome=outcome,
+        reason=reason,
+        figure=drop.value,
+        limit=limit,
+        unit="pp",
+        interval=drop,
+        proven=proven,
+    )
 
 
 def _failed(reason: str, limit: float, name: str = _NAME) -> Check:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from workbench.canonical import encode
-from workbench.results import ServiceFigures
+from workbench.results import Estimate, ServiceFigures
 
 CheckOutcome = Literal["passed", "failed", "not checked"]
 
@@ -19,12 +19,14 @@ class Limits:
         max_drop_pp: of the primary metric, in percentage points.
         max_p99_increase, max_size_increase: shares of the current one's; 0.2 is 20 % more.
         min_throughput: share of the current one's.
+        require_proof: the whole interval of a figure that has one must keep its limit, not the figure alone.
     """
 
     max_drop_pp: float = 0.5
     max_p99_increase: float = 0.2
     min_throughput: float = 0.8
     max_size_increase: float = 0.2
+    require_proof: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +35,8 @@ class Check:
 
     Attributes:
         figure, limit: in `unit`; None where the question has no number.
+        interval: the figure with its 95 % interval, None where it has none.
+        proven: whether all of the interval keeps the limit: a figure within it may still be luck. None without one.
         reason: why it came out so, for people.
     """
 
@@ -42,6 +46,8 @@ class Check:
     figure: float | None = None
     limit: float | None = None
     unit: str = ""
+    interval: Estimate | None = None
+    proven: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +78,14 @@ class Verdict:
         return not any(check.outcome == "failed" for check in self.checks)
 
     @property
+    def unproven(self) -> tuple[str, ...]:
+        """Checks that passed on their figure, while its interval reaches beyond the limit."""
+        return tuple(check.name for check in self.checks if check.outcome == "passed" and check.proven is False)
+
+    @property
     def sound(self) -> bool:
         """Whether the candidate may be kept in a registry at all: its bytes and golden samples are right."""
         return self.checks[0].outcome == "passed"
 
     def to_json(self) -> dict[str, Any]:
-        return {"version": 1, "passed": self.passed, **encode(self)}
+        return {"version": 1, "passed": self.passed, "unproven": list(self.unproven), **encode(self)}
