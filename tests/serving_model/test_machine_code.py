@@ -2,8 +2,10 @@
 
 import hashlib
 import importlib.util
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -68,6 +70,27 @@ def test_interpreted_services_are_the_compiled_ones_and_say_once_that_they_are_s
     assert is_compiled(event_loop.run)
     assert done.stdout.split() == digests()
     assert done.stderr.count("numba is not installed") == 1
+
+
+@pytest.mark.skipif(importlib.util.find_spec("numba") is None, reason="numba is not installed: nothing is compiled")
+def test_compiled_functions_count_no_references_to_their_arrays(tmp_path: Path) -> None:
+    """More than half of the loop's time would go into that, in atomic instructions around every small function."""
+    code = (
+        "import numpy as np\n"
+        "from workbench.serving_model.event_loop import append_queue\n"
+        "queues = [np.full(8, -1) for _ in range(3)]\n"
+        "append_queue(*queues, 0, 1)\n"
+        "(machine,) = append_queue.inspect_asm().values()\n"
+        "print('NRT_incref' in machine, append_queue.py_func.__name__ in machine)\n"
+    )
+    # a cache of its own: what was read from one cannot be looked into
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True, env=environment
+    )
+
+    assert done.stdout.split() == ["False", "True"]
 
 
 def test_numba_is_imported_only_when_a_service_is_simulated() -> None:

@@ -15,7 +15,8 @@ A request passes: client's thread → network → front end (in) → queue of it
 - Requests, batches and the pump are numbers (0 ..., `total` + worker, `total` + workers) in linked queues over one
   array: each is in one place at a time.
 
-Arrays may be lists: the interpreter is three times as quick with them. Times are milliseconds.
+Arrays may be lists: the interpreter is three times as quick with them. No function here makes an array
+(`machine_code`). Times are milliseconds.
 """
 
 from __future__ import annotations

@@ -11,15 +11,19 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def machine_code(function: _Function) -> _Function:
-    """The function itself, compiled at its first call (some seconds) and read from numba's cache on disk later."""
+    """The function itself, compiled at its first call (some seconds) and read from numba's cache on disk later.
+
+    It may read and write the arrays it is given, and make none: their references are not counted (`_nrt`). Counting
+    them at every call of a function within, atomically, takes more than half of the time otherwise.
+    """
     try:
         import numba
     except ImportError:
         return function
     try:
-        return cast(_Function, numba.njit(cache=True, nogil=True)(function))
+        return cast(_Function, numba.njit(cache=True, nogil=True, _nrt=False)(function))
     except RuntimeError:  # numba finds no place for its cache: neither this folder nor the user's can be written
-        return cast(_Function, numba.njit(nogil=True)(function))
+        return cast(_Function, numba.njit(nogil=True, _nrt=False)(function))
 
 
 def is_compiled(function: Callable[..., Any]) -> bool:
