@@ -148,6 +148,41 @@ def test_error_texts_are_per_thread_and_cleared_on_reading(device: int) -> None:
     assert acl.get_recent_err_msg() is None
 
 
+def test_of_several_texts_the_first_is_the_headline_and_the_others_follow_without_codes(device: int) -> None:
+    """atc.md §5.3."""
+    acl.mdl.unload(77)  # an inner error, which is no headline beside others
+    acl.rt.malloc(0, 0)
+    acl.rt.malloc(0, 0)
+    acl.rt.free(0)
+
+    headline, *rest = text().splitlines()
+
+    assert headline.endswith(
+        "Invalid_Argument(EH0001): Value [0] for [size] is invalid. Reason: it must be greater than zero."
+    )
+    assert rest == [
+        "        TraceBack (most recent call last):",
+        "        Model id 77 is invalid: no model of this id is loaded.",
+        "        Argument [devPtr] must not be NULL.",
+    ]
+
+
+def test_inner_errors_alone_have_a_headline_of_their_own(device: int) -> None:
+    """atc.md §5.3."""
+    acl.mdl.unload(77)
+    acl.mdl.unload(78)
+
+    first, second, *rest = text().splitlines()
+
+    assert first == "E19999: Inner Error!"
+    assert second.startswith("E19999: [PID: ")
+    assert second.endswith("Model id 77 is invalid: no model of this id is loaded.")
+    assert rest == [
+        "        TraceBack (most recent call last):",
+        "        Model id 78 is invalid: no model of this id is loaded.",
+    ]
+
+
 def test_older_releases_put_the_code_first(device: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """atc.md §5.3."""
     monkeypatch.setenv("CANN_EMULATOR_VERSION", "8.1.RC1")

@@ -6,14 +6,17 @@ Codes and meanings: pyacl.md §2.7. The wording of a message is [inferred] where
 from __future__ import annotations
 
 import os
+import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 _MODE = {"process": False}
 _THREADS = threading.local()
-_SHARED: list[str] = []
+_INNER = re.compile(r".*(9999|8888)")
+"""A fault of the library itself, which never becomes the headline beside others."""
+_INDENT = " " * 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +64,24 @@ _CATALOGUE: Mapping[str, _Entry] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """What one call reported; `stamp` is the process and the local time."""
+
+    code: str
+    message: str
+    stamp: str
+
+
+_SHARED: list[_Record] = []
+
+
 def report(code: str, **arguments: object) -> None:
     """Add a record for this thread; KeyError where the catalogue has no such code or argument."""
-    entry = _CATALOGUE[code]
-    message = entry.message.format_map(arguments)
-    stamp = datetime.now()
-    time = f"{stamp:%Y-%m-%d-%H:%M:%S}.{stamp.microsecond // 1000:03d}.{stamp.microsecond % 1000:03d}"
-    if _older():
-        lines = [f"{code}: [PID: {os.getpid()}] {time} {message}"]
-    else:
-        lines = [f"[PID: {os.getpid()}] {time} {entry.title}({code}): {message}"]
-    lines += [f"        Possible Cause: {entry.cause}"] if entry.cause else []
-    lines += [f"        Solution: {entry.solution}"] if entry.solution else []
-    _records().append("\n".join(lines) + "\n")
+    now = datetime.now()
+    time = f"{now:%Y-%m-%d-%H:%M:%S}.{now.microsecond // 1000:03d}.{now.microsecond % 1000:03d}"
+    message = _CATALOGUE[code].message.format_map(arguments)
+    _records().append(_Record(code, message, f"[PID: {os.getpid()}] {time}"))
 
 
 def take() -> str | None:
@@ -81,14 +89,31 @@ def take() -> str | None:
     records = _records()
     if not records:
         return None
-    first, *others = records
-    text = first
-    if others:
-        # The first is the headline; the others follow without their codes (atc.md §5.3).
-        inner = [line for record in others for line in record.rstrip("\n").split("\n")]
-        text += "        TraceBack (most recent call last):\n" + "".join(f"        {line.strip()}\n" for line in inner)
+    told = tuple(records)
     records.clear()
-    return text
+    return "".join(f"{line}\n" for line in _lines(told))
+
+
+def _lines(records: Sequence[_Record]) -> list[str]:
+    """The first record that is no inner error is the headline; the others follow, each once, without their codes.
+
+    Inner errors alone have a headline of their own, without a title [inferred, atc.md §12.7].
+    """
+    headline = next((record for record in records if not _INNER.fullmatch(record.code)), None)
+    first = headline or records[0]
+    entry = _CATALOGUE[first.code]
+    if headline is None:
+        lines = [f"{first.code}: Inner Error!", f"{first.code}: {first.stamp} {first.message}"]
+    elif _older():
+        lines = [f"{first.code}: {first.stamp} {first.message}"]
+    else:
+        lines = [f"{first.stamp} {entry.title}({first.code}): {first.message}"]
+    lines += [f"{_INDENT}Possible Cause: {entry.cause}"] if entry.cause else []
+    lines += [f"{_INDENT}Solution: {entry.solution}"] if entry.solution else []
+    others = dict.fromkeys(record.message for record in records if record.message != first.message)
+    if others:
+        lines += [f"{_INDENT}TraceBack (most recent call last):", *(f"{_INDENT}{message}" for message in others)]
+    return lines
 
 
 def share(process: bool) -> None:
@@ -96,10 +121,10 @@ def share(process: bool) -> None:
     _MODE["process"] = process
 
 
-def _records() -> list[str]:
+def _records() -> list[_Record]:
     if _MODE["process"]:
         return _SHARED
-    records: list[str] | None = getattr(_THREADS, "records", None)
+    records: list[_Record] | None = getattr(_THREADS, "records", None)
     if records is None:
         records = _THREADS.records = []
     return records
