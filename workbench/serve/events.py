@@ -8,12 +8,26 @@ import sys
 import traceback
 from datetime import UTC, datetime
 
+_failures = 0
+"""Lines in a row that could not be written."""
+
 
 def log(event: str, **fields: object) -> None:
-    """Write one line. `fields` must be JSON."""
+    """Write one line. `fields` must be JSON.
+
+    Never raises for a log that cannot be written (a full disk, a reader that is gone): workers must be restarted and
+    requests answered all the same. The next line that gets through says how many did not, as `log_failures`.
+    """
+    global _failures
     stamp = datetime.now(UTC).isoformat(timespec="milliseconds")
-    sys.stderr.write(json.dumps({"time": stamp, "event": event, **fields}) + "\n")
-    sys.stderr.flush()
+    failed = {"log_failures": _failures} if _failures else {}
+    try:
+        sys.stderr.write(json.dumps({"time": stamp, "event": event, **fields, **failed}) + "\n")
+        sys.stderr.flush()
+    except OSError:
+        _failures += 1
+    else:
+        _failures = 0
 
 
 def log_defect(error: BaseException) -> None:
