@@ -190,6 +190,6 @@ class ServiceQuestion:
                 hint="Write p99_ms, and goal: throughput.",
             )
         if self.p99_ms is not None and not self.p99_ms > 0:
-            raise ConfigError(f"{self.p99_ms} is not positive.", key="service.p99_ms")
+            raise ConfigError(f"{self.p99_ms:g} is not above 0.", key="service.p99_ms")
         if self.devices < 1:
             raise ConfigError(f"{self.devices} is less than 1.", key="service.devices")

@@ -23,14 +23,14 @@ def read_question(top: Section) -> ServiceQuestion | None:
     if not top.has("service"):
         return None
     with top.section("service") as section:
-        load = _load(section)
         goal = section.text("goal", "throughput", choices=get_args(Goal))
-        p99_ms = section.optional("p99_ms", lambda key: section.number(key, minimum=1e-6))
+        p99_ms = section.optional("p99_ms", section.number)
         devices = section.integer("devices", 1, minimum=1)
         curve_s = section.seconds("curve", 6.0)
         unconfirmed = str(section.raw("confirm", "")).strip() in ("0", "0s")
         confirm_s = 0.0 if unconfirmed else section.seconds("confirm", 10.0)
         host = _host(section) if section.has("host") else None
+        load = _load(section)
         try:
             return ServiceQuestion(
                 load=load,
@@ -86,6 +86,8 @@ def _timeouts(section: Section) -> tuple[float, ...]:
 
 def _load(section: Section) -> ServiceLoad | None:
     given = [key for key in ("concurrency", "rate", "trace") if section.has(key)]
+    if not given:
+        section.refuse_unknown()  # a misspelt load is likelier than a forgotten one
     if len(given) != 1:
         raise section.error(
             given[1] if given else None,
