@@ -167,13 +167,13 @@ def test_batches_beyond_the_largest_compiled_one_are_left_out() -> None:
 
 
 def test_batches_that_all_exceed_the_largest_compiled_one_cost_what_their_turns_cost() -> None:
-    """12 rows run as 8 and 8 (the last 4 are padded), 24 ms, where 8 rows alone take 12."""
+    """12 rows run as 8 and 8 (the last 4 are padded), 24 ms, where 8 rows alone take 12; every batch waits for all."""
     curve = exact(lambda b, _: 4.0 + b, batches=(1, 8), threads=0, stepped=True)
 
     beyond, fitting = (
         without_lengths(
             ServiceQuestion(load=clients(rows)),
-            ServiceChoices(max_batch_size=(rows,), batch_timeout_ms=(1.0,)),
+            ServiceChoices(max_batch_size=(rows,), batch_timeout_ms=(30.0,)),
             curve,
         )
         for rows in (12, 8)
@@ -187,10 +187,10 @@ def test_batches_that_all_exceed_the_largest_compiled_one_cost_what_their_turns_
 
 
 def test_a_batch_between_two_compiled_ones_costs_the_larger_one() -> None:
-    """Eight clients and batches of 4, padded to 8: two calls of 12 ms each until all are answered."""
+    """Eight clients and batches of 4, padded to 8: two calls of 12 ms each until all are answered; 8 wait for all."""
     curve = exact(lambda b, _: 4.0 + b, batches=(1, 8), threads=0, stepped=True)
 
-    choices = ServiceChoices(max_batch_size=(4, 1, 8), batch_timeout_ms=(1.0,))
+    choices = ServiceChoices(max_batch_size=(4, 1, 8), batch_timeout_ms=(30.0,))
 
     result = without_lengths(ServiceQuestion(load=clients(8)), choices, curve)
 

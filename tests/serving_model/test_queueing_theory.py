@@ -81,6 +81,24 @@ def test_a_lone_client_waits_for_the_sum_of_all_parts() -> None:
     assert simulated.worker_busy == pytest.approx(10.1875 / parts_ms)
 
 
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("timeout_ms", [0.0, 5.0])
+def test_clients_do_not_stay_in_step_for_ever_because_they_began_together(timeout_ms: float, seed: int) -> None:
+    """Sixteen that begin at one moment would always make one batch of sixteen; of others half wait while half are run.
+
+    A batch is 20 ms on its device, and the other half is there before it is back: 8 answers every 20 ms.
+    """
+    host = HostCosts(request_ms=0.2, capacity=(1.0, 2.0, 3.0), origin="assumed in a test")
+    curve = _on_device(exact(lambda *_: 20.0, batches=(1, 16)))
+
+    simulated = served(
+        curve, clients(16), max_batch_size=16, batch_timeout_ms=timeout_ms, host=host, requests=4000, seed=seed
+    )
+
+    assert simulated.batch_rows.mean() == pytest.approx(8, rel=0.01)
+    assert simulated.throughput_per_s == pytest.approx(400, rel=0.01)
+
+
 @pytest.mark.parametrize("workers", [1, 2, 3])
 @pytest.mark.parametrize("batch", [1, 4, 16])
 def test_many_clients_keep_every_worker_busy_with_full_batches(workers: int, batch: int) -> None:

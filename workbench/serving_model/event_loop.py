@@ -251,6 +251,7 @@ def run(
     pump_waits = False
     free = workers
     running = 0
+    arrived = 0
     sent = 0
     done = 0
     batches = 0
@@ -372,7 +373,8 @@ def run(
             item = sent
             intended[item] = arrival_at
             sent += 1
-            arrival_at = arrivals[sent] if sent < len(arrivals) else NEVER
+            arrived += 1
+            arrival_at = arrivals[arrived] if arrived < len(arrivals) else NEVER
             if client_half > 0:
                 push(head, tail, after, CLIENT, item)
             else:

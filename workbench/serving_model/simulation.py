@@ -21,7 +21,7 @@ from workbench.serving_model.service_times import Floats, IntArray, ServiceTimes
 _FEWEST_WARM_UP = 200
 _WARM_UP_SHARE = 0.1
 _CYCLES_OF_WARM_UP = 5
-"""Answers of each client that pass before any is counted: at the start all of them send at once."""
+"""Answers of each client that pass before any is counted: the service begins empty, and clients fall into step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,8 @@ def simulate(
 
     of_lengths, of_arrivals, of_times = (np.random.default_rng(part) for part in np.random.SeedSequence(seed).spawn(3))
     tokens, bin_of = drawn_lengths(lengths, times.padded, total, of_lengths, sequences=curve.lengths != (0,))
-    arrivals = _arrivals(load, total, of_arrivals)
+    starts_ms = float(times.times_ms[bin_of[:clients], -1].mean()) if clients else 0.0
+    arrivals = _arrivals(load, total, of_arrivals, starts_ms=starts_ms)
     record = _serve(
         times,
         settings,
@@ -284,10 +285,15 @@ def _serve(
     )
 
 
-def _arrivals(load: ServiceLoad, total: int, random: np.random.Generator) -> Floats:
-    """Moments in milliseconds; of a closed loop only the first request of each client, all at once."""
+def _arrivals(load: ServiceLoad, total: int, random: np.random.Generator, *, starts_ms: float) -> Floats:
+    """Moments in milliseconds; of a closed loop only the first request of each client.
+
+    Clients that all begin at one moment can stay in step for ever, as one large batch; a single late one (and real
+    ones are: connections take their time) breaks the step for good, and no company is as large again. So they begin
+    at random moments within `starts_ms`, the time of a full batch.
+    """
     if load.arrivals == "closed":
-        return np.zeros(load.concurrency or 0)
+        return np.sort(random.random(load.concurrency or 0)) * starts_ms
     if load.arrivals == "poisson":
         if load.rate_per_s is None:
             raise ConfigError("Poisson arrivals need it.", key="load.rate_per_s")
