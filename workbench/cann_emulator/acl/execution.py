@@ -102,7 +102,10 @@ def check(entry: LoadedModel, inputs: Dataset, outputs: Dataset, call: str, stre
         gear=chosen,
         inputs=tuple((b.address, n) for b, n in zip(inputs.buffers, needs, strict=False)),
         outputs=tuple(outputs.buffers),
-        output_spans=tuple((b.address, min(b.size, n)) for b, n in zip(outputs.buffers, sizes.outputs, strict=True)),
+        # 0 is no bound: then the whole buffer may be written
+        output_spans=tuple(
+            (b.address, min(b.size, n or b.size)) for b, n in zip(outputs.buffers, sizes.outputs, strict=True)
+        ),
         shapes=shapes,
         into=outputs,
         duration_us=duration_us,

@@ -252,8 +252,15 @@ def output_shape(model: OfflineModel, index: int, gear: int | None) -> tuple[int
 
 
 def output_bytes(model: OfflineModel, index: int) -> int:
+    """Size of an output: of the largest gear, at the upper bounds of a range, 0 where there is no bound.
+
+    An output with an open axis counts as unbounded where any input is: which of its axes follows which input is not
+    kept in the file [inferred for several open axes, of which some have a bound].
+    """
     shape = output_shape(model, index, None)
     if -1 in shape:
+        if model.gear_kind == "range" and not all(input_bytes(model, i) for i in range(len(model.inputs))):
+            return 0
         shapes = [g.outputs[index].shape for g in model.gears]
         shape = max((s for s in shapes if -1 not in s), key=prod, default=(0,))
     return prod(shape) * dtypes.item_bytes(model.outputs[index].dtype)
@@ -275,9 +282,12 @@ def range_of(model: OfflineModel, index: int) -> list[tuple[int, int]]:
 
 def _range_options(model: OfflineModel) -> dict[str, str]:
     for flag in ("input_shape", "input_shape_range"):
-        text = model.options.get(flag) or model.options.get(f"--{flag}")
+        text = (model.options.get(flag) or model.options.get(f"--{flag}") or "").strip("\"'")
+        if text and ":" not in text:  # in the order of the inputs: 1~8,128;1~8,128 or [1~8,128],[1~8,128]
+            given = re.findall(r"\[([^\]]*)\]", text) or text.split(";")
+            return {tensor.name: sizes.strip() for tensor, sizes in zip(model.inputs, given, strict=False)}
         if text:
-            entries = [entry.rpartition(":") for entry in text.strip("\"'").split(";") if entry]
+            entries = [entry.rpartition(":") for entry in text.split(";") if entry]
             return {name.strip(): sizes.strip().strip("[]") for name, _, sizes in entries}
     return {}
 
