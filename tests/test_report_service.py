@@ -7,7 +7,8 @@ from tests.evaluations import evaluation, figures, service
 from workbench.objectives import Constraint, Objective
 from workbench.report import lines, summarize
 from workbench.report.alike import Alike
-from workbench.report.service import joint_gain, service_lines
+from workbench.report.page import pareto_html
+from workbench.report.service import WIDTH, joint_gain, service_lines
 from workbench.report.summary import Summary
 from workbench.results import Evaluation, ServiceResult, metrics
 
@@ -64,10 +65,12 @@ def test_what_the_joint_search_was_worth_is_said_against_each_search_alone() -> 
 
     assert gain is not None
     assert (gain.recommended, gain.tuned_float, gain.untuned_int8) == (800, 500, 400)
-    text = "\n".join(line for line, _ in service_lines(found))
-    assert "Tuning the service of a float model alone gives 500/s" in text
-    assert "1.60x of it" in text
-    assert "2.00x of it" in text
+    said = [line for line, _ in service_lines(found)]
+    text = " ".join(" ".join(said).split())
+    assert "By the search's own predictions (validation), tuning the service of a float model alone gives 500/s" in text
+    assert "the recommended one 800/s, 1.60x of it" in text
+    assert "the recommended one 800/s, 2.00x of it" in text
+    assert max(map(len, said)) <= WIDTH
 
 
 def test_without_a_service_nothing_is_said_of_one() -> None:
@@ -134,6 +137,15 @@ def test_an_unreliable_figure_says_so_in_its_row() -> None:
     text = lines(summary_of([plain(service(500)), best], held_out(best, result)))
 
     assert "UNRELIABLE: the client was at its limit" in text
+
+
+def test_the_page_says_that_its_axis_is_a_prediction_and_which_column_was_measured() -> None:
+    best = quantized(service(800))
+    page = pareto_html(summary_of([plain(service(500)), best], held_out(best, service(800, measured_per_s=777))))
+
+    assert "service_throughput_per_s (more is better, predicted)" in page
+    heads = ["served /s,<br>predicted", "served /s,<br>measured", "P99 ms,<br>predicted", "P99 ms,<br>measured"]
+    assert [page.find(head) > 0 for head in heads] == [True] * 4
 
 
 def test_why_nothing_was_measured_is_said() -> None:

@@ -30,7 +30,7 @@ h1 { font-size: 1.4rem; margin: 0 0 .2rem; } h2 { font-size: 1.1rem; margin: 1.8
 p { margin: .4rem 0; max-width: 60rem; } .muted { color: #5b6470; }
 .verdict { border-left: 4px solid #0a7d43; background: #f1f8f4; padding: .6rem 1rem; }
 .none { border-color: #b3261e; background: #fcf1f0; } .warn { color: #8a4b00; }
-.emulated { background: #b3261e; color: #fff; padding: .4rem 1rem; font-weight: 600; }
+.emulated { max-width: none; background: #b3261e; color: #fff; padding: .4rem 1rem; font-weight: 600; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: 13px; } th, td { text-align: left; vertical-align: bottom;
         padding: .3rem .7rem; border-bottom: 1px solid #d9dee5; white-space: nowrap; } td.n, th.n { text-align: right; }
@@ -248,7 +248,9 @@ def _limit(summary: Summary, metric: str) -> float | None:
 def _axis_title(metric: str, summary: Summary) -> str:
     known = METRICS[metric]
     arrow = "less is better" if known.direction == "minimize" else "more is better"
-    return f"{metric} ({arrow}{', EMULATED' if summary.emulated else ''})"
+    # What the search knew of a service is a simulation; only the front is loaded for real, and the table has both.
+    facts = [arrow, *(["predicted"] if metric in SERVICE else []), *(["EMULATED"] if summary.emulated else [])]
+    return f"{metric} ({', '.join(facts)})"
 
 
 # --- the tables ----------------------------------------------------------------------------------------------------
@@ -265,14 +267,19 @@ def _front_table(summary: Summary) -> str:
     heads = [("id", ""), ("same", ""), ("speed-up", "n"), ("drop pp", "n"), ("accuracy", "n"), ("P50 ms", "n")]
     heads += [("MB", "n")]
     if any(best_known_service(summary, e) is not None for e in rows):
-        heads += [("served /s, predicted", "n"), ("measured", "n"), ("P99 ms, predicted", "n"), ("measured", "n")]
+        heads += [(f"{what} {how}", "n") for what in ("served /s,", "P99 ms,") for how in ("predicted", "measured")]
         heads += [("service settings", "")]
     heads += [(name, "") for name in differing]
-    head = "".join(f'<th class="{kind}">{_text(name).replace(".", ".<br>")}</th>' for name, kind in heads)
+    head = "".join(f'<th class="{kind}">{_broken(name)}</th>' for name, kind in heads)
     body = "".join(_front_row(summary, e, differing) for e in rows)
     note = "Speed-up and drop are those of the held-out confirmation where there is one. The same letter: cannot be "
     note += "told apart. Settings that are alike in all of them are left out."
     return f'<table><tr>{head}</tr>{body}</table><p class="muted">{note}</p>'
+
+
+def _broken(head: str) -> str:
+    """A heading in short lines: columns are as wide as their numbers, so that more of them are seen at once."""
+    return _text(head).replace(".", ".<br>").replace(", ", ",<br>")
 
 
 def _front_row(summary: Summary, evaluation: Evaluation, differing: Sequence[str]) -> str:

@@ -22,6 +22,11 @@ _COLUMNS = (
     ("padding", 9),
 )
 
+_LEGEND = (
+    "Intervals are 95 %. rows: samples in a call, in the mean. padding: share of what is computed. untuned: predicted "
+    "at the first settings of the space."
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JointGain:
@@ -94,11 +99,11 @@ def _basis_lines(summary: Summary) -> list[tuple[str, str]]:
     """What the predictions rest on: the host's costs, and how quiet the machine was."""
     results = [r for e in _shown(summary) if (r := best_known_service(summary, e)) is not None]
     origins = {f.host.origin for r in results if (f := r.best or r.closest).host is not None}
-    words = [f"Predicted with host costs {origin}." for origin in sorted(origins)]
+    words = [_LEGEND, *(f"Predicted with host costs {origin}." for origin in sorted(origins))]
     noisy = sum(not r.curve.quiet for r in results)
     if noisy:
         words.append(
-            f"{noisy} of these {len(results)} batch curves were timed on a noisy machine; predictions inherit it."
+            f"Batch curves timed on a noisy machine: {noisy} of {len(results)}; predictions inherit the noise."
         )
     if any(r.curve.clock == "modelled" for r in results):
         words.append("The device's times are modelled, not measured.")
@@ -113,16 +118,17 @@ def _gain_lines(summary: Summary) -> list[tuple[str, str]]:
     if gain.tuned_float is not None and gain.tuned_float_id is not None:
         more = f"{gain.recommended / gain.tuned_float:.2f}x"
         found.append(
-            f"  Tuning the service of a float model alone gives {gain.tuned_float:.0f}/s at best "
-            f"({gain.tuned_float_id[:12]}); the recommended one {gain.recommended:.0f}/s, {more} of it."
+            "By the search's own predictions (validation), tuning the service of a float model alone gives "
+            f"{gain.tuned_float:.0f}/s at best ({gain.tuned_float_id[:12]}); the recommended one "
+            f"{gain.recommended:.0f}/s, {more} of it."
         )
     if gain.untuned_int8 is not None and gain.untuned_int8_id is not None:
         more = f"{gain.recommended / gain.untuned_int8:.2f}x"
         found.append(
-            f"  Quantizing alone, at untuned service settings, gives {gain.untuned_int8:.0f}/s at best "
-            f"({gain.untuned_int8_id[:12]}); the recommended one {more} of it."
+            f"Quantizing alone, at untuned service settings, gives {gain.untuned_int8:.0f}/s by them at best "
+            f"({gain.untuned_int8_id[:12]}); the recommended one {gain.recommended:.0f}/s, {more} of it."
         )
-    return [(line, "") for line in found]
+    return [(f"  {line}", "") for text in found for line in textwrap.wrap(text, WIDTH - 2, subsequent_indent="  ")]
 
 
 def _shown(summary: Summary) -> Iterator[Evaluation]:

@@ -1,0 +1,26 @@
+"""The list of runs that MLflow's UI opens with: its columns and its order."""
+
+import json
+from pathlib import Path
+
+from workbench.tracking.links import VIEW, save_view
+from workbench.tracking.store import mlflow_errors, open_client, open_experiment, prepare
+
+
+def test_the_view_shows_the_metric_it_is_sorted_by_and_what_the_service_does(tmp_path: Path) -> None:
+    prepare(tmp_path)
+    found = {}
+    with mlflow_errors():
+        client = open_client(tmp_path / "mlflow.db")
+        experiment_id = open_experiment(client, "x", tmp_path / "artifacts", "")
+        for order in ("service_throughput_per_s", "latency_p50_ms", "size_mb"):
+            save_view(client, experiment_id, order)
+            tags = client.get_experiment(experiment_id).tags
+            found[order] = json.loads(tags[f"mlflow.sharedViewState.{VIEW}"])
+
+    assert [state["orderByAsc"] for state in found.values()] == [False, True, True]
+    for order, state in found.items():
+        columns = state["selectedColumns"]
+        assert state["orderByKey"] == f"metrics.`{order}`"
+        assert columns.count(f"metrics.`{order}`") == 1
+        assert {"metrics.`service_throughput_per_s`", "metrics.`service_p99_ms`"} <= set(columns)
