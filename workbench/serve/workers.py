@@ -19,7 +19,8 @@ from workbench.targets.base import Array
 State = Literal["starting", "ready", "lost"]
 
 MOST_FAILED_STARTS = 5
-"""In a row, of one worker that was ready before; then the service ends and its supervisor decides."""
+"""In a row, of every worker; then the service ends and its supervisor decides. While one answers, the others go on
+trying: a card that broke does not take the cards beside it out of service."""
 _FAILED_BATCHES = 3
 """In a row; then the worker is started again, which replays the golden samples."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 10.0
@@ -189,8 +190,8 @@ class Workers:
         self._owner.lost(batch, worker.number)
         if was == "starting" and not self.proved:
             self._give_up(worker.error)
-        elif worker.failed_starts >= MOST_FAILED_STARTS:
-            self._give_up(f"worker {worker.number} did not start {worker.failed_starts} times in a row: {worker.error}")
+        elif none_starts(self.all):
+            self._give_up(f"no worker starts any more, {MOST_FAILED_STARTS} times in a row: {worker.error}")
         else:
             task = asyncio.get_running_loop().create_task(self._restart(worker))
             self._tasks.add(task)
@@ -199,9 +200,19 @@ class Workers:
     async def _restart(self, worker: Worker) -> None:
         assert worker.process is not None
         await asyncio.to_thread(_gone, worker.process, 0.0)
-        await asyncio.sleep(min(_FIRST_PAUSE_S * 4**worker.failed_starts, _LONGEST_PAUSE_S))
+        await asyncio.sleep(pause_s(worker.failed_starts))
         worker.restarts += 1
         await self._launch(worker)
+
+
+def none_starts(workers: Sequence[Worker]) -> bool:
+    """Whether every worker failed to start too often; one that was ready since, or has just died, has not."""
+    return all(worker.failed_starts >= MOST_FAILED_STARTS for worker in workers)
+
+
+def pause_s(failed_starts: int) -> float:
+    """Before a worker is started again that failed to start so many times in a row."""
+    return min(_FIRST_PAUSE_S * 4.0 ** min(failed_starts, MOST_FAILED_STARTS), _LONGEST_PAUSE_S)
 
 
 def least_loaded(free: Sequence[int], busy: Sequence[int], devices: int) -> int:
