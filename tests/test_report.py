@@ -425,6 +425,18 @@ def test_detail_of_a_failure_names_its_stage_message_and_log() -> None:
     assert "Failed at compile." in text
     assert "CompileError: no kernel" in text
     assert "Log: logs/x.log" in text
+    assert "attempt" not in text
+
+
+def test_detail_of_a_transient_failure_says_that_the_next_sweep_tries_again_as_long_as_it_does() -> None:
+    failure = Failure(stage="compile", kind="CompileError", message="900 s", reproduce="again", transient=True)
+    first = evaluation(threads=2, failure=failure)
+    second = replace(first, attempt=2)
+
+    assert "the same `workbench sweep` again makes it" in detail(judge(first), first.candidate.id)
+    text = detail(judge(second), second.candidate.id)
+    assert "This was attempt 2." in text
+    assert "again makes it" not in text
 
 
 def test_the_page_is_self_contained_and_escapes_what_it_shows() -> None:

@@ -9,7 +9,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
+from onnx import numpy_helper
 
 from tests.tiny import EXPERIMENT, write_workspace
 from workbench.artifacts import Bench, open_bench
@@ -215,6 +218,70 @@ def test_a_candidate_that_kills_the_process_every_time_is_recorded_and_passed_ov
     assert len(failed) == 1
     assert failed[0].failure is not None
     assert f"died {MAX_DEATHS} times" in failed[0].failure.message
+
+
+def test_a_candidate_that_ran_out_of_time_is_tried_once_more_when_the_sweep_goes_on(
+    question: Experiment, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as hurried:
+        hurried.setattr("workbench.targets.onnxruntime_compiler._TIMEOUT_S", 0.001)
+        run_sweep(question, bench, trials=3)
+    before = bench.journal.evaluations()
+    recorder = Recorder()
+
+    end = run_sweep(question, bench, trials=3, listeners=(recorder,))
+
+    assert {e.failure.kind for e in before.values() if e.failure} == {"CompileError"}
+    assert (end.new, end.reused) == (3, 0)
+    after = bench.journal.evaluations()
+    assert set(after) == set(before)
+    assert all(e.status != "failed" and e.attempt == 2 for e in after.values())
+    assert [(e.candidate.id, reused) for e, reused in recorder.seen] == [(i, False) for i in before]
+
+
+def test_a_second_transient_failure_stands(question: Experiment, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workbench.targets.onnxruntime_compiler._TIMEOUT_S", 0.001)
+
+    ends = [run_sweep(question, bench, trials=3) for _ in range(3)]
+
+    assert [(end.new, end.reused) for end in ends] == [(3, 0), (3, 0), (0, 3)]
+    assert {(e.status, e.attempt) for e in bench.journal.evaluations().values()} == {("failed", 2)}
+
+
+def test_a_second_attempt_that_was_interrupted_is_queued_once(
+    question: Experiment, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as hurried:
+        hurried.setattr("workbench.targets.onnxruntime_compiler._TIMEOUT_S", 0.001)
+        run_sweep(question, bench, trials=3)
+
+    def interrupted(candidate: Candidate, stage: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(question, replace(bench, report=interrupted), trials=3)
+    end = run_sweep(question, bench, trials=3)
+
+    assert (end.new, end.repeats) == (3, 0)
+    assert all(e.status != "failed" for e in bench.journal.evaluations().values())
+
+
+def test_a_failure_that_would_repeat_itself_is_not_tried_again(tmp_path: Path) -> None:
+    file = write_workspace(tmp_path)
+    path = tmp_path / "data" / "model.onnx"
+    proto = onnx.load(path)
+    bias = next(t for t in proto.graph.initializer if t.name == "b1")
+    bias.CopyFrom(numpy_helper.from_array(np.full(bias.dims[0], np.nan, np.float32), "b1"))
+    onnx.save(proto, path)
+    question = read_experiment(file)
+    journal = open_journal(question.workspace, question.name, question.identity)
+    bench = open_bench(question, journal, Store(tmp_path / ".workbench" / "store"), silent)
+    run_sweep(question, bench, trials=1)
+
+    end = run_sweep(question, bench, trials=1)
+
+    assert (end.new, end.reused) == (0, 1)
+    assert [e.status for e in journal.evaluations().values()] == ["failed"]
 
 
 def test_ctrl_c_stops_cleanly_and_the_candidate_in_flight_comes_back(tmp_path: Path) -> None:

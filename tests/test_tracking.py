@@ -220,6 +220,21 @@ def test_a_candidate_evaluated_anew_replaces_its_numbers(workspace: Path) -> Non
     assert run.data.metrics["latency_p50_ms"] == 1.9
 
 
+def test_a_second_attempt_that_succeeds_takes_the_note_of_the_failure_away(workspace: Path) -> None:
+    out_of_time = Failure(stage="compile", kind="CompileError", message="900 s", reproduce="again", transient=True)
+    with tracker(workspace) as writer:
+        writer.evaluated(evaluation(failure=out_of_time), reused=False)
+        (failed,) = runs(workspace, "tags.kind = 'candidate'")
+        writer.evaluated(replace(evaluation(), attempt=2), reused=False)
+
+    (run,) = runs(workspace, "tags.kind = 'candidate'")
+
+    assert (failed.info.status, run.info.status) == ("FAILED", "FINISHED")
+    assert "900 s" in failed.data.tags["mlflow.note.content"]
+    assert run.data.tags["mlflow.note.content"] == ""
+    assert run.data.tags["status"] == "complete"
+
+
 def test_two_sweeps_of_one_experiment_stay_apart(workspace: Path) -> None:
     swept(workspace)
     journal = open_journal(workspace, NAME, "another question", fresh=True)

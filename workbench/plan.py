@@ -56,7 +56,7 @@ def make_plan(experiment: Experiment, bench: Bench, *, trials: int | None = None
     """
     space = size(experiment.space)
     budget = min(experiment.trials if trials is None else trials, space.candidates)
-    known = bench.journal.evaluations()
+    known = {i: e for i, e in bench.journal.evaluations().items() if not e.deserves_another}
     todo = max(0, budget - len(known))
     call_ms = _probe_call_ms(experiment, bench)
     measured = [e.seconds for e in known.values() if e.status == "complete"]

@@ -358,9 +358,17 @@ class StageTiming:
     cached: bool = False
 
 
+MAX_ATTEMPTS = 2
+"""So many attempts a sweep makes at a candidate that fails by no fault of its own, one in each run of the sweep."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """What `evaluate` returns for every candidate, whatever became of it."""
+    """What `evaluate` returns for every candidate, whatever became of it.
+
+    Attributes:
+        attempt: 1, or more where a sweep tried again after a transient failure; this is the last attempt's outcome.
+    """
 
     candidate: Candidate
     status: Status
@@ -372,6 +380,7 @@ class Evaluation:
     started_at: str
     failure: Failure | None = None
     stop: Stop | None = None
+    attempt: int = 1
 
     def __post_init__(self) -> None:
         if (self.status == "failed") != (self.failure is not None):
@@ -384,6 +393,11 @@ class Evaluation:
     @property
     def seconds(self) -> float:
         return sum(s.seconds for s in self.stages)
+
+    @property
+    def deserves_another(self) -> bool:
+        """It failed by the machine's moment, and not every attempt is spent: a sweep that goes on tries again."""
+        return self.failure is not None and self.failure.transient and self.attempt < MAX_ATTEMPTS
 
     def to_json(self) -> dict[str, Any]:
         return {"version": 1, **encode(self), "candidate": self.candidate.to_json()}

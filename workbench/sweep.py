@@ -15,7 +15,7 @@ import random
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -57,7 +57,7 @@ class SweepEnd:
 
     Attributes:
         reason: 'budget', 'timeout' or 'exhausted' (every candidate of the space has been evaluated).
-        new: evaluations made by this run; `reused` were there before.
+        new: evaluations made by this run, second attempts among them; `reused` were there before.
         search_s: wall time of the search, `overhead_s` of it outside evaluations.
         proposals: what the sampler proposed, repeats and forbidden ones included.
     """
@@ -83,7 +83,7 @@ def run_sweep(
     """Search until `trials` distinct candidates are evaluated in all, the time is up, or the space is empty.
 
     The caller holds the journal's lock. On KeyboardInterrupt the candidate in flight is put back and the exception
-    goes on; running again resumes.
+    goes on; running again resumes, and tries candidates again that failed by a timeout, a killed child or a full disk.
 
     Raises:
         ConfigError: what this sweep measured before, it measured with another toolchain.
@@ -95,6 +95,7 @@ def run_sweep(
     known = bench.journal.evaluations()
     _refuse_other_toolchain(experiment, bench, known)
     study = _open_study(experiment, bench)
+    unlucky = [known.pop(e.candidate.id) for e in list(known.values()) if e.deserves_another]
     reused = len(known)
     for evaluation in known.values():
         for listener in listeners:
@@ -104,7 +105,8 @@ def run_sweep(
     everything = size(experiment.space)
     with _writable(bench.journal.root):
         loop.recover()
-        while len(known) < budget:
+        loop.try_again(unlucky)
+        while len(known) < budget or loop.outstanding:
             if everything.exact and len(known) >= everything.candidates:
                 reason = "exhausted"
                 break
@@ -163,14 +165,17 @@ def confirm(
 ) -> dict[str, Evaluation]:
     """Measure front members and the baseline again in full on the holdout split, with fresh timing.
 
-    Members confirmed before (by this sweep, with the same journal) are not measured again.
+    Members confirmed before (by this sweep, with the same journal) are not measured again, unless that failed by no
+    fault of theirs.
     """
     confirmed: dict[str, Evaluation] = {}
     candidates = [experiment.baseline, *(e.candidate for e in front)]
     for candidate in {c.id: c for c in candidates}.values():
         found = bench.journal.evaluation(candidate.id, "holdout")
-        if found is None:
+        if found is None or found.deserves_another:
+            attempt = 1 if found is None else found.attempt + 1
             found = evaluate(experiment, candidate, bench, split="holdout", gates=False)
+            found = replace(found, attempt=attempt)
             bench.journal.write(found)
             for listener in listeners:
                 listener.evaluated(found, reused=False)
@@ -193,6 +198,12 @@ class _Loop:
         self.listeners = listeners
         self.proposals = self.repeats = self.forbidden = 0
         self.evaluate_s = 0.0
+        self.attempts: dict[str, int] = {}  # made so far at candidates that are tried again
+
+    @property
+    def outstanding(self) -> bool:
+        """Whether a second attempt is still to come; the budget counts candidates, so it does not stand in the way."""
+        return any(candidate_id not in self.known for candidate_id in self.attempts)
 
     def step(self) -> bool:
         """Evaluate one candidate nobody has evaluated; False when there is none left."""
@@ -240,11 +251,13 @@ class _Loop:
             # Interrupted, or the machine failed: the candidate goes back into the queue and the trial is closed.
             # Where even that cannot be written (a full disk), the trial stays open and `recover` does it next time.
             with contextlib.suppress(OSError):
-                self.study.enqueue_trial(trial.params, user_attrs={"retry_of": trial.number})
+                attrs = {"retry_of": trial.number, "candidate": candidate.id}
+                self.study.enqueue_trial(trial.params, user_attrs=attrs)
                 self.study.tell(trial, state=TrialState.FAIL)
             raise
         finally:
             self.evaluate_s += time.perf_counter() - began
+        evaluation = replace(evaluation, attempt=self.attempts.get(candidate.id, 0) + 1)
         self.bench.journal.write(evaluation)
         self.known[candidate.id] = evaluation
         self._tell(trial, evaluation, repeat=False)
@@ -259,9 +272,26 @@ class _Loop:
             if candidate_id is not None and candidate_id not in self.known and deaths >= MAX_DEATHS:
                 self._give_up(trial.params, deaths)
             elif candidate_id is not None:
-                attrs = {"retry_of": trial.number, "deaths": deaths}
+                attrs = {"retry_of": trial.number, "candidate": candidate_id, "deaths": deaths}
                 self.study.enqueue_trial(trial.params, user_attrs=attrs)
             self.study.tell(trial.number, state=TrialState.FAIL)
+
+    def try_again(self, unlucky: Sequence[Evaluation]) -> None:
+        """Queue candidates whose last attempt deserves another; `recover` may have queued or given up some before.
+
+        Optuna keeps the failed trial beside the new one: a trial that was told cannot be taken back.
+        """
+        trials = self.study.get_trials(deepcopy=False)
+        queued = {t.user_attrs.get("candidate") for t in trials if t.state == TrialState.WAITING}
+        asked = {t.user_attrs["candidate"]: t for t in trials if t.state.is_finished() and "candidate" in t.user_attrs}
+        for evaluation in unlucky:
+            candidate_id = evaluation.candidate.id
+            if candidate_id not in asked:
+                continue  # Optuna's log was deleted; the failure stays in the journal
+            self.attempts[candidate_id] = evaluation.attempt
+            if candidate_id not in self.known and candidate_id not in queued:
+                attrs = {"retry_of": asked[candidate_id].number, "candidate": candidate_id}
+                self.study.enqueue_trial(asked[candidate_id].params, user_attrs=attrs)
 
     def _give_up(self, assignment: Mapping[str, Scalar], deaths: int) -> None:
         candidate = build(self.experiment.space, assignment)
@@ -283,6 +313,7 @@ class _Loop:
             toolchain=self.bench.toolchain(candidate),
             started_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
             failure=failure,
+            attempt=deaths,
         )
         self.bench.journal.write(evaluation)
         self.known[candidate.id] = evaluation

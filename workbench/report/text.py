@@ -303,6 +303,10 @@ def _fate(summary: Summary, evaluation: Evaluation) -> list[str]:
         found.append(f"{evaluation.failure.kind}: {evaluation.failure.message}")
         if evaluation.failure.log_path is not None:
             found.append(f"Log: {evaluation.failure.log_path}")
+        if evaluation.deserves_another:
+            found.append("Another attempt may succeed: the same `workbench sweep` again makes it.")
+    if evaluation.attempt > 1:
+        found.append(f"This was attempt {evaluation.attempt}.")
     numbers = summary.numbers(evaluation)
     found += [
         f"{'met' if c.violation(numbers[c.metric]) <= 0 else 'BROKEN'}: {c}"

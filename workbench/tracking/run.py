@@ -11,6 +11,9 @@ from workbench.report.summary import best_known_drop, best_known_speedup
 from workbench.report.words import title
 from workbench.results import Evaluation
 
+NOTE = "mlflow.note.content"
+"""MLflow's tag for the description of a run."""
+
 
 def candidate_tags(evaluation: Evaluation, sweep_id: str, feasible: bool) -> dict[str, str]:
     tags = {
@@ -34,14 +37,12 @@ def candidate_tags(evaluation: Evaluation, sweep_id: str, feasible: bool) -> dic
         tags["service.workers"] = str(found.workers)
         tags["service.load"] = str(service.best.load)
     if evaluation.toolchain.emulated:
-        tags["mlflow.note.content"] = "Emulated: no number of this run was measured on a real device."
+        tags[NOTE] = "Emulated: no number of this run was measured on a real device."
     if evaluation.stop is not None:
-        tags["mlflow.note.content"] = f"Stopped at {evaluation.stop.stage}: {evaluation.stop.reason}."
+        tags[NOTE] = f"Stopped at {evaluation.stop.stage}: {evaluation.stop.reason}."
     if evaluation.failure is not None:
         failure = evaluation.failure
-        tags["mlflow.note.content"] = (
-            f"{failure.kind} at {failure.stage}: {failure.message}\n\nAgain: `{failure.reproduce}`"
-        )
+        tags[NOTE] = f"{failure.kind} at {failure.stage}: {failure.message}\n\nAgain: `{failure.reproduce}`"
     return tags
 
 

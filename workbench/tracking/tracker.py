@@ -23,6 +23,7 @@ from workbench.report.page import pareto_html
 from workbench.results import Evaluation, metrics
 from workbench.tracking.links import HOST, PORT, link_lines, save_view
 from workbench.tracking.run import (
+    NOTE,
     candidate_tags,
     flag,
     marked_name,
@@ -145,6 +146,8 @@ class Tracker:
         ended_ms = began_ms + round(evaluation.seconds * 1000)
         tags = candidate_tags(evaluation, self.sweep_id, self._is_feasible(evaluation))
         known = self._candidates.get(candidate.id)
+        if known is not None and NOTE in known.tags:
+            tags.setdefault(NOTE, "")  # why the attempt before this one failed
         if known is None:
             run = self._client.create_run(
                 self.experiment_id, start_time=began_ms, tags=tags, run_name=run_name(evaluation)
@@ -230,7 +233,7 @@ class Tracker:
             "kind": "sweep",
             "sweep": self.sweep_id,
             "emulated": flag(summary.emulated),
-            "mlflow.note.content": note(summary),
+            NOTE: note(summary),
         }
         if self._sweep is None:
             run = self._client.create_run(self.experiment_id, tags=tags, run_name=sweep_name(summary))
