@@ -20,7 +20,7 @@ from workbench.errors import ConfigError
 from workbench.evaluate import evaluate
 from workbench.experiment import Experiment, read_experiment
 from workbench.journal import open_journal
-from workbench.padding_check import offered_lengths
+from workbench.padding_check import covering, offered_lengths
 from workbench.space import build, combinations
 from workbench.store import Store
 from workbench.targets.base import Array, Feeds
@@ -96,6 +96,35 @@ def test_bins_of_the_manifest_count_where_the_space_offers_none(opened: Open) ->
 
     with pytest.raises(ConfigError, match="Texts run at 8 24 48"):
         evaluate(question, question.baseline, bench)
+
+
+def test_the_one_short_text_among_long_ones_is_found(opened: Open, tmp_path: Path) -> None:
+    """Long texts are alone what they are in company; only the short one, which does not come first, is padded."""
+    lists = SPACE.replace('"optimal 1", "optimal 3"', '"48", "8 48"')
+    question, bench = opened(mean_over_all_positions(), lists)
+    long, short = " ".join(["loan"] * 30), "pay due"
+    for last in (0, 1):  # the order is shuffled by the content: one of two places is not among the first
+        rows = [long] * 58 + ([short, long] if last == 0 else [long, short])
+        lines = [f"{text},class {row % 3}" for row, text in enumerate(rows)]
+        (tmp_path / "data" / "validation.csv").write_text("\n".join(["text,label", *lines]) + "\n", encoding="utf-8")
+        question = read_experiment(tmp_path / "experiments" / "bins.yaml")
+        (first,) = question.dataset.batches("validation", 8, stop=8)
+        if first.lengths.min() > 8:
+            break
+    assert first.lengths.min() > 8
+
+    with pytest.raises(
+        ConfigError, match=f"row {rows.index(short)} of validation gets another answer alone at length 8"
+    ):
+        evaluate(question, question.baseline, bench)
+
+
+def test_texts_that_cover_all_lengths_are_chosen() -> None:
+    tokens = np.array([40, 41, 42, 9, 43, 12, 3, 48, 5])
+
+    assert covering(tokens, (8, 16, 24, 48), 3) == [0, 3, 6, 7]  # shortest of 48, of 16, of 8; the longest
+    assert covering(tokens, (8, 16, 24, 48), 6) == [0, 1, 2, 3, 6, 7]
+    assert covering(np.array([7, 7]), (8, 16), 5) == [0, 1]
 
 
 def test_a_sound_model_passes_without_a_word(opened: Open, caplog: pytest.LogCaptureFixture) -> None:

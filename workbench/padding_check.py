@@ -16,12 +16,16 @@ import numpy as np
 from workbench.artifacts import Bench, lowered_file
 from workbench.ascend_settings import AscendCompile
 from workbench.dataset import Batch
+from workbench.dataset.batch import IntArray
 from workbench.dimensions import DIMENSIONS
 from workbench.errors import ConfigError
 from workbench.experiment import Experiment
 from workbench.metrics import Outputs, cut_alike
 from workbench.results import Split
 from workbench.targets.base import INT8_ROWS, Session, row_tolerance
+
+TEXTS_LOOKED_AT = 512
+"""From so many of the split's first texts those are chosen that cover all lengths."""
 
 _log = logging.getLogger(__name__)
 
@@ -48,6 +52,7 @@ def check_padding(experiment: Experiment, bench: Bench, session: Session, split:
     Up to `row_tolerance` nothing is said, up to one percent a warning. Nothing is run where texts have one length only.
 
     Args:
+        samples: so many texts, or more where that takes more to have one of every length (`covering`).
         session: of the float baseline. Where it has compiled lengths only, its lowered model runs on the host instead.
 
     Raises:
@@ -113,13 +118,16 @@ def _most_moved(
     experiment: Experiment, session: Session, split: Split, lengths: tuple[int, ...], samples: int
 ) -> Moved:
     data = experiment.dataset
-    (padded,) = data.with_bins(lengths[-1:]).batches(split, samples, stop=samples)
+    (looked_at,) = data.with_bins(lengths[-1:]).batches(split, TEXTS_LOOKED_AT, stop=TEXTS_LOOKED_AT)
+    places = covering(looked_at.lengths, lengths, samples)
+    padded = _only(looked_at, places)
     together = session.run(padded.feeds)
     largest = {name: float(np.abs(array.astype(np.float64)).max(initial=0.0)) for name, array in together.items()}
     found = Moved(output="", share=0.0, row=-1, alone=0)
-    for row, alone in enumerate(data.with_bins(lengths).batches(split, 1, stop=samples)):
+    for row, place in enumerate(places):
+        (alone,) = data.with_bins(lengths).batches(split, 1, start=place, stop=place + 1)
         reference = {name: array[row : row + 1] for name, array in together.items()}
-        for name, by in _differences(session.run(alone.feeds), alone, reference, _only(padded, row)).items():
+        for name, by in _differences(session.run(alone.feeds), alone, reference, _only(padded, [row])).items():
             share = by / largest[name] if largest[name] else by
             if not share <= found.share:  # NaN counts
                 assert alone.valid is not None  # texts have a mask
@@ -127,11 +135,27 @@ def _most_moved(
     return found
 
 
-def _only(batch: Batch, row: int) -> Batch:
+def covering(tokens: IntArray, lengths: tuple[int, ...], count: int) -> list[int]:
+    """Places of texts, ascending: the shortest of each padded length, which is padded most, the longest of all, and
+    from the first on as many more as make `count`.
+
+    Args:
+        tokens: of each text, none longer than the last of `lengths`, which ascend.
+    """
+    padded = np.searchsorted(np.asarray(lengths), tokens)
+    shortest = [int(min(np.flatnonzero(padded == place), key=lambda text: tokens[text])) for place in np.unique(padded)]
+    chosen = dict.fromkeys((*shortest, int(tokens.argmax())))
+    for text in range(len(tokens)):
+        if len(chosen) >= count:
+            break
+        chosen[text] = None
+    return sorted(chosen)
+
+
+def _only(batch: Batch, rows: list[int]) -> Batch:
     assert batch.valid is not None  # texts have a mask
-    one = slice(row, row + 1)
-    feeds = {name: array[one] for name, array in batch.feeds.items()}
-    return Batch(feeds=feeds, targets=None, indices=batch.indices[one], valid=batch.valid[one])
+    feeds = {name: array[rows] for name, array in batch.feeds.items()}
+    return Batch(feeds=feeds, targets=None, indices=batch.indices[rows], valid=batch.valid[rows])
 
 
 def _differences(outputs: Outputs, batch: Batch, reference: Outputs, other: Batch) -> dict[str, float]:
