@@ -22,12 +22,16 @@ class BoundedHttp(HttpToolsProtocol):
     """
 
     head_timeout_s = 10.0
+    linger_s = 1.0
+    """How long after a refusal what the client still sends is read and dropped: closed with unread bytes, TCP would
+    reset the connection, and the client would lose the answer."""
     _expects_head = True
     _in_head = False
     _head_bytes = 0
     _head_timer: asyncio.TimerHandle | None = None
     _stepped = False
     """Whether the parser got anywhere with the last bytes; it says nothing of blank lines between requests."""
+    _given_up = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
@@ -39,6 +43,8 @@ class BoundedHttp(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._given_up:
+            return
         self._stepped = False
         super().data_received(data)
         if self._in_head and not self._stepped:  # where a head began among these bytes, others came before it
@@ -76,9 +82,15 @@ class BoundedHttp(HttpToolsProtocol):
 
     def _give_up(self, answer: bytes) -> None:
         self._head_came()
-        if not self.transport.is_closing():
-            self.transport.write(answer)
+        if self.transport.is_closing():
+            return
+        if not answer:
             self.transport.close()
+            return
+        self._given_up = True
+        self.transport.write(answer)
+        self.transport.write_eof()
+        self.loop.call_later(self.linger_s, self.transport.close)
 
 
 class _OneAhead(FlowControl):
