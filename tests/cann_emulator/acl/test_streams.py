@@ -191,6 +191,16 @@ def test_events_for_time_stamps_alone_cannot_be_waited_for(device: int, stream: 
     assert acl.rt.reset_event(mark, stream) == 207000
 
 
+def test_resetting_an_event_that_was_made_without_flags_is_found_in_strict_mode(device: int, stream: int) -> None:
+    """pyacl.md §1.3: a default event is not for reset_event; what the vendor gives for it is not established."""
+    mark, flagged = taken(acl.rt.create_event()), event(1)
+    ok(acl.rt.reset_event(mark, stream))
+    with strictly():
+        ok(acl.rt.reset_event(flagged, stream))
+        with pytest.raises(NotEstablished, match="reset_event of an event that create_event made"):
+            acl.rt.reset_event(mark, stream)
+
+
 def test_a_time_out_is_507046_on_the_virtual_clock(model: Loaded, stream: int) -> None:
     """pyacl.md §2.5."""
     for _ in range(200):

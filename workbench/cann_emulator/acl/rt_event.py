@@ -15,7 +15,7 @@ _ELAPSED_FLAGS = streams.SYNC | streams.TIME_LINE
 
 @call("", "kr")
 def create_event() -> tuple[int, int]:
-    return _create_event(_ELAPSED_FLAGS)
+    return _create_event(_ELAPSED_FLAGS, by_default=True)
 
 
 @call("I", "kr")
@@ -51,7 +51,7 @@ def record_event(event: int, stream: int) -> int:
 
 @call("kk", "r")
 def reset_event(event: int, stream: int) -> int:
-    """Only events made with flag 1 can be waited for and reset."""
+    """Only events made with flag 1 can be waited for and reset; those of `create_event` are for waiting alone."""
     found, code = _event(event)
     if found is None:
         return code
@@ -60,8 +60,9 @@ def reset_event(event: int, stream: int) -> int:
         return code
     if not found.flag & streams.SYNC:
         return codes.RT_FEATURE_NOT_SUPPORT
+    code = strict.undefined("reset_event of an event that create_event made", 0) if found.by_default else 0
     found.time_us, found.pending, found.stream = None, None, None
-    return 0
+    return code
 
 
 @call("k", "r")
@@ -176,11 +177,11 @@ def _event(handle: int) -> tuple[Event | None, int]:
     return found, 0
 
 
-def _create_event(flag: int) -> tuple[int, int]:
+def _create_event(flag: int, *, by_default: bool = False) -> tuple[int, int]:
     context = contexts.current()
     if context is None:
         return 0, codes.RT_CONTEXT_NULL
-    event = Event(context=context, flag=flag, site=site())
+    event = Event(context=context, flag=flag, by_default=by_default, site=site())
     event.handle = handles.give(event)
     return event.handle, 0
 

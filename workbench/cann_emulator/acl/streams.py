@@ -70,6 +70,7 @@ class Event:
     """A mark in a stream.
 
     Attributes:
+        by_default: made by `create_event`, without flags.
         time_us: when the stream reached, or will reach, the last record; None before any.
         pending: the recording task while the stream has not come to it.
     """
@@ -77,6 +78,7 @@ class Event:
     context: Context
     flag: int
     site: tuple[str, int]
+    by_default: bool = False
     handle: int = 0
     time_us: float | None = None
     pending: Task | None = None
