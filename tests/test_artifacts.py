@@ -16,9 +16,10 @@ from workbench.candidate import Candidate, Quantization, SensitivityMetric
 from workbench.dataset import Batch
 from workbench.errors import CalibrationError
 from workbench.experiment import Experiment, read_experiment
-from workbench.graph import load_graph, quantizable_layers
+from workbench.graph import load_graph
 from workbench.grouping import layer_groups
 from workbench.journal import open_journal
+from workbench.quantizable import quantizable_layers
 from workbench.quantization.amct_config import parse_config
 from workbench.quantization.amct_recipe import recipe_of_config
 from workbench.quantization.exact import calibrate_exactly

@@ -8,8 +8,9 @@ import pytest
 from onnx import NodeProto, TensorProto, helper
 
 from tests.targets.encoder import model_of, tiny_encoder
-from workbench.graph import load_graph, quantizable_layers, read_model
+from workbench.graph import load_graph, read_model
 from workbench.grouping import layer_groups
+from workbench.quantizable import quantizable_layers
 from workbench.quantization.normalize import normalized
 
 FLOAT = TensorProto.FLOAT

@@ -21,8 +21,9 @@ from workbench.ascend_settings import AscendCompile
 from workbench.candidate import Candidate, Precision, Quantization
 from workbench.cann_emulator.executable import Executable
 from workbench.cann_emulator.om import load_om
-from workbench.graph import load_graph, quantizable_layers, read_model
+from workbench.graph import load_graph, read_model
 from workbench.model import Model
+from workbench.quantizable import quantizable_layers
 from workbench.quantization.amct_cfg import parse_cfg
 from workbench.quantization.amct_recipe import recipe_of_config
 from workbench.quantization.amct_record import record_text

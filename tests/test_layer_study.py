@@ -14,9 +14,10 @@ from workbench.artifacts import Bench, open_bench
 from workbench.candidate import candidate_from_json
 from workbench.evaluate import evaluate
 from workbench.experiment import Experiment, read_experiment
-from workbench.graph import load_graph, quantizable_layers
+from workbench.graph import load_graph
 from workbench.journal import open_journal
 from workbench.layer_study import LayerStudy, plain_recipe, study_layers, write_recipe
+from workbench.quantizable import quantizable_layers
 from workbench.quantization.amct_cfg import parse_cfg
 from workbench.quantization.normalize import normalized
 from workbench.report.layers_page import sensitivity_html

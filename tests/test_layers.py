@@ -18,6 +18,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "dimensions",
         *("bin_words", "space", "space_lengths", "space_reader"),
         "graph",
+        "quantizable",
         "grouping",
         "preprocess",
         "dataset",
@@ -75,8 +76,9 @@ LAYERS: dict[str, tuple[str, ...]] = {
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "values": ("values",),
     "numerics": ("values", "numerics"),
-    # targets take what they lower from the record, and read ONNX through graph; no experiment, space or dataset
-    "targets": ("values", "targets", "graph", "quantization"),
+    # targets take what they lower from the record, and read ONNX through graph and quantizable; they know no
+    # experiment, space or dataset
+    "targets": ("values", "targets", "graph", "quantizable", "quantization"),
     "evaluation": ("values", "numerics", "targets", "evaluation"),
     # search sees evaluation only through `evaluate` and what an evaluation leaves behind (artifacts, journal, store)
     # (and the report draws what a study or a comparison of layers found)
@@ -84,7 +86,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         *("values", "numerics", "search", "evaluate", "artifacts", "journal", "store", "comparison", "layer_study"),
     ),
     "doors": ("values", "numerics", "targets", "evaluation", "search", "doors"),
-    "aside": ("values", "graph", "quantization", "yaml_reader"),
+    "aside": ("values", "graph", "quantizable", "quantization", "yaml_reader"),
 }
 OWNERS = {
     "optuna": {"sweep", "space", "report"},

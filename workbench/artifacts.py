@@ -27,11 +27,12 @@ from workbench.dataset import check_inputs
 from workbench.dataset.arrays import ArrayRows
 from workbench.errors import CalibrationError, CandidateError, ConfigError, ToolchainError
 from workbench.experiment import Experiment
-from workbench.graph import Layer, embedding_rows, load_graph, quantizable_layers
+from workbench.graph import embedding_rows, load_graph
 from workbench.grouping import layer_groups
 from workbench.journal import Journal
 from workbench.metrics import check_outputs
 from workbench.preprocess import check_vocabulary
+from workbench.quantizable import Layer, quantizable_layers
 from workbench.quantization.amct_config import parse_config
 from workbench.quantization.amct_recipe import recipe_of_config
 from workbench.quantization.calibrate import derive_record, follow_amct
@@ -272,7 +273,7 @@ def _record_by_amct(
     amct = bench.amct
     assert amct is not None  # who gave a configuration had it
     key = {**_data_key(experiment), "amct": encode(replace(amct, variables={})), "config": config}
-    key["code"] = source_digest("quantization", "graph", "grouping", "dataset", "preprocess", "targets")
+    key["code"] = source_digest("quantization", "graph", "quantizable", "grouping", "dataset", "preprocess", "targets")
 
     def build(to: Path) -> None:
         with _log_kept(bench, candidate):
@@ -330,7 +331,7 @@ def _data_key(experiment: Experiment) -> dict[str, object]:
         "data": experiment.dataset.digest("calibration"),
         "settings": experiment.calibration,
         "onnxruntime": version("onnxruntime"),  # it runs the float model, whatever the candidates' target
-        "code": source_digest("quantization", "graph", "grouping", "dataset", "preprocess"),
+        "code": source_digest("quantization", "graph", "quantizable", "grouping", "dataset", "preprocess"),
     }
 
 
@@ -446,7 +447,7 @@ def _lowered(
         "dynamic": q.weight_granularity if q.scheme == "dynamic" else None,
         "target": candidate.target,
         "onnx": version("onnx"),
-        "code": source_digest("quantization", "graph", "targets"),
+        "code": source_digest("quantization", "graph", "quantizable", "targets"),
     }
 
     def build(to: Path) -> None:

@@ -24,9 +24,10 @@ import numpy.typing as npt
 import onnx
 
 from workbench.errors import CalibrationError, ConfigError, ToolchainError
-from workbench.graph import Layer, load_graph, quantizable_layers, read_model
+from workbench.graph import load_graph, read_model
 from workbench.model import Model
 from workbench.model_data import ModelData, open_data
+from workbench.quantizable import Layer, quantizable_layers
 from workbench.quantization.amct_cfg import AmctConfig
 from workbench.quantization.amct_config import expand, parse_config
 from workbench.quantization.amct_json import ExpandedConfig, config_json

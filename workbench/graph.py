@@ -1,4 +1,4 @@
-"""Reading ONNX: a file's identity, its graph with every node named, and the layers that INT8 can serve.
+"""Reading ONNX: a file's identity, its graph with every node named, and what can be asked of any graph.
 
 Only the top-level graph is looked at; nodes inside `If` and `Loop` bodies stay as they are.
 """
@@ -8,10 +8,8 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import onnx
@@ -21,55 +19,9 @@ from onnx import TensorProto, helper, numpy_helper, shape_inference
 from workbench.errors import ConfigError
 from workbench.model import Model, TensorSpec
 
-_DEFAULT_DOMAINS = ("", "ai.onnx")
+DEFAULT_DOMAINS = ("", "ai.onnx")
 _LARGE_TENSOR = 4096  # elements; shape inference needs the values of small constants only
-LAYER_OPERATORS = ("MatMul", "Gemm", "Conv", "ConvTranspose", "AveragePool")
 _KEEPS_VALUES = {"Cast", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layer:
-    """A node that INT8 can serve: by a constant `weight`, or of two activations (`second`); AveragePool has neither.
-
-    Attributes:
-        name: the node's name, unique in a graph from `load_graph`.
-        activation: the first input, of shape [batch, ...].
-        output: the node's output.
-        second: the second input where it is an activation too (attention scores, attention context).
-        weight: the constant's name in `constants(proto)`, also where the node reads it through `Identity`;
-            several layers may share one.
-        weight_shape: as stored, empty without a weight.
-        output_axis: the weight's axis of output channels: the last one for MatMul and Gemm, 0 for Conv and for Gemm
-            with `transposed`, 1 for ConvTranspose; None without a weight.
-        transposed: Gemm with transB=1, its weight stored [out, in].
-        groups: of a Conv or ConvTranspose. A Conv's weight is [out, in / groups, ...], a ConvTranspose's
-            [in, out / groups, ...]: its axis of output channels holds those of one group.
-        parameters: elements of the weight; 0 without one.
-        macs: multiply-accumulates per `macs_per` (of an AveragePool: additions); None where the shapes do not tell.
-        macs_per: 'sample' for one element of the batch; 'token' for one row of the activation, where the number of
-            rows of a sample is a symbolic dimension (multiply by the length).
-    """
-
-    name: str
-    op_type: str
-    activation: str
-    output: str
-    second: str | None = None
-    weight: str | None = None
-    weight_shape: tuple[int, ...] = ()
-    output_axis: int | None = None
-    transposed: bool = False
-    groups: int = 1
-    parameters: int = 0
-    macs: int | None = None
-    macs_per: Literal["sample", "token"] = "sample"
-
-    @property
-    def output_channels(self) -> int:
-        """Output channels of a layer with a weight, those of all groups; 0 without a weight."""
-        if self.output_axis is None:
-            return 0
-        return self.weight_shape[self.output_axis] * (self.groups if self.op_type == "ConvTranspose" else 1)
 
 
 def read_model(path: Path) -> Model:
@@ -84,7 +36,7 @@ def read_model(path: Path) -> Model:
     payload = _read_bytes(path)
     proto = _parse(path, payload)
     external = _external_files(path, proto)
-    inputs = tuple(_spec(path, value) for value in _feedable(proto.graph))
+    inputs = tuple(_spec(path, value) for value in feedable(proto.graph))
     outputs = tuple(_spec(path, value) for value in proto.graph.output)
     if not inputs:
         raise ConfigError("the model has no inputs.", file=path, hint="Export it with at least one input.")
@@ -136,40 +88,6 @@ def constants(proto: onnx.ModelProto) -> dict[str, TensorProto]:
     return found
 
 
-def quantizable_layers(proto: onnx.ModelProto) -> tuple[Layer, ...]:
-    """Layers that INT8 can serve, in graph order.
-
-    These are float32 Conv, ConvTranspose (4-D), Gemm (alpha = beta = 1, transA = 0) and MatMul by a constant weight,
-    MatMul of two activations, and AveragePool (4-D). A tensor that no graph input reaches is not an activation.
-    Conditions follow AMCT's table (amct.md §5), so that both targets see the same layers, with two differences: a
-    Conv over 3-D tensors counts too, and a MatMul's weight is 2-D, where the manual of 8.5 allows 3-D. The manual of
-    8.0 and the balancer do not, and a stack of matrices has no axis of output channels that fits one list of scales.
-    Weights that are computed from constants are seen after `quantization.normalize.normalized`.
-    """
-    known = constants(proto)
-    origin = _origins(proto)
-    activations = _activations(proto)
-    types = _tensor_types(proto)
-    layers = []
-    for node in proto.graph.node:
-        if node.domain not in _DEFAULT_DOMAINS or node.op_type not in LAYER_OPERATORS:
-            continue
-        if node.input[0] not in activations or _element_type(types, node.input[0]) != TensorProto.FLOAT:
-            continue
-        if node.op_type == "AveragePool":
-            layer = _pooling_layer(node, types)
-        elif node.input[1] in known:
-            weight = origin.get(node.input[1], node.input[1])
-            layer = _weight_layer(node, weight, known[weight], types)
-        elif node.op_type == "MatMul" and node.input[1] in activations:
-            layer = _activation_layer(node, types)
-        else:
-            layer = None
-        if layer is not None:
-            layers.append(layer)
-    return tuple(layers)
-
-
 def embedding_rows(proto: onnx.ModelProto) -> dict[str, int]:
     """Integer graph input → rows of the smallest embedding table it indexes.
 
@@ -177,7 +95,7 @@ def embedding_rows(proto: onnx.ModelProto) -> dict[str, int]:
     """
     known = constants(proto)
     reaches: dict[str, str] = {}
-    for value in _feedable(proto.graph):
+    for value in feedable(proto.graph):
         if value.type.tensor_type.elem_type in (TensorProto.INT64, TensorProto.INT32):
             reaches[value.name] = value.name
     rows: dict[str, int] = {}
@@ -187,7 +105,7 @@ def embedding_rows(proto: onnx.ModelProto) -> dict[str, int]:
         if node.op_type == "Gather" and node.input[1] in reaches and node.input[0] in known:
             table = known[node.input[0]]
             source = reaches[node.input[1]]
-            if len(table.dims) == 2 and _attribute(node, "axis", 0) == 0:
+            if len(table.dims) == 2 and attribute(node, "axis", 0) == 0:
                 rows[source] = min(rows.get(source, table.dims[0]), table.dims[0])
     return rows
 
@@ -195,10 +113,23 @@ def embedding_rows(proto: onnx.ModelProto) -> dict[str, int]:
 def operator_counts(proto: onnx.ModelProto) -> dict[str, int]:
     """Operator → nodes in the top-level graph, by name; operators of other domains as `domain.Operator`."""
     counts = Counter(
-        node.op_type if node.domain in _DEFAULT_DOMAINS else f"{node.domain}.{node.op_type}"
-        for node in proto.graph.node
+        node.op_type if node.domain in DEFAULT_DOMAINS else f"{node.domain}.{node.op_type}" for node in proto.graph.node
     )
     return dict(sorted(counts.items()))
+
+
+def feedable(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
+    """Graph inputs a caller must give: an initializer listed among the inputs is only a default."""
+    initializers = {tensor.name for tensor in graph.initializer}
+    return [value for value in graph.input if value.name not in initializers]
+
+
+def attribute(node: onnx.NodeProto, name: str, default: float) -> float:
+    """A numeric attribute of a node, or its default where the node does not give it."""
+    for attribute in node.attribute:
+        if attribute.name == name:
+            return float(helper.get_attribute_value(attribute))
+    return default
 
 
 # --- files ---------------------------------------------------------------------------------------------------------
@@ -254,7 +185,7 @@ def _raw_bytes(tensor: TensorProto) -> int | None:
 
 def _opset(path: Path, proto: onnx.ModelProto) -> int:
     for entry in proto.opset_import:
-        if entry.domain in _DEFAULT_DOMAINS:
+        if entry.domain in DEFAULT_DOMAINS:
             return int(entry.version)
     raise ConfigError("the model does not import the default ONNX operator set.", file=path)
 
@@ -306,12 +237,6 @@ def _model_digest(payload: bytes, external: tuple[Path, ...]) -> str:
         with file.open("rb") as stream:
             hasher.update(hashlib.file_digest(stream, "sha256").digest())
     return hasher.hexdigest()
-
-
-def _feedable(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
-    """Graph inputs a caller must give: an initializer listed among the inputs is only a default."""
-    initializers = {tensor.name for tensor in graph.initializer}
-    return [value for value in graph.input if value.name not in initializers]
 
 
 def _spec(path: Path, value: onnx.ValueInfoProto) -> TensorSpec:
@@ -390,154 +315,3 @@ def _constant_value(node: onnx.NodeProto) -> TensorProto | None:
         if attribute.name in ("value_int", "value_ints"):
             return numpy_helper.from_array(np.asarray(helper.get_attribute_value(attribute), np.int64), node.output[0])
     return None
-
-
-def _origins(proto: onnx.ModelProto) -> dict[str, str]:
-    """Output of an `Identity` → the tensor it repeats, through chains of them."""
-    origin: dict[str, str] = {}
-    for node in proto.graph.node:
-        if node.op_type == "Identity":
-            origin[node.output[0]] = origin.get(node.input[0], node.input[0])
-    return origin
-
-
-def _activations(proto: onnx.ModelProto) -> set[str]:
-    """Tensors that depend on a graph input."""
-    reached = {value.name for value in _feedable(proto.graph)}
-    for node in proto.graph.node:
-        # a subgraph may read outer tensors without naming them as inputs: what it gives counts as an activation
-        nested = any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute)
-        if nested or any(name in reached for name in node.input):
-            reached.update(node.output)
-    return reached
-
-
-def _tensor_types(proto: onnx.ModelProto) -> Mapping[str, onnx.TypeProto.Tensor]:
-    values = [*proto.graph.value_info, *proto.graph.input, *proto.graph.output]
-    return {value.name: value.type.tensor_type for value in values}
-
-
-def _element_type(types: Mapping[str, onnx.TypeProto.Tensor], tensor: str) -> int:
-    """Element type by shape inference; float32 where it could not tell, as almost every MatMul is."""
-    return types[tensor].elem_type if tensor in types else TensorProto.FLOAT
-
-
-def _shape(types: Mapping[str, onnx.TypeProto.Tensor], tensor: str) -> tuple[int | None, ...] | None:
-    if tensor not in types or not types[tensor].HasField("shape"):
-        return None
-    return tuple(int(d.dim_value) if d.HasField("dim_value") else None for d in types[tensor].shape.dim)
-
-
-def _attribute(node: onnx.NodeProto, name: str, default: float) -> float:
-    for attribute in node.attribute:
-        if attribute.name == name:
-            return float(helper.get_attribute_value(attribute))
-    return default
-
-
-def _weight_layer(
-    node: onnx.NodeProto, name: str, weight: TensorProto, types: Mapping[str, onnx.TypeProto.Tensor]
-) -> Layer | None:
-    shape = tuple(int(d) for d in weight.dims)
-    if weight.data_type != TensorProto.FLOAT or math.prod(shape) == 0:
-        return None
-    transposed = False
-    groups = 1
-    if node.op_type in ("Conv", "ConvTranspose"):
-        groups = int(_attribute(node, "group", 1))
-        if not _convolves_as_amct(node, len(shape)):
-            return None
-        axis = 0 if node.op_type == "Conv" else 1
-    else:
-        if len(shape) != 2:
-            return None
-        if node.op_type == "Gemm":
-            if _attribute(node, "transA", 0) or _attribute(node, "alpha", 1) != 1 or _attribute(node, "beta", 1) != 1:
-                return None
-            transposed = bool(_attribute(node, "transB", 0))
-        axis = 0 if transposed else 1
-    macs, per = _weight_macs(node, shape, types)
-    return Layer(
-        name=node.name,
-        op_type=node.op_type,
-        activation=node.input[0],
-        output=node.output[0],
-        weight=name,
-        weight_shape=shape,
-        output_axis=axis,
-        transposed=transposed,
-        groups=groups,
-        parameters=math.prod(shape),
-        macs=macs,
-        macs_per=per,
-    )
-
-
-def _weight_macs(
-    node: onnx.NodeProto, weight: tuple[int, ...], types: Mapping[str, onnx.TypeProto.Tensor]
-) -> tuple[int | None, Literal["sample", "token"]]:
-    """A weight is used once per row of a MatMul, per output position of a Conv, per input position of its transpose.
-
-    This holds for groups too: every element of the weight meets one channel of one position.
-    """
-    once = math.prod(weight)
-    if node.op_type == "Gemm":
-        return once, "sample"
-    if node.op_type in ("Conv", "ConvTranspose"):
-        positions = _elements(types, node.output[0] if node.op_type == "Conv" else node.input[0], first_axis=2)
-        return (None if positions is None else once * positions), "sample"
-    rows = _shape(types, node.input[0])
-    if rows is None or any(d is None for d in rows[1:-1]):
-        return once, "token"
-    return once * math.prod(d for d in rows[1:-1] if d is not None), "sample"
-
-
-def _convolves_as_amct(node: onnx.NodeProto, rank: int) -> bool:
-    """Whether AMCT quantizes a convolution of this many dimensions (amct.md §5); 3-D is ours in addition."""
-    if node.op_type == "ConvTranspose":
-        return rank == 4
-    dilations = next((helper.get_attribute_value(a) for a in node.attribute if a.name == "dilations"), [1])
-    return rank in (3, 4) or (rank == 5 and dilations[0] == 1)
-
-
-def _pooling_layer(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto.Tensor]) -> Layer | None:
-    """The window's dimensions tell the tensor's, also where shape inference could not."""
-    window = next((helper.get_attribute_value(a) for a in node.attribute if a.name == "kernel_shape"), ())
-    if len(window) != 2:
-        return None
-    outputs = _elements(types, node.output[0], first_axis=1)
-    return Layer(
-        name=node.name,
-        op_type=node.op_type,
-        activation=node.input[0],
-        output=node.output[0],
-        macs=None if outputs is None else outputs * math.prod(window),
-    )
-
-
-def _elements(types: Mapping[str, onnx.TypeProto.Tensor], tensor: str, *, first_axis: int) -> int | None:
-    """Elements of a tensor from one of its axes on; None where the shape is not known."""
-    shape = _shape(types, tensor)
-    if shape is None:
-        return None
-    extents = [extent for extent in shape[first_axis:] if extent is not None]
-    return math.prod(extents) if len(extents) == len(shape) - first_axis else None
-
-
-def _activation_layer(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto.Tensor]) -> Layer | None:
-    if _element_type(types, node.input[1]) != TensorProto.FLOAT:
-        return None
-    first, output = _shape(types, node.input[0]), _shape(types, node.output[0])
-    macs = None
-    if first is not None and output is not None and len(output) > 2 and len(first) > 2:
-        extents = [first[-1], *output[1:]]
-        known = [e for e in extents if e is not None]
-        macs = math.prod(known) if len(known) == len(extents) else None
-    return Layer(
-        name=node.name,
-        op_type=node.op_type,
-        activation=node.input[0],
-        output=node.output[0],
-        second=node.input[1],
-        macs=macs,
-    )

@@ -15,8 +15,9 @@ from workbench.ascend_settings import ASCEND
 from workbench.candidate import COMPILE_OF, EVERYTHING_INT8, Candidate, Quantization
 from workbench.canonical import encode
 from workbench.errors import ConfigError, LoweringError, ToolchainError, nearest
-from workbench.graph import Layer, constants, load_graph, operator_counts, quantizable_layers, read_model
+from workbench.graph import constants, load_graph, operator_counts, read_model
 from workbench.model import Model, TensorSpec
+from workbench.quantizable import Layer, quantizable_layers
 from workbench.quantization.normalize import normalized
 from workbench.targets import open_target
 from workbench.targets.ascend.check import known_and_asked

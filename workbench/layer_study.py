@@ -33,9 +33,10 @@ from workbench.canonical import encode
 from workbench.errors import CalibrationError
 from workbench.evaluate import evaluate
 from workbench.experiment import Experiment
-from workbench.graph import Layer, constants, load_graph
+from workbench.graph import constants, load_graph
 from workbench.journal import write_atomically, write_text_atomically
 from workbench.objectives import feasible
+from workbench.quantizable import Layer
 from workbench.quantization.algorithms import choose
 from workbench.quantization.amct_cfg import AmctConfig, write_cfg
 from workbench.quantization.normalize import normalized

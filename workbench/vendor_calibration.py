@@ -15,8 +15,9 @@ from workbench.ascend_settings import ASCEND
 from workbench.candidate import Candidate
 from workbench.canonical import canonical_json
 from workbench.errors import CalibrationError
-from workbench.graph import load_graph, quantizable_layers
+from workbench.graph import load_graph
 from workbench.model import Model
+from workbench.quantizable import quantizable_layers
 from workbench.quantization.normalize import normalized
 from workbench.quantization.observe import Feeds
 from workbench.quantization.record import write_record

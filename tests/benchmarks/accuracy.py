@@ -49,8 +49,9 @@ from workbench.dataset import Batch
 from workbench.dataset.splits import Dataset
 from workbench.errors import WorkbenchError
 from workbench.experiment import Experiment, read_experiment
-from workbench.graph import load_graph, quantizable_layers
+from workbench.graph import load_graph
 from workbench.journal import open_journal
+from workbench.quantizable import quantizable_layers
 from workbench.quantization.observe import Feeds
 from workbench.significance import compare
 from workbench.store import Store

@@ -31,7 +31,8 @@ from onnxruntime.quantization.calibrate import CalibrationDataReader, Calibratio
 from tokenizers import Tokenizer
 
 from workbench.candidate import EVERYTHING_INT8, Algorithm
-from workbench.graph import load_graph, quantizable_layers, read_model
+from workbench.graph import load_graph, read_model
+from workbench.quantizable import quantizable_layers
 from workbench.quantization.algorithms import choose
 from workbench.quantization.normalize import normalized
 from workbench.quantization.observe import Feeds, observe

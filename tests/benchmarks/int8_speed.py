@@ -36,7 +36,8 @@ from workbench.candidate import (
     Quantization,
     Serving,
 )
-from workbench.graph import load_graph, quantizable_layers, read_model
+from workbench.graph import load_graph, read_model
+from workbench.quantizable import quantizable_layers
 from workbench.quantization.calibrate import derive_record
 from workbench.quantization.normalize import normalized
 from workbench.quantization.observe import observe

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from workbench.graph import Layer
+from workbench.quantizable import Layer
 
 GOLDEN = Path(__file__).parents[2] / "../shared/bench/amct_golden"
 CASES = sorted(path.name for path in GOLDEN.iterdir() if path.is_dir()) if GOLDEN.is_dir() else ["absent"]

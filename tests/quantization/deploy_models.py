@@ -13,7 +13,8 @@ from tests.quantization.amct_files import GOLDEN
 from tests.quantization.golden import data as formula_data
 from tests.quantization.golden import weights as formula_weights
 from tests.targets.encoder import model_of
-from workbench.graph import Layer, constants, quantizable_layers
+from workbench.graph import constants
+from workbench.quantizable import Layer, quantizable_layers
 from workbench.quantization.amct_record import parse_record
 from workbench.quantization.normalize import normalized
 from workbench.quantization.record import (

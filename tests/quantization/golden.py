@@ -10,8 +10,9 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from workbench.graph import load_graph, quantizable_layers
+from workbench.graph import load_graph
 from workbench.model import Model
+from workbench.quantizable import quantizable_layers
 from workbench.quantization.recipe import ActivationRecipe, LayerRecipe, ModelRecipe, WeightRecipe
 
 Floats = npt.NDArray[np.float32]

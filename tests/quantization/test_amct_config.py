@@ -6,7 +6,7 @@ import pytest
 
 from tests.quantization.amct_files import CASES, conv, conv_transpose, golden, matmul, pool, product
 from workbench.errors import ConfigError
-from workbench.graph import Layer
+from workbench.quantizable import Layer
 from workbench.quantization.amct_cfg import AmctConfig, parse_cfg, read_cfg
 from workbench.quantization.amct_config import expand, parse_config, unsupported, write_config_json
 from workbench.quantization.amct_json import ExpandedConfig, LayerConfig, config_json

@@ -6,7 +6,7 @@ import pytest
 
 from tests.quantization.amct_files import conv, conv_transpose, matmul, pool, product
 from workbench.errors import ConfigError
-from workbench.graph import Layer
+from workbench.quantizable import Layer
 from workbench.quantization.amct_cfg import parse_cfg, read_cfg
 from workbench.quantization.amct_config import expand, parse_config, write_config_json
 from workbench.quantization.amct_json_reader import parse_config_json

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.quantization.amct_files import CASES, PEERS, conv, conv_transpose, golden, matmul, pool, product
 from workbench.errors import ConfigError
-from workbench.graph import Layer
+from workbench.quantizable import Layer
 from workbench.quantization.amct_record import parse_record, record_text
 from workbench.quantization.record import QuantizationRecord
 

@@ -12,7 +12,8 @@ from hypothesis.extra import numpy as arrays
 from onnx import numpy_helper
 
 from tests.targets.encoder import WEIGHT_LAYERS, ids, run, tiny_encoder
-from workbench.graph import Layer, constants, quantizable_layers, read_model
+from workbench.graph import constants, read_model
+from workbench.quantizable import Layer, quantizable_layers
 from workbench.quantization.balance import (
     SMALLEST_FACTOR,
     balance_factors,

@@ -12,8 +12,9 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.quantization.networks import convolutions, images, perceptron, rows
 from tests.targets.encoder import ids, record_for, run, tiny_encoder
 from workbench.errors import CalibrationError
-from workbench.graph import constants, quantizable_layers, read_model
+from workbench.graph import constants, read_model
 from workbench.model import Model
+from workbench.quantizable import quantizable_layers
 from workbench.quantization.bias_correction import bias_corrections, quantize_dequantize
 from workbench.quantization.normalize import normalized
 from workbench.quantization.prepare import prepare

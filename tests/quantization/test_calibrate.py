@@ -11,8 +11,9 @@ import pytest
 from tests.quantization.networks import perceptron, rows
 from tests.targets.encoder import WEIGHT_LAYERS, ids, run, save, tiny_encoder
 from workbench.candidate import Quantization
-from workbench.graph import constants, quantizable_layers, read_model
+from workbench.graph import constants, read_model
 from workbench.model import Model
+from workbench.quantizable import quantizable_layers
 from workbench.quantization.algorithms import choose
 from workbench.quantization.balance import balance_factors, best_strengths
 from workbench.quantization.calibrate import derive_record

@@ -23,7 +23,8 @@ from tests.quantization.deploy_models import (
 from tests.quantization.networks import convolutions, images, perceptron, rows
 from tests.targets.encoder import ids, model_of, tiny_encoder
 from workbench.errors import LoweringError
-from workbench.graph import constants, load_graph, quantizable_layers, read_model
+from workbench.graph import constants, load_graph, read_model
+from workbench.quantizable import quantizable_layers
 from workbench.quantization.amct_record import parse_record
 from workbench.quantization.deploy import dequant_words, lower_deploy
 from workbench.quantization.interpreter import Interpreter

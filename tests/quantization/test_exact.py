@@ -16,8 +16,9 @@ from onnx import TensorProto, helper
 from tests.quantization.golden import FOLDER, GOLDEN, Golden, amct_recipe, cnn, data, mlp
 from tests.targets.encoder import ids, model_of, save, tiny_encoder
 from workbench.errors import CalibrationError
-from workbench.graph import load_graph, quantizable_layers, read_model
+from workbench.graph import load_graph, read_model
 from workbench.model import Model
+from workbench.quantizable import quantizable_layers
 from workbench.quantization.algorithms import choose
 from workbench.quantization.exact import calibrate_exactly
 from workbench.quantization.observe import observe

@@ -10,9 +10,10 @@ import pytest
 
 from tests.model_zoo import BERTS, ZOO, Feeds, write_halves
 from workbench.candidate import Quantization
-from workbench.graph import load_graph, quantizable_layers, read_model
+from workbench.graph import load_graph, read_model
 from workbench.grouping import layer_groups
 from workbench.model import Model
+from workbench.quantizable import quantizable_layers
 from workbench.quantization.algorithms import choose
 from workbench.quantization.dynamic import lower_dynamic
 from workbench.quantization.normalize import normalized

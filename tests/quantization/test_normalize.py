@@ -12,7 +12,8 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from tests.targets.encoder import ids, model_of, run, tiny_encoder
 from workbench.errors import LoweringError
-from workbench.graph import load_graph, quantizable_layers, read_model
+from workbench.graph import load_graph, read_model
+from workbench.quantizable import quantizable_layers
 from workbench.quantization.normalize import normalized
 
 Array = npt.NDArray[np.generic]

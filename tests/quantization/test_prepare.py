@@ -9,7 +9,8 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.quantization.networks import CONVOLUTIONS, convolutions, images, perceptron, rows
 from tests.targets.encoder import HEADS, WEIGHT_LAYERS, WIDTH, ids, model_of, run, tiny_encoder
 from workbench.errors import LoweringError
-from workbench.graph import constants, quantizable_layers
+from workbench.graph import constants
+from workbench.quantizable import quantizable_layers
 from workbench.quantization.balance import grouped_weight
 from workbench.quantization.normalize import normalized
 from workbench.quantization.prepare import balanced, corrected, prepare

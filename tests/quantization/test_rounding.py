@@ -16,7 +16,8 @@ from tests.quantization.networks import convolutions, images, perceptron
 from tests.targets.encoder import WEIGHT_LAYERS, ids, record_for, run, tiny_encoder
 from workbench.candidate import WeightAlgorithm
 from workbench.errors import CalibrationError
-from workbench.graph import constants, load_graph, quantizable_layers, read_model
+from workbench.graph import constants, load_graph, read_model
+from workbench.quantizable import quantizable_layers
 from workbench.quantization.balance import grouped_weight
 from workbench.quantization.normalize import normalized
 from workbench.quantization.recipe import ActivationRecipe, LayerRecipe, ModelRecipe, WeightRecipe

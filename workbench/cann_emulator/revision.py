@@ -10,7 +10,7 @@ from pathlib import Path
 NAME = "int8-workbench"
 
 _PACKAGE = Path(__file__).parents[1]
-_SOURCES = ("cann_emulator", "quantization", "graph.py")
+_SOURCES = ("cann_emulator", "quantization", "graph.py", "quantizable.py")
 
 
 @functools.cache

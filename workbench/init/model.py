@@ -8,8 +8,9 @@ from pathlib import Path
 import onnx
 
 from workbench.candidate import ONNXRUNTIME_FUSIONS
-from workbench.graph import Layer, constants, load_graph, quantizable_layers, read_model
+from workbench.graph import constants, load_graph, read_model
 from workbench.model import Model
+from workbench.quantizable import Layer, quantizable_layers
 from workbench.quantization.normalize import normalized
 from workbench.targets.onnxruntime_compiler import fusions_that_fire
 

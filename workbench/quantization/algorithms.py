@@ -17,7 +17,7 @@ from onnx import ModelProto
 
 from workbench.candidate import Quantization
 from workbench.canonical import source_digest
-from workbench.graph import Layer
+from workbench.quantizable import Layer
 from workbench.quantization.density import expected_error as expected_error  # "as": importers may take it from here
 from workbench.quantization.ranges import clip_range
 from workbench.quantization.recipe import ActivationRecipe, LayerRecipe, ModelRecipe, recipe_of
@@ -82,7 +82,7 @@ def choose(
             engine="native",
             recipe=dict(recipe.source),
             statistics=statistics.digest,
-            code_revision=source_digest("quantization", "graph"),
+            code_revision=source_digest("quantization", "graph", "quantizable"),
         ),
         force_fp16=recipe.force_fp16,
     )

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from workbench.errors import ConfigError, nearest
-from workbench.graph import Layer
+from workbench.quantizable import Layer
 from workbench.quantization.amct_cfg import (
     AdaQuantize,
     AmctConfig,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from workbench.canonical import digest
 from workbench.errors import ConfigError, nearest
-from workbench.graph import Layer
+from workbench.quantizable import Layer
 from workbench.quantization.amct_cfg import AmctConfig
 from workbench.quantization.amct_config import (
     CHANNEL_WISE_TYPES,

@@ -18,7 +18,7 @@ import numpy as np
 
 from workbench.canonical import digest, source_digest
 from workbench.errors import ConfigError, nearest
-from workbench.graph import Layer
+from workbench.quantizable import Layer
 from workbench.quantization import protobuf_text
 from workbench.quantization.protobuf_reader import MessageReader
 from workbench.quantization.protobuf_text import Place, Printed, quoted, shortest
@@ -122,7 +122,7 @@ def parse_record(text: str, *, layers: Sequence[Layer], model_sha256: str, file:
             engine="amct-file",
             recipe={"record_sha256": digest(text)},
             statistics=None,
-            code_revision=source_digest("quantization", "graph"),
+            code_revision=source_digest("quantization", "graph", "quantizable"),
         ),
         fold_balance=False,
         force_fp16=forced == {True},

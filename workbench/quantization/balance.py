@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from workbench.graph import Layer
+from workbench.quantizable import Layer
 from workbench.quantization.recipe import ModelRecipe
 from workbench.quantization.statistics import Statistics
 

@@ -16,8 +16,9 @@ import numpy.typing as npt
 from onnx import ModelProto, numpy_helper
 
 from workbench.canonical import digest
-from workbench.graph import Layer, constants, load_graph, quantizable_layers
+from workbench.graph import constants, load_graph
 from workbench.model import Model
+from workbench.quantizable import Layer, quantizable_layers
 from workbench.quantization.algorithms import choose
 from workbench.quantization.balance import balance_factors, best_strengths
 from workbench.quantization.bias_correction import bias_corrections

@@ -23,8 +23,9 @@ from onnx import ModelProto, numpy_helper
 
 from workbench.canonical import source_digest
 from workbench.errors import CalibrationError
-from workbench.graph import Layer, load_graph, quantizable_layers
+from workbench.graph import load_graph
 from workbench.model import Model
+from workbench.quantizable import Layer, quantizable_layers
 from workbench.quantization.activations import activations
 from workbench.quantization.algorithms import Request, quantized_layers, requests
 from workbench.quantization.balance import dmq_factors, input_channel_maxima
@@ -108,7 +109,7 @@ def calibrate_exactly(
             engine="native",
             recipe={**recipe.source, "procedure": "amct"},
             statistics=None,
-            code_revision=source_digest("quantization", "graph"),
+            code_revision=source_digest("quantization", "graph", "quantizable"),
         ),
         fold_balance=False,
         force_fp16=recipe.force_fp16,

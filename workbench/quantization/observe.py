@@ -27,8 +27,9 @@ from onnx.external_data_helper import load_external_data_for_tensor
 from onnxruntime.capi import onnxruntime_pybind11_state as _state
 
 from workbench.errors import CalibrationError
-from workbench.graph import Layer, constants, load_graph, quantizable_layers
+from workbench.graph import constants, load_graph
 from workbench.model import Model
+from workbench.quantizable import Layer, quantizable_layers
 from workbench.quantization.accumulate import Accumulator, NotFiniteError
 from workbench.quantization.normalize import normalized
 from workbench.quantization.statistics import Statistics, WeightStatistics, merge_tensors

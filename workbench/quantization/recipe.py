@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from workbench.candidate import Algorithm, Quantization, WeightAlgorithm
-from workbench.graph import Layer
+from workbench.quantizable import Layer
 
 HFMG_BINS = (1024, 2048, 4096, 8192)
 """Histogram sizes AMCT accepts (amct.md §2.1)."""

@@ -15,8 +15,9 @@ import numpy.typing as npt
 from onnx import NodeProto
 
 from workbench.errors import CalibrationError
-from workbench.graph import Layer, constants, load_graph, quantizable_layers
+from workbench.graph import constants, load_graph
 from workbench.model import Model
+from workbench.quantizable import Layer, quantizable_layers
 from workbench.quantization.activations import activations, ordinary_rows
 from workbench.quantization.adaround import best_rounding, problem
 from workbench.quantization.balance import grouped_weight

@@ -20,8 +20,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from workbench.candidate import SensitivityMetric
 from workbench.errors import CalibrationError
-from workbench.graph import Layer, constants, load_graph
+from workbench.graph import constants, load_graph
 from workbench.model import Model
+from workbench.quantizable import Layer
 from workbench.quantization.algorithms import choose, expected_error
 from workbench.quantization.normalize import normalized
 from workbench.quantization.observe import RUNTIME_ERRORS, Array, Feeds, session_of

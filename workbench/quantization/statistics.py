@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from workbench.canonical import DecodeError, canonical_json, decode, digest, encode
 from workbench.errors import CalibrationError
-from workbench.graph import Layer
+from workbench.quantizable import Layer
 from workbench.quantization.histogram import BINS_PER_SIDE, Histogram, merge
 from workbench.quantization.moments import Doubles, add_pairs
 

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from onnx import ModelProto, numpy_helper
 
-from workbench.graph import Layer, constants
+from workbench.graph import constants
+from workbench.quantizable import Layer
 from workbench.quantization.recipe import WeightRecipe
 from workbench.quantization.record import WeightScale
 from workbench.quantization.scales import SMALLEST_SCALE, int8_parameters

@@ -31,8 +31,9 @@ import onnx
 from workbench.candidate import Candidate
 from workbench.canonical import file_digest
 from workbench.errors import ConfigError, LoweringError, MeasureError, ToolchainError, nearest
-from workbench.graph import load_graph, quantizable_layers
+from workbench.graph import load_graph
 from workbench.model import Model
+from workbench.quantizable import quantizable_layers
 from workbench.quantization.dynamic import lower_dynamic
 from workbench.quantization.normalize import normalized
 from workbench.quantization.qdq import lower_static
@@ -295,7 +296,7 @@ def _quantization_issues(model: Model, candidate: Candidate) -> list[OperatorIss
                 operator="MatMul, Gemm, Conv",
                 problem="no float32 layer can be INT8",
                 remedy="Quantize a float32 model whose weights are constants.",
-                source="workbench/graph.py",
+                source="workbench/quantizable.py",
             )
         )
     for node in proto.graph.node:

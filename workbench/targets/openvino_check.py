@@ -7,8 +7,9 @@ from pathlib import Path
 
 from workbench.candidate import Candidate, OpenVinoCompile
 from workbench.errors import ConfigError
-from workbench.graph import load_graph, quantizable_layers
+from workbench.graph import load_graph
 from workbench.model import Model
+from workbench.quantizable import quantizable_layers
 from workbench.quantization.normalize import normalized
 from workbench.targets.base import OperatorIssue
 from workbench.targets.onnxruntime import Cpu
@@ -75,7 +76,7 @@ def model_issues(model: Model, candidate: Candidate, cpu: Cpu) -> list[OperatorI
     if not layers:
         remedy = "Quantize a float32 model whose weights are constants."
         issues.append(
-            _error("model", "no float32 layer can be INT8", remedy, "workbench/graph.py", "MatMul, Gemm, Conv")
+            _error("model", "no float32 layer can be INT8", remedy, "workbench/quantizable.py", "MatMul, Gemm, Conv")
         )
     products = [layer.name for layer in layers if layer.second is not None]
     quantization = candidate.quantization

@@ -13,7 +13,8 @@ from onnx import helper, numpy_helper
 from tests.quantization.amct_files import golden
 from tests.quantization.deploy_models import golden_batches, golden_cases, golden_float_model, plain_run
 from workbench.cann_emulator import amct_onnx as amct
-from workbench.graph import load_graph, quantizable_layers, read_model
+from workbench.graph import load_graph, read_model
+from workbench.quantizable import quantizable_layers
 from workbench.quantization.amct_record import parse_record, record_text
 from workbench.quantization.interpreter import Interpreter
 from workbench.quantization.normalize import normalized

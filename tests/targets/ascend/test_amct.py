@@ -19,8 +19,9 @@ from tests.quantization.golden import data, mlp
 from tests.targets.ascend.amct_fakes import WORKING, broken_variables, emulator_variables
 from tests.targets.encoder import ids, save, tiny_encoder
 from workbench.errors import CalibrationError, ToolchainError
-from workbench.graph import load_graph, quantizable_layers, read_model
+from workbench.graph import load_graph, read_model
 from workbench.model import Model
+from workbench.quantizable import quantizable_layers
 from workbench.quantization.amct_cfg import parse_cfg
 from workbench.quantization.amct_recipe import recipe_of_config
 from workbench.quantization.amct_record import parse_record, record_text

@@ -25,7 +25,8 @@ from workbench.cann_emulator.amct_onnx.layers import read_float_model
 from workbench.cann_emulator.amct_onnx.log import say
 from workbench.cann_emulator.amct_onnx.quantize import save_deploy
 from workbench.errors import LoweringError
-from workbench.graph import constants, quantizable_layers
+from workbench.graph import constants
+from workbench.quantizable import quantizable_layers
 from workbench.quantization.amct_record import record_text
 from workbench.quantization.ascend_quant import ANTI_QUANT, QUANT
 from workbench.quantization.deploy import lower_deploy

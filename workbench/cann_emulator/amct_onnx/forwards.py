@@ -32,7 +32,8 @@ from workbench.cann_emulator.amct_onnx.modified import (
     served_keys,
 )
 from workbench.errors import WorkbenchError
-from workbench.graph import constants, quantizable_layers, read_model
+from workbench.graph import constants, read_model
+from workbench.quantizable import quantizable_layers
 from workbench.quantization.activations import activations
 from workbench.quantization.balance import dmq_factors, input_channel_maxima
 from workbench.quantization.exact import activation_scales

@@ -10,8 +10,9 @@ from pathlib import Path
 import onnx
 
 from workbench.errors import WorkbenchError
-from workbench.graph import Layer, load_graph, quantizable_layers, read_model
+from workbench.graph import load_graph, read_model
 from workbench.model import Model
+from workbench.quantizable import Layer, quantizable_layers
 from workbench.quantization.normalize import normalized
 
 

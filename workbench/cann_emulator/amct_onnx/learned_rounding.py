@@ -17,7 +17,8 @@ import onnx
 from onnx import numpy_helper
 
 from workbench.cann_emulator.amct_onnx.files import write_model
-from workbench.graph import constants, load_graph, quantizable_layers, read_model
+from workbench.graph import constants, load_graph, read_model
+from workbench.quantizable import quantizable_layers
 from workbench.quantization.amct_json_reader import parse_config_json
 from workbench.quantization.amct_recipe import recipe_of_config
 from workbench.quantization.amct_record import parse_record

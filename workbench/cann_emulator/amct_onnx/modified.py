@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import ModelProto, NodeProto, helper, numpy_helper
 
-from workbench.graph import Layer
+from workbench.quantizable import Layer
 from workbench.quantization.algorithms import Request
 from workbench.quantization.amct_config import symmetric_only
 from workbench.quantization.recipe import ActivationRecipe, ModelRecipe

@@ -34,7 +34,7 @@ from workbench.cann_emulator.amct_onnx.modified import (
 )
 from workbench.cann_emulator.revision import emulator
 from workbench.errors import ConfigError, LoweringError
-from workbench.graph import quantizable_layers
+from workbench.quantizable import quantizable_layers
 from workbench.quantization.algorithms import quantized_layers
 from workbench.quantization.amct_json import config_json
 from workbench.quantization.amct_recipe import recipe_of_config

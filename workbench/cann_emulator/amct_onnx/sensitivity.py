@@ -16,7 +16,8 @@ from onnx import TensorProto, helper
 from workbench.cann_emulator.amct_onnx.fake_quant import fake_quant_model
 from workbench.cann_emulator.amct_onnx.forwards import DUMP_INDEX
 from workbench.cann_emulator.amct_onnx.layers import FloatModel
-from workbench.graph import Layer, constants
+from workbench.graph import constants
+from workbench.quantizable import Layer
 from workbench.quantization.amct_record import parse_record
 from workbench.quantization.deploy import lower_deploy
 

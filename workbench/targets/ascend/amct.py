@@ -23,8 +23,8 @@ import onnx
 
 from workbench.canonical import digest
 from workbench.errors import CalibrationError, ConfigError
-from workbench.graph import Layer
 from workbench.model import Model
+from workbench.quantizable import Layer
 from workbench.quantization.amct_record import parse_record
 from workbench.quantization.interpreter import Interpreter
 from workbench.quantization.record import Provenance, QuantizationRecord

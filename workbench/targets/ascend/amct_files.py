@@ -14,8 +14,9 @@ import onnx
 from onnx import helper
 
 from workbench.errors import CalibrationError, ConfigError, ToolchainError
-from workbench.graph import Layer, load_graph, quantizable_layers
+from workbench.graph import load_graph
 from workbench.model import Model
+from workbench.quantizable import Layer, quantizable_layers
 from workbench.quantization.amct_cfg import AmctConfig
 from workbench.quantization.amct_config import parse_config
 from workbench.quantization.amct_json import ExpandedConfig

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from workbench.candidate import Quantization
 from workbench.errors import CalibrationError
-from workbench.graph import Layer
+from workbench.quantizable import Layer
 from workbench.quantization.amct_cfg import (
     AdaQuantize,
     AmctConfig,

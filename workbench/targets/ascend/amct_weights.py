@@ -14,7 +14,8 @@ import numpy.typing as npt
 from onnx import ModelProto, NodeProto, helper, numpy_helper
 
 from workbench.errors import CalibrationError
-from workbench.graph import Layer, constants, quantizable_layers
+from workbench.graph import constants
+from workbench.quantizable import Layer, quantizable_layers
 from workbench.quantization.prepare import prepare
 from workbench.quantization.record import LayerRecord, QuantizationRecord
 from workbench.quantization.rounding import encoded_bits

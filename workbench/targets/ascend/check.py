@@ -16,8 +16,9 @@ from onnx import ModelProto
 from workbench.ascend_settings import AscendCompile
 from workbench.candidate import Candidate
 from workbench.errors import CheckError, ConfigError, LoweringError, ToolchainError
-from workbench.graph import constants, load_graph, quantizable_layers
+from workbench.graph import constants, load_graph
 from workbench.model import Model
+from workbench.quantizable import quantizable_layers
 from workbench.quantization.normalize import normalized
 from workbench.quantization.surgery import serialize
 from workbench.targets.ascend.config_files import config_texts
@@ -154,7 +155,7 @@ def _int8_issues(proto: ModelProto, candidate: Candidate) -> Iterator[OperatorIs
             "model",
             "no float32 layer can be INT8",
             "Quantize a float32 model whose weights are constants.",
-            "workbench/graph.py",
+            "workbench/quantizable.py",
         )
     products = [layer for layer in layers if layer.second is not None]
     if products and candidate.quantization.attention_matmul:
