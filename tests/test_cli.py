@@ -39,6 +39,8 @@ def test_a_sweep_says_its_plan_each_candidate_the_front_and_where_to_look(swept:
     assert "on the Pareto front" in output
     assert "Recommended:" in output
     assert "http://127.0.0.1:5000/#/experiments/" in output
+    assert f"workbench ui {file}" in output
+    assert f"workbench export {file} --to bundle" in output
     assert (file.parent.parent / "mlruns" / "mlflow.db").exists()
 
 

@@ -1,14 +1,18 @@
-"""What commands say about the data they were given."""
+"""What commands say about the data they were given, and what to do next."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.evaluations import evaluation
 from tests.tiny import write_model
 from workbench.graph import read_model
-from workbench.opening import calibration_line
+from workbench.objectives import Objective
+from workbench.opening import calibration_line, next_lines
 from workbench.quantization.observe import observe
+from workbench.report import Summary, summarize
 
 
 @pytest.mark.parametrize(
@@ -25,3 +29,30 @@ def test_calibration_that_hangs_on_a_few_samples_is_told(tmp_path: Path, outlier
     line = calibration_line(observe(model, [{"x": rows}]))
 
     assert expected in line
+
+
+def summary_of_one() -> Summary:
+    found = evaluation()
+    return summarize(
+        experiment_name="x",
+        experiment_file="x.yaml",
+        objectives=(Objective(metric="latency_p50_ms"),),
+        constraints=(),
+        evaluations=[found],
+        confirmations={},
+        outcomes=lambda _: None,
+        baseline_id=found.candidate.id,
+    )
+
+
+def test_after_a_sweep_the_next_commands_are_named_with_the_workspace_and_the_flag_they_need() -> None:
+    found = summary_of_one()
+    file = Path("my models/x.yaml")
+
+    assert [line.split(":", 1)[1].strip() for line in next_lines(file, None, found)] == [
+        "workbench ui 'my models/x.yaml'",
+        "workbench export 'my models/x.yaml' --to bundle",
+    ]
+    emulated = next_lines(file, Path("w"), replace(found, emulated=True))
+    assert emulated[1].endswith("workbench export 'my models/x.yaml' --workspace w --to bundle --allow-emulated")
+    assert len(next_lines(file, None, replace(found, recommended=None))) == 1

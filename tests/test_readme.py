@@ -7,7 +7,7 @@ import pytest
 from ruamel.yaml import YAML
 from typer.main import get_command
 
-from workbench.cli import app
+from workbench.cli import TASKS, app
 from workbench.errors import ConfigError
 from workbench.experiment import read_experiment
 from workbench.space import size
@@ -24,6 +24,15 @@ def test_every_command_the_readme_names_exists_and_the_table_misses_none() -> No
 
     assert named <= COMMANDS
     assert table | {"example"} == COMMANDS
+
+
+def test_help_lists_every_command_under_what_it_is_for_in_the_order_of_use() -> None:
+    commands = get_command(app).commands  # type: ignore[attr-defined]  # a click group
+    listed = list(commands)
+    panels = [command.rich_help_panel for command in commands.values()]
+
+    assert list(dict.fromkeys(panels)) == list(TASKS)
+    assert listed.index("doctor") < listed.index("sweep") < listed.index("export") < listed.index("serve")
 
 
 def test_every_option_in_the_readmes_examples_exists() -> None:

@@ -42,7 +42,9 @@ def plan_capacity(
         float | None, typer.Option(help="watts of a card that you assume, used where power was not measured")
     ] = None,
     candidate: Annotated[str | None, typer.Option(help="id (or its first digits): this one and the baseline")] = None,
-    workspace: Annotated[Path | None, typer.Option("--workspace", help="folder of .workbench/")] = None,
+    workspace: Annotated[
+        Path | None, typer.Option("--workspace", help="folder of .workbench/; default: beside experiments/")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="machine-readable output on stdout")] = False,
 ) -> None:
     """Size a fleet: cards, servers, power, and what a lost card means, for each candidate of the front."""

@@ -29,6 +29,7 @@ from workbench.opening import (
     find_candidate,
     journal_of,
     named_candidate,
+    next_lines,
     open_store,
     opened,
     plan_lines,
@@ -38,6 +39,9 @@ from workbench.opening import (
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.results import Evaluation
 
+PREPARE, SEARCH, SHIP, STUDY, AROUND = TASKS = ("Prepare", "Search", "Ship", "Study one model", "Around it")
+"""What commands are for: the headings of `workbench --help`, in the order in which a user needs them."""
+
 app = typer.Typer(
     name="workbench",
     help="Find the fastest INT8, fusion and serving settings of an ONNX model that keep its accuracy, and ship them.",
@@ -45,16 +49,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-app.command()(commands.calibrate)
-app.command()(commands.compare)
-app.command()(commands.sensitivity)
-app.command()(commands.profile)
-app.command()(serve_command.serve)
-app.command()(load_command.load)
-app.command()(capacity_command.plan_capacity)
-app.command()(release_commands.promote)
-app.command()(release_commands.rollback)
-app.add_typer(emulator)
 
 ExperimentFile = Annotated[Path, typer.Argument(help="experiment file (YAML)", show_default=False)]
 Workspace = Annotated[
@@ -94,7 +88,7 @@ def _root(version: Annotated[bool, typer.Option("--version", help="print the ver
 # --- the main job ------------------------------------------------------------------------------------------------
 
 
-@app.command()
+@app.command(rich_help_panel=SEARCH)
 def sweep(
     experiment: ExperimentFile,
     trials: Annotated[int | None, typer.Option(min=1, help="candidates in all; default: the file's budget")] = None,
@@ -159,10 +153,11 @@ def sweep(
     out.print(table(summary) if out.is_terminal else lines(summary), soft_wrap=not out.is_terminal, markup=False)
     if statistics is not None:
         out.print(calibration_line(statistics), highlight=False, soft_wrap=True, markup=False)
-    out.print("\n".join(links), highlight=False, soft_wrap=True)
+    said = [*links, *next_lines(experiment, workspace, summary)]
+    out.print("\n".join(said), highlight=False, soft_wrap=True, markup=False)
 
 
-@app.command()
+@app.command(rich_help_panel=SEARCH)
 def plan(
     experiment: ExperimentFile,
     trials: Annotated[int | None, typer.Option(min=1, help="candidates in all; default: the file's budget")] = None,
@@ -181,7 +176,7 @@ def plan(
         out.print("\n".join(plan_lines(made)), highlight=False, soft_wrap=True)
 
 
-@app.command()
+@app.command(rich_help_panel=SEARCH)
 def show(
     experiment: ExperimentFile,
     candidate: Annotated[str | None, typer.Option(help="id (or its first digits): this one in full")] = None,
@@ -205,7 +200,7 @@ def show(
         out.print(table(summary) if out.is_terminal else lines(summary), soft_wrap=not out.is_terminal, markup=False)
 
 
-@app.command()
+@app.command(rich_help_panel=SEARCH)
 def evaluate(
     experiment: ExperimentFile,
     candidate: Annotated[str, typer.Option(help="id of a candidate of the last sweep, or a candidate JSON file")],
@@ -243,7 +238,7 @@ def _with_kept_log(result: Evaluation, workspace: Path) -> Evaluation:
 # --- handing over ------------------------------------------------------------------------------------------------
 
 
-@app.command()
+@app.command(rich_help_panel=SHIP)
 def export(
     experiment: ExperimentFile,
     to: Annotated[Path, typer.Option(help="folder to create")],
@@ -284,7 +279,7 @@ def export(
         )
 
 
-@app.command()
+@app.command(rich_help_panel=SHIP)
 def verify(
     bundle: Annotated[Path, typer.Argument(help="folder written by `workbench export`", show_default=False)],
     replay: Annotated[bool, typer.Option(help="load the model and replay the golden samples")] = True,
@@ -298,7 +293,7 @@ def verify(
     out.print(f"{bundle}: {report.summary}", highlight=False, soft_wrap=True)
 
 
-@app.command()
+@app.command(rich_help_panel=SEARCH)
 def ui(
     experiment: ExperimentFile,
     host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
@@ -323,7 +318,7 @@ def ui(
 # --- before the sweep --------------------------------------------------------------------------------------------
 
 
-@app.command()
+@app.command(rich_help_panel=PREPARE)
 def doctor(
     workspace: Annotated[Path, typer.Option(help="folder whose disk and stores are checked")] = Path(),
     as_json: AsJson = False,
@@ -339,7 +334,7 @@ def doctor(
     raise SystemExit(exit_code(findings))
 
 
-@app.command()
+@app.command(rich_help_panel=PREPARE)
 def inspect(
     model: Annotated[Path, typer.Argument(help="ONNX file", show_default=False)],
     target: Annotated[
@@ -357,7 +352,7 @@ def inspect(
         out.print(inspection_table(found))
 
 
-@app.command()
+@app.command(rich_help_panel=PREPARE)
 def space(
     file: Annotated[Path, typer.Argument(help="search space (YAML)", show_default=False)],
 ) -> None:
@@ -382,7 +377,7 @@ def space(
     out.print(f"{bound}{counted.candidates} candidates, {counted.compiles} distinct compiles", highlight=False)
 
 
-@app.command()
+@app.command(rich_help_panel=PREPARE)
 def init(
     model: Annotated[Path, typer.Argument(help="ONNX file", show_default=False)],
     data: Annotated[list[Path], typer.Option(help="data files: CSV, JSONL or NPZ; repeat for several")],
@@ -398,7 +393,7 @@ def init(
         out.print(f"wrote {written}", highlight=False, soft_wrap=True)
 
 
-@app.command()
+@app.command(rich_help_panel=PREPARE)
 def convert(
     checkpoint: Annotated[Path, typer.Argument(help="local transformers checkpoint folder", show_default=False)],
     to: Annotated[Path, typer.Option(help="ONNX file to write")],
@@ -442,7 +437,7 @@ def convert(
         raise SystemExit(EXIT_FAILED)
 
 
-@app.command()
+@app.command(rich_help_panel=PREPARE)
 def example(
     name: Annotated[str, typer.Argument(help="loan-intent-mini, loan-ner-mini, loan-intent-small or loan-ner-small")],
     workspace: Annotated[Path, typer.Option(help="folder of .workbench/")] = Path(),
@@ -455,7 +450,7 @@ def example(
     build_example(name, folder, lambda line: out.print(line, highlight=False, soft_wrap=True))  # type: ignore[arg-type]  # checked there
 
 
-@app.command()
+@app.command(rich_help_panel=AROUND)
 def cache(
     workspace: Annotated[Path, typer.Option(help="folder of .workbench/")] = Path(),
     prune: Annotated[bool, typer.Option("--prune", help="delete entries, least recently used first")] = False,
@@ -476,3 +471,21 @@ def cache(
         for usage in store.usage():
             table.add_row(usage.kind, str(usage.entries), f"{usage.size_bytes / 1e6:.1f}")
     out.print(table)
+
+
+# --- the commands that stand in modules of their own ------------------------------------------------------------------
+
+for task, command in (
+    (STUDY, commands.calibrate),
+    (STUDY, commands.sensitivity),
+    (STUDY, commands.compare),
+    (STUDY, commands.profile),
+    (SHIP, serve_command.serve),
+    (SHIP, load_command.load),
+    (SHIP, capacity_command.plan_capacity),
+    (SHIP, release_commands.promote),
+    (SHIP, release_commands.rollback),
+):
+    app.command(rich_help_panel=task)(command)
+app.add_typer(emulator, rich_help_panel=AROUND)
+app.registered_commands.sort(key=lambda known: TASKS.index(known.rich_help_panel or AROUND))

@@ -118,7 +118,9 @@ def sensitivity(
     ] = None,
     measure: Annotated[bool, typer.Option("--measure/--quick", help="evaluate the ladder, or only rank")] = True,
     html: Annotated[Path | None, typer.Option(help="page to draw; default: in the workspace")] = None,
-    workspace: Annotated[Path | None, typer.Option("--workspace", help="folder of .workbench/")] = None,
+    workspace: Annotated[
+        Path | None, typer.Option("--workspace", help="folder of .workbench/; default: beside experiments/")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="machine-readable output on stdout")] = False,
 ) -> None:
     """Which layers to keep in float, and what it costs: rank them, time them, measure the answer."""
@@ -241,7 +243,9 @@ def profile(
         bool, typer.Option("--overflow", help="check for overflows on the device instead, one call for each feed")
     ] = False,
     to: Annotated[Path | None, typer.Option(help="folder for the vendor's own files; default: the sweep's")] = None,
-    workspace: Annotated[Path | None, typer.Option(help="folder of .workbench and mlruns")] = None,
+    workspace: Annotated[
+        Path | None, typer.Option("--workspace", help="folder of .workbench/ and mlruns/; default: beside experiments/")
+    ] = None,
 ) -> None:
     """Where the time of a candidate goes on an Ascend device, operator by operator; or what overflows there."""
     from workbench.artifacts import artifact_of

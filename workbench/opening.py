@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -142,6 +143,16 @@ def plan_lines(made: Plan) -> list[str]:
         f"disk:       at most {made.disk_bytes / 1e9:.2f} GB of {made.free_bytes / 1e9:.1f} GB free",
         f"store:      {cached}",
     ]
+
+
+def next_lines(experiment: Path, workspace: Path | None, summary: Summary) -> list[str]:
+    """The commands that follow a sweep: see its pages, ship what it recommends (nothing, where it recommends none)."""
+    given = [str(experiment)] if workspace is None else [str(experiment), "--workspace", str(workspace)]
+    found = [f"to open them:    {shlex.join(['workbench', 'ui', *given])}"]
+    if summary.recommended is not None:
+        emulated = ["--allow-emulated"] if summary.emulated else []
+        found.append(f"to ship it:      {shlex.join(['workbench', 'export', *given, '--to', 'bundle', *emulated])}")
+    return found
 
 
 def calibration_line(statistics: Statistics) -> str:
