@@ -145,6 +145,21 @@ def test_infinite_inputs_are_no_overflow(tmp_path: Path) -> None:
     assert overflow_files(tmp_path) == ()
 
 
+def test_who_asks_for_a_tensor_dump_is_told_that_there_is_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tensors = written(tmp_path, {"dump": {**TENSORS, "dump_path": str(tmp_path)}}, "tensors.json")
+    overflow = written(tmp_path, {"dump": {"dump_path": str(tmp_path), "dump_debug": "on"}}, "overflow.json")
+    ok(acl.init())
+    ok(acl.mdl.init_dump())
+    ok(acl.mdl.set_dump(overflow))
+    assert capsys.readouterr().err == ""
+    ok(acl.mdl.set_dump(tensors))
+    assert f"tensors are not dumped here: nothing will appear in {tmp_path}" in capsys.readouterr().err
+    ok(acl.mdl.finalize_dump())
+    assert capsys.readouterr().err == ""
+
+
 def test_dump_is_switched_inside_a_process(tmp_path: Path) -> None:
     """pyacl.md §1.5, init_dump."""
     path = written(tmp_path, {"dump": {"dump_path": str(tmp_path), "dump_debug": "on"}})
