@@ -210,3 +210,14 @@ def test_a_trace_is_replayed_for_every_setting() -> None:
 
     assert result.best is not None
     assert result.best.requests == 3000
+
+
+def test_a_trace_that_ends_in_a_burst_keeps_the_limit_if_its_latencies_do() -> None:
+    """Nothing grows without end in a trace: sixty at once are answered within 240 ms, and then it is over."""
+    moments_ms = [*range(0, 500, 10), *([500] * 60)]
+    load = ServiceLoad(arrivals="trace", trace_s=tuple(moment / 1000 for moment in moments_ms))
+
+    result = without_lengths(ServiceQuestion(load=load, p99_ms=250.0), ServiceChoices(), exact(lambda *_: 4.0))
+
+    assert result.best is not None
+    assert result.best.p99_ms.value == pytest.approx(236, abs=4)

@@ -69,7 +69,8 @@ def _doubts(simulated: Simulated) -> tuple[bool, str]:
     if len(simulated.latency_ms) < P99_SAMPLES:
         reliable = False
         said.append(f"P99 of {len(simulated.latency_ms)} requests is a guess: fewer than {P99_SAMPLES}")
-    if simulated.load.arrivals == "poisson" and simulated.load.rate_per_s is not None and is_unstable(simulated):
+    if is_unstable(simulated):
+        assert simulated.load.rate_per_s is not None  # Poisson arrivals have one
         reliable = False
         said.append(
             f"{simulated.load.rate_per_s:g} requests/s are more than it can answer: the queue grows, and latencies "
@@ -81,8 +82,13 @@ def _doubts(simulated: Simulated) -> tuple[bool, str]:
 
 
 def is_unstable(simulated: Simulated) -> bool:
-    """Whether open arrivals outran the service: its queue held a share of all requests at the end, and still grew."""
-    if not simulated.backlog or simulated.backlog < _BACKLOG_SHARE * simulated.sent_in_all:
+    """Whether Poisson arrivals outran the service: its queue held a share of all requests at the end, and still grew.
+
+    Never of a trace: it ends, and what it did to the service stands in the latencies.
+    """
+    if simulated.load.arrivals != "poisson" or simulated.backlog is None:
+        return False
+    if simulated.backlog < _BACKLOG_SHARE * simulated.sent_in_all:
         return False
     # A queue that grows in proportion to time doubles from the middle of the run to its end.
     first, last = np.array_split(simulated.latency_ms, 2)
