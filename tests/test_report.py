@@ -389,6 +389,14 @@ def test_the_terminal_shows_the_same_words_as_the_plain_report() -> None:
     ]
 
 
+def test_a_narrow_terminal_breaks_lines_and_loses_no_number() -> None:
+    console = Console(width=60, force_terminal=False)
+    with console.capture() as captured:
+        console.print(table(full()))
+
+    assert captured.get().split() == lines(full()).split()
+
+
 def test_json_is_plain_data_that_survives_a_round_trip() -> None:
     data = to_json(full())
 

@@ -47,8 +47,11 @@ def lines(summary: Summary) -> str:
 
 
 def table(summary: Summary) -> RenderableType:
-    """The same report for a terminal, with the recommended candidate and the warnings standing out."""
-    return Group(*(Text(text, style=style, no_wrap=True, overflow="ellipsis") for text, style in _all(summary)))
+    """The same report for a terminal, with the recommended candidate and the warnings standing out.
+
+    A terminal narrower than `WIDTH` breaks lines between words: a row in two lines is ugly, a number cut off is lost.
+    """
+    return Group(*(Text(text, style=style, overflow="fold") for text, style in _all(summary)))
 
 
 def detail(summary: Summary, candidate_id: str) -> str:
