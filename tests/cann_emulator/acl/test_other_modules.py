@@ -132,3 +132,14 @@ def test_the_modules_are_imported_as_the_vendors(tree: Path) -> None:
     )
     done = run_source(source, tree, env={"CANN_EMULATOR_LEAKS": "off"})
     assert done.stdout == "True True\n", done.stderr
+
+
+def test_modules_of_the_vendor_that_are_not_emulated_are_refused_by_name(tree: Path) -> None:
+    source = "import acl\nprint(hasattr(acl, 'himpi'))\nacl.himpi.sys_init()"
+    done = run_source(source, tree)
+    assert done.stdout == "False\n"
+    assert done.stderr.endswith(
+        "AttributeError: acl.himpi, the second interface of the picture and video units (DVPP), is not emulated\n"
+    )
+    with pytest.raises(AttributeError, match="module 'acl' has no attribute 'nothing'"):
+        acl.nothing  # noqa: B018  # the look-up is what is tested

@@ -110,5 +110,20 @@ __all__ = [
 ]
 
 
+_NOT_EMULATED = {
+    "himpi": "the second interface of the picture and video units (DVPP)",
+    "blas": "matrix products as single operators",
+    "fv": "feature retrieval",
+    "tdt": "the transfer of training data",
+}
+"""Modules that the vendor's has besides; none of them is needed to run a text model."""
+
+
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+def __getattr__(name: str) -> object:
+    if name in _NOT_EMULATED:
+        raise AttributeError(f"acl.{name}, {_NOT_EMULATED[name]}, is not emulated")
+    raise AttributeError(f"module 'acl' has no attribute {name!r}")
