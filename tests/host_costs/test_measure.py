@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -10,7 +11,7 @@ from tests.host_costs.data import classification, entities
 from workbench.dataset import Dataset
 from workbench.errors import ToolchainError
 from workbench.host_costs import host_costs, measure
-from workbench.host_costs.measure import measure_host_costs
+from workbench.host_costs.measure import measure_host_costs, taken_s
 from workbench.model import Model
 from workbench.service import HostCosts
 from workbench.store import Store
@@ -90,3 +91,11 @@ def test_a_service_that_cannot_start_is_the_machines_fault(tmp_path: Path, monke
 
     with pytest.raises(ToolchainError, match="what serving costs this host cannot be measured"):
         measure_host_costs(model, dataset, open_target("onnxruntime").toolchain(), clients=(1, 2), load_s=0.2)
+
+
+def test_time_that_the_hypervisor_took_is_no_quiet_time() -> None:
+    """Waiting for a processor is in the latencies that costs are made from, whoever has it."""
+    before = SimpleNamespace(user=10.0, system=2.0, idle=50.0)
+    after = SimpleNamespace(user=11.0, system=2.5, idle=51.0, steal=3.0)
+
+    assert taken_s(after) - taken_s(before) == 1.5 + 3.0

@@ -49,7 +49,7 @@ def host_costs(model: Model, dataset: Dataset, store: Store, *, report: Callable
     """What serving this model and data costs this host, from the store or measured now (some 15 s).
 
     Depends on the model's inputs and outputs, the validation split's texts, this machine, and the code and libraries
-    that serve. Costs measured while other processes kept the machine busy say so and are kept for this process alone:
+    that serve. Costs measured while others kept the machine busy say so and are kept for this process alone:
     its candidates compare, and the next sweep measures again.
 
     Raises:
@@ -108,7 +108,7 @@ def measure_host_costs(
     count = processors()
     words = f"measured on {toolchain.device}, {count} processor{'s' if count > 1 else ''}"
     if not quiet:
-        words += f", while other processes kept {others:.1f} of them busy: too high and too slow by that"
+        words += f", while others (processes, or guests of the same host) kept {others:.1f} of them: too high by that"
     return fit_costs([run for run, _ in best], capacity, words), quiet
 
 
@@ -167,15 +167,23 @@ def _spent(service: RunningService) -> _Spent:
     if metrics is None:
         raise ToolchainError("the service without a model gives no metrics.")
     front = psutil.Process(service.pid)
-    everybody = psutil.cpu_times()
     return _Spent(
         at_s=time.perf_counter(),
         front_s=_cpu_s(front),
         workers_s=sum(_cpu_s(child) for child in front.children(recursive=True)),
-        everybody_s=sum(float(getattr(everybody, part, 0.0)) for part in ("user", "nice", "system", "irq", "softirq")),
+        everybody_s=taken_s(psutil.cpu_times()),
         own_s=sum(os.times()[:4]),
         metrics=metrics,
     )
+
+
+def taken_s(times: object) -> float:
+    """Seconds of all processors that somebody had: processes here, or the hypervisor for its other guests (steal).
+
+    Args:
+        times: as `psutil.cpu_times` gives them; platforms leave some out.
+    """
+    return sum(float(getattr(times, part, 0.0)) for part in ("user", "nice", "system", "irq", "softirq", "steal"))
 
 
 def _cpu_s(process: psutil.Process) -> float:
