@@ -1,38 +1,51 @@
 """The serving model against the real service: P50, P99 and throughput of many settings, predicted and measured.
 
     python -m tests.benchmarks.predicted_against_measured [FOLDER] [--passes 3] [--seconds 6] [--to FILE.json]
+    python -m tests.benchmarks.predicted_against_measured --until-quiet 30 --patience 20 [--resume]
 
 FOLDER is laid out as bench/banking77: one .onnx, calibration.csv, validation.csv, labels.json, tokenizer.json. Its
 INT8 model on ONNX Runtime is served by `python -m workbench.serve` and loaded by `workbench.load`; the prediction
-rests on the batch curve and the host costs of this very machine, minutes before. Every pass visits every setting, in
+rests on the batch curve and the host costs of this very machine, measured before. Every pass visits every setting, in
 another order. A shared machine changes its speed, so a few calls of the model are timed right before and after each
 load, and the prediction's times are scaled by them (column "speed"); what other processes took meanwhile is shown.
 Poisson rates are shares of what the service can do at that speed, as predicted.
-Medians over passes are compared; passes in which others took more than a quarter of a processor count only where a
-setting has no other.
+Medians over passes are compared. A run in which others took more than a quarter of a processor is disturbed: a setting
+is judged by its quiet runs alone, and not at all where it has none. `--until-quiet` measures costs and curve again
+until the machine was quiet meanwhile (for a third of its minutes at most), then passes over the settings that lack two
+quiet runs until none does or the minutes are over. The file is written after every run; `--resume` goes on with it.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import itertools
 import os
 import random
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import numpy as np
 import psutil
 
+from tests.benchmarks.predicted_runs import (
+    QUIET_RUNS,
+    SETTINGS,
+    Figures,
+    Record,
+    Run,
+    Setting,
+    read_record,
+    table,
+    without_quiet_runs,
+    write_record,
+)
 from workbench.batch_curve import measure_curve
 from workbench.bundle import BundleContents, GoldenBatch, Tolerance, write_bundle
 from workbench.candidate import Candidate, Quantization
-from workbench.canonical import encode
 from workbench.dataset import Dataset, read_manifest
 from workbench.graph import read_model
 from workbench.host_costs import measure_host_costs
@@ -42,7 +55,7 @@ from workbench.load.service_process import running_service
 from workbench.model import Model
 from workbench.preprocess import Preprocessor
 from workbench.results import BatchCurve, CurvePoint, Estimate
-from workbench.service import HostCosts, ServiceLoad, ServiceSettings
+from workbench.service import HostCosts, ServiceLoad
 from workbench.serving_model import simulate
 from workbench.targets import open_target
 from workbench.targets.base import Feeds, Session
@@ -50,72 +63,8 @@ from workbench.targets.base import Feeds, Session
 ROOT = Path(__file__).parents[2]
 BINS, MAX_LENGTH = (16, 32, 64), 64
 BATCHES = (1, 2, 4, 8, 16)
-LIMITS = {"throughput": 0.10, "p50": 0.15, "p99": 0.25}
-DISTURBED = 0.25
 WARMUP_S = 1.5
 SIMULATED = 30_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """One row of the table; `share` of the service's capacity where arrivals are Poisson."""
-
-    batch: int
-    timeout_ms: float
-    workers: int
-    clients: int | None = None
-    share: float | None = None
-    bins: bool = True
-
-    @property
-    def settings(self) -> ServiceSettings:
-        return ServiceSettings(max_batch_size=self.batch, batch_timeout_ms=self.timeout_ms, workers=self.workers)
-
-    def __str__(self) -> str:
-        load = f"{self.clients} clients" if self.clients else f"Poisson {self.share:.0%}"
-        return f"{self.settings}, {'bins' if self.bins else 'one length'}, {load}"
-
-
-SETTINGS = (
-    Setting(batch=1, timeout_ms=0, workers=1, clients=1),
-    Setting(batch=1, timeout_ms=0, workers=1, clients=16),
-    Setting(batch=1, timeout_ms=0, workers=2, clients=16),
-    Setting(batch=4, timeout_ms=0, workers=1, clients=16),
-    Setting(batch=4, timeout_ms=5, workers=1, clients=16),
-    Setting(batch=4, timeout_ms=0, workers=2, clients=100),
-    Setting(batch=16, timeout_ms=5, workers=1, clients=1),
-    Setting(batch=16, timeout_ms=0, workers=1, clients=100),
-    Setting(batch=16, timeout_ms=5, workers=1, clients=100),
-    Setting(batch=16, timeout_ms=20, workers=1, clients=100),
-    Setting(batch=16, timeout_ms=5, workers=2, clients=100),
-    Setting(batch=16, timeout_ms=5, workers=1, clients=100, bins=False),
-    Setting(batch=1, timeout_ms=0, workers=1, share=0.5, bins=False),
-    Setting(batch=16, timeout_ms=5, workers=1, share=0.5),
-    Setting(batch=16, timeout_ms=5, workers=1, share=0.8),
-    Setting(batch=4, timeout_ms=0, workers=2, share=0.8),
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
-    throughput: float
-    p50: float
-    p99: float
-    mean_batch: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """One load. `speed`: how long the same calls took, over how long they took for the curve; `others`: processors
-    that foreign processes kept busy."""
-
-    measured: Figures
-    predicted: Figures
-    load: str
-    speed: float
-    others: float
-    requests: int
-    client_share: float
 
 
 class Subject:
@@ -125,9 +74,9 @@ class Subject:
         self.model = read_model(next(folder.glob("*.onnx")))
         self.dataset = _dataset(folder, work, self.model)
         self.candidate = Candidate(
-            quantization=Quantization(scheme=scheme, weight_granularity="channel")
-            if scheme != "none"
-            else Quantization()  # type: ignore[arg-type]  # argparse checked it
+            quantization=Quantization(scheme="dynamic", weight_granularity="channel")
+            if scheme == "dynamic"
+            else Quantization()
         )
         target = open_target("onnxruntime")
         for name in ("lowered", "compiled"):
@@ -197,9 +146,9 @@ def _bundle(to: Path, subject: Subject, compiled: Path, text: Preprocessor) -> P
 class Yardstick:
     """The same few calls again and again: how fast the machine is now."""
 
-    def __init__(self, session: Session, feeds: list[Feeds]) -> None:
+    def __init__(self, session: Session, feeds: list[Feeds], first_ms: float | None = None) -> None:
         self.session, self.feeds = session, feeds
-        self.first_ms = self.now_ms(20)
+        self.first_ms = self.now_ms(20) if first_ms is None else first_ms
 
     def now_ms(self, calls: int = 10) -> float:
         times = []
@@ -322,42 +271,55 @@ def _tree_s(front: psutil.Process) -> float:
     return float(sum(t.user + t.system for t in times))
 
 
-def table(found: dict[Setting, list[Run]]) -> tuple[list[str], list[dict[str, Any]]]:
-    head = f"{'setting':62} {'requests/s':>19} {'P50 ms':>21} {'P99 ms':>21} {'batch':>11} {'speed':>5} {'others':>6}"
-    lines, rows, within = [head], [], dict.fromkeys(LIMITS, 0)
-    for setting, runs in found.items():
-        quiet = [run for run in runs if run.others < DISTURBED]
-        used = quiet or runs
-        row: dict[str, Any] = {"setting": str(setting), "passes": len(runs), "quiet_passes": len(quiet)}
-        cells = []
-        for name, limit in LIMITS.items():
-            predicted = median(getattr(run.predicted, name) for run in used)
-            measured = median(getattr(run.measured, name) for run in used)
-            error = predicted / measured - 1
-            good = abs(error) <= limit
-            within[name] += good
-            row[name] = {"predicted": predicted, "measured": measured, "error": error, "within": good}
-            cells.append(f"{predicted:7.1f} {measured:7.1f} {error:+5.0%}{' ' if good else '!'}")
-        batches = [run.measured.mean_batch for run in used if run.measured.mean_batch is not None]
-        row["mean_batch"] = {
-            "predicted": median(run.predicted.mean_batch or 0.0 for run in used),
-            "measured": median(batches) if batches else None,
-        }
-        row["speed"], row["others"] = median(run.speed for run in used), median(run.others for run in used)
-        batch = f"{row['mean_batch']['predicted']:5.1f} {row['mean_batch']['measured'] or 0:5.1f}"
-        mark = "" if quiet else " disturbed"
-        lines.append(f"{setting!s:62} {' '.join(cells)} {batch} {row['speed']:5.2f} {row['others']:6.2f}{mark}")
-        rows.append(row)
-    for name, limit in LIMITS.items():
-        lines.append(f"{name}: {within[name]} of {len(found)} within {limit:.0%}")
-    lines.append("each: predicted, measured, error of the prediction; ! beyond its limit")
-    return lines, rows
+def measured_base(subject: Subject, patience_s: float) -> tuple[HostCosts, BatchCurve, float, bool]:
+    """Host costs, curve, the yardstick beside them, and whether the machine was quiet meanwhile."""
+    wait_until_quiet(patience_s)
+    host, quiet = measure_host_costs(subject.model, subject.dataset, subject.artifact.toolchain)
+    print(f"host costs ({'quiet' if quiet else 'NOISY'}): {host}", flush=True)
+    wait_until_quiet(patience_s)
+    curve = measure_curve(subject.session, BATCHES, BINS, subject.feeds_of, threads=1, stepped=False, budget_s=10.0)
+    yardstick_ms = Yardstick(subject.session, subject.feeds_of(8, 32)).first_ms
+    print(f"curve: {curve.verdict}", flush=True)
+    for point in curve.points:
+        p50 = point.p50_ms
+        print(f"  {point.length:4} x {point.batch:3}: {p50.value:7.2f} ms [{p50.low:.2f}, {p50.high:.2f}]", flush=True)
+    return host, curve, yardstick_ms, quiet and curve.quiet
+
+
+def begun(subject: Subject, scheme: str, patience_s: float, until_s: float) -> Record:
+    """A record without runs. Costs and curve are measured again while the machine is busy, until that moment."""
+    while True:
+        host, curve, yardstick_ms, quiet = measured_base(subject, patience_s)
+        if quiet or time.monotonic() > until_s:
+            break
+    return Record(
+        machine=subject.artifact.toolchain,
+        scheme=scheme,
+        host=host,
+        curve=curve,
+        quiet=quiet,
+        yardstick_ms=yardstick_ms,
+        passes=0,
+        runs={},
+    )
+
+
+def shown(record: Record, chosen: list[Setting]) -> list[Setting]:
+    """Those of this slice, and those of slices before."""
+    return [setting for setting in SETTINGS if setting in chosen or record.of(setting)]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="?", default=ROOT.parent / "shared" / "bench" / "banking77")
-    parser.add_argument("--passes", type=int, default=3)
+    parser.add_argument("--passes", type=int, default=3, help="over all settings; not with --until-quiet")
+    parser.add_argument(
+        "--until-quiet",
+        type=float,
+        metavar="MINUTES",
+        help=f"pass again over settings with fewer than {QUIET_RUNS} quiet runs, at most so long",
+    )
+    parser.add_argument("--resume", action="store_true", help="go on with the runs of --to, and what they rest on")
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--scheme", choices=("dynamic", "none"), default="dynamic")
     parser.add_argument(
@@ -369,61 +331,52 @@ def main() -> None:
     if not arguments.folder.is_dir():
         sys.exit(f"{arguments.folder} is not there; name a folder with a model and its data.")
     chosen = [SETTINGS[i] for i in arguments.only] if arguments.only else list(SETTINGS)
+    began_s, limit_s = time.monotonic(), 60 * (arguments.until_quiet or 0.0)
     with tempfile.TemporaryDirectory(prefix="workbench-predicted-") as name:
         work = Path(name)
         subject = Subject(arguments.folder, work, arguments.scheme)
-        wait_until_quiet(arguments.patience)
-        host, quiet = measure_host_costs(subject.model, subject.dataset, subject.artifact.toolchain)
-        print(f"host costs ({'quiet' if quiet else 'NOISY'}): {host}", flush=True)
-        wait_until_quiet(arguments.patience)
-        curve = measure_curve(subject.session, BATCHES, BINS, subject.feeds_of, threads=1, stepped=False, budget_s=10.0)
-        print(f"curve: {curve.verdict}", flush=True)
-        for point in curve.points:
-            p50 = point.p50_ms
-            print(
-                f"  {point.length:4} x {point.batch:3}: {p50.value:7.2f} ms [{p50.low:.2f}, {p50.high:.2f}]", flush=True
-            )
-        yardstick = Yardstick(subject.session, subject.feeds_of(8, 32))
-        found: dict[Setting, list[Run]] = {setting: [] for setting in chosen}
-        for number in range(arguments.passes):
+        record = read_record(arguments.to, subject.artifact.toolchain, arguments.scheme) if arguments.resume else None
+        if record is None:
+            record = begun(subject, arguments.scheme, arguments.patience, began_s + limit_s / 3)
+            write_record(arguments.to, record, chosen)
+        yardstick = Yardstick(subject.session, subject.feeds_of(8, 32), record.yardstick_ms)
+        for _ in range(arguments.passes) if arguments.until_quiet is None else itertools.count():
+            order = chosen if arguments.until_quiet is None else without_quiet_runs(record, chosen)
+            if not order:
+                break
             wait_until_quiet(arguments.patience)
             capacity = measure_capacity()
-            order = list(chosen)
-            random.Random(number).shuffle(order)
-            for setting in order:
+            number = record.passes
+            record = replace(record, passes=number + 1)
+            for setting in random.Random(number).sample(order, len(order)):
+                if arguments.until_quiet is not None and time.monotonic() - began_s > limit_s:
+                    break
                 run = one_run(
                     subject,
                     setting,
                     yardstick,
-                    curve,
-                    host,
+                    record.curve,
+                    record.host,
                     capacity,
                     arguments.seconds,
                     number,
                     work,
                     arguments.patience,
                 )
-                found[setting].append(run)
+                record = replace(record, runs={**record.runs, str(setting): (*record.of(setting), run)})
+                write_record(arguments.to, record, shown(record, chosen))
                 print(
                     f"pass {number}: {setting}: {run.predicted.throughput:.0f} / {run.measured.throughput:.0f} per s, "
                     f"P99 {run.predicted.p99:.1f} / {run.measured.p99:.1f} ms, speed {run.speed:.2f}, "
                     f"others {run.others:.2f}, capacity {capacity[-1]:.2f}",
                     flush=True,
                 )
+            else:
+                continue
+            break  # the time is over
         subject.session.close()
-    lines, rows = table(found)
+    lines, _ = table(record, shown(record, chosen))
     print("\n".join(lines))
-    body = {
-        "machine": encode(subject.artifact.toolchain),
-        "host": encode(host),
-        "curve": encode(curve),
-        "rows": rows,
-        "runs": {str(setting): encode(runs) for setting, runs in found.items()},
-    }
-    arguments.to.parent.mkdir(parents=True, exist_ok=True)
-    temporary = arguments.to.with_suffix(".tmp")
-    temporary.write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
-    temporary.replace(arguments.to)
     print(f"written: {arguments.to}")
 
 
