@@ -37,7 +37,7 @@ def say_once_that_it_is_slow() -> None:
         _said = True
         _log.warning(
             "numba is not installed, so services are simulated by the interpreter: the same figures, about "
-            "twenty times slower. Install int8-workbench[fast]."
+            "fifty times slower. Install int8-workbench[fast]."
         )
 
 
