@@ -110,6 +110,16 @@ def test_what_cannot_be_loaded_is_said_with_the_next_step(texts: Path, arguments
     assert says in str(done.exception)
 
 
+def test_a_time_that_is_no_number_is_refused_with_its_line(texts: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.txt"
+    trace.write_text("0\nnan\n")
+
+    done = run("http://127.0.0.1:1", "--data", str(texts), "--trace", str(trace))
+
+    assert isinstance(done.exception, ConfigError)
+    assert f"{trace}:2: 'nan' is no time." in str(done.exception)
+
+
 def test_a_bundle_is_served_loaded_and_stopped(
     contents: BundleContents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

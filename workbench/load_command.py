@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import math
 import os
 import tempfile
 from collections.abc import Iterator
@@ -175,11 +176,13 @@ def _trace(path: Path) -> tuple[float, ...]:
         if not line.strip():
             continue
         try:
-            times.append(float(line))
+            time_s = float(line)
         except ValueError:
-            raise ConfigError(
-                f"{line[:40]!r} is no time.", file=path, line=number, hint="Write seconds from the start, one a line."
-            ) from None
+            time_s = math.nan
+        if not math.isfinite(time_s):
+            hint = "Write seconds from the start, one a line."
+            raise ConfigError(f"{line[:40]!r} is no time.", file=path, line=number, hint=hint)
+        times.append(time_s)
     if not times:
         raise ConfigError("holds no arrival time.", file=path, key="--trace")
     return tuple(times)

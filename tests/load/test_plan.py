@@ -87,6 +87,15 @@ def test_poisson_arrivals_ascend_within_the_time_at_their_rate(rate: float, seco
     assert np.array_equal(times, arrival_times(ServiceLoad(arrivals="poisson", rate_per_s=rate), seconds, seed))
 
 
+def test_a_rate_beyond_every_bound_draws_no_more_arrivals_than_may_be_sent() -> None:
+    load = ServiceLoad(arrivals="poisson", rate_per_s=1e12)
+
+    times = arrival_times(load, 3600.0, 0, most=1000)
+
+    assert len(times) == 1000
+    assert np.array_equal(times[:10], arrival_times(load, 3600.0, 0, most=10))
+
+
 def test_gaps_of_poisson_arrivals_are_exponential() -> None:
     gaps = np.diff(arrival_times(ServiceLoad(arrivals="poisson", rate_per_s=1000), 50.0, 1))
 

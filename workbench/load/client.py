@@ -177,7 +177,8 @@ class Clients:
                 for _ in range(plan.load.concurrency or 0):
                     self._connect(begin)
             else:
-                self._due = (begin + arrival_times(plan.load, plan.warmup_s + plan.duration_s, plan.seed)).tolist()
+                seconds, most = plan.warmup_s + plan.duration_s, plan.max_requests + 1  # the one beyond ends the run
+                self._due = (begin + arrival_times(plan.load, seconds, plan.seed, most=most)).tolist()
                 self._at = 0
                 self._send_due()
             await self._finished.wait()

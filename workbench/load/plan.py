@@ -121,28 +121,34 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def arrival_times(load: ServiceLoad, seconds: float, seed: int) -> npt.NDArray[np.float64]:
+def arrival_times(
+    load: ServiceLoad, seconds: float, seed: int, *, most: int = MOST_REQUESTS
+) -> npt.NDArray[np.float64]:
     """[requests] seconds from the start at which an open loop's requests are due, ascending, all before `seconds`.
 
     Poisson arrivals have exponential gaps from `seed`; a trace is taken as it is. Deterministic.
+
+    Args:
+        most: no more than so many are drawn, however high the rate: they are all in memory.
 
     Raises:
         ValueError: a closed loop, whose requests are due when their client is free.
     """
     if load.arrivals == "trace":
         trace = np.asarray(load.trace_s, dtype=np.float64)
-        return trace[trace < seconds]
+        return trace[trace < seconds][:most]
     if load.rate_per_s is None:
         raise ValueError("a closed loop has no arrival times")
     random = np.random.default_rng(seed)
     found: list[npt.NDArray[np.float64]] = []
-    last = 0.0
-    while last < seconds:
-        gaps = random.exponential(1 / load.rate_per_s, size=max(64, int(load.rate_per_s * seconds * 0.1)))
+    at_once = min(max(64, int(load.rate_per_s * seconds * 0.1)), most)
+    last, count = 0.0, 0
+    while last < seconds and count < most:
+        gaps = random.exponential(1 / load.rate_per_s, size=at_once)
         found.append(last + np.cumsum(gaps))
-        last = float(found[-1][-1])
+        last, count = float(found[-1][-1]), count + at_once
     times = np.concatenate(found)
-    return times[times < seconds]
+    return times[times < seconds][:most]
 
 
 def _check_path(path: str) -> None:
