@@ -420,6 +420,14 @@ def test_the_command_says_what_passed_without_proof_and_can_ask_for_it(
     assert "not promoted: nothing was moved" in strict.stdout
 
 
+@pytest.mark.parametrize("text", ["nan", "inf"])
+def test_a_limit_that_is_no_number_is_refused(text: str) -> None:
+    done = run("promote", "bundle", "--against", "none", "--max-drop-pp", text)
+
+    assert isinstance(done.exception, ConfigError)
+    assert f"--max-drop-pp: {text} is no limit" in str(done.exception)
+
+
 def test_a_damaged_bundle_never_reaches_the_registry(folders: tuple[Path, Path], workspace: Path) -> None:
     (folders[1] / "model" / "model.onnx").write_bytes(b"\0")
 

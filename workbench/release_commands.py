@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
@@ -85,6 +86,8 @@ def promote(
     from workbench.promotion import Limits, judge
     from workbench.tracking.versions import CHAMPION
 
+    if not math.isfinite(max_drop_pp):
+        raise ConfigError(f"{max_drop_pp} is no limit.", key="--max-drop-pp", hint="Write percentage points: 0.5.")
     limits = Limits(
         max_drop_pp=max_drop_pp,
         require_proof=require_proof,

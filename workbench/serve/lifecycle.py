@@ -165,10 +165,14 @@ def _raise_open_files() -> None:
 
 
 def _bound(host: str, port: int) -> socket.socket:
+    """Raises ConfigError: no such address here, or the port is taken."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, *_, address = found[0]
         return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+    except (socket.gaierror, UnicodeError) as error:  # no such name, or nothing that can be one
+        hint = "Name an address of this machine; 0.0.0.0 is all of them."
+        raise ConfigError(f"{host!r} is no address: {error}.", key="--host", hint=hint) from error
     except OSError as error:
         raise ConfigError(
             f"{host}:{port} cannot be bound: {error.strerror or error}.",

@@ -41,7 +41,8 @@ class Limits:
         for name in self.__slots__:
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
-                raise ConfigError(f"{value} is not positive.", key=f"--{name.replace('_', '-')}")
+                key = "--queue-limit" if name == "queue" else f"limits.{name}"
+                raise ConfigError(f"{value} is not positive.", key=key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
