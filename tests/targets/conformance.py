@@ -10,14 +10,16 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto, helper
 
 from tests.model_zoo import write_halves
-from tests.targets.encoder import Array, ids, record_for, run
-from workbench.candidate import Candidate, Quantization, Serving
+from tests.targets.encoder import Array, ids, model_of, record_for, run, save
+from workbench.candidate import Candidate, Precision, Quantization, Serving
 from workbench.canonical import file_digest
 from workbench.errors import CompileError, LoweringError, MeasureError, ToolchainError
 from workbench.graph import load_graph, read_model
 from workbench.model import Model
+from workbench.quantization.dynamic import lower_dynamic
 from workbench.quantization.record import QuantizationRecord
 from workbench.results import Artifact
 from workbench.targets.base import Target
@@ -116,6 +118,16 @@ class TargetConformance:
     ) -> None:
         for candidate in (float_candidate, static_candidate):
             assert [i for i in target.check(model, candidate) if i.severity == "error"] == []
+
+    def test_a_model_without_int8_layers_is_an_error_only_when_it_is_quantized(
+        self, target: Target, rows_candidate: Candidate, tmp_path: Path
+    ) -> None:
+        node = helper.make_node("Relu", ["x"], ["y"], name="relu")
+        model = read_model(save(model_of([node], {}, [rows("x", 4)], [rows("y", 4)]), tmp_path / "model.onnx"))
+
+        for quantization, expected in ((Quantization(), []), (STATIC, ["no float32 layer can be INT8"])):
+            issues = target.check(model, replace(rows_candidate, quantization=quantization))
+            assert [issue.problem for issue in issues if issue.severity == "error"] == expected
 
     # --- lower -----------------------------------------------------------------------------------------------------
 
@@ -386,6 +398,68 @@ class TargetConformance:
         issues = target.check(read_model(tmp_path / "halves.onnx"), rows_candidate)
 
         assert [issue.problem for issue in issues if issue.severity == "error"] == []
+
+
+class HostConformance(TargetConformance):
+    """What the targets that compute on this machine's CPU must do besides."""
+
+    def test_a_model_that_is_quantized_already_is_warned_about_once(
+        self, target: Target, model_path: Path, static_candidate: Candidate, tmp_path: Path
+    ) -> None:
+        dynamic = save(lower_dynamic(onnx.load(model_path), "tensor"), tmp_path / "dynamic.onnx")
+        nodes = [
+            helper.make_node("ConvInteger", ["q", "kernel"], ["c"], name="conv"),
+            helper.make_node("Cast", ["c"], ["y"], name="cast", to=TensorProto.FLOAT),
+        ]
+        q = helper.make_tensor_value_info("q", TensorProto.UINT8, ["n", 4, 2, 2])
+        y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4, 2, 2])
+        integer = model_of(nodes, {"kernel": np.ones((4, 4, 1, 1), np.uint8)}, [q], [y])
+
+        for path in (dynamic, save(integer, tmp_path / "integer.onnx")):
+            issues = target.check(read_model(path), static_candidate)
+            assert [i.severity for i in issues if i.problem == "the model is quantized already"] == ["warning"]
+
+    def test_a_precision_mode_of_another_target_is_an_error(
+        self, target: Target, model: Model, float_candidate: Candidate
+    ) -> None:
+        (issue,) = target.check(model, replace(float_candidate, precision=Precision(mode="int4")))
+
+        assert issue.severity == "error"
+        assert "'int4' does not exist on this target" in issue.problem
+
+    def test_the_compiled_model_computes_what_the_integers_say(
+        self, target: Target, rows_candidate: Candidate, tmp_path: Path
+    ) -> None:
+        random = np.random.default_rng(5)
+        x, w = random.normal(size=(8, 32)).astype(np.float32), random.normal(size=(32, 24)).astype(np.float32)
+        b = random.normal(size=24).astype(np.float32)
+        nodes = [
+            helper.make_node("MatMul", ["x", "w"], ["h"], name="layer"),
+            helper.make_node("Add", ["b", "h"], ["y"], name="bias"),
+        ]
+        proto = model_of(nodes, {"w": w, "b": b}, [rows("x", 32)], [rows("y", 24)])
+        model = read_model(save(proto, tmp_path / "model.onnx"))
+        record = record_for(model.path, {"x": x}, per_channel=True)
+        (layer,) = record.layers
+
+        artifact, directory = compiled(target, model, rows_candidate, record, tmp_path)
+        session = target.open(artifact, directory, rows_candidate)
+        got = session.run({"x": x})["y"]
+        session.close()
+
+        assert layer.weight is not None
+        x_scale, w_scale = np.float32(layer.activation.scale), np.asarray(layer.weight.scales, np.float32)
+        zero_point = layer.activation.zero_point
+        x_integers = np.clip(np.rint(x / x_scale) + zero_point, -128, 127).astype(np.int64)
+        w_integers = np.clip(np.rint(w / w_scale), -128, 127).astype(np.int64)
+        expected = ((x_integers - zero_point) @ w_integers) * (x_scale * w_scale) + b
+        assert (artifact.int8_ops, artifact.float_matmuls_left) == (1, 0), artifact.kernels
+        assert np.allclose(expected, got, rtol=1e-5, atol=1e-4)
+
+
+def rows(name: str, width: int) -> onnx.ValueInfoProto:
+    """A float tensor of shape [n, width]."""
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", width])
 
 
 def run_outputs(model: Model, names: list[str]) -> list[Array]:

@@ -1,6 +1,5 @@
 import itertools
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
-from tests.targets.conformance import STATIC, TargetConformance, compiled
+from tests.targets.conformance import STATIC, HostConformance, compiled
 from tests.targets.encoder import (
     PRODUCTS,
     WEIGHT_LAYERS,
@@ -21,10 +20,9 @@ from tests.targets.encoder import (
     save,
     tiny_encoder,
 )
-from workbench.candidate import Candidate, OnnxRuntimeCompile, Precision, Quantization
+from workbench.candidate import Candidate, OnnxRuntimeCompile, Quantization
 from workbench.errors import CompileError, ConfigError
 from workbench.graph import read_model
-from workbench.quantization.dynamic import lower_dynamic
 from workbench.quantization.qdq import lower_static
 from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord, WeightScale
 from workbench.results import Artifact
@@ -50,7 +48,7 @@ def static_artifact(path: Path, feeds: dict[str, Array], to: Path, **settings: b
     return compiled(TARGET, read_model(path), candidate, record_for(path, feeds, **settings), to)
 
 
-class TestOnnxRuntime(TargetConformance):
+class TestOnnxRuntime(HostConformance):
     @pytest.fixture(scope="class")
     @classmethod
     def target(cls) -> OnnxRuntimeTarget:
@@ -99,29 +97,22 @@ def test_every_layer_of_a_dynamic_model_becomes_one_integer_kernel(tmp_path: Pat
     assert artifact.float_matmuls_left == len(PRODUCTS)
 
 
-def test_the_compiled_model_computes_what_the_integers_say(tmp_path: Path) -> None:
+def test_a_bias_goes_into_the_kernel_of_its_layer(tmp_path: Path) -> None:
     random = np.random.default_rng(5)
-    x, w = random.normal(size=(8, 32)).astype(np.float32), random.normal(size=(32, 24)).astype(np.float32)
-    b = random.normal(size=24).astype(np.float32)
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["h"], name="layer"),
         helper.make_node("Add", ["b", "h"], ["y"], name="bias"),
     ]
-    proto = model_of(nodes, {"w": w, "b": b}, [value("x", ["n", 32])], [value("y", ["n", 24])])
-    path = save(proto, tmp_path / "model.onnx")
-    (layer,) = record_for(path, {"x": x}, per_channel=True).layers
+    weights: dict[str, Array] = {
+        "w": random.normal(size=(32, 24)).astype(np.float32),
+        "b": random.normal(size=24).astype(np.float32),
+    }
+    proto = model_of(nodes, weights, [value("x", ["n", 32])], [value("y", ["n", 24])])
+    feeds: dict[str, Array] = {"x": random.normal(size=(8, 32)).astype(np.float32)}
 
-    artifact, directory = static_artifact(path, {"x": x}, tmp_path, per_channel=True)
-    got = TARGET.open(artifact, directory, Candidate()).run({"x": x})["y"]
+    artifact, _ = static_artifact(save(proto, tmp_path / "model.onnx"), feeds, tmp_path, per_channel=True)
 
-    assert layer.weight is not None
-    x_scale, w_scale = np.float32(layer.activation.scale), np.asarray(layer.weight.scales, np.float32)
-    zero_point = layer.activation.zero_point
-    x_integers = np.clip(np.rint(x / x_scale) + zero_point, -128, 127).astype(np.int64)
-    w_integers = np.clip(np.rint(w / w_scale), -128, 127).astype(np.int64)
-    expected = ((x_integers - zero_point) @ w_integers) * (x_scale * w_scale) + b
-    assert artifact.kernels == {"MatMulIntegerToFloat": 1, "QuantizeLinear": 1}  # the bias went into the kernel
-    assert np.allclose(expected, got, rtol=1e-5, atol=1e-5)
+    assert artifact.kernels == {"MatMulIntegerToFloat": 1, "QuantizeLinear": 1}
 
 
 def test_a_convolution_becomes_an_integer_kernel(tmp_path: Path) -> None:
@@ -512,28 +503,6 @@ def test_an_operator_of_a_foreign_domain_is_an_error(tmp_path: Path) -> None:
     found = problems(tmp_path / "model.onnx", Candidate())
 
     assert found == [("error", "query", "ONNX Runtime does not know this operator")]
-
-
-def test_a_model_without_int8_layers_is_an_error_only_when_it_is_quantized(tmp_path: Path) -> None:
-    node = helper.make_node("Relu", ["x"], ["y"], name="relu")
-    path = save(model_of([node], {}, [value("x", [2, 4])], [value("y", [2, 4])]), tmp_path / "model.onnx")
-
-    assert problems(path, Candidate()) == []
-    assert problems(path)[0] == ("error", "model", "no float32 layer can be INT8")
-
-
-def test_a_model_that_is_quantized_already_is_a_warning(encoder: Path, tmp_path: Path) -> None:
-    path = tmp_path / "model.onnx"
-    onnx.save(lower_dynamic(onnx.load(encoder), "tensor"), path)
-
-    assert ("warning", "the model is quantized already") in [(s, p) for s, _, p in problems(path)]
-
-
-def test_a_precision_mode_of_another_target_is_an_error(encoder: Path) -> None:
-    ((severity, _, problem),) = problems(encoder, replace(Candidate(), precision=Precision(mode="int4")))
-
-    assert severity == "error"
-    assert "'int4' does not exist on this target" in problem
 
 
 @pytest.mark.parametrize(

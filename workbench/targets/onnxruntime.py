@@ -42,6 +42,7 @@ from workbench.quantization.surgery import serialize
 from workbench.results import Artifact, CompiledFile, Toolchain
 from workbench.targets.base import Array, Feeds, OperatorIssue, Session, row_tolerance
 from workbench.targets.feeds import check_host_device
+from workbench.targets.int8_issues import no_dot_product, nothing_to_quantize, quantized_already, unreadable
 from workbench.targets.onnxruntime_compiler import COMPILED, count_kernels, optimize
 from workbench.targets.onnxruntime_probe import with_outputs
 
@@ -274,63 +275,29 @@ def _operator_issues(model: Model) -> list[OperatorIssue]:
 def _quantization_issues(model: Model, candidate: Candidate) -> list[OperatorIssue]:
     if candidate.quantization.scheme == "none":
         return []
-    issues = []
     try:
         proto = normalized(load_graph(model))
     except ConfigError as error:
-        return [
-            OperatorIssue(
-                severity="error",
-                node=str(model.path),
-                operator="",
-                problem=str(error),
-                remedy="Restore the file and start again.",
-                source="the file itself",
-            )
-        ]
-    if not quantizable_layers(proto):
-        issues.append(
-            OperatorIssue(
-                severity="error",
-                node="model",
-                operator="MatMul, Gemm, Conv",
-                problem="no float32 layer can be INT8",
-                remedy="Quantize a float32 model whose weights are constants.",
-                source="workbench/quantizable.py",
-            )
+        return [unreadable(model, error)]
+    issues = [] if quantizable_layers(proto) else [nothing_to_quantize()]
+    issues += quantized_already(proto)
+    issues += [
+        OperatorIssue(
+            severity="warning",
+            node=node.name,
+            operator="com.microsoft.Attention",
+            problem="its products stay float: a fused Attention has no Q/DQ form",
+            remedy="Quantize the unfused export; the runtime fuses what pays when it compiles.",
+            source=_MEASURED,
         )
-    for node in proto.graph.node:
-        if node.op_type in ("QuantizeLinear", "DynamicQuantizeLinear", "QLinearMatMul", "QLinearConv", "MatMulInteger"):
-            issues.append(
-                OperatorIssue(
-                    severity="warning",
-                    node=node.name,
-                    operator=node.op_type,
-                    problem="the model is quantized already",
-                    remedy="Start from the float model: a second quantization adds error and hides the first.",
-                    source="the model itself",
-                )
-            )
-            break
-        if node.op_type == "Attention" and node.domain == "com.microsoft":
-            issues.append(
-                OperatorIssue(
-                    severity="warning",
-                    node=node.name,
-                    operator="com.microsoft.Attention",
-                    problem="its products stay float: a fused Attention has no Q/DQ form",
-                    remedy="Quantize the unfused export; the runtime fuses what pays when it compiles.",
-                    source=_MEASURED,
-                )
-            )
+        for node in proto.graph.node
+        if node.op_type == "Attention" and node.domain == "com.microsoft"
+    ]
     if not _cpu().dot_product:
         issues.append(
-            OperatorIssue(
-                severity="warning",
-                node=_cpu().name,
-                operator="MatMul",
-                problem="this CPU has no 8-bit dot product (VNNI, AMX or DotProd), so INT8 gains little here",
-                remedy="Measure on the machine that will serve. Kernels that cannot saturate are used meanwhile.",
+            no_dot_product(
+                _cpu().name,
+                meanwhile="Kernels that cannot saturate are used meanwhile.",
                 source="onnxruntime, quantization guide: U8S8 on AVX2 and AVX512 may saturate; reduce_range avoids it",
             )
         )

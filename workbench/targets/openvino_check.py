@@ -12,13 +12,12 @@ from workbench.model import Model
 from workbench.quantizable import quantizable_layers
 from workbench.quantization.normalize import normalized
 from workbench.targets.base import OperatorIssue
+from workbench.targets.int8_issues import no_dot_product, nothing_to_quantize, quantized_already, unreadable
 from workbench.targets.onnxruntime import Cpu
 from workbench.targets.openvino_compiler import reason
 from workbench.targets.openvino_library import capabilities, library
 
 _MEASURED = "measured on OpenVINO 2026.4.1"
-
-_QUANTIZED = ("QuantizeLinear", "DynamicQuantizeLinear", "QLinearMatMul", "QLinearConv", "MatMulInteger", "ConvInteger")
 
 
 def setting_issues(candidate: Candidate) -> list[OperatorIssue]:
@@ -70,14 +69,9 @@ def model_issues(model: Model, candidate: Candidate, cpu: Cpu) -> list[OperatorI
     try:
         proto = normalized(load_graph(model))
     except ConfigError as error:
-        return [_error(str(model.path), str(error), "Restore the file and start again.", "the file itself")]
-    issues = []
+        return [unreadable(model, error)]
     layers = quantizable_layers(proto)
-    if not layers:
-        remedy = "Quantize a float32 model whose weights are constants."
-        issues.append(
-            _error("model", "no float32 layer can be INT8", remedy, "workbench/quantizable.py", "MatMul, Gemm, Conv")
-        )
+    issues = [] if layers else [nothing_to_quantize()]
     products = [layer.name for layer in layers if layer.second is not None]
     quantization = candidate.quantization
     if products and quantization.attention_matmul and quantization.activation_symmetric is False:
@@ -93,29 +87,9 @@ def model_issues(model: Model, candidate: Candidate, cpu: Cpu) -> list[OperatorI
                 source=f"{_MEASURED}; see workbench/targets/openvino_lowering.py",
             )
         )
-    already = next((node for node in proto.graph.node if node.op_type in _QUANTIZED), None)
-    if already is not None:
-        issues.append(
-            OperatorIssue(
-                severity="warning",
-                node=already.name,
-                operator=already.op_type,
-                problem="the model is quantized already",
-                remedy="Start from the float model: a second quantization adds error and hides the first.",
-                source="the model itself",
-            )
-        )
+    issues += quantized_already(proto)
     if not cpu.dot_product:
-        issues.append(
-            OperatorIssue(
-                severity="warning",
-                node=cpu.name,
-                operator="MatMul",
-                problem="this CPU has no 8-bit dot product (VNNI, AMX or DotProd), so INT8 gains little here",
-                remedy="Measure on the machine that will serve.",
-                source="the flags of /proc/cpuinfo",
-            )
-        )
+        issues.append(no_dot_product(cpu.name, meanwhile="", source="the flags of /proc/cpuinfo"))
     return issues
 
 
@@ -129,5 +103,5 @@ def _refusal(path: Path, sha256: str) -> str | None:
     return None
 
 
-def _error(node: str, problem: str, remedy: str, source: str, operator: str = "") -> OperatorIssue:
-    return OperatorIssue(severity="error", node=node, operator=operator, problem=problem, remedy=remedy, source=source)
+def _error(node: str, problem: str, remedy: str, source: str) -> OperatorIssue:
+    return OperatorIssue(severity="error", node=node, operator="", problem=problem, remedy=remedy, source=source)

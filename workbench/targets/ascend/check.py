@@ -27,6 +27,7 @@ from workbench.targets.ascend.operators import NOT_IN_OPS_NN, check_operators
 from workbench.targets.ascend.precheck import check_model
 from workbench.targets.ascend.shapes import has_axis, interface_of
 from workbench.targets.base import OperatorIssue
+from workbench.targets.int8_issues import nothing_to_quantize
 
 _log = logging.getLogger(__name__)
 
@@ -150,13 +151,7 @@ def _convolutions(lowered: ModelProto, settings: AscendCompile) -> Iterator[Oper
 def _int8_issues(proto: ModelProto, candidate: Candidate) -> Iterator[OperatorIssue]:
     layers = quantizable_layers(normalized(proto))
     if not layers:
-        yield _issue(
-            "error",
-            "model",
-            "no float32 layer can be INT8",
-            "Quantize a float32 model whose weights are constants.",
-            "workbench/quantizable.py",
-        )
+        yield nothing_to_quantize()
     products = [layer for layer in layers if layer.second is not None]
     if products and candidate.quantization.attention_matmul:
         yield replace(

@@ -1,0 +1,64 @@
+"""What stands in the way of INT8 whatever the engine, said in the same words by every target that finds it."""
+
+from __future__ import annotations
+
+from onnx import ModelProto
+
+from workbench.errors import ConfigError
+from workbench.model import Model
+from workbench.targets.base import OperatorIssue
+
+_QUANTIZED = ("QuantizeLinear", "DynamicQuantizeLinear", "QLinearMatMul", "QLinearConv", "MatMulInteger", "ConvInteger")
+
+
+def unreadable(model: Model, error: ConfigError) -> OperatorIssue:
+    """The file cannot be read any more, or is not the one that was identified."""
+    return OperatorIssue(
+        severity="error",
+        node=str(model.path),
+        operator="",
+        problem=str(error),
+        remedy="Restore the file and start again.",
+        source="the file itself",
+    )
+
+
+def nothing_to_quantize() -> OperatorIssue:
+    """`quantizable_layers` found none."""
+    return OperatorIssue(
+        severity="error",
+        node="model",
+        operator="MatMul, Gemm, Conv",
+        problem="no float32 layer can be INT8",
+        remedy="Quantize a float32 model whose weights are constants.",
+        source="workbench/quantizable.py",
+    )
+
+
+def quantized_already(proto: ModelProto) -> list[OperatorIssue]:
+    """One warning, at the first node that quantizes or computes in integers; none for a float model."""
+    first = next((node for node in proto.graph.node if node.op_type in _QUANTIZED), None)
+    if first is None:
+        return []
+    return [
+        OperatorIssue(
+            severity="warning",
+            node=first.name,
+            operator=first.op_type,
+            problem="the model is quantized already",
+            remedy="Start from the float model: a second quantization adds error and hides the first.",
+            source="the model itself",
+        )
+    ]
+
+
+def no_dot_product(cpu: str, *, meanwhile: str, source: str) -> OperatorIssue:
+    """`cpu` by its name; `meanwhile` is what the engine does without, as a sentence, or nothing."""
+    return OperatorIssue(
+        severity="warning",
+        node=cpu,
+        operator="MatMul",
+        problem="this CPU has no 8-bit dot product (VNNI, AMX or DotProd), so INT8 gains little here",
+        remedy=f"Measure on the machine that will serve. {meanwhile}".strip(),
+        source=source,
+    )
