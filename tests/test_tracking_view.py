@@ -1,9 +1,13 @@
-"""The list of runs that MLflow's UI opens with: its columns and its order."""
+"""What MLflow's UI shows: the list of runs it opens with, and the description of a run."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
+from tests.evaluations import evaluation
+from workbench.results import Stop
 from workbench.tracking.links import VIEW, save_view
+from workbench.tracking.run import NOTE, candidate_tags
 from workbench.tracking.store import mlflow_errors, open_client, open_experiment, prepare
 
 
@@ -24,3 +28,13 @@ def test_the_view_shows_the_metric_it_is_sorted_by_and_what_the_service_does(tmp
         assert state["orderByKey"] == f"metrics.`{order}`"
         assert columns.count(f"metrics.`{order}`") == 1
         assert {"metrics.`service_throughput_per_s`", "metrics.`service_p99_ms`"} <= set(columns)
+
+
+def test_the_description_of_a_stopped_candidate_says_emulated_as_well() -> None:
+    stop = Stop(stage="accuracy_subset", reason="too wrong", violations={"accuracy_drop_pp": 0.25})
+    found = evaluation(scheme="static", stop=stop)
+    found = replace(found, toolchain=replace(found.toolchain, emulated=True))
+
+    assert candidate_tags(found, "1", False)[NOTE] == (
+        "Emulated: no number of this run was measured on a real device.\n\nStopped at accuracy_subset: too wrong."
+    )

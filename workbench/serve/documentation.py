@@ -57,7 +57,8 @@ def page(document: dict[str, Any]) -> str:
 def _about(manifest: Manifest) -> str:
     emulated = manifest.artifact.toolchain.emulated
     warning = "EMULATED: no device ran this; its figures are a model's. " if emulated else ""
-    about = f"{manifest.about}. " if manifest.about else ""
+    about = manifest.about.strip()
+    about += "" if not about else " " if about[-1] in ".?!" else ". "
     return f"{warning}{about}Task {manifest.task}, {manifest.artifact.target}, workbench {__version__}."
 
 

@@ -36,13 +36,16 @@ def candidate_tags(evaluation: Evaluation, sweep_id: str, feasible: bool) -> dic
         tags["service.batch_timeout_ms"] = f"{found.batch_timeout_ms:g}"
         tags["service.workers"] = str(found.workers)
         tags["service.load"] = str(service.best.load)
+    said = []
     if evaluation.toolchain.emulated:
-        tags[NOTE] = "Emulated: no number of this run was measured on a real device."
+        said.append("Emulated: no number of this run was measured on a real device.")
     if evaluation.stop is not None:
-        tags[NOTE] = f"Stopped at {evaluation.stop.stage}: {evaluation.stop.reason}."
+        said.append(f"Stopped at {evaluation.stop.stage}: {evaluation.stop.reason}.")
     if evaluation.failure is not None:
         failure = evaluation.failure
-        tags[NOTE] = f"{failure.kind} at {failure.stage}: {failure.message}\n\nAgain: `{failure.reproduce}`"
+        said += [f"{failure.kind} at {failure.stage}: {failure.message}", f"Again: `{failure.reproduce}`"]
+    if said:
+        tags[NOTE] = "\n\n".join(said)
     return tags
 
 
