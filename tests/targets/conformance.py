@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.model_zoo import write_halves
-from tests.targets.encoder import Array, ids, model_of, record_for, run, save
+from tests.targets.encoder import Array, ids, model_of, record_for, run, save, value
 from workbench.candidate import Candidate, Precision, Quantization, Serving
 from workbench.canonical import file_digest
 from workbench.errors import CompileError, LoweringError, MeasureError, ToolchainError
@@ -123,7 +123,9 @@ class TargetConformance:
         self, target: Target, rows_candidate: Candidate, tmp_path: Path
     ) -> None:
         node = helper.make_node("Relu", ["x"], ["y"], name="relu")
-        model = read_model(save(model_of([node], {}, [rows("x", 4)], [rows("y", 4)]), tmp_path / "model.onnx"))
+        model = read_model(
+            save(model_of([node], {}, [value("x", ["n", 4])], [value("y", ["n", 4])]), tmp_path / "model.onnx")
+        )
 
         for quantization, expected in ((Quantization(), []), (STATIC, ["no float32 layer can be INT8"])):
             issues = target.check(model, replace(rows_candidate, quantization=quantization))
@@ -401,7 +403,12 @@ class TargetConformance:
 
 
 class HostConformance(TargetConformance):
-    """What the targets that compute on this machine's CPU must do besides."""
+    """What the targets that compute on this machine's CPU must do besides. The module gives a fixture `encoder`."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def model_path(cls, encoder: Path) -> Path:
+        return encoder
 
     def test_a_model_that_is_quantized_already_is_warned_about_once(
         self, target: Target, model_path: Path, static_candidate: Candidate, tmp_path: Path
@@ -437,7 +444,7 @@ class HostConformance(TargetConformance):
             helper.make_node("MatMul", ["x", "w"], ["h"], name="layer"),
             helper.make_node("Add", ["b", "h"], ["y"], name="bias"),
         ]
-        proto = model_of(nodes, {"w": w, "b": b}, [rows("x", 32)], [rows("y", 24)])
+        proto = model_of(nodes, {"w": w, "b": b}, [value("x", ["n", 32])], [value("y", ["n", 24])])
         model = read_model(save(proto, tmp_path / "model.onnx"))
         record = record_for(model.path, {"x": x}, per_channel=True)
         (layer,) = record.layers
@@ -455,11 +462,6 @@ class HostConformance(TargetConformance):
         expected = ((x_integers - zero_point) @ w_integers) * (x_scale * w_scale) + b
         assert (artifact.int8_ops, artifact.float_matmuls_left) == (1, 0), artifact.kernels
         assert np.allclose(expected, got, rtol=1e-5, atol=1e-4)
-
-
-def rows(name: str, width: int) -> onnx.ValueInfoProto:
-    """A float tensor of shape [n, width]."""
-    return helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", width])
 
 
 def run_outputs(model: Model, names: list[str]) -> list[Array]:

@@ -28,6 +28,11 @@ PRODUCTS = ("scores", "context")
 Array = npt.NDArray[np.generic]
 
 
+def value(name: str, shape: list[int | str]) -> onnx.ValueInfoProto:
+    """A float tensor at the edge of a graph."""
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+
 def model_of(
     nodes: list[onnx.NodeProto],
     weights: dict[str, npt.NDArray[np.generic]],

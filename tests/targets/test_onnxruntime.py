@@ -19,6 +19,7 @@ from tests.targets.encoder import (
     run,
     save,
     tiny_encoder,
+    value,
 )
 from workbench.candidate import Candidate, OnnxRuntimeCompile, Quantization
 from workbench.errors import CompileError, ConfigError
@@ -32,10 +33,6 @@ from workbench.targets.onnxruntime import OnnxRuntimeTarget, parse_cpu
 
 TARGET = OnnxRuntimeTarget()
 DYNAMIC = Candidate(quantization=Quantization(scheme="dynamic", weight_granularity="channel"))
-
-
-def value(name: str, shape: list[int | str]) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
 
 
 @pytest.fixture(scope="module")
@@ -53,11 +50,6 @@ class TestOnnxRuntime(HostConformance):
     @classmethod
     def target(cls) -> OnnxRuntimeTarget:
         return TARGET
-
-    @pytest.fixture(scope="class")
-    @classmethod
-    def model_path(cls, encoder: Path) -> Path:
-        return encoder
 
     @pytest.fixture(scope="class")
     @classmethod

@@ -9,10 +9,21 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper
+from onnx import helper
 
 from tests.targets.conformance import STATIC, HostConformance, compiled
-from tests.targets.encoder import PRODUCTS, WEIGHT_LAYERS, Array, ids, model_of, record_for, run, save, tiny_encoder
+from tests.targets.encoder import (
+    PRODUCTS,
+    WEIGHT_LAYERS,
+    Array,
+    ids,
+    model_of,
+    record_for,
+    run,
+    save,
+    tiny_encoder,
+    value,
+)
 from workbench.candidate import Candidate, OpenVinoCompile, Quantization, Serving
 from workbench.errors import CompileError, LoweringError, MeasureError
 from workbench.graph import read_model
@@ -29,10 +40,6 @@ FLOAT = Candidate(target="openvino", compile=OpenVinoCompile())
 INT8 = replace(FLOAT, quantization=STATIC)
 
 
-def value(name: str, shape: list[int | str]) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-
-
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save(tiny_encoder(), tmp_path_factory.mktemp("encoder") / "model.onnx")
@@ -47,11 +54,6 @@ class TestOpenVino(HostConformance):
     @classmethod
     def target(cls) -> OpenVinoTarget:
         return TARGET
-
-    @pytest.fixture(scope="class")
-    @classmethod
-    def model_path(cls, encoder: Path) -> Path:
-        return encoder
 
     @pytest.fixture(scope="class")
     @classmethod
