@@ -5,10 +5,12 @@ import io
 import json
 import os
 import sys
+import time
 
 import pytest
 
-from workbench.serve.events import log
+from workbench.serve import events
+from workbench.serve.events import log, log_seldom
 
 
 class FullDisk(io.StringIO):
@@ -30,3 +32,19 @@ def test_a_log_that_cannot_be_written_stops_nobody_and_is_told_of_later(
 
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert [(line["event"], line.get("log_failures")) for line in lines] == [("signal", 2), ("ended", None)]
+
+
+def test_a_flood_of_refusals_is_a_line_a_second_that_counts_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now_s = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    monkeypatch.setattr(events, "_seldom", {})
+    for _ in range(5000):
+        log_seldom("refused", kind="flooded", status=503)
+    log_seldom("refused", kind="another", status=504)
+    now_s += 1.5
+    log_seldom("refused", kind="flooded", status=503)
+
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(line["kind"], line["times"]) for line in lines] == [("flooded", 1), ("another", 1), ("flooded", 5000)]

@@ -18,7 +18,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from workbench.serve.documentation import openapi, page
-from workbench.serve.events import log, log_defect
+from workbench.serve.events import log_defect, log_seldom
 from workbench.serve.facts import health, info
 from workbench.serve.metrics import CONTENT_TYPE
 from workbench.serve.refusals import Refusal
@@ -77,7 +77,7 @@ async def _predict(service: Service, scope: Scope, receive: Receive, send: Send)
         metrics.rejected(refusal.kind)
         status, extra, content = refusal.status, refusal.headers(), json.dumps(refusal.body()).encode()
         if status >= 500 and refusal.kind != "starting":
-            log("refused", kind=refusal.kind, status=status)
+            log_seldom("refused", kind=refusal.kind, status=status)
     except ClientGone:
         metrics.rejected("client_gone")
         return

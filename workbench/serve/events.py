@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import time
 import traceback
 from datetime import UTC, datetime
 
+_SELDOM_S = 1.0
+_seldom: dict[tuple[str, str], tuple[float, int]] = {}
+"""Event and kind → when the next line may be written, how many wait to be counted in it."""
 _failures = 0
 """Lines in a row that could not be written."""
 
@@ -28,6 +32,22 @@ def log(event: str, **fields: object) -> None:
         _failures += 1
     else:
         _failures = 0
+
+
+def log_seldom(event: str, *, kind: str, **fields: object) -> None:
+    """Write a line at most once a second for each event and kind: under overload thousands a second would fill the
+    disk. `times` says how often it happened since the last one; what comes after the last line, only the metrics say.
+
+    Args:
+        kind: of a closed set.
+    """
+    now_s = time.monotonic()
+    next_s, waiting = _seldom.get((event, kind), (0.0, 0))
+    if now_s < next_s:
+        _seldom[event, kind] = next_s, waiting + 1
+        return
+    _seldom[event, kind] = now_s + _SELDOM_S, 0
+    log(event, kind=kind, times=waiting + 1, **fields)
 
 
 def log_defect(error: BaseException) -> None:
