@@ -71,3 +71,10 @@ def test_one_answer_has_figures_too() -> None:
     found = figures(served(exact(lambda *_: 4.0), trace_ms(3)))
 
     assert (found.p50_ms.low, found.p50_ms.value, found.p50_ms.high) == pytest.approx((4, 4, 4))
+
+
+def test_one_answer_of_an_overloaded_service_has_figures_too() -> None:
+    found = figures(served(exact(lambda *_: 4.0), poisson(5000), requests=1))
+
+    assert found.requests == 1
+    assert "P99 of 1 requests is a guess" in found.note

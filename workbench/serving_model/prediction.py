@@ -86,7 +86,7 @@ def is_unstable(simulated: Simulated) -> bool:
 
     Never of a trace: it ends, and what it did to the service stands in the latencies.
     """
-    if simulated.load.arrivals != "poisson" or simulated.backlog is None:
+    if simulated.load.arrivals != "poisson" or simulated.backlog is None or len(simulated.latency_ms) < 2:
         return False
     if simulated.backlog < _BACKLOG_SHARE * simulated.sent_in_all:
         return False
