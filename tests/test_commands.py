@@ -96,7 +96,11 @@ def test_sensitivity_ranks_measures_and_says_what_to_run(experiment: Path, studi
     assert "speed-up over float" in studied
     assert f"workbench evaluate {experiment} --candidate {folder / 'candidate.json'}" in studied
     assert (folder / "amct.cfg").exists()
-    assert "bought" in (folder / "sensitivity.html").read_text(encoding="utf-8")
+    page = (folder / "sensitivity.html").read_text(encoding="utf-8")
+    assert "bought" in page
+    assert "the table above is measured" in page
+    head, _, caption = " ".join(studied.split()).partition("SQNR, cosine, KL:")
+    assert all(word in head and f"{word}:" in caption for word in ("bought", "paid"))
 
 
 def test_the_command_that_sensitivity_prints_runs(experiment: Path, studied: str) -> None:

@@ -52,7 +52,7 @@ def sensitivity_html(study: LayerStudy, recipe: Sequence[str] = ()) -> str:
         f"model's whole call ({study.call_us / 1000:.2f} ms at batch {study.batch}, length {study.length}, one "
         'thread). <b style="color:#0a7d43">Green</b> to the left of zero: float is the faster one. Good candidates for '
         "float have a long left bar and a short right one. Kernels are timed one layer at a time, so the right side is "
-        "an estimate; the table above is measured.</p>",
+        f"an estimate{'; the table above is measured' if study.rungs else ''}.</p>",
     ]
     for number, kind in enumerate(kinds):
         units = tables[kind]

@@ -94,11 +94,11 @@ def study_text(study: LayerStudy) -> Group:
         "1st order\ndB",
         "cosine",
         "KL",
-        "damage",
+        "bought",
         "MACs",
         "float\nµs",
         "INT8\nµs",
-        "kept in\nfloat",
+        "paid",
     ):
         table.add_column(name, justify="right", no_wrap=True)
     for unit in study.units:
