@@ -110,14 +110,17 @@ def test_what_cannot_be_loaded_is_said_with_the_next_step(texts: Path, arguments
     assert says in str(done.exception)
 
 
-def test_a_time_that_is_no_number_is_refused_with_its_line(texts: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("second", "says"), [("nan", "'nan' is no time."), ("0.05", "'0.05' comes before 0.1.")], ids=["no time", "earlier"]
+)
+def test_a_wrong_time_of_a_trace_is_refused_with_its_line(texts: Path, tmp_path: Path, second: str, says: str) -> None:
     trace = tmp_path / "trace.txt"
-    trace.write_text("0\nnan\n")
+    trace.write_text(f"0.1\n{second}\n")
 
     done = run("http://127.0.0.1:1", "--data", str(texts), "--trace", str(trace))
 
     assert isinstance(done.exception, ConfigError)
-    assert f"{trace}:2: 'nan' is no time." in str(done.exception)
+    assert f"{trace}:2: {says}" in str(done.exception)
 
 
 def test_a_bundle_is_served_loaded_and_stopped(

@@ -171,7 +171,7 @@ def _warmup_s(asked: ServiceLoad, seconds: float) -> float:
 
 
 def _trace(path: Path) -> tuple[float, ...]:
-    times = []
+    times: list[float] = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         if not line.strip():
             continue
@@ -182,6 +182,10 @@ def _trace(path: Path) -> tuple[float, ...]:
         if not math.isfinite(time_s):
             hint = "Write seconds from the start, one a line."
             raise ConfigError(f"{line[:40]!r} is no time.", file=path, line=number, hint=hint)
+        before = times[-1] if times else 0.0
+        if time_s < before:
+            hint = "Times are seconds from the start, and ascend."
+            raise ConfigError(f"{line[:40]!r} comes before {before:g}.", file=path, line=number, hint=hint)
         times.append(time_s)
     if not times:
         raise ConfigError("holds no arrival time.", file=path, key="--trace")
