@@ -7,7 +7,8 @@ FOLDER is laid out as bench/banking77: one .onnx, calibration.csv, validation.cs
 INT8 model on ONNX Runtime is served by `python -m workbench.serve` and loaded by `workbench.load`; the prediction
 rests on the batch curve and the host costs of this very machine, measured before. Every pass visits every setting, in
 another order. A shared machine changes its speed, so a few calls of the model are timed right before and after each
-load, and the prediction's times are scaled by them (column "speed"); what other processes took meanwhile is shown.
+load, and the prediction's times are scaled by them (column "speed"); so is timed how much all processors do together
+(between 1.5 and 2.1 times one, minute by minute, on two hyper-threads of a shared host). What others took is shown.
 Poisson rates are shares of what the service can do at that speed, as predicted.
 Medians over passes are compared. A run in which others took more than a quarter of a processor is disturbed: a setting
 is judged by its quiet runs alone, and not at all where it has none. `--until-quiet` measures costs and curve again
@@ -64,6 +65,9 @@ ROOT = Path(__file__).parents[2]
 BINS, MAX_LENGTH = (16, 32, 64), 64
 BATCHES = (1, 2, 4, 8, 16)
 WARMUP_S = 1.5
+CAPACITY_ROUNDS = 3
+YARDSTICK = (8, 32)
+"""Batch and length."""
 SIMULATED = 30_000
 
 
@@ -144,13 +148,12 @@ def _bundle(to: Path, subject: Subject, compiled: Path, text: Preprocessor) -> P
 
 
 class Yardstick:
-    """The same few calls again and again: how fast the machine is now."""
+    """Calls that the curve holds too: how fast the machine is now beside the time when the curve was taken."""
 
-    def __init__(self, session: Session, feeds: list[Feeds], first_ms: float | None = None) -> None:
-        self.session, self.feeds = session, feeds
-        self.first_ms = self.now_ms(20) if first_ms is None else first_ms
+    def __init__(self, session: Session, feeds: list[Feeds], first_ms: float) -> None:
+        self.session, self.feeds, self.first_ms = session, feeds, first_ms
 
-    def now_ms(self, calls: int = 10) -> float:
+    def now_ms(self, calls: int = 25) -> float:
         times = []
         for i in range(calls + 2):
             start = time.perf_counter_ns()
@@ -206,7 +209,6 @@ def one_run(
     yardstick: Yardstick,
     curve: BatchCurve,
     host: HostCosts,
-    capacity: tuple[float, ...],
     seconds: float,
     seed: int,
     work: Path,
@@ -217,6 +219,7 @@ def one_run(
         subject.bundles[setting.bins], log=log, settings=setting.settings, more=("--policy", "warn")
     ) as service:
         wait_until_quiet(patience_s)
+        capacity = measure_capacity(rounds=CAPACITY_ROUNDS)
         before_ms = yardstick.now_ms()
         slowed = before_ms / yardstick.first_ms
         load = load_of(subject, scaled(curve, slowed), scaled_costs(host, slowed, capacity), setting)
@@ -230,6 +233,7 @@ def one_run(
         wall = time.perf_counter() - began
         others = ((_busy_s() - spent) - (_tree_s(front) - ours)) / wall
         after_ms = yardstick.now_ms()
+        capacity = tuple(np.mean([capacity, measure_capacity(rounds=CAPACITY_ROUNDS)], axis=0).tolist())
     if result.failed or result.p50_ms is None or result.p99_ms is None:
         raise SystemExit(f"{setting}: {result.failed} of {result.requests} failed: {result.statuses} {result.errors}")
     speed = (before_ms + after_ms) / 2 / yardstick.first_ms
@@ -247,6 +251,7 @@ def one_run(
         others=max(others, 0.0),
         requests=result.requests,
         client_share=result.client_share,
+        together=capacity[-1],
     )
 
 
@@ -272,13 +277,13 @@ def _tree_s(front: psutil.Process) -> float:
 
 
 def measured_base(subject: Subject, patience_s: float) -> tuple[HostCosts, BatchCurve, float, bool]:
-    """Host costs, curve, the yardstick beside them, and whether the machine was quiet meanwhile."""
+    """Host costs, curve, the yardstick's time in it, and whether the machine was quiet meanwhile."""
     wait_until_quiet(patience_s)
     host, quiet = measure_host_costs(subject.model, subject.dataset, subject.artifact.toolchain)
     print(f"host costs ({'quiet' if quiet else 'NOISY'}): {host}", flush=True)
     wait_until_quiet(patience_s)
     curve = measure_curve(subject.session, BATCHES, BINS, subject.feeds_of, threads=1, stepped=False, budget_s=10.0)
-    yardstick_ms = Yardstick(subject.session, subject.feeds_of(8, 32)).first_ms
+    yardstick_ms = next(p.p50_ms.value for p in curve.points if (p.batch, p.length) == YARDSTICK)
     print(f"curve: {curve.verdict}", flush=True)
     for point in curve.points:
         p50 = point.p50_ms
@@ -339,13 +344,11 @@ def main() -> None:
         if record is None:
             record = begun(subject, arguments.scheme, arguments.patience, began_s + limit_s / 3)
             write_record(arguments.to, record, chosen)
-        yardstick = Yardstick(subject.session, subject.feeds_of(8, 32), record.yardstick_ms)
+        yardstick = Yardstick(subject.session, subject.feeds_of(*YARDSTICK), record.yardstick_ms)
         for _ in range(arguments.passes) if arguments.until_quiet is None else itertools.count():
             order = chosen if arguments.until_quiet is None else without_quiet_runs(record, chosen)
             if not order:
                 break
-            wait_until_quiet(arguments.patience)
-            capacity = measure_capacity()
             number = record.passes
             record = replace(record, passes=number + 1)
             for setting in random.Random(number).sample(order, len(order)):
@@ -357,7 +360,6 @@ def main() -> None:
                     yardstick,
                     record.curve,
                     record.host,
-                    capacity,
                     arguments.seconds,
                     number,
                     work,
@@ -368,7 +370,7 @@ def main() -> None:
                 print(
                     f"pass {number}: {setting}: {run.predicted.throughput:.0f} / {run.measured.throughput:.0f} per s, "
                     f"P99 {run.predicted.p99:.1f} / {run.measured.p99:.1f} ms, speed {run.speed:.2f}, "
-                    f"others {run.others:.2f}, capacity {capacity[-1]:.2f}",
+                    f"others {run.others:.2f}, all processors together {run.together:.2f}",
                     flush=True,
                 )
             else:

@@ -72,7 +72,7 @@ class Figures:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """One load. `speed`: how long the same calls took, over how long they took for the curve; `others`: processors
-    that foreign processes kept busy."""
+    that foreign processes kept busy; `together`: work of all processors in one time, relative to one alone."""
 
     measured: Figures
     predicted: Figures
@@ -81,6 +81,7 @@ class Run:
     others: float
     requests: int
     client_share: float
+    together: float
 
     @property
     def quiet(self) -> bool:

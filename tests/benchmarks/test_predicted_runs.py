@@ -34,6 +34,7 @@ def run(*, measured: float, others: float) -> Run:
         others=others,
         requests=1000,
         client_share=0.1,
+        together=1.9,
     )
 
 
