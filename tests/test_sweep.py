@@ -224,7 +224,7 @@ def test_a_candidate_that_ran_out_of_time_is_tried_once_more_when_the_sweep_goes
     question: Experiment, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as hurried:
-        hurried.setattr("workbench.targets.onnxruntime_compiler._TIMEOUT_S", 0.001)
+        hurried.setattr("workbench.targets.onnxruntime_compiler._TIMEOUT_S", 0.001)  # the real child is killed
         run_sweep(question, bench, trials=3)
     before = bench.journal.evaluations()
     recorder = Recorder()
@@ -240,7 +240,7 @@ def test_a_candidate_that_ran_out_of_time_is_tried_once_more_when_the_sweep_goes
 
 
 def test_a_second_transient_failure_stands(question: Experiment, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.targets.onnxruntime_compiler._TIMEOUT_S", 0.001)
+    monkeypatch.setattr("workbench.targets.onnxruntime_compiler._TIMEOUT_S", 0.001)  # the real child is killed
 
     ends = [run_sweep(question, bench, trials=3) for _ in range(3)]
 
@@ -252,7 +252,7 @@ def test_a_second_attempt_that_was_interrupted_is_queued_once(
     question: Experiment, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as hurried:
-        hurried.setattr("workbench.targets.onnxruntime_compiler._TIMEOUT_S", 0.001)
+        hurried.setattr("workbench.targets.onnxruntime_compiler._TIMEOUT_S", 0.001)  # the real child is killed
         run_sweep(question, bench, trials=3)
 
     def interrupted(candidate: Candidate, stage: str) -> None:

@@ -94,7 +94,7 @@ class Record:
 
     Attributes:
         quiet: whether the machine was, while host costs and curve were measured.
-        yardstick_ms: the yardstick's calls, right after the curve.
+        yardstick_ms: the yardstick's calls as the curve has them.
         passes: begun ones; they seed the order and the load.
         runs: by the setting's words.
     """

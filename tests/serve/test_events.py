@@ -38,8 +38,8 @@ def test_a_flood_of_refusals_is_a_line_a_second_that_counts_them(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now_s = 1000.0
-    monkeypatch.setattr(time, "monotonic", lambda: now_s)
-    monkeypatch.setattr(events, "_seldom", {})
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)  # no real second is waited for, and none can pass unasked
+    monkeypatch.setattr(events, "_seldom", {})  # what other tests of this process logged does not count
     for _ in range(5000):
         log_seldom("refused", kind="flooded", status=503)
     log_seldom("refused", kind="another", status=504)
