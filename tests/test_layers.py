@@ -10,7 +10,17 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "workbench"
 
 LAYERS: dict[str, tuple[str, ...]] = {
-    "values": ("errors", "canonical", "ascend_settings", "service", "candidate", "model", "results", "objectives"),
+    "values": (
+        "errors",
+        "canonical",
+        "files",
+        "ascend_settings",
+        "service",
+        "candidate",
+        "model",
+        "results",
+        "objectives",
+    ),
     "numerics": (
         "yaml_reader",
         "service_reader",

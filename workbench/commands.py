@@ -16,7 +16,7 @@ from rich.text import Text
 
 from workbench.console import err, out
 from workbench.errors import ConfigError
-from workbench.journal import write_text_atomically
+from workbench.files import write_text_atomically
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.calibration import Calibrated

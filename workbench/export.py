@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import os
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,6 +29,7 @@ from safetensors import SafetensorError
 from tokenizers import Tokenizer
 
 from workbench.errors import ConfigError
+from workbench.files import temporary_beside
 
 Task = Literal["classification", "ner"]
 Feeds = Mapping[str, npt.NDArray[np.int64]]
@@ -150,13 +150,8 @@ def export_checkpoint(checkpoint: Path, task: Task, to: Path, *, opset: int = 17
         ConfigError: the folder is no checkpoint, has only pickled weights, or lacks the task's head.
     """
     model = load_checkpoint(checkpoint, task)
-    descriptor, name = tempfile.mkstemp(prefix=f".{to.name}.", dir=to.parent)
-    os.close(descriptor)
-    try:
-        _export(model, Path(name), opset)
-        Path(name).replace(to)
-    finally:
-        Path(name).unlink(missing_ok=True)
+    with temporary_beside(to) as draft:
+        _export(model, draft, opset)
 
 
 def verify_export(

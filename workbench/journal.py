@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -27,8 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.canonical import canonical_json
 from workbench.errors import ConfigError, ToolchainError
+from workbench.files import lock_file, write_json_atomically
 from workbench.results import Evaluation, Split, evaluation_from_json
 
 
@@ -56,7 +55,7 @@ class Journal:
 
     def write(self, evaluation: Evaluation) -> None:
         """Keep an evaluation: validation results under evaluations/, holdout results under confirmations/."""
-        write_atomically(self._evaluation(evaluation.candidate.id, evaluation.split), evaluation.to_json())
+        write_json_atomically(self._evaluation(evaluation.candidate.id, evaluation.split), evaluation.to_json())
 
     def evaluation(self, candidate_id: str, split: Split = "validation") -> Evaluation | None:
         path = self._evaluation(candidate_id, split)
@@ -78,7 +77,7 @@ class Journal:
         anchors: dict[str, float] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         name = f"{split} {batch}"
         if name not in anchors and keep:
-            write_atomically(path, {**anchors, name: baseline_p50_ms})
+            write_json_atomically(path, {**anchors, name: baseline_p50_ms})
         return anchors.get(name, baseline_p50_ms)
 
     def _evaluation(self, candidate_id: str, split: Split) -> Path:
@@ -119,7 +118,7 @@ def open_journal(workspace: Path, experiment_name: str, identity: str, *, fresh:
     try:
         root.mkdir(parents=True)
         stamp = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        write_atomically(root / "sweep.json", {"version": 1, "identity": identity, "began": stamp})
+        write_json_atomically(root / "sweep.json", {"version": 1, "identity": identity, "began": stamp})
     except OSError as error:
         raise ToolchainError(f"{root} cannot be written: {error.strerror}. Check its owner and free space.") from error
     return Journal(root=root)
@@ -137,46 +136,13 @@ def exclusive(journal: Journal) -> Iterator[None]:
     Raises:
         ToolchainError: another process runs this sweep; the message names it.
     """
-    path = journal.root / "lock"
-    with path.open("a+", encoding="utf-8") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            stream.seek(0)
-            owner = stream.read().strip() or "unknown"
+    with lock_file(journal.root / "lock", owner=str(os.getpid())) as lock:
+        if not lock.held:
             raise ToolchainError(
-                f"process {owner} is running this sweep already ({journal.root}). "
+                f"process {lock.holder or 'unknown'} is running this sweep already ({journal.root}). "
                 "Wait for it, or stop it; its results are kept."
-            ) from None
-        stream.truncate(0)
-        stream.write(str(os.getpid()))
-        stream.flush()
+            )
         yield
-
-
-def write_atomically(path: Path, value: object) -> None:
-    """Write canonical JSON under a temporary name, flush it to disk, rename it into place."""
-    write_text_atomically(path, canonical_json(value) + "\n")
-
-
-def write_text_atomically(path: Path, text: str) -> None:
-    """The same for any text.
-
-    Raises:
-        ToolchainError: the disk cannot be written.
-    """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise ToolchainError(
-            f"{path} cannot be written: {error.strerror}. Free space or choose another disk."
-        ) from error
 
 
 def _read_evaluation(path: Path) -> Evaluation | None:

@@ -33,8 +33,8 @@ from workbench.canonical import encode
 from workbench.errors import CalibrationError
 from workbench.evaluate import evaluate
 from workbench.experiment import Experiment
+from workbench.files import write_json_atomically, write_text_atomically
 from workbench.graph import constants, load_graph
-from workbench.journal import write_atomically, write_text_atomically
 from workbench.objectives import feasible
 from workbench.quantizable import Layer
 from workbench.quantization.algorithms import choose
@@ -217,7 +217,7 @@ def write_recipe(study: LayerStudy, experiment: Experiment, bench: Bench, folder
     candidate = chosen.evaluation.candidate
     folder.mkdir(parents=True, exist_ok=True)
     file, cfg = folder / "candidate.json", folder / "amct.cfg"
-    write_atomically(file, candidate.to_json())
+    write_json_atomically(file, candidate.to_json())
     seen = statistics_of(experiment, bench, StageClock())
     kept = kept_in_float(experiment, candidate, bench, seen)
     quantized = recipe_of(candidate.quantization, seen.layers, kept).layers

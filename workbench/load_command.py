@@ -292,7 +292,7 @@ def _name(plan: LoadPlan) -> str:
 
 
 def _keep(to: Path | None, kept: dict[str, LoadResult], verdict: Verdict | None) -> None:
-    from workbench.journal import write_text_atomically
+    from workbench.files import write_text_atomically
 
     if to is None:
         return

@@ -8,7 +8,6 @@ from resampling rounds. Peak memory needs a process of its own: `workbench.memor
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import gc
 import math
 import os
@@ -24,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.errors import MeasureError, ToolchainError
+from workbench.files import lock_file, temporary_beside
 from workbench.noise import read_counters, steadiness, verdict
 from workbench.results import Estimate, Latency
 from workbench.significance import bootstrap_rounds, midmean
@@ -34,7 +34,7 @@ Indices = npt.NDArray[np.int32]
 
 P99_SAMPLES = 1000
 """Fewest timed calls that give a P99: ten of them lie above it. Fewer give no P99 rather than a guess."""
-_LOCK_POLL_S = 0.2
+_SOMEBODY = "another process"
 _WINDOW_CALLS = 5
 """Calls of one warm-up window."""
 
@@ -256,17 +256,13 @@ def speedup(raw: RawTimes, *, seed: int) -> Estimate:
 
 def save_raw_times(raw: RawTimes, path: Path) -> None:
     """Write the four arrays to an .npz file, whole or not at all; its folder must exist."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with temporary.open("wb") as stream:
+        with temporary_beside(path) as draft, draft.open("wb") as stream:
             np.savez_compressed(
                 stream, candidate_ms=raw.candidate_ms, baseline_ms=raw.baseline_ms, feed=raw.feed, round=raw.round
             )
-        temporary.replace(path)
     except OSError as error:
         raise ToolchainError(f"{path}: raw times cannot be written: {error}. Free or change the disk.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def load_raw_times(path: Path) -> RawTimes:
@@ -302,39 +298,26 @@ def device_lock(path: Path, *, wait_s: float, report: Callable[[str], None]) -> 
     Raises:
         ToolchainError: still held after `wait_s`, or the lock file cannot be opened.
     """
-    deadline = time.monotonic() + wait_s
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        stream = path.open("a+", encoding="utf-8")
-    except OSError as error:
-        raise ToolchainError(f"{path}: the device's lock file cannot be opened: {error}.") from error
-    with stream:
-        waiting = False
-        while not _try_lock(stream.fileno()):
-            stream.seek(0)
-            holder = stream.read().strip() or "another process"
-            if time.monotonic() >= deadline:
-                raise ToolchainError(
-                    f"{path}: the device is still in use by {holder} after {wait_s:g} s. Wait for it or stop it."
+    owner = f"process {os.getpid()} ({' '.join(sys.argv)[:200]})"
+    with contextlib.ExitStack() as stack:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock = stack.enter_context(
+                lock_file(
+                    path,
+                    wait_s=wait_s,
+                    owner=owner,
+                    waiting=lambda holder: report(f"waiting for the device, in use by {holder or _SOMEBODY}"),
                 )
-            if not waiting:
-                report(f"waiting for the device, in use by {holder}")
-                waiting = True
-            # flock has no timeout of its own, and an alarm signal would belong to the whole process.
-            time.sleep(_LOCK_POLL_S)
-        stream.seek(0)
-        stream.truncate()
-        stream.write(f"process {os.getpid()} ({' '.join(sys.argv)[:200]})")
-        stream.flush()
+            )
+        except OSError as error:
+            raise ToolchainError(f"{path}: the device's lock file cannot be opened: {error}.") from error
+        if not lock.held:
+            raise ToolchainError(
+                f"{path}: the device is still in use by {lock.holder or _SOMEBODY} after {wait_s:g} s. "
+                "Wait for it or stop it."
+            )
         yield
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 class _Deadline:

@@ -14,7 +14,6 @@ not be shared by several machines.
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import logging
 import os
@@ -24,7 +23,7 @@ import time
 import uuid
 import weakref
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,6 +31,7 @@ from typing import Any
 
 from workbench.canonical import canonical_json, digest, encode, file_digest
 from workbench.errors import ToolchainError
+from workbench.files import lock_file
 
 _log = logging.getLogger(__name__)
 
@@ -197,8 +197,8 @@ class Store:
     def _remove(self, place: Path) -> bool:
         """Delete one entry unless it is locked or a running process used it; True when it is gone."""
         kind = place.parent.parent.name
-        with _flock(self._lock_path(kind, place.name), wait=False) as held:
-            if not held or _last_used(place) >= _oldest_user(self.root / ".users"):
+        with lock_file(self._lock_path(kind, place.name), remove=True) as lock:
+            if not lock.held or _last_used(place) >= _oldest_user(self.root / ".users"):
                 return False
             if not place.exists():
                 return True  # another prune was quicker
@@ -254,8 +254,8 @@ class Store:
 
     def _sweep(self) -> None:
         for left in (self.root / ".building").iterdir():
-            with _flock(self.root / ".locks" / left.name, wait=False) as held:
-                if held:
+            with lock_file(self.root / ".locks" / left.name, remove=True) as lock:
+                if lock.held:
                     shutil.rmtree(left, ignore_errors=True)
 
     def _entries(self) -> Iterator[Path]:
@@ -275,12 +275,10 @@ class Store:
 
     @contextmanager
     def _lock(self, kind: str, name: str) -> Iterator[None]:
-        with _flock(self._lock_path(kind, name), wait=False) as held:
-            if held:
-                yield
-                return
-        self._report(f"Another process is working on {kind}/{name[:12]}; waiting for it.")
-        with _flock(self._lock_path(kind, name), wait=True):
+        def waiting(holder: str) -> None:
+            self._report(f"Another process is working on {kind}/{name[:12]}; waiting for it.")
+
+        with lock_file(self._lock_path(kind, name), wait=True, remove=True, waiting=waiting):
             yield
 
     @contextmanager
@@ -305,44 +303,11 @@ class Store:
         )
 
 
-@contextmanager
-def _flock(path: Path, *, wait: bool) -> Iterator[bool]:
-    """Hold an exclusive lock named by a path; yields False when it is taken and `wait` is False.
-
-    The holder removes the file on release, so that locks do not pile up; whoever then gets a lock on the removed
-    file (its link count is 0) starts over with the file that has the name now.
-    """
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            except BlockingIOError:
-                yield False
-                return
-            if os.fstat(descriptor).st_nlink == 0:
-                continue
-            try:
-                yield True
-            finally:
-                path.unlink(missing_ok=True)
-            return
-        finally:
-            os.close(descriptor)
-
-
 def _announce_user(users: Path) -> Callable[[], None]:
     """Leave a locked file that says 'in use since now' for as long as this process lives; returns its removal."""
-    path, owner = users / uuid.uuid4().hex, os.getpid()
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-
-    def leave() -> None:
-        if os.getpid() == owner:  # a forked child inherits this function, but must not speak for its parent
-            path.unlink(missing_ok=True)
-        os.close(descriptor)
-
-    return leave
+    stack = ExitStack()
+    stack.enter_context(lock_file(users / uuid.uuid4().hex, remove=True))
+    return stack.close
 
 
 def _oldest_user(users: Path) -> float:
@@ -351,8 +316,8 @@ def _oldest_user(users: Path) -> float:
     for path in users.iterdir():
         try:
             opened = path.stat().st_mtime
-            with _flock(path, wait=False) as dead:
-                if not dead:
+            with lock_file(path, remove=True) as dead:
+                if not dead.held:
                     oldest = min(oldest, opened)
         except FileNotFoundError:
             continue  # closed while we looked

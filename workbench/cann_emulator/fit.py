@@ -15,7 +15,6 @@ import hashlib
 import io
 import json
 import math
-import os
 import statistics
 import sys
 from collections import defaultdict
@@ -27,6 +26,7 @@ from workbench.cann_emulator.device_data import DeviceData, load_device_data, wi
 from workbench.cann_emulator.om import Kernel, NotAnOm, OfflineModel, load_om
 from workbench.cann_emulator.timing import KernelWork, kernel_works, timed
 from workbench.errors import ConfigError
+from workbench.files import temporary_beside
 
 _NAME, _TYPE, _DURATION, _WAIT = "Op Name", "OP Type", "Task Duration(us)", "Task Wait Time(us)"
 _MODEL = "Model Name"
@@ -291,7 +291,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise ConfigError(f"{chosen.gear} is no gear; the model has {len(model.gears)}.", key="--gear")
         result = fit(read_op_summary(chosen.csv, chosen.om.stem), model, gear=chosen.gear)
         digest = hashlib.sha256(chosen.csv.read_bytes()).hexdigest()[:12]
-        _write(chosen.to, override_text(result, f"{chosen.csv.name} (sha256 {digest}), {result.matched} kernels"))
+        with temporary_beside(chosen.to) as draft:
+            text = override_text(result, f"{chosen.csv.name} (sha256 {digest}), {result.matched} kernels")
+            draft.write_text(text, encoding="utf-8")
     except (ConfigError, NotAnOm, OSError) as error:
         print(f"{chosen.om if isinstance(error, NotAnOm) else 'error'}: {error}", file=sys.stderr)
         return 1
@@ -304,12 +306,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{name}: {value:.4g}")
     print(f"CANN_EMULATOR_DEVICE_DATA={chosen.to.resolve()}")
     return 0
-
-
-def _write(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
 
 
 if __name__ == "__main__":

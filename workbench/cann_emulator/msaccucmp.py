@@ -14,6 +14,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from workbench.files import temporary_beside
+
 
 def main(argv: Sequence[str]) -> int:
     """Exit status 0, or 1 where the file is no overflow file of the emulator."""
@@ -32,9 +34,8 @@ def main(argv: Sequence[str]) -> int:
         return 1
     arguments.output.mkdir(parents=True, exist_ok=True)
     result = arguments.output / f"{arguments.dump.name}.output.0.json"
-    temporary = result.with_name(f".{result.name}")
-    temporary.write_text(json.dumps(content, indent=4), encoding="utf-8")
-    temporary.replace(result)
+    with temporary_beside(result, durable=False) as draft:
+        draft.write_text(json.dumps(content, indent=4), encoding="utf-8")
     print(f"[INFO] The overflow data was converted to {result}")
     return 0
 

@@ -18,6 +18,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from workbench.files import temporary_beside
+
 HBM_MB = 65536
 RESERVED_HBM_MB = 3358
 """HBM that an idle 910B3 shows as used [inferred: captures of idle cards show 3350 to 4487 of 65536 MB]."""
@@ -86,9 +88,8 @@ def report_use(devices: Mapping[int, DeviceUse]) -> None:
             for device, use in devices.items()
         },
     }
-    temporary = folder / f".{os.getpid()}.tmp"
-    temporary.write_text(json.dumps(body), encoding="utf-8")
-    temporary.replace(file)
+    with temporary_beside(file, durable=False) as draft:
+        draft.write_text(json.dumps(body), encoding="utf-8")
 
 
 def processes() -> tuple[ProcessUse, ...]:

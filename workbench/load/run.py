@@ -27,6 +27,7 @@ import psutil
 
 from workbench.canonical import encode
 from workbench.errors import ConfigError, ToolchainError
+from workbench.files import temporary_beside
 from workbench.load.client import ERROR_KINDS
 from workbench.load.intervals import percentiles, throughput
 from workbench.load.plan import LoadPlan, is_loopback
@@ -77,8 +78,8 @@ def run_load(
         end = json.loads((folder / END).read_text(encoding="utf-8"))
         result = _result(folder, plan, end, watch)
         if times_to is not None:
-            shutil.copyfile(folder / TIMES, times_to.with_name(f".{times_to.name}.tmp"))
-            times_to.with_name(f".{times_to.name}.tmp").replace(times_to)
+            with temporary_beside(times_to) as draft:
+                shutil.copyfile(folder / TIMES, draft)
     return result
 
 

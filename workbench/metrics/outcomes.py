@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import os
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -17,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.dataset.batch import BoolArray, IntArray
+from workbench.files import temporary_beside
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -119,15 +117,8 @@ def save_outcomes(path: Path, outcomes: Outcomes) -> None:
     """Write outcomes as an NPZ file, whole or not at all. No pickle is involved."""
     arrays: dict[str, Any] = {f.name: getattr(outcomes, f.name) for f in dataclasses.fields(outcomes)}
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            np.savez_compressed(stream, kind=np.array(type(outcomes).__name__), version=np.array(_VERSION), **arrays)
-        Path(temporary).replace(path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            Path(temporary).unlink()
-        raise
+    with temporary_beside(path) as draft, draft.open("wb") as stream:
+        np.savez_compressed(stream, kind=np.array(type(outcomes).__name__), version=np.array(_VERSION), **arrays)
 
 
 def load_outcomes(path: Path) -> Outcomes:

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.canonical import canonical_json, decode, digest, encode
+from workbench.canonical import decode, digest, encode
+from workbench.files import write_json_atomically
 
 
 def _check_scale(scale: float, where: str) -> None:
@@ -167,7 +168,8 @@ def record_from_json(data: dict[str, Any]) -> QuantizationRecord:
 
 
 def write_record(record: QuantizationRecord, path: Path) -> None:
-    path.write_text(canonical_json(record.to_json()) + "\n", encoding="utf-8")
+    """Raises ToolchainError where the disk cannot be written."""
+    write_json_atomically(path, record.to_json())
 
 
 def read_record(path: Path) -> QuantizationRecord:

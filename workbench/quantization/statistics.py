@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -22,6 +21,7 @@ import numpy.typing as npt
 
 from workbench.canonical import DecodeError, canonical_json, decode, digest, encode
 from workbench.errors import CalibrationError
+from workbench.files import temporary_beside
 from workbench.quantizable import Layer
 from workbench.quantization.histogram import BINS_PER_SIDE, Histogram, merge
 from workbench.quantization.moments import Doubles, add_pairs
@@ -205,10 +205,8 @@ def save_statistics(statistics: Statistics, path: Path) -> None:
     """Write one `.npz` file, atomically. Equal statistics give equal content."""
     header, arrays = _packed(statistics)
     contents: dict[str, Any] = {"header": np.frombuffer(canonical_json(header).encode(), np.uint8), **arrays}
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("wb") as stream:
+    with temporary_beside(path) as draft, draft.open("wb") as stream:
         np.savez_compressed(stream, **contents)
-    temporary.replace(path)
 
 
 def load_statistics(path: Path) -> Statistics:

@@ -31,6 +31,7 @@ import onnx
 from workbench.candidate import Candidate
 from workbench.canonical import file_digest
 from workbench.errors import ConfigError, LoweringError, MeasureError, ToolchainError, nearest
+from workbench.files import temporary_beside
 from workbench.graph import load_graph
 from workbench.model import Model
 from workbench.quantizable import quantizable_layers
@@ -100,12 +101,11 @@ class OnnxRuntimeTarget:
         if (record is not None) != candidate.quantization.calibrated:
             raise TypeError(f"scheme {scheme!r} {'needs' if record is None else 'takes no'} record")
         file = to / LOWERED
-        temporary = file.with_suffix(".tmp")
-        if scheme == "none" and not model.external_files:
-            shutil.copyfile(model.path, temporary)
-        else:
-            temporary.write_bytes(serialize(_lowered(model, candidate, record)))
-        temporary.replace(file)
+        with temporary_beside(file, durable=False) as draft:
+            if scheme == "none" and not model.external_files:
+                shutil.copyfile(model.path, draft)
+            else:
+                draft.write_bytes(serialize(_lowered(model, candidate, record)))
         return file
 
     def compile(self, lowered: Path, candidate: Candidate, to: Path) -> Artifact:

@@ -21,6 +21,7 @@ from onnx import ModelProto
 
 from workbench.candidate import ONNXRUNTIME_FUSIONS, Candidate, GraphOptimization, OnnxRuntimeCompile
 from workbench.errors import CompileError, LoweringError
+from workbench.files import temporary_beside
 from workbench.graph import load_graph, read_model
 from workbench.quantization.dynamic import lower_dynamic
 from workbench.quantization.observe import RUNTIME_ERRORS
@@ -120,9 +121,8 @@ def optimize(lowered: Path, candidate: Candidate, to: Path, *, saturates: bool =
         compiled = serialize(model)
     except LoweringError as error:
         raise CompileError(str(error), log_path=log_path) from error
-    temporary = to / f"{COMPILED}.tmp"
-    temporary.write_bytes(compiled)
-    temporary.replace(to / COMPILED)
+    with temporary_beside(to / COMPILED, durable=False) as draft:
+        draft.write_bytes(compiled)
     return model
 
 

@@ -23,6 +23,7 @@ import onnx
 from workbench.candidate import Candidate, OpenVinoCompile
 from workbench.canonical import file_digest
 from workbench.errors import ConfigError, LoweringError, MeasureError
+from workbench.files import temporary_beside
 from workbench.graph import load_graph
 from workbench.model import Model
 from workbench.quantization.record import QuantizationRecord
@@ -72,9 +73,8 @@ class OpenVinoTarget:
             raise LoweringError("OpenVINO has no dynamic INT8 here. Use 'static' or 'none'.")
         payload = serialize(_lowered(model, record))
         file = to / LOWERED
-        temporary = file.with_suffix(".tmp")
-        temporary.write_bytes(payload)
-        temporary.replace(file)
+        with temporary_beside(file, durable=False) as draft:
+            draft.write_bytes(payload)
         return file
 
     def compile(self, lowered: Path, candidate: Candidate, to: Path) -> Artifact:

@@ -12,18 +12,17 @@ follows. Whoever opens the registry next finishes what was begun. One process wr
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import logging
-import time
 import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from workbench.errors import ConfigError, ToolchainError
+from workbench.files import lock_file
 from workbench.tracking.run import flag
 from workbench.tracking.store import find_runs, mlflow_errors, open_client, open_experiment, prepare
 
@@ -264,15 +263,12 @@ class Versions:
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
         """Alone with the registry; the kernel releases the lock when the process dies, however it dies."""
-        deadline = time.monotonic() + LOCK_WAIT_S
-        with (self._store / "registry.lock").open("a") as stream:
-            while not _locked(stream):
-                if time.monotonic() > deadline:
-                    raise ToolchainError(
-                        f"another command has been changing the registry in {self._store} for {LOCK_WAIT_S:.0f} s. "
-                        "Wait for it and run this one again."
-                    )
-                time.sleep(0.05)
+        with lock_file(self._store / "registry.lock", wait_s=LOCK_WAIT_S) as lock:
+            if not lock.held:
+                raise ToolchainError(
+                    f"another command has been changing the registry in {self._store} for {LOCK_WAIT_S:.0f} s. "
+                    "Wait for it and run this one again."
+                )
             with mlflow_errors(_AGAIN):
                 yield
 
@@ -310,14 +306,6 @@ def has_model(client: MlflowClient, name: str) -> bool:
 def _model_of(client: MlflowClient, name: str) -> RegisteredModel | None:
     found = client.search_registered_models(f"name={_quoted(name)}")
     return found[0] if found else None
-
-
-def _locked(stream: TextIO) -> bool:
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _version(found: ModelVersion, model: RegisteredModel) -> Version:

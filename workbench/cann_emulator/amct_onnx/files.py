@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 import onnx
+
+from workbench.files import temporary_beside
 
 FILE_MODE, FOLDER_MODE = 0o640, 0o750
 _LARGEST_PROTO_BYTES = 2**31 - 1
@@ -24,15 +25,9 @@ def write(path: str | os.PathLike[str], content: str | bytes) -> Path:
     """Write a file by one rename; an older one is overwritten without asking (amct.md §12)."""
     target = Path(os.path.realpath(path))
     make_folder(target.parent)
-    handle, draft = tempfile.mkstemp(prefix=f".{target.name}-", dir=target.parent)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content if isinstance(content, bytes) else content.encode())
-        Path(draft).chmod(FILE_MODE)
-        Path(draft).replace(target)
-    except BaseException:
-        Path(draft).unlink(missing_ok=True)
-        raise
+    with temporary_beside(target, durable=False) as draft:
+        draft.write_bytes(content if isinstance(content, bytes) else content.encode())
+        draft.chmod(FILE_MODE)
     return target
 
 

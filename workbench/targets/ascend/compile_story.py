@@ -12,6 +12,7 @@ from pathlib import Path
 
 from workbench.ascend_settings import FUSION_GROUPS
 from workbench.canonical import canonical_json, decode
+from workbench.files import temporary_beside
 from workbench.targets.ascend.om_info import OmInfo
 from workbench.targets.ascend.om_set import CompiledSet
 from workbench.targets.ascend.passes import Fusion
@@ -33,9 +34,8 @@ def write_story(compiled: CompiledSet, to: Path) -> None:
     story = CompileStory(
         fusions=compiled.fusions, info=compiled.info, warnings=compiled.warnings, seconds=compiled.seconds
     )
-    temporary = to / f"{STORY}.tmp"
-    temporary.write_text(canonical_json(story), encoding="utf-8")
-    temporary.replace(to / STORY)
+    with temporary_beside(to / STORY, durable=False) as draft:
+        draft.write_text(canonical_json(story), encoding="utf-8")
 
 
 def read_story(directory: Path) -> CompileStory | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from workbench.canonical import canonical_json, decode
+from workbench.files import temporary_beside
 
 INTERFACE = "interface.json"
 
@@ -57,9 +58,8 @@ class Interface:
 
 def write_interface(interface: Interface, directory: Path) -> Path:
     file = directory / INTERFACE
-    temporary = file.with_suffix(".tmp")
-    temporary.write_text(canonical_json(interface), encoding="utf-8")
-    temporary.replace(file)
+    with temporary_beside(file, durable=False) as draft:
+        draft.write_text(canonical_json(interface), encoding="utf-8")
     return file
 
 

@@ -17,6 +17,7 @@ from workbench.ascend_settings import AscendCompile
 from workbench.candidate import Candidate
 from workbench.canonical import file_digest
 from workbench.errors import CompileError, ToolchainError
+from workbench.files import temporary_beside
 from workbench.results import CompiledFile
 from workbench.targets.ascend.atc import (
     Run,
@@ -295,9 +296,8 @@ def _move(source: Path, target: Path) -> None:
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-        temporary = target.with_suffix(".tmp")
-        shutil.copyfile(source, temporary)
-        temporary.replace(target)
+        with temporary_beside(target, durable=False) as draft:
+            shutil.copyfile(source, draft)
 
 
 def _words(shape: Shape) -> str:

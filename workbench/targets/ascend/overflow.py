@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import MeasureError, ToolchainError
+from workbench.files import temporary_beside
 from workbench.targets.ascend.program import run_program
 
 TIMEOUT_S = 300.0
@@ -63,9 +64,8 @@ def write_overflow_config(directory: Path) -> Path:
     dump = directory / "overflow"
     dump.mkdir(parents=True, exist_ok=True)
     file = directory / "acl.json"
-    temporary = directory / "acl.json.tmp"
-    temporary.write_text(json.dumps({"dump": {"dump_path": str(dump), "dump_debug": "on"}}, indent=2), encoding="utf-8")
-    temporary.replace(file)
+    with temporary_beside(file, durable=False) as draft:
+        draft.write_text(json.dumps({"dump": {"dump_path": str(dump), "dump_debug": "on"}}, indent=2), encoding="utf-8")
     return file
 
 

@@ -18,6 +18,7 @@ from workbench.ascend_settings import ASCEND, AscendCompile
 from workbench.candidate import Candidate
 from workbench.canonical import file_digest
 from workbench.errors import CompileError, ConfigError, LoweringError, MeasureError
+from workbench.files import temporary_beside
 from workbench.graph import load_graph, read_model
 from workbench.model import Model
 from workbench.quantization.deploy import lower_deploy
@@ -68,9 +69,8 @@ class AscendTarget:
             # also biases that an exporter wrote on the left of their Add: as int32 they join the integer product
             proto = lower_deploy(proto, record, merge_bias=True)
         file = to / LOWERED
-        temporary = file.with_suffix(".tmp")
-        temporary.write_bytes(serialize(atc_form(proto)))
-        temporary.replace(file)
+        with temporary_beside(file, durable=False) as draft:
+            draft.write_bytes(serialize(atc_form(proto)))
         return file
 
     def compile(self, lowered: Path, candidate: Candidate, to: Path) -> Artifact:

@@ -1,0 +1,141 @@
+"""Files that are there whole or not at all, and locks that die with their holder: with real files and processes."""
+
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from workbench.errors import ToolchainError
+from workbench.files import Lock, lock_file, temporary_beside, write_json_atomically, write_text_atomically
+
+
+def test_a_file_gets_its_name_when_the_block_ends_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    with temporary_beside(file) as draft:
+        draft.write_text("new")
+        assert not file.exists()
+        assert draft.parent == tmp_path
+    assert file.read_text() == "new"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_an_exception_leaves_the_old_file_and_no_draft(tmp_path: Path, durable: bool) -> None:
+    file = tmp_path / "a.json"
+    file.write_text("old")
+
+    def stopped() -> None:
+        with temporary_beside(file, durable=durable) as draft:
+            draft.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stopped()
+    assert file.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_nothing_written_is_an_error_and_no_empty_file(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), temporary_beside(tmp_path / "a", durable=False):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_two_writers_of_one_file_never_share_a_draft(tmp_path: Path) -> None:
+    file = tmp_path / "a"
+    with temporary_beside(file) as first, temporary_beside(file) as second:
+        first.write_text("1")
+        second.write_text("2")
+    assert file.read_text() == "1"  # the outer block ends last
+
+
+def test_a_name_as_long_as_a_file_system_takes_can_be_written(tmp_path: Path) -> None:
+    file = tmp_path / ("长" * 85)  # 255 bytes
+    write_text_atomically(file, "x")
+    assert file.read_text() == "x"
+
+
+def test_a_file_beyond_the_limit_of_the_disk_is_an_error_and_the_old_one_stands(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("old")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(ToolchainError, match=r"a\.txt cannot be written: File too large"):
+            write_text_atomically(file, "x" * 5000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)
+    assert file.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_json_is_written_in_the_canonical_form(tmp_path: Path) -> None:
+    write_json_atomically(tmp_path / "a.json", {"b": 1, "a": (1.5, None)})
+    assert (tmp_path / "a.json").read_text() == '{"a":[1.5,null],"b":1}\n'
+
+
+def test_a_lock_that_is_taken_says_by_whom(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with lock_file(path, owner="process 7") as first, lock_file(path) as second:
+        assert first == Lock(held=True)
+        assert second == Lock(held=False, holder="process 7")
+    with lock_file(path) as third:
+        assert third.held
+
+
+def test_waiting_for_a_lock_ends_after_its_time_and_is_told_once(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    told: list[str] = []
+    with lock_file(path, owner="me"), lock_file(path, wait_s=0.12, waiting=told.append) as late:
+        assert not late.held
+    assert told == ["me"]
+
+
+HOLDER = """
+import os, pathlib, sys, time
+from workbench.files import lock_file
+with lock_file(pathlib.Path(sys.argv[1]), remove=True) as lock:
+    print("held" if lock.held else "taken", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_kill_9_frees_a_lock_and_whoever_waits_gets_it(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with subprocess.Popen([sys.executable, "-c", HOLDER, str(path)], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with lock_file(path) as lock:
+            assert not lock.held
+        with lock_file(path, wait=True, remove=True, waiting=lambda _: holder.kill()) as lock:
+            assert lock.held
+    assert not path.exists()
+
+
+def test_a_forked_child_does_not_remove_its_parents_lock(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    script = f"""
+import os, pathlib
+from workbench.files import lock_file
+path = pathlib.Path({str(path)!r})
+with lock_file(path, remove=True):
+    if (child := os.fork()) == 0:
+        raise SystemExit  # leaves the block as the parent will
+    os.waitpid(child, 0)
+    with lock_file(path) as other:
+        print(path.exists(), other.held)
+print(path.exists())
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["True", "False", "False"]
+
+
+def test_a_lock_in_a_folder_that_is_none_is_an_os_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), lock_file(tmp_path / "no" / "lock"):
+        pass
+    assert not list(tmp_path.iterdir())
