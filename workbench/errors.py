@@ -14,8 +14,14 @@ A message says the fact, the value and the next step. In a sweep, `CandidateErro
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from pathlib import Path
+
+_MOST_QUOTED = 2000
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_MOST_COMPARED = 500
+"""Characters of a name, and names, that are looked through for a misspelling: more are no misspelling's matter."""
 
 
 class WorkbenchError(Exception):
@@ -37,6 +43,7 @@ class ConfigError(WorkbenchError):
         key: str | None = None,
         hint: str | None = None,
     ) -> None:
+        rule, key, hint = _printable(rule), key and _printable(key), hint and _printable(hint)
         self.rule, self.file, self.line, self.key, self.hint = rule, file, line, key, hint
         place = f"{file}" if file is not None else ""
         if place and line is not None:
@@ -44,6 +51,13 @@ class ConfigError(WorkbenchError):
         parts = [part for part in (place, key) if part]
         text = ": ".join([*parts, rule])
         super().__init__(f"{text} {hint}" if hint else text)
+
+
+def _printable(text: str) -> str:
+    """What an error may quote of a file: no control characters, which a terminal obeys, and an end."""
+    if len(text) > _MOST_QUOTED:
+        text = f"{text[: _MOST_QUOTED // 2]} … {text[-_MOST_QUOTED // 2 :]}"
+    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
 class ToolchainError(WorkbenchError):
@@ -105,6 +119,8 @@ class BundleError(WorkbenchError):
 def nearest(name: str, valid: Iterable[str]) -> str:
     """A hint sentence with the valid names closest to a misspelt one, or all of them when none is close."""
     names = sorted(valid)
+    if len(name) > _MOST_COMPARED or len(names) > _MOST_COMPARED or max(map(len, names), default=0) > _MOST_COMPARED:
+        return f"{len(names)} names are valid."
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     if close:
         return f"Did you mean {' or '.join(repr(c) for c in close)}?"

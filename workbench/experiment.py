@@ -14,6 +14,7 @@ from workbench.errors import nearest
 from workbench.graph import read_model
 from workbench.model import Model
 from workbench.objectives import METRICS, Constraint, Objective
+from workbench.preprocess import LONGEST_TEXT
 from workbench.results import Split
 from workbench.service import ServiceQuestion
 from workbench.service_reader import read_question
@@ -49,6 +50,13 @@ class MeasureSettings:
     short_calls: int = 100
     feeds: int = 256
     length: int | None = None
+
+
+MOST_BATCH = 1 << 16
+MOST_TRIALS = 1_000_000
+MOST_CALLS = 10_000_000
+LARGEST_SEED = 2**32 - 1
+"""NumPy's random state, which Optuna's samplers seed, takes no more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +140,8 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
         dataset_path, space_path = top.file_path("dataset"), top.file_path("search_space")
         with top.section("calibration") as section:
             calibration = CalibrationSettings(
-                samples=section.integer("samples", 128, minimum=1), batch=section.integer("batch", 8, minimum=1)
+                samples=section.integer("samples", 128, minimum=1),
+                batch=section.integer("batch", 8, minimum=1, maximum=MOST_BATCH),
             )
         with top.section("validation") as section:
             scored = section.optional("samples", lambda key: section.integer(key, minimum=50))
@@ -142,14 +151,14 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
         with top.section("constraints") as section:
             constraints = tuple(_constraint(section, metric) for metric in section.names())
         with top.section("budget") as section:
-            trials = section.integer("trials", 40, minimum=1)
+            trials = section.integer("trials", 40, minimum=1, maximum=MOST_TRIALS)
             timeout_s = section.seconds("timeout", 24 * 3600.0)
         with top.section("measure") as section:
             measure = _measure(section)
         service = read_question(top)
         smoke_cosine = top.number("smoke_cosine", 0.9, minimum=-1.0, maximum=1.0)
         sampler = top.text("sampler", "auto", choices=get_args(Sampler))
-        seed = top.integer("seed", 0, minimum=0)
+        seed = top.integer("seed", 0, minimum=0, maximum=LARGEST_SEED)
         if not model_path.exists():
             raise top.error("model", f"{model_path} does not exist.", _model_hint(model_path))
     space = read_space(space_path)
@@ -244,10 +253,10 @@ def _constraint(section: Section, metric: str) -> Constraint:
 
 def _measure(section: Section) -> MeasureSettings:
     return MeasureSettings(
-        calls=section.integer("calls", 1000, minimum=20),
-        short_calls=section.integer("short_calls", 100, minimum=20),
-        feeds=section.integer("feeds", 256, minimum=1),
-        length=section.optional("length", lambda key: section.integer(key, minimum=1)),
+        calls=section.integer("calls", 1000, minimum=20, maximum=MOST_CALLS),
+        short_calls=section.integer("short_calls", 100, minimum=20, maximum=MOST_CALLS),
+        feeds=section.integer("feeds", 256, minimum=1, maximum=MOST_CALLS),
+        length=section.optional("length", lambda key: section.integer(key, minimum=1, maximum=LONGEST_TEXT)),
     )
 
 

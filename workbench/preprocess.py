@@ -41,6 +41,8 @@ WELL_KNOWN_INPUTS: Mapping[str, Role] = {
 """Model inputs whose role is known by name: BERT's own and those of Hugging Face's exporters."""
 
 SHORTEST_DEFAULT_BIN = 16
+LONGEST_TEXT = 1 << 20
+"""Tokens; a batch holds so many ids for each of its rows."""
 _PAD_TOKENS = ("[PAD]", "<pad>", "<|pad|>", "<|endoftext|>")
 
 
@@ -75,6 +77,8 @@ class Preprocessor:
     def __post_init__(self) -> None:
         if not self.bins or list(self.bins) != sorted(set(self.bins)) or self.bins[0] < 1:
             raise ConfigError(f"{list(self.bins)} are not ascending positive lengths.", key="bins")
+        if self.bins[-1] > LONGEST_TEXT:
+            raise ConfigError(f"{self.bins[-1]} is more than {LONGEST_TEXT} tokens.", key="bins")
         if self.bins[-1] < self.max_length:
             raise ConfigError(
                 f"no bin holds a text of max_length {self.max_length}; the longest bin is {self.bins[-1]}.",

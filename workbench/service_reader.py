@@ -6,12 +6,18 @@ from pathlib import Path
 from typing import get_args
 
 from workbench.errors import ConfigError
+from workbench.input_files import open_lines
 from workbench.service import Goal, HostCosts, ServiceChoices, ServiceLoad, ServiceQuestion
 from workbench.yaml_reader import Section
 
 HIGHEST = "highest"
 """Value of `rate` that asks for the highest one with the P99 still kept."""
 MAX_BATCH, MAX_WORKERS, MAX_SETTINGS = 1024, 256, 5000
+MOST_WORKERS, MOST_CORES = 4096, 4096.0
+MOST_CLIENTS, MOST_PER_S = 100_000, 1e6
+"""More than one front end serves."""
+_MOST_TRACE_BYTES = 1 << 28
+"""Ten million arrival times."""
 
 
 def read_question(top: Section) -> ServiceQuestion | None:
@@ -25,7 +31,7 @@ def read_question(top: Section) -> ServiceQuestion | None:
     with top.section("service") as section:
         goal = section.text("goal", "throughput", choices=get_args(Goal))
         p99_ms = section.optional("p99_ms", section.number)
-        devices = section.integer("devices", 1, minimum=1)
+        devices = section.integer("devices", 1, minimum=1, maximum=MOST_WORKERS)
         curve_s = section.seconds("curve", 6.0)
         unconfirmed = str(section.raw("confirm", "")).strip() in ("0", "0s")
         confirm_s = 0.0 if unconfirmed else section.seconds("confirm", 10.0)
@@ -96,11 +102,11 @@ def _load(section: Section) -> ServiceLoad | None:
             "trace a file of arrival times.",
         )
     if given == ["concurrency"]:
-        return ServiceLoad(concurrency=section.integer("concurrency", minimum=1))
+        return ServiceLoad(concurrency=section.integer("concurrency", minimum=1, maximum=MOST_CLIENTS))
     if given == ["rate"]:
         if section.raw("rate") == HIGHEST:
             return None
-        return ServiceLoad(arrivals="poisson", rate_per_s=section.number("rate", minimum=1e-3))
+        return ServiceLoad(arrivals="poisson", rate_per_s=section.number("rate", minimum=1e-3, maximum=MOST_PER_S))
     return read_trace(section.file_path("trace"))
 
 
@@ -111,20 +117,18 @@ def read_trace(path: Path) -> ServiceLoad:
         ConfigError: file and line of the first that is no time, or earlier than the one before.
     """
     times: list[float] = []
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot be read: {error}.", file=path) from error
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            value = float(line)
-        except ValueError:
-            raise ConfigError(f"{line[:40]!r} is no time in seconds.", file=path, line=number) from None
-        if not abs(value) < float("inf") or (times and value < times[-1]):
-            raise ConfigError(f"{line!r} comes before {times[-1] if times else 0}.", file=path, line=number)
-        times.append(value)
+    with open_lines(path, limit_bytes=_MOST_TRACE_BYTES) as lines:
+        for number, line in enumerate((line.strip() for line in lines), start=1):
+            if not line:
+                continue
+            try:
+                value = float(line)
+            except ValueError:
+                raise ConfigError(f"{line[:40]!r} is no time in seconds.", file=path, line=number) from None
+            if not abs(value) < float("inf") or (times and value < times[-1]):
+                rule = f"{line[:40]!r} comes before {times[-1] if times else 0}."
+                raise ConfigError(rule, file=path, line=number)
+            times.append(value)
     if len(times) < 2:
         raise ConfigError("holds fewer than two arrival times.", file=path)
     return ServiceLoad(arrivals="trace", trace_s=tuple(value - times[0] for value in times))
@@ -137,7 +141,7 @@ def _host(section: Section) -> HostCosts:
             name: host.number(name, 0.0, minimum=0.0)
             for name in ("batch_ms", "worker_batch_ms", "worker_row_ms", "client_ms", "transport_ms", "network_ms")
         }
-        cores = host.number("cores", 1.0, minimum=1.0)
+        cores = host.number("cores", 1.0, minimum=1.0, maximum=MOST_CORES)
         try:
             return HostCosts(
                 request_ms=host.number("request_ms", minimum=0.0),

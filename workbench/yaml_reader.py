@@ -15,14 +15,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from workbench.errors import ConfigError, nearest
+from workbench.input_files import read_text
+from workbench.yaml_nodes import MOST_BYTES, compose
 
 T = TypeVar("T")
 _REQUIRED: Any = object()
+_LONGEST_S = 10 * 366 * 86400.0
+"""Beyond some centuries the system's clocks overflow."""
+
+MOST_COUNTED = 10**9
+"""Of anything that a file counts, where the reader names no lower limit."""
 
 
 class Section:
@@ -83,10 +88,14 @@ class Section:
             raise self.error(key, f"{value!r} is not allowed.", nearest(value, choices))
         return value
 
-    def integer(self, key: str, default: int = _REQUIRED, minimum: int | None = None) -> int:
+    def integer(
+        self, key: str, default: int = _REQUIRED, minimum: int | None = None, maximum: int = MOST_COUNTED
+    ) -> int:
         value: int = self._typed(key, int, "an integer", default)
         if minimum is not None and value < minimum:
             raise self.error(key, f"{value} is less than {minimum}.")
+        if value > maximum:
+            raise self.error(key, f"{value} is greater than {maximum}.")
         return value
 
     def number(
@@ -118,19 +127,31 @@ class Section:
         """A path relative to the YAML file itself, made absolute."""
         if not self.has(key) and default is not _REQUIRED:
             return default
-        path = (self.file.parent / self.text(key)).resolve()
-        if must_exist and not path.exists():
-            raise self.error(key, f"{path} does not exist.", "Paths are relative to this file.")
+        written = self.text(key)
+        try:
+            path = (self.file.parent / written).resolve()
+            if must_exist and not path.exists():
+                raise self.error(key, f"{path} does not exist.", "Paths are relative to this file.")
+        except (OSError, RuntimeError) as error:  # too long, or links that lead back to themselves
+            raise self.error(key, f"{written!r} is no path: {error}.") from error
         return path
 
     def texts(self, key: str, default: Sequence[str] = _REQUIRED) -> tuple[str, ...]:
         return tuple(self._items(key, str, "texts", default))
 
-    def integers(self, key: str, default: Sequence[int] = _REQUIRED, minimum: int | None = None) -> tuple[int, ...]:
+    def integers(
+        self,
+        key: str,
+        default: Sequence[int] = _REQUIRED,
+        minimum: int | None = None,
+        maximum: int = MOST_COUNTED,
+    ) -> tuple[int, ...]:
         values = tuple(self._items(key, int, "integers", default))
         for value in values:
             if minimum is not None and value < minimum:
                 raise self.error(key, f"{value} is less than {minimum}.")
+            if value > maximum:
+                raise self.error(key, f"{value} is greater than {maximum}.")
         return values
 
     def section(self, key: str) -> Section:
@@ -193,22 +214,10 @@ def read_yaml(path: Path, *, version: int = 1) -> Section:
     """The top section of a YAML file whose `version:` key is the one given.
 
     Raises:
-        ConfigError: the file is missing, is not UTF-8, is not YAML, has a duplicate key, is not a mapping, or is of
-            another version.
+        ConfigError: the file is missing, too large, not UTF-8, not YAML or beyond a bound (`yaml_nodes`), has a
+            duplicate key, is not a mapping, or is of another version.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise ConfigError("no such file.", file=path) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot be read: {error}.", file=path) from error
-    try:
-        node = YAML(typ="rt").load(text)
-    except MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark is not None else None
-        raise ConfigError(f"not valid YAML: {error.problem}.", file=path, line=line) from error
-    except YAMLError as error:
-        raise ConfigError(f"not valid YAML: {error}.", file=path) from error
+    node = compose(read_text(path, limit_bytes=MOST_BYTES), path)
     if not isinstance(node, CommentedMap):
         raise ConfigError(f"expected a mapping at the top, got {_kind(node)}.", file=path)
     top = Section(node, path.resolve(), "")
@@ -231,8 +240,8 @@ def parse_seconds(value: object) -> float:
         seconds = float(text[:-1]) * factor if factor is not None else float(text)
     except ValueError:
         raise ValueError(f"{value!r} is not a duration") from None
-    if isinstance(value, bool) or not 0 < seconds < float("inf"):
-        raise ValueError(f"{value!r} is not a positive duration")
+    if isinstance(value, bool) or not 0 < seconds <= _LONGEST_S:
+        raise ValueError(f"{value!r} is not a positive duration of at most ten years")
     return seconds
 
 

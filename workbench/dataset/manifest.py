@@ -15,7 +15,7 @@ from workbench.dataset.splits import Dataset, SplitRows
 from workbench.dataset.text import read_texts
 from workbench.errors import ConfigError, nearest
 from workbench.model import Model
-from workbench.preprocess import WELL_KNOWN_INPUTS, Preprocessor, Role, TokenInput, open_preprocessor
+from workbench.preprocess import LONGEST_TEXT, WELL_KNOWN_INPUTS, Preprocessor, Role, TokenInput, open_preprocessor
 from workbench.results import Split
 from workbench.yaml_reader import Section, read_yaml
 
@@ -249,8 +249,8 @@ def _label_names(written: Any, path: Path) -> tuple[str, ...]:
 
 def _preprocessor(top: Section, model: Model | None) -> Preprocessor:
     tokenizer = top.file_path("tokenizer")
-    max_length = top.integer("max_length", minimum=1)
-    bins = top.integers("bins") if top.has("bins") else None
+    max_length = top.integer("max_length", minimum=1, maximum=LONGEST_TEXT)
+    bins = top.integers("bins", maximum=LONGEST_TEXT) if top.has("bins") else None
     inputs = _inputs(top, model)
     try:
         return open_preprocessor(tokenizer, max_length=max_length, bins=bins, inputs=inputs)

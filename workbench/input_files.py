@@ -1,0 +1,201 @@
+"""Bytes and lines of files that others wrote: regular files alone, and no more of them than the reader can use.
+
+    text = read_text(path, limit_bytes=MOST_BYTES)
+    with open_lines(path, limit_bytes=MOST_BYTES) as lines: ...      # never more than one line in memory
+
+A FIFO or a terminal would make a command wait for ever and `/dev/zero` never ends, so neither is opened for reading.
+Links are followed: where a user keeps a file is the user's affair.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from workbench.errors import ConfigError
+
+LIMIT_VARIABLE = "WORKBENCH_MAX_FILE_GIB"
+"""Raises every limit on the size of a whole file to so many GiB; a number."""
+
+MOST_LINE_CHARACTERS = 1 << 24
+"""Characters of one line. A sample is a text that a model reads; a book of this length is none."""
+
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a character device"),
+    (stat.S_ISBLK, "a block device"),
+)
+
+
+def read_bytes(path: Path, *, limit_bytes: int, key: str | None = None) -> bytes:
+    """The content of a regular file.
+
+    Args:
+        limit_bytes: the largest file that is read; `LIMIT_VARIABLE` may raise it.
+        key: where the user wrote the path, for the error.
+
+    Raises:
+        ConfigError: no such file, not a regular one, not readable, or too large.
+    """
+    with open_file(path, limit_bytes=limit_bytes, key=key) as stream:
+        most = raised(limit_bytes)
+        try:
+            content = stream.read(most + 1)
+        except OSError as error:
+            raise ConfigError(f"cannot be read: {error.strerror}.", file=path, key=key) from error
+    if len(content) > most:  # it grew while it was read, or is of a kind whose size is not known beforehand
+        raise _too_large(path, None, limit_bytes, key)
+    return content
+
+
+def read_text(path: Path, *, limit_bytes: int, key: str | None = None) -> str:
+    """The content of a regular UTF-8 file; a byte order mark is dropped.
+
+    Raises:
+        ConfigError: as `read_bytes`, or with the line of the first byte that is not UTF-8.
+    """
+    return decoded(read_bytes(path, limit_bytes=limit_bytes, key=key), path)
+
+
+def decoded(content: bytes, path: Path) -> str:
+    """UTF-8 bytes as text, without the byte order mark that spreadsheets write.
+
+    Raises:
+        ConfigError: with the line of the first byte that is not UTF-8.
+    """
+    try:
+        return content.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise _not_utf8(path, content.count(b"\n", 0, error.start) + 1, content[error.start]) from error
+
+
+@contextlib.contextmanager
+def open_lines(path: Path, *, limit_bytes: int, newline: str = "\n") -> Iterator[Iterator[str]]:
+    """The lines of a regular UTF-8 file one after another, each with its line end.
+
+    Args:
+        newline: '\\n' to end lines there alone; '' to end them as CSV readers do, at '\\r' too.
+
+    Raises:
+        ConfigError: as `read_text`, or a line is longer than `MOST_LINE_CHARACTERS`.
+    """
+    with open_file(path, limit_bytes=limit_bytes) as raw, io.TextIOWrapper(raw, "utf-8-sig", newline=newline) as text:
+        yield _lines(text, path)
+
+
+def _lines(text: io.TextIOWrapper, path: Path) -> Iterator[str]:
+    number = 0
+    try:
+        while line := text.readline(MOST_LINE_CHARACTERS + 1):
+            number += 1
+            if len(line) > MOST_LINE_CHARACTERS:
+                raise ConfigError(
+                    f"the line is longer than {MOST_LINE_CHARACTERS} characters.",
+                    file=path,
+                    line=number,
+                    hint="Is this the right file? Each line is one sample.",
+                )
+            yield line
+    except UnicodeDecodeError:
+        raise _first_bad_line(path) from None
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}.", file=path) from error
+
+
+def _first_bad_line(path: Path) -> ConfigError:
+    """The text layer decodes in blocks, so the place of a bad byte is looked for again, line by line."""
+    with path.open("rb") as stream:
+        number = 1
+        while block := stream.readline(MOST_LINE_CHARACTERS):
+            try:
+                block.decode("utf-8")
+            except UnicodeDecodeError as error:
+                return _not_utf8(path, number, block[error.start])
+            number += block.endswith(b"\n")
+    return ConfigError("changed while it was read.", file=path)
+
+
+def _not_utf8(path: Path, line: int, byte: int) -> ConfigError:
+    return ConfigError(
+        f"byte {byte:#04x} is not UTF-8.",
+        file=path,
+        line=line,
+        hint="Convert the file, for example: iconv -f GB18030 -t UTF-8.",
+    )
+
+
+def open_file(path: Path, *, limit_bytes: int, key: str | None = None) -> IO[bytes]:
+    """A regular file of at most `limit_bytes`, opened for reading.
+
+    Raises:
+        ConfigError: no such file, not a regular one, not readable, or too large.
+    """
+    try:
+        _refuse_special(path, path.stat().st_mode, key)  # before it is opened: opening a device may already act on it
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO put there meanwhile
+    except FileNotFoundError as error:
+        raise ConfigError("no such file.", file=path, key=key, hint="Check the path.") from error
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}.", file=path, key=key) from error
+    except ValueError as error:  # a NUL in the path
+        raise ConfigError(f"{str(path)!r} is no path: {error}.", key=key) from error
+    stream = os.fdopen(descriptor, "rb")
+    try:
+        status = os.fstat(descriptor)
+        _refuse_special(path, status.st_mode, key)
+        if status.st_size > raised(limit_bytes):
+            raise _too_large(path, status.st_size, limit_bytes, key)
+    except ConfigError:
+        stream.close()
+        raise
+    return stream
+
+
+def raised(limit_bytes: int) -> int:
+    """The limit, or what the environment allows where that is more.
+
+    Raises:
+        ConfigError: the variable holds no number.
+    """
+    written = os.environ.get(LIMIT_VARIABLE)
+    if not written:
+        return limit_bytes
+    try:
+        allowed = int(float(written) * (1 << 30))
+    except (ValueError, OverflowError):
+        raise ConfigError(f"{written!r} is not a number of GiB.", key=LIMIT_VARIABLE) from None
+    return max(limit_bytes, allowed)
+
+
+def size_text(size_bytes: int) -> str:
+    """1536 → '1.5 KiB'."""
+    size = float(size_bytes)
+    for unit in ("bytes", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.4g} {unit}"
+        size /= 1024
+    return f"{size:.4g} GiB"
+
+
+def _refuse_special(path: Path, mode: int, key: str | None) -> None:
+    if stat.S_ISREG(mode):
+        return
+    kind = next((words for is_kind, words in _KINDS if is_kind(mode)), "no file")
+    raise ConfigError(f"is {kind}, not a regular file.", file=path, key=key, hint="Name a file on a disk.")
+
+
+def _too_large(path: Path, size_bytes: int | None, limit_bytes: int, key: str | None) -> ConfigError:
+    has = "has no end" if size_bytes is None else f"has {size_text(size_bytes)}"
+    return ConfigError(
+        f"{has}; at most {size_text(raised(limit_bytes))} are read.",
+        file=path,
+        key=key,
+        hint=f"Is it the right file? {LIMIT_VARIABLE}=N in the environment allows N GiB.",
+    )

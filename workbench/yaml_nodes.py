@@ -1,0 +1,157 @@
+"""YAML text → ruamel's tree of mappings and lists, refused while it is read where it goes beyond what people write.
+
+The bounds stand between the parser and the objects it would build: a few lines of aliases can name a billion values,
+and a thousand brackets cost the scanner seconds.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.composer import Composer
+from ruamel.yaml.error import MarkedYAMLError, StringMark, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from workbench.errors import ConfigError
+
+MOST_BYTES = 1 << 18
+"""The scanner takes some seconds for a mebibyte; what people write by hand is a few kilobytes."""
+MOST_DEPTH = 24
+MOST_VALUES = 20_000
+"""Scalars, lists and mappings in one file, every alias counted as what it stands for."""
+MOST_DIGITS = 64
+"""Characters of a number. The longest double needs 24."""
+LARGEST_INTEGER = 2**63 - 1
+
+_OTHER_VERSION = re.compile(r"^%YAML(?![ \t]+1\.2\s).*", re.MULTILINE)
+_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "map", "seq", "merge")}
+_NUMBERS = {f"tag:yaml.org,2002:{name}" for name in ("int", "float")}
+
+
+class _BeyondBoundsError(MarkedYAMLError):
+    """What the text says is YAML, and more than is read."""
+
+    def __init__(self, problem: str, mark: StringMark | None) -> None:
+        super().__init__(None, None, problem, mark)
+
+
+class _BoundedComposer(Composer):
+    """ruamel's composer, which stops at the first value beyond the bounds."""
+
+    def __init__(self, loader: Any = None) -> None:
+        super().__init__(loader)
+        self.warn_double_anchors = False  # YAML lets a name be given again
+        self._levels = self._values = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event = self.parser.peek_event()
+        self._levels += 1
+        self._values += 1
+        if self._levels > MOST_DEPTH:
+            raise _BeyondBoundsError(f"nested deeper than {MOST_DEPTH} levels", event.start_mark)
+        if self._values > MOST_VALUES:
+            raise _BeyondBoundsError(f"more than {MOST_VALUES} values", event.start_mark)
+        node = super().compose_node(parent, index)
+        self._levels -= 1
+        return node
+
+    def get_single_node(self) -> Any:
+        node = super().get_single_node()
+        if node is not None:
+            _check(node)
+        return node
+
+
+def compose(text: str, file: Path) -> Any:
+    """What a YAML 1.2 text holds: `CommentedMap`, `CommentedSeq` or a scalar.
+
+    Raises:
+        ConfigError: not YAML, a duplicate key, or beyond one of the bounds; with the line.
+    """
+    if (directive := _OTHER_VERSION.search(text)) is not None:
+        line = text.count("\n", 0, directive.start()) + 1
+        raise ConfigError(f"{directive[0].strip()[:40]!r}: only YAML 1.2 is read.", file=file, line=line)
+    reader = YAML(typ="rt")
+    reader.Composer = _BoundedComposer
+    reader.version = (1, 2)
+    try:
+        node = reader.load(text)
+    except _BeyondBoundsError as error:
+        raise ConfigError(f"{error.problem}.", file=file, line=_line(error)) from error
+    except MarkedYAMLError as error:
+        raise ConfigError(f"not valid YAML: {error.problem}.", file=file, line=_line(error)) from error
+    except YAMLError as error:
+        raise ConfigError(f"not valid YAML: {str(error).splitlines()[0]}.", file=file) from error
+    # the library lets what it stumbles over escape as it is: a date with a 13th month, a character beyond Unicode
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError) as error:
+        raise ConfigError(f"not valid YAML: {error or type(error).__name__}.", file=file) from error
+    return node
+
+
+def _line(error: MarkedYAMLError) -> int | None:
+    return error.problem_mark.line + 1 if error.problem_mark is not None else None
+
+
+def _check(root: Node) -> None:
+    """Raises _BeyondBoundsError for aliases, scalars, keys and tags that no file of ours needs.
+
+    Every node is looked at once, after its children, which are at most `MOST_DEPTH` deep but for aliases.
+    """
+    sizes: dict[int, int] = {}
+    entered: set[int] = set()
+    waiting: list[tuple[Node, bool]] = [(root, False)]
+    while waiting:
+        node, left = waiting.pop()
+        if left:
+            total = 1 + sum(sizes[id(child)] for child in _children(node))
+            if total > MOST_VALUES:
+                raise _BeyondBoundsError(f"more than {MOST_VALUES} values with its aliases", node.start_mark)
+            sizes[id(node)] = total
+            continue
+        if id(node) in sizes:
+            continue
+        if id(node) in entered:
+            raise _BeyondBoundsError("an alias stands inside what it names", node.start_mark)
+        entered.add(id(node))
+        _check_node(node)
+        waiting.append((node, True))
+        waiting.extend((child, False) for child in _children(node) if id(child) not in sizes)
+
+
+def _children(node: Node) -> list[Node]:
+    if isinstance(node, MappingNode):
+        return [part for pair in node.value for part in pair]
+    return list(node.value) if isinstance(node, SequenceNode) else []
+
+
+def _check_node(node: Node) -> None:
+    tag = str(node.tag)
+    if tag not in _TAGS and tag != "tag:yaml.org,2002:timestamp":
+        raise _BeyondBoundsError(f"the tag {tag!r} is not read", node.start_mark)
+    if isinstance(node, MappingNode):
+        for key, _ in node.value:
+            if not isinstance(key, ScalarNode):
+                raise _BeyondBoundsError("a key must be a single value", key.start_mark)
+            if str(key.tag) == "tag:yaml.org,2002:merge":
+                raise _BeyondBoundsError("merge keys (<<) are not read; write the keys out", key.start_mark)
+    if not isinstance(node, ScalarNode):
+        return
+    if tag in _NUMBERS and len(node.value) > MOST_DIGITS:
+        raise _BeyondBoundsError(f"a number of more than {MOST_DIGITS} characters", node.start_mark)
+    if tag == "tag:yaml.org,2002:int" and abs(_integer(node.value)) > LARGEST_INTEGER:
+        raise _BeyondBoundsError("a whole number of more than 64 bits", node.start_mark)
+    if any(c == "\0" or "\ud800" <= c <= "\udfff" for c in node.value):
+        raise _BeyondBoundsError("a text with a NUL or half of a surrogate pair", node.start_mark)
+
+
+def _integer(text: str) -> int:
+    """A whole number as YAML 1.2 writes it: 12, -0x1F, 0o17, and with underscores; 0 for what is none."""
+    digits = text.replace("_", "").lower().lstrip("+-")
+    base = {"0x": 16, "0o": 8, "0b": 2}.get(digits[:2], 10)
+    try:
+        return int(digits if base == 10 else digits[2:], base)
+    except ValueError:  # an explicit tag !!int before something else: the constructor says so
+        return 0
