@@ -11,16 +11,8 @@ PACKAGE = Path(__file__).parent.parent / "workbench"
 
 LAYERS: dict[str, tuple[str, ...]] = {
     "values": (
-        "errors",
-        "canonical",
-        "files",
-        "input_files",
-        "ascend_settings",
-        "service",
-        "candidate",
-        "model",
-        "results",
-        "objectives",
+        *("errors", "canonical", "files", "input_files", "exit_codes"),
+        *("ascend_settings", "service", "candidate", "model", "results", "objectives"),
     ),
     "numerics": (
         *("yaml_nodes", "yaml_reader"),
@@ -70,7 +62,18 @@ LAYERS: dict[str, tuple[str, ...]] = {
     ),
     "search": ("executors", "tracking", "sweep", "report"),
     "doors": (
-        *("cli", "commands", "console", "emulator_command", "opening", "progress", "serve", "doctor", "init"),
+        *(
+            "cli",
+            "commands",
+            "console",
+            "emulator_command",
+            "opening",
+            "options",
+            "progress",
+            "serve",
+            "doctor",
+            "init",
+        ),
         *(
             "serve_command",
             "load_command",

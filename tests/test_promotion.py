@@ -470,7 +470,7 @@ def test_a_check_alone_registers_and_moves_nothing(folders: tuple[Path, Path], w
     [
         (("--against", "champion"), "'tiny' has no champion yet"),
         (("--against", "nowhere"), "'nowhere' is no folder"),
-        (("--against", "none", "--max-p99-increase", "0.2"), "'0.2' is no percentage"),
+        (("--against", "none", "--max-p99-increase", "20"), "'20' is no share"),
         (("--against", "none", "--policy", "hope"), "'hope' is none of refuse, warn"),
     ],
 )

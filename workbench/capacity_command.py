@@ -16,6 +16,7 @@ from rich.text import Text
 
 from workbench.console import err, out
 from workbench.errors import ConfigError
+from workbench.options import share
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.capacity import CapacityPlan, CardLoad, Demand, MemberPlan
@@ -120,19 +121,12 @@ def _demand(
     return Demand(
         rate_per_s=rate_per_s,
         p99_ms=p99_ms,
-        headroom=_share(headroom, "--headroom"),
+        headroom=share(headroom, "--headroom"),
         users=users,
         think_s=think_s,
         cards_per_server=cards_per_server,
         card_power_w=card_power_w,
     )
-
-
-def _share(text: str, option: str) -> float:
-    try:
-        return float(text[:-1]) / 100 if text.endswith("%") else float(text)
-    except ValueError:
-        raise ConfigError(f"{text!r} is no share.", key=option, hint="Write 30% or 0.3.") from None
 
 
 def _planned(

@@ -23,7 +23,8 @@ from workbench import __version__, capacity_command, commands, load_command, rel
 from workbench.canonical import DecodeError
 from workbench.console import err, out
 from workbench.emulator_command import emulator
-from workbench.errors import BundleError, ConfigError, ToolchainError, WorkbenchError
+from workbench.errors import ConfigError, WorkbenchError
+from workbench.exit_codes import FAILED, INTERRUPTED, exit_code_of
 from workbench.opening import (
     calibration_line,
     find_candidate,
@@ -35,6 +36,7 @@ from workbench.opening import (
     plan_lines,
     summary_of,
 )
+from workbench.options import seconds
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.results import Evaluation
@@ -56,26 +58,20 @@ Workspace = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="machine-readable output on stdout")]
 
-EXIT_FAILED, EXIT_USER, EXIT_MACHINE, EXIT_INTERRUPTED = 1, 2, 3, 130
-
 
 def main() -> None:
     """Run the command line; every error the workbench raises on purpose becomes one message and an exit code.
 
-    Codes: 0 done, 1 a check failed (export proof, bundle, doctor), 2 the user's input, 3 the machine, 130 Ctrl-C.
+    The codes stand in `workbench.exit_codes`.
     """
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         app()
-    except WorkbenchError as error:
-        err.print(Text.assemble(("error: ", "bold red"), str(error)), soft_wrap=True)
-        codes = {ConfigError: EXIT_USER, ToolchainError: EXIT_MACHINE, BundleError: EXIT_FAILED}
-        code = next((code for kind, code in codes.items() if isinstance(error, kind)), EXIT_FAILED)
-        raise SystemExit(code) from error
-    except DecodeError as error:
-        err.print(Text.assemble(("error: ", "bold red"), f"a stored file does not fit this version: {error}"))
-        raise SystemExit(EXIT_USER) from error
+    except (WorkbenchError, DecodeError) as error:
+        said = f"a stored file does not fit this version: {error}" if isinstance(error, DecodeError) else str(error)
+        err.print(Text.assemble(("error: ", "bold red"), said), soft_wrap=True)
+        raise SystemExit(exit_code_of(error)) from error
 
 
 @app.callback(invoke_without_command=True)
@@ -106,13 +102,9 @@ def sweep(
     from workbench.report import lines, table
     from workbench.service_confirmation import confirm_services
     from workbench.tracking import open_tracker
-    from workbench.yaml_reader import parse_seconds
 
     question = read_experiment(experiment, workspace)
-    try:
-        timeout_s = question.timeout_s if timeout is None else parse_seconds(timeout)
-    except ValueError as error:
-        raise ConfigError(f"{error}.", key="--timeout", hint="Write 90s, 30m or 2h.") from error
+    timeout_s = question.timeout_s if timeout is None else seconds(timeout, "--timeout")
     journal = open_journal(question.workspace, question.name, question.identity, fresh=fresh)
 
     def feasible(evaluation: Evaluation) -> bool:
@@ -137,7 +129,7 @@ def sweep(
                     confirm_services(question, bench, journal, front, report=progress.say)
             except KeyboardInterrupt:
                 out.print(f"\nStopped; everything measured is kept. Go on with: workbench sweep {experiment}")
-                raise SystemExit(EXIT_INTERRUPTED) from None
+                raise SystemExit(INTERRUPTED) from None
             summary = summary_of(question, journal)
             statistics = observed_statistics(question, bench)
             links = tracker.conclude(
@@ -222,7 +214,7 @@ def evaluate(
         out.print(f"{chosen.short_id}: {outcome_words(result)}", highlight=False, soft_wrap=True, markup=False)
     if result.failure is not None:
         err.print(f"Its log: {result.failure.log_path}", highlight=False, soft_wrap=True, markup=False)
-        raise SystemExit(EXIT_FAILED)
+        raise SystemExit(FAILED)
 
 
 def _with_kept_log(result: Evaluation, workspace: Path) -> Evaluation:
@@ -434,7 +426,7 @@ def convert(
     out.print(table)
     out.print(f"{report.model} (opset {report.opset}), compared on {report.samples} samples", highlight=False)
     if not report.passed:
-        raise SystemExit(EXIT_FAILED)
+        raise SystemExit(FAILED)
 
 
 @app.command(rich_help_panel=PREPARE)
@@ -459,11 +451,9 @@ def cache(
     kind: Annotated[list[str] | None, typer.Option(help="with --prune: only this kind; repeat for several")] = None,
 ) -> None:
     """Show what the store holds, and prune it. Sweeps (journals) are never touched."""
-    from workbench.yaml_reader import parse_seconds
-
     with open_store(workspace) as store:
         if prune:
-            age = None if older_than is None else parse_seconds(older_than)
+            age = None if older_than is None else seconds(older_than, "--older-than")
             done = store.prune(keep_bytes=int(keep * 1e9), older_than_s=age, kinds=kind)
             busy = f"; {done.in_use} in use were left" if done.in_use else ""
             out.print(f"removed {done.removed} entries, {done.freed_bytes / 1e6:.1f} MB{busy}", highlight=False)

@@ -16,14 +16,13 @@ from rich.text import Text
 
 from workbench.console import err, out
 from workbench.errors import ConfigError
+from workbench.exit_codes import FAILED
 from workbench.files import write_text_atomically
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.calibration import Calibrated
     from workbench.comparison import Comparison, Limits, Side
     from workbench.quantization.observe import Feeds
-
-EXIT_FAILED = 1
 
 
 def calibrate(
@@ -106,7 +105,7 @@ def compare(
         if html is not None:
             out.print(f"wrote {html}", highlight=False, soft_wrap=True)
     if not found.passed:
-        raise SystemExit(EXIT_FAILED)
+        raise SystemExit(FAILED)
 
 
 def sensitivity(

@@ -9,7 +9,7 @@ import numpy as np
 
 from workbench.artifacts import Bench, artifact_of
 from workbench.bundle import BundleContents, GoldenBatch, Tolerance
-from workbench.candidate import Candidate, OpenVinoCompile
+from workbench.candidate import Candidate
 from workbench.canonical import digest
 from workbench.dataset import Batch, Dataset
 from workbench.errors import ConfigError
@@ -18,12 +18,9 @@ from workbench.journal import Journal
 from workbench.preprocess import Text
 from workbench.results import Evaluation, Split
 from workbench.service import ServiceSettings
+from workbench.targets.base import replay_tolerance
 
 GOLDEN_BATCHES = 12
-FLOAT_SHARE, INT8_SHARE = 1e-4, 1e-2
-"""How far a replayed output may be off, as a share of the largest golden output; the second for INT8, bf16 and fp16.
-Equal machines replay to the bit; another instruction set sums floats in another order, which can move a quantized
-value by a whole step [inferred]."""
 
 
 def bundle_contents(experiment: Experiment, candidate: Candidate, bench: Bench, journal: Journal) -> BundleContents:
@@ -43,7 +40,7 @@ def bundle_contents(experiment: Experiment, candidate: Candidate, bench: Bench, 
     artifact, directory = artifact_of(experiment, candidate, bench)
     golden = _golden(experiment, candidate, bench)
     largest = max(float(np.abs(array).max()) for batch in golden for array in batch.outputs.values())
-    share = FLOAT_SHARE if _is_float32(candidate) else INT8_SHARE
+    share = replay_tolerance(candidate)
     record = journal.record(candidate.id)
     outcomes = journal.outcomes(candidate.id, "holdout")
     data = experiment.dataset
@@ -85,11 +82,6 @@ def _scored_samples(experiment: Experiment) -> str:
     data = experiment.dataset
     reference = experiment.model.sha256 if data.task == "tensors" else None
     return digest([data.task, data.labels, data.holdout.digest, reference])
-
-
-def _is_float32(candidate: Candidate) -> bool:
-    bf16 = isinstance(candidate.compile, OpenVinoCompile) and candidate.compile.inference_precision == "bf16"
-    return candidate.quantization.scheme == "none" and candidate.precision.mode == "fp32" and not bf16
 
 
 def _evaluations(journal: Journal, candidate: Candidate) -> tuple[Evaluation, ...]:

@@ -18,7 +18,8 @@ import typer
 
 from workbench.console import err, out
 from workbench.errors import ConfigError
-from workbench.yaml_reader import parse_seconds
+from workbench.exit_codes import FAILED, INTERRUPTED
+from workbench.options import seconds as seconds_of
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.acceptance import Baseline, Verdict
@@ -26,7 +27,6 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.load import LoadPlan, LoadResult
     from workbench.service import ServiceLoad
 
-EXIT_FAILED, EXIT_INTERRUPTED = 1, 130
 _WARMUP_SHARE = 0.1
 
 
@@ -97,8 +97,8 @@ def load(
 
     asked = _load(concurrency, rate, trace)
     against = read_baseline(baseline) if baseline is not None else None
-    seconds = _seconds(duration, "--duration")
-    warm_s = _seconds(warmup, "--warmup") if warmup is not None else _warmup_s(asked, seconds)
+    seconds = seconds_of(duration, "--duration")
+    warm_s = seconds_of(warmup, "--warmup") if warmup is not None else _warmup_s(asked, seconds)
     if trace is not None:  # its last request is still due within the window
         seconds = min(seconds, max(asked.trace_s[-1] - warm_s + 0.001, 0.1))
     settings = {"--workers": workers, "--max-batch-size": max_batch_size, "--batch-timeout-ms": batch_timeout_ms}
@@ -115,7 +115,7 @@ def load(
                 warmup_s=warm_s,
                 max_requests=max_requests,
                 connections=connections,
-                timeout_s=_seconds(timeout, "--timeout"),
+                timeout_s=seconds_of(timeout, "--timeout"),
                 seed=seed,
                 allowed_hosts=tuple(host_allowed or ()),
             )
@@ -148,9 +148,9 @@ def load(
     elif verdict is not None:
         out.print("\n".join(verdict_lines(verdict)), highlight=False, soft_wrap=True, markup=False)
     if any(r.interrupted for r in results.values()):
-        raise SystemExit(EXIT_INTERRUPTED)
+        raise SystemExit(INTERRUPTED)
     if verdict is not None and verdict.outcome == "failed":
-        raise SystemExit(EXIT_FAILED)
+        raise SystemExit(FAILED)
 
 
 def _load(concurrency: int | None, rate: float | None, trace: Path | None) -> ServiceLoad:
@@ -302,10 +302,3 @@ def _keep(to: Path | None, kept: dict[str, LoadResult], verdict: Verdict | None)
     if verdict is not None:
         text = json.dumps(verdict.to_json(), indent=1, ensure_ascii=False)
         write_text_atomically(to / "verdict.json", text + "\n")
-
-
-def _seconds(text: str, key: str) -> float:
-    try:
-        return parse_seconds(text)
-    except ValueError as error:
-        raise ConfigError(f"{error}.", key=key, hint="Write a duration such as 90s, 30m or 2h.") from error

@@ -225,7 +225,7 @@ def _compare(answer: dict[str, Any], batch: GoldenBatch, row: int, number: int, 
         found = np.asarray(answer.get(name), dtype=np.float64)
         if found.shape != wanted.shape:
             raise MeasureError(f"golden sample {number}: {name} has the shape {found.shape}, not {wanted.shape}.")
-        margin = tolerance.absolute + tolerance.relative * np.abs(wanted)
+        margin = tolerance.margin(wanted)
         if wanted.ndim < 2 or wanted.shape[-1] < 2:
             wrong = np.abs(found - wanted) > margin
         else:

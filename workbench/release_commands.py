@@ -17,6 +17,8 @@ import typer
 
 from workbench.console import err, out
 from workbench.errors import ConfigError
+from workbench.exit_codes import FAILED
+from workbench.options import share
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.bundle import Bundle
@@ -26,7 +28,6 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.results import ServiceFigures
     from workbench.tracking.versions import Moved, Version, Versions
 
-EXIT_FAILED = 1
 NOBODY = "none"
 _MARKS = {"passed": "ok", "failed": "FAILED", "not checked": "-"}
 
@@ -91,9 +92,9 @@ def promote(
     limits = Limits(
         max_drop_pp=max_drop_pp,
         require_proof=require_proof,
-        max_p99_increase=_share(max_p99_increase, "--max-p99-increase"),
-        min_throughput=_share(min_throughput, "--min-throughput"),
-        max_size_increase=_share(max_size_increase, "--max-size-increase"),
+        max_p99_increase=share(max_p99_increase, "--max-p99-increase"),
+        min_throughput=share(min_throughput, "--min-throughput"),
+        max_size_increase=share(max_size_increase, "--max-size-increase"),
     )
     chosen_policy = _policy(policy)
     opened = read_bundle(bundle)
@@ -124,7 +125,7 @@ def promote(
                 moved = versions.promote(version, over=champion, former=former)
     _report(verdict, version, moved, as_json)
     if not verdict.passed:
-        raise SystemExit(EXIT_FAILED)
+        raise SystemExit(FAILED)
 
 
 def rollback(
@@ -300,18 +301,3 @@ def _policy(text: str) -> Policy:
     if text not in get_args(Policy):
         raise ConfigError(f"{text!r} is none of {', '.join(get_args(Policy))}.", key="--policy")
     return cast(Literal["refuse", "warn"], text)
-
-
-def _share(text: str, key: str) -> float:
-    """'20%' as 0.2; without the sign it would not be clear what is meant.
-
-    Raises:
-        ConfigError: not a percentage.
-    """
-    try:
-        value = float(text.removesuffix("%"))
-    except ValueError:
-        value = -1.0
-    if not text.endswith("%") or not 0 <= value < float("inf"):
-        raise ConfigError(f"{text!r} is no percentage.", key=key, hint="Write it as 20%.")
-    return value / 100

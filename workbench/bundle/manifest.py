@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from workbench import __version__
 from workbench.candidate import Candidate
@@ -51,6 +52,11 @@ class Tolerance:
 
     absolute: float
     relative: float
+
+    def margin(self, kept: Array) -> npt.NDArray[np.float64]:
+        """How far each replayed value may lie from the kept one; float64, of its shape."""
+        allowed: npt.NDArray[np.float64] = self.absolute + self.relative * np.abs(kept.astype(np.float64))
+        return allowed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

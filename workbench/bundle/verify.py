@@ -177,8 +177,7 @@ def _largest_error(bundle: Bundle, index: int, batch: GoldenBatch, outputs: Mapp
             )
         error = np.abs(got.astype(np.float64) - expected.astype(np.float64))
         worst = float(error.max(initial=0.0))
-        allowed = tolerance.absolute + tolerance.relative * np.abs(expected.astype(np.float64))
-        if not bool(np.all(error <= allowed)):  # a NaN is not within any tolerance either
+        if not bool(np.all(error <= tolerance.margin(expected))):  # a NaN is not within any tolerance either
             raise BundleError(
                 f"{bundle.directory}: output {name!r} of golden batch {index} differs by {worst:.3g}; "
                 f"{tolerance.absolute:g} + {tolerance.relative:g} of the value are allowed.{where}"

@@ -11,7 +11,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from workbench.errors import BundleError, ConfigError, ToolchainError, WorkbenchError
+from workbench.errors import WorkbenchError
+from workbench.exit_codes import exit_code_of
 
 
 def main() -> None:
@@ -43,8 +44,7 @@ def main() -> None:
         )
     except WorkbenchError as error:
         sys.stderr.write(f"error: {error}\n")
-        codes = {BundleError: 1, ConfigError: 2, ToolchainError: 3}
-        raise SystemExit(next((code for kind, code in codes.items() if isinstance(error, kind)), 1)) from None
+        raise SystemExit(exit_code_of(error)) from None
 
 
 def start(

@@ -71,11 +71,28 @@ def row_tolerance(candidate: Candidate) -> float | None:
     ONNX Runtime 1.31.1, dynamic INT8, 400 texts: 0.015 (mean of the rows 0.002), and 2 labels changed; float and static
     INT8 there equal to the bit. OpenVINO 2026, 100 texts: float 2.3e-7, static INT8 8.6e-4, no label changed.
     """
-    quantization = candidate.quantization.scheme
-    if quantization == "dynamic":
+    if candidate.quantization.scheme == "dynamic":
         return None
+    return FLOAT32_ROWS if computes_in_float32(candidate) else INT8_ROWS
+
+
+FLOAT32_REPLAY, INT8_REPLAY = 1e-4, 1e-2
+"""`replay_tolerance` of float32, and of INT8, bf16 and fp16. Equal machines replay to the bit; another instruction set
+sums floats in another order, which can move a quantized value by a whole step [inferred]."""
+
+
+def replay_tolerance(candidate: Candidate) -> float:
+    """How far the outputs of one artifact for equal feeds in equal batches may differ between two machines.
+
+    As a share of the largest output. Wider than `row_tolerance`, which is about one machine.
+    """
+    return FLOAT32_REPLAY if computes_in_float32(candidate) else INT8_REPLAY
+
+
+def computes_in_float32(candidate: Candidate) -> bool:
+    """Whether nothing of it is said to be rounded further than float32 rounds."""
     bf16 = isinstance(candidate.compile, OpenVinoCompile) and candidate.compile.inference_precision == "bf16"
-    return FLOAT32_ROWS if quantization == "none" and candidate.precision.mode == "fp32" and not bf16 else INT8_ROWS
+    return candidate.quantization.scheme == "none" and candidate.precision.mode == "fp32" and not bf16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,35 @@
+"""Values of options that typer has no type for: shares and durations, each by one rule."""
+
+from __future__ import annotations
+
+from workbench.errors import ConfigError
+from workbench.yaml_reader import parse_seconds
+
+
+def share(text: str, option: str) -> float:
+    """'20%' or '0.2' as 0.2; '120%' as 1.2.
+
+    A bare number above 1 is refused: 20 may mean 20 % as well as twenty times.
+
+    Raises:
+        ConfigError: not such a number, negative, or not finite.
+    """
+    try:
+        value = float(text.removesuffix("%"))
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf") or (value > 1 and not text.endswith("%")):
+        raise ConfigError(f"{text!r} is no share.", key=option, hint="Write 20% or 0.2.")
+    return value / 100 if text.endswith("%") else value
+
+
+def seconds(text: str, option: str) -> float:
+    """'90s', '30m' or '2h' in seconds; a bare number is seconds.
+
+    Raises:
+        ConfigError: not a positive duration.
+    """
+    try:
+        return parse_seconds(text)
+    except ValueError as error:
+        raise ConfigError(f"{error}.", key=option, hint="Write a duration such as 90s, 30m or 2h.") from error
