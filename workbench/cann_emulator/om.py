@@ -13,6 +13,7 @@ import json
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from math import prod
 from pathlib import Path
 from typing import Literal
 
@@ -104,7 +105,7 @@ class OfflineModel:
         inputs, outputs: at the boundary, in order, gear input excluded; dynamic axes are -1.
         gear_kind: how the gears are chosen at run time (dynamic_batch_size, dynamic_image_size, dynamic_dims), 'range'
             for a shape-range model, empty for a static one.
-        gears: one for a static model, the largest last (by elements) with gears.
+        gears: one for a static model; with gears all of them, in the order given to ATC.
         fusions: pass → (match_times, effect_times), of graph and UB.
         work_bytes, weight_bytes: device memory.
         truncate_deq_scale: AscendDequant's factors lose their low 13 bits ([inferred] for 910B3, amct.md §6.6).
@@ -130,6 +131,21 @@ class OfflineModel:
     truncate_deq_scale: bool
     output_names: tuple[str, ...] = ()
     graph: bytes = b""
+
+
+def largest_gear(model: OfflineModel) -> Gear:
+    """The gear whose inputs hold the most elements; of equal ones the first."""
+    if len(model.gears) == 1:
+        return model.gears[0]
+    return max(model.gears, key=lambda gear: sum(prod(shape) for shape in input_shapes(model, gear)))
+
+
+def input_shapes(model: OfflineModel, gear: Gear) -> tuple[tuple[int, ...], ...]:
+    """Shapes of the inputs at a gear, the gear input excluded."""
+    axes = sum(size == -1 for tensor in model.inputs for size in tensor.shape)
+    # A batch may stand once for all inputs, height and width once for each
+    values = iter(gear.dims if len(gear.dims) == axes else gear.dims * axes)
+    return tuple(tuple(next(values) if s == -1 else s for s in tensor.shape) for tensor in model.inputs)
 
 
 def write_om(model: OfflineModel) -> bytes:

@@ -142,17 +142,17 @@ def with_gears(model: OfflineModel, kind: Any, dims: Sequence[tuple[int, ...]]) 
     return replace(model, gear_kind=kind, gears=tuple(gears))
 
 
-def dims_gears() -> OfflineModel:
+def dims_gears(*dims: tuple[int, int, int]) -> OfflineModel:
     """`left` (1, -1) and `right` (-1, -1): three values choose a gear."""
-    return with_gears(sum_of_two(), "dynamic_dims", [(20, 1, 20), (40, 2, 40)])
+    return with_gears(sum_of_two(), "dynamic_dims", dims or [(20, 1, 20), (40, 2, 40)])
 
 
-def image_gears() -> OfflineModel:
+def image_gears(*sizes: tuple[int, int]) -> OfflineModel:
     model = sum_of_two(("h", "w"), ("h", "w"))
     single = replace(model, inputs=model.inputs[:1], graph=model.graph)
     gears = [
         Gear(dims=(h, w), outputs=(replace(model.outputs[0], shape=(h, w)),), kernels=model.gears[0].kernels)
-        for h, w in ((4, 6), (8, 12))
+        for h, w in sizes or ((4, 6), (8, 12))
     ]
     return replace(single, gear_kind="dynamic_image_size", gears=tuple(gears))
 

@@ -17,8 +17,8 @@ from workbench.cann_emulator import acl
 
 CASES = {
     "static": (["--input_shape=a:2,4;b:2,4"], (2, 4)),
-    "batch": (["--input_shape=a:-1,4;b:-1,4", "--dynamic_batch_size=1,4,8"], (4, 4)),
-    "dims": (["--input_shape=a:-1,-1;b:-1,-1", "--dynamic_dims=1,4,1,4;2,8,2,8", "--input_format=ND"], (2, 8)),
+    "batch": (["--input_shape=a:-1,4;b:-1,4", "--dynamic_batch_size=4,8,1"], (4, 4)),
+    "dims": (["--input_shape=a:-1,-1;b:-1,-1", "--dynamic_dims=2,8,2,8;1,4,1,4", "--input_format=ND"], (2, 8)),
     "range": (["--input_shape=a:1~4,1~8;b:1~4,1~8"], (3, 5)),
 }
 
@@ -46,8 +46,12 @@ def test_a_compiled_model_runs(device: int, tree: Path, tmp_path: Path, kind: st
     model = opened(str(file))
     gear = acl.mdl.get_num_inputs(model.desc) - 1
     if kind == "batch":
+        assert acl.mdl.get_dynamic_batch(model.desc) == ({"batchCount": 3, "batch": [4, 8, 1]}, 0)
+        assert acl.mdl.get_input_size_by_index(model.desc, 0) == 8 * 4 * 4
         ok(acl.mdl.set_dynamic_batch_size(model.id, model.input_dataset, gear, shape[0]))
     elif kind == "dims":
+        given = taken(acl.mdl.get_input_dynamic_dims(model.desc, -1, 2))
+        assert [gear["dims"] for gear in given] == [[2, 8, 2, 8], [1, 4, 1, 4]]
         dims = {"name": "", "dimCount": 4, "dims": [*shape, *shape]}
         ok(acl.mdl.set_input_dynamic_dims(model.id, model.input_dataset, gear, dims))
     elif kind == "range":

@@ -75,6 +75,27 @@ def test_the_gears_are_listed_by_kind(batches: Loaded, dims: Loaded, images: Loa
     assert acl.mdl.get_input_dynamic_dims(dims.desc, -1, 2) == (expected, 0)
 
 
+def test_gears_keep_the_order_in_which_atc_was_given_them(device: int, tmp_path: Path) -> None:
+    """pyacl.md §3.4; sizes are of the largest gear wherever it stands."""
+    batches = opened(saved(batch_gears(4, 8, 1), tmp_path, "batches.om"))
+    dims = opened(saved(dims_gears((40, 2, 40), (20, 1, 20)), tmp_path, "dims.om"))
+    images = opened(saved(image_gears((8, 12), (4, 6)), tmp_path, "images.om"))
+    assert acl.mdl.get_dynamic_batch(batches.desc)[0]["batch"] == [4, 8, 1]
+    assert [d["dims"] for d in taken(acl.mdl.get_input_dynamic_dims(dims.desc, -1, 2))] == [
+        [1, 40, 2, 40],
+        [1, 20, 1, 20],
+    ]
+    assert acl.mdl.get_dynamic_hw(images.desc, -1)[0]["hw"] == [[8, 12], [4, 6]]
+    assert acl.mdl.get_input_size_by_index(batches.desc, 0) == 8 * 16 * 4
+    assert acl.mdl.get_output_dims(dims.desc, 0)[0]["dims"] == [2, 40]
+    for rows in (1, 4, 8):
+        ok(acl.mdl.set_dynamic_batch_size(batches.id, batches.input_dataset, 1, rows))
+        batches.put(X[:rows])
+        ok(batches.run())
+        expected = Executable(multilayer(batch=rows), threads=1).run({"x": X[:rows]})["y"]
+        np.testing.assert_allclose(batches.get(0, np.float32, (rows, 4)), expected, rtol=1e-5)
+
+
 def test_gear_questions_take_index_minus_1_only(dims: Loaded) -> None:
     assert acl.mdl.get_input_dynamic_gear_count(dims.desc, 0) == (0, 100000)
     assert acl.mdl.get_input_dynamic_dims(dims.desc, 0, 2) == ([], 100000)

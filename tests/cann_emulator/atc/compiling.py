@@ -17,7 +17,7 @@ from workbench.cann_emulator.atc.compiler import run_compile
 from workbench.cann_emulator.atc.console import Console
 from workbench.cann_emulator.atc.failure import AtcFailure
 from workbench.cann_emulator.executable import Executable
-from workbench.cann_emulator.om import OfflineModel, load_om
+from workbench.cann_emulator.om import OfflineModel, largest_gear, load_om
 from workbench.graph import load_graph, read_model
 from workbench.quantization.deploy import lower_deploy
 
@@ -72,7 +72,7 @@ def quantized_encoder(folder: Path, *, products: bool = False) -> Path:
 
 def types_of(model: OfflineModel) -> Counter[tuple[str, str]]:
     """(type, dtype) → kernels of the largest gear."""
-    return Counter((kernel.op_type, kernel.dtype) for kernel in model.gears[-1].kernels)
+    return Counter((kernel.op_type, kernel.dtype) for kernel in largest_gear(model).kernels)
 
 
 def difference(model: OfflineModel, source: Path, feeds: Mapping[str, Array], gear: int = 0) -> float:

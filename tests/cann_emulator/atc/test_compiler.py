@@ -31,7 +31,7 @@ from workbench.cann_emulator.atc.compiler import run_compile, run_info, run_to_j
 from workbench.cann_emulator.atc.console import Console
 from workbench.cann_emulator.atc.failure import AtcFailure
 from workbench.cann_emulator.executable import Executable
-from workbench.cann_emulator.om import load_om
+from workbench.cann_emulator.om import largest_gear, load_om
 
 
 @pytest.fixture(autouse=True)
@@ -107,15 +107,16 @@ def test_a_quantized_model_takes_no_dynamic_shapes(flags: dict[str, str], tmp_pa
     assert codes_of(quantized_encoder(tmp_path), **flags) == ["E10055"]
 
 
-def test_gears_hold_kernels_for_every_shape_the_largest_last(tmp_path: Path) -> None:
+def test_gears_hold_kernels_for_every_shape_in_the_order_given(tmp_path: Path) -> None:
     path = encoder(tmp_path)
     model = compiled(path, input_shape="ids:-1,-1", dynamic_dims="2,32;1,16")
     assert model.gear_kind == "dynamic_dims"
-    assert [gear.dims for gear in model.gears] == [(1, 16), (2, 32)]
+    assert [gear.dims for gear in model.gears] == [(2, 32), (1, 16)]
     assert model.inputs[0].shape == (-1, -1)
     assert model.outputs[0].shape == (-1, 5)
-    assert [gear.outputs[0].shape for gear in model.gears] == [(1, 5), (2, 5)]
-    for index, (batch, length) in enumerate(((1, 16), (2, 32))):
+    assert [gear.outputs[0].shape for gear in model.gears] == [(2, 5), (1, 5)]
+    assert largest_gear(model) is model.gears[0]
+    for index, (batch, length) in enumerate(((2, 32), (1, 16))):
         assert difference(model, path, ids(batch, length), gear=index) < 0.02
     assert (tmp_path / "encoder.om").exists()
 

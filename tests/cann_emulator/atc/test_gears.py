@@ -77,21 +77,23 @@ def test_batches_fill_the_first_axis_of_every_open_input(tmp_path: Path) -> None
     path = two_inputs(tmp_path, ["n", 3], ["n", 3])
     found = plan(path, input_shape="a:-1,3;b:-1,3", dynamic_batch_size="4,1,")
     assert found.kind == "dynamic_batch_size"
-    assert found.gears == (((1,), {"a": (1, 3), "b": (1, 3)}), ((4,), {"a": (4, 3), "b": (4, 3)}))
+    assert found.gears == (((4,), {"a": (4, 3), "b": (4, 3)}), ((1,), {"a": (1, 3), "b": (1, 3)}))
 
 
 def test_dims_fill_the_open_axes_in_input_order(tmp_path: Path) -> None:
     path = two_inputs(tmp_path, ["n", "m"], ["n", "m"])
     found = plan(path, input_shape="a:-1,-1;b:-1,3", dynamic_dims="1,2,3;4,5,6")
     assert found.gears[1] == ((4, 5, 6), {"a": (4, 5), "b": (6, 3)})
+    turned = plan(path, input_shape="a:-1,-1;b:-1,3", dynamic_dims="9,2,3;1,2,3;4,5,6")
+    assert [dims for dims, _ in turned.gears] == [(9, 2, 3), (1, 2, 3), (4, 5, 6)]
 
 
 def test_image_sizes_fill_height_and_width(tmp_path: Path) -> None:
     path = two_inputs(tmp_path, [1, 3, "h", "w"], [1, 3, "h", "w"])
     shape = "a:1,3,-1,-1;b:1,3,-1,-1"
     found = plan(path, input_shape=shape, dynamic_image_size="16,32;8,8")
-    assert [gear for gear, _ in found.gears] == [(8, 8), (16, 32)]
-    assert found.gears[1][1]["b"] == (1, 3, 16, 32)
+    assert [gear for gear, _ in found.gears] == [(16, 32), (8, 8)]
+    assert found.gears[0][1]["b"] == (1, 3, 16, 32)
 
 
 @pytest.mark.parametrize(("dims", "expected"), [("1", "E10035"), ("1,1", "E10039"), ("1,2,1", "E10039"), ("0,4", None)])

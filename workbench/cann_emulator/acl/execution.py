@@ -25,7 +25,7 @@ from workbench.cann_emulator.acl import strict as strictness
 from workbench.cann_emulator.acl.datasets import DataBuffer, Dataset, TensorDesc
 from workbench.cann_emulator.acl.models import LoadedModel
 from workbench.cann_emulator.acl.streams import Task
-from workbench.cann_emulator.om import OfflineModel
+from workbench.cann_emulator.om import OfflineModel, input_shapes
 
 TOLERANCE = 64
 """Bytes that a buffer may be short of (pyacl.md §2.5)."""
@@ -211,7 +211,7 @@ def _sizes(entry: LoadedModel, gear: int) -> Sizes:
     if not isinstance(found, Sizes):
         model = entry.model
         ranges = model.gear_kind == "range"
-        shapes = tuple(t.shape for t in model.inputs) if ranges else models.input_shapes(model, model.gears[gear])
+        shapes = tuple(t.shape for t in model.inputs) if ranges else input_shapes(model, model.gears[gear])
         count = range(len(model.outputs))
         if ranges:
             outputs = tuple(models.output_bytes(model, i) for i in count)

@@ -11,7 +11,7 @@ from workbench.cann_emulator.acl import codes, handles, mdl_load, memory, models
 from workbench.cann_emulator.acl.call import call
 from workbench.cann_emulator.acl.datasets import Dataset
 from workbench.cann_emulator.acl.models import Description, LoadedModel
-from workbench.cann_emulator.om import OfflineModel
+from workbench.cann_emulator.om import OfflineModel, input_shapes
 
 ALL_INPUTS = 2**64 - 1
 """Index -1 as an unsigned size: the only index that the gear questions take."""
@@ -99,7 +99,7 @@ def get_input_dynamic_dims(desc: int, index: int, count: int) -> tuple[list[dict
         return [], codes.INVALID_PARAM
     found = []
     for gear in gears:
-        axes = [size for shape in models.input_shapes(model, gear) for size in shape]
+        axes = [size for shape in input_shapes(model, gear) for size in shape]
         found.append({"name": "", "dimCount": len(axes), "dims": axes})
     return found, 0
 

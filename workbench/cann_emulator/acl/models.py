@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from workbench.cann_emulator.acl import clock, codes, contexts, dtypes, handles, leaks, memory, reason, rt_memory
 from workbench.cann_emulator.acl.contexts import ON_RELEASE, SOC_NAME, Context
-from workbench.cann_emulator.om import Gear, NotAnOm, OfflineModel, Tensor, read_om
+from workbench.cann_emulator.om import Gear, NotAnOm, OfflineModel, Tensor, input_shapes, read_om
 
 if TYPE_CHECKING:
     from workbench.cann_emulator.executable import Executable
@@ -220,14 +220,6 @@ def gear_key(model: OfflineModel, gear: Gear) -> tuple[int, ...]:
     return gear.dims[: gear_values(model)]
 
 
-def input_shapes(model: OfflineModel, gear: Gear) -> tuple[tuple[int, ...], ...]:
-    """Shapes of the inputs at a gear, the gear input excluded."""
-    axes = sum(size == -1 for tensor in model.inputs for size in tensor.shape)
-    # A batch may stand once for all inputs, height and width once for each
-    values = iter(gear.dims if len(gear.dims) == axes else gear.dims * axes)
-    return tuple(tuple(next(values) if s == -1 else s for s in tensor.shape) for tensor in model.inputs)
-
-
 def input_bytes(model: OfflineModel, index: int) -> int:
     """Size of an input: of the largest gear, the upper bound of a range, 0 where there is no bound."""
     if index == len(model.inputs):
@@ -299,7 +291,7 @@ def _output_name(model: OfflineModel, index: int) -> str:
     name = model.outputs[index].name
     if _FULL_NAME.fullmatch(name):
         return name
-    for kernel in model.gears[-1].kernels:
+    for kernel in model.gears[0].kernels:  # every gear has the same outputs
         for position, tensor in enumerate(kernel.outputs):
             if tensor.name == name:
                 return f"{kernel.nodes[-1] if kernel.nodes else kernel.name}:{position}:{name}"

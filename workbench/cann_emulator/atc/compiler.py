@@ -30,7 +30,17 @@ from workbench.cann_emulator.atc.onnx_parser import Parsed, parse_onnx
 from workbench.cann_emulator.atc.outputs import om_path, write_file, write_kernel_meta, write_weights
 from workbench.cann_emulator.atc.precheck import check, report_path, write_report
 from workbench.cann_emulator.atc.precision import assign
-from workbench.cann_emulator.om import Dtype, Gear, Kernel, NotAnOm, OfflineModel, Tensor, load_om, write_om
+from workbench.cann_emulator.om import (
+    Dtype,
+    Gear,
+    Kernel,
+    NotAnOm,
+    OfflineModel,
+    Tensor,
+    largest_gear,
+    load_om,
+    write_om,
+)
 from workbench.cann_emulator.revision import emulator
 
 _KERNELS_PER_DOT = 50
@@ -98,7 +108,7 @@ def run_compile(options: Mapping[str, str], console: Screen) -> tuple[Record, ..
     for _ in range(0, sum(len(one.kernels) for one in compiled), _KERNELS_PER_DOT):
         console.dot()
     model = _assemble(parsed, options, plan, engine, kept, compiled, fed, outputs, Path(path).stem)
-    write_kernel_meta(options, model.gears[-1].kernels)
+    write_kernel_meta(options, largest_gear(model).kernels)
     write_result(options, model.graph_fusions, model.ub_fusions)
     if options.get("external_weight") == "1":
         write_weights(path, kept.constants, constants_read(kept))

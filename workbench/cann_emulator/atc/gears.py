@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from math import prod
 from typing import Literal
 
 from onnx import TypeProto
@@ -36,7 +35,7 @@ class ShapePlan:
     Attributes:
         boundary: input → shape, -1 where it is open.
         gears: (values of the open axes, input → shape at them); one for a static model and for a range, which is
-            modelled at its upper bounds; otherwise the largest last.
+            modelled at its upper bounds; otherwise in the order of the command line (atc.md §13a).
     """
 
     kind: GearKind
@@ -135,9 +134,8 @@ def _gear_plan(flag: str, shapes: Mapping[str, tuple[Dim, ...]], options: Mappin
         kind = "dynamic_dims"
         filled = values = list(parse_dynamic_dims(options[flag], open_axes=open_axes))
     check_gears(values)
-    gears = [(dims, _filled(boundary, iter(fill))) for dims, fill in zip(values, filled, strict=True)]
-    gears.sort(key=lambda gear: sum(prod(shape) for shape in gear[1].values()))
-    return ShapePlan(kind=kind, boundary=boundary, gears=tuple(gears))
+    gears = tuple((dims, _filled(boundary, iter(fill))) for dims, fill in zip(values, filled, strict=True))
+    return ShapePlan(kind=kind, boundary=boundary, gears=gears)
 
 
 def _filled(boundary: Mapping[str, Shape], values: Iterator[int]) -> Mapping[str, Shape]:

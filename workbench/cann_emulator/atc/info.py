@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from workbench.cann_emulator.om import OfflineModel
+from workbench.cann_emulator.om import OfflineModel, largest_gear
 
 _FRAMEWORK_ONNX = 5
 _KERNEL_BYTES = 4096
@@ -15,7 +15,7 @@ _EVENTS_PER_STREAM = 0
 def show_info(model: OfflineModel, file_bytes: int, line: Callable[[str], None]) -> None:
     """Print the block. Sizes of the model's definition, kernels and tasks are estimates of the emulator; memory and
     weights are those the model is loaded with."""
-    kernels = [kernel for kernel in model.gears[-1].kernels if kernel.core != "none"]
+    kernels = [kernel for kernel in largest_gear(model).kernels if kernel.core != "none"]
     aicpu = sum(kernel.core == "aicpu" for kernel in kernels)
     tbe = len({(k.op_type, k.dtype, tuple(t.shape for t in k.inputs)) for k in kernels}) * _KERNEL_BYTES
     definition = max(0, file_bytes - len(model.graph))

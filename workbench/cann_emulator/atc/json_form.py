@@ -9,7 +9,7 @@ from typing import Any
 from google.protobuf import json_format  # type: ignore[import-untyped]  # protobuf ships no stubs
 from onnx import ModelProto
 
-from workbench.cann_emulator.om import Kernel, OfflineModel, Tensor
+from workbench.cann_emulator.om import Kernel, OfflineModel, Tensor, largest_gear
 
 _GE_DTYPES: Mapping[str, str] = {
     "float32": "DT_FLOAT",
@@ -27,7 +27,7 @@ _LAYOUTS: Mapping[int, str] = {0: "NCHW", 1: "NHWC", 2: "ND", 30: "NCDHW"}
 
 def json_of_om(model: OfflineModel) -> str:
     """The compiled graph, of the largest gear: one entry for each kernel, Data and NetOutput among them."""
-    gear = model.gears[-1]
+    gear = largest_gear(model)
     producers = {tensor.name: f"{tensor.name}:0" for tensor in model.inputs}
     ops = [
         {
