@@ -18,17 +18,25 @@ PATIENCE_S = 0.4
 
 class Impatient(BoundedHttp):
     head_timeout_s = PATIENCE_S
+    first_probe_s, next_probe_s = 0.02, 0.01
+
+
+answered: list[str] = []
+"""Paths of requests whose answer was written, as far as the application could tell."""
 
 
 async def answer_ok(scope: Any, receive: Any, send: Any) -> None:
     """Reads the whole body, then answers 200; /slow after 5 ms, and watching whether its client is still there."""
+    waits = {"/slow": 0.005, "/slower": 0.15, "/slowest": 5.0}
     while (message := await receive()).get("more_body", False):
         pass
     if message["type"] == "http.disconnect":
         return
-    if scope["path"] == "/slow":
+    if scope["path"] in waits:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(receive(), 0.005)
+            await asyncio.wait_for(receive(), waits[scope["path"]])
+            return
+    answered.append(scope["path"])
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
     await send({"type": "http.response.body", "body": b"ok"})
 
@@ -36,7 +44,15 @@ async def answer_ok(scope: Any, receive: Any, send: Any) -> None:
 @contextlib.contextmanager
 def serving(http: type[BoundedHttp]) -> Iterator[uvicorn.Server]:
     config = uvicorn.Config(
-        answer_ok, http=http, ws="none", lifespan="off", log_config=None, port=0, timeout_keep_alive=30
+        answer_ok,
+        http=http,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        port=0,
+        timeout_keep_alive=30,
+        server_header=False,
+        date_header=False,
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
@@ -45,9 +61,11 @@ def serving(http: type[BoundedHttp]) -> Iterator[uvicorn.Server]:
     while not server.started:
         assert time.monotonic() < until
         time.sleep(0.01)
-    yield server
-    server.should_exit = True
-    thread.join(20)
+    try:
+        yield server
+    finally:
+        server.should_exit = True
+        thread.join(20)
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +84,12 @@ def port(server: uvicorn.Server) -> int:
     return port_of(server)
 
 
-def talk(port: int, *parts: bytes | float, wait_s: float = 5.0) -> tuple[bytes, float]:
-    """What comes back until the service closes, and when it closed; `wait_s` where it did not."""
+def talk(port: int, *parts: bytes | float | None, wait_s: float = 5.0) -> tuple[bytes, float]:
+    """What comes back until the service closes, and when it closed; `wait_s` where it did not.
+
+    Args:
+        parts: bytes to send, seconds to wait, None to close the client's half.
+    """
 
     async def run() -> tuple[bytes, float]:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -84,6 +106,8 @@ def talk(port: int, *parts: bytes | float, wait_s: float = 5.0) -> tuple[bytes, 
             for part in parts:
                 if isinstance(part, float):
                     await asyncio.sleep(part)
+                elif part is None:
+                    writer.write_eof()
                 else:
                     writer.write(part)
                     await writer.drain()
@@ -202,3 +226,54 @@ def test_requests_sent_ahead_are_all_answered_in_order(port: int) -> None:
     said, _ = talk(port, posted(b"{}", path=b"/slow") * 100 + posted(b"x" * 100_000) * 3, wait_s=1.5)
 
     assert said.count(b"HTTP/1.1 200 ") == 103
+
+
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+
+
+@pytest.mark.parametrize("path", [b"/predict", b"/slow", b"/slower"])
+def test_a_client_that_closes_its_half_gets_its_answer_and_then_the_end(port: int, path: bytes) -> None:
+    assert talk(port, posted(b"{}", path=path), None)[0] == OK
+
+
+def test_a_half_closed_client_gets_every_answer_it_asked_for_ahead(port: int) -> None:
+    ahead = posted(b"{}", path=b"/slower") * 2 + posted(b"{}") + posted(b"{}", path=b"/slow") * 60
+
+    said, seconds = talk(port, ahead, None)
+
+    assert said == OK * 63
+    assert seconds < 4
+
+
+def test_a_connection_that_was_kept_alive_may_be_half_closed_after_a_later_request(port: int) -> None:
+    assert talk(port, posted(b"{}"), 0.05, posted(b"{}", path=b"/slower"), 0.02, None)[0] == OK * 2
+
+
+def test_the_end_of_file_cuts_off_only_what_was_not_asked_whole(port: int) -> None:
+    whole, cut = posted(b"{}", path=b"/slower"), posted(b"x" * 100)[:-50]
+
+    assert talk(port, whole + cut, None)[0] == OK
+    assert talk(port, whole, b"POST /pre", None)[0] == OK
+    assert talk(port, cut, None) == (b"", pytest.approx(0, abs=1))
+    assert talk(port, whole, 0.2, None)[0] == OK, "idle: closed at once"
+
+
+def test_a_client_that_is_gone_is_noticed_while_it_is_owed_an_answer() -> None:
+    """It closed its socket; a half-closed one looks the same until something is sent to it."""
+    answered.clear()
+    with serving(Impatient) as own:
+
+        async def ask_and_go() -> None:
+            _, writer = await asyncio.open_connection("127.0.0.1", port_of(own))
+            writer.write(posted(b"{}", path=b"/slowest"))
+            await writer.drain()
+            await asyncio.sleep(0.05)
+            writer.close()
+            began = time.monotonic()
+            while own.server_state.connections or own.server_state.tasks:
+                assert time.monotonic() - began < 2
+                await asyncio.sleep(0.01)
+
+        asyncio.run(ask_and_go())
+
+    assert answered == []
