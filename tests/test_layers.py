@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "workbench"
 
 LAYERS: dict[str, tuple[str, ...]] = {
     "values": (
-        *("errors", "canonical", "files", "input_files", "exit_codes"),
+        *("errors", "canonical", "files", "input_files", "lifeline", "exit_codes"),
         *("ascend_settings", "service", "candidate", "model", "results", "objectives"),
     ),
     "numerics": (
@@ -60,7 +60,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         *("batch_curve", "host_costs", "serving_model", "service_search", "service_measurement", "load", "acceptance"),
         *("capacity", "promotion", "fingerprint", "deployment"),
     ),
-    "search": ("executors", "tracking", "sweep", "report"),
+    "search": ("executors", "tracking", "study", "sweep", "report"),
     "doors": (
         *(
             "cli",
@@ -81,6 +81,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
             "release_commands",
             "load_confirmation",
             "service_confirmation",
+            "evaluation_process",
         ),
         "__main__",
     ),
@@ -103,7 +104,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "aside": ("values", "graph", "quantizable", "quantization", "yaml_reader"),
 }
 OWNERS = {
-    "optuna": {"sweep", "space", "report"},
+    "optuna": {"study", "sweep", "space", "report"},
     "mlflow": {"tracking"},
     "ray": {"executors"},
     "torch": {"export", "example"},

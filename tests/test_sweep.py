@@ -22,7 +22,7 @@ from workbench.experiment import Experiment, read_experiment
 from workbench.journal import Journal, open_journal
 from workbench.results import Evaluation
 from workbench.store import Store
-from workbench.sweep import MAX_DEATHS, confirm, front_of, run_sweep
+from workbench.sweep import confirm, front_of, run_sweep
 
 ROOT = Path(__file__).parent.parent
 SMALL_SPACE = """
@@ -36,7 +36,6 @@ parameters:
 forbid:
   - {quantization.scheme: [dynamic], compile.graph_optimization: [basic], reason: stays in float}
 """
-MOMENTS = ["none check", "none latency_full", "dynamic compile", "static calibrate", "static smoke"]
 
 
 def silent(candidate: Candidate, stage: str) -> None:
@@ -198,9 +197,9 @@ def test_a_sweep_killed_at_any_stage_goes_on_and_loses_only_what_was_in_flight(t
     assert all(e.status != "failed" for e in after.values())
 
 
-def test_a_candidate_that_kills_the_process_every_time_is_recorded_and_passed_over(tmp_path: Path) -> None:
+def test_a_sweep_killed_three_times_at_one_candidate_evaluates_it_all_the_same(tmp_path: Path) -> None:
     file = write_workspace(tmp_path)
-    for _ in range(MAX_DEATHS):
+    for _ in range(3):
         with start(file) as process:
             assert process.stdout is not None
             for line in process.stdout:
@@ -212,12 +211,9 @@ def test_a_candidate_that_kills_the_process_every_time_is_recorded_and_passed_ov
         _, errors = process.communicate(timeout=120)
 
     assert process.returncode == 0, errors
-    question = read_experiment(file)
-    journal = open_journal(question.workspace, question.name, question.identity)
-    failed = [e for e in journal.evaluations().values() if e.failure is not None]
-    assert len(failed) == 1
-    assert failed[0].failure is not None
-    assert f"died {MAX_DEATHS} times" in failed[0].failure.message
+    evaluations = journal_of(file).evaluations()
+    assert [e.candidate.quantization.scheme for e in evaluations.values()][:3] == ["none", "dynamic", "static"]
+    assert all(e.status != "failed" for e in evaluations.values())
 
 
 def test_a_candidate_that_ran_out_of_time_is_tried_once_more_when_the_sweep_goes_on(

@@ -95,6 +95,7 @@ def sweep(
     """Search the space, measure candidates, confirm the front on held-out data, log everything to MLflow."""
     from workbench import sweep as search
     from workbench.artifacts import artifact_of, observed_statistics, open_bench
+    from workbench.executors import ChildProcess
     from workbench.experiment import read_experiment
     from workbench.journal import exclusive, open_journal
     from workbench.plan import make_plan
@@ -116,17 +117,27 @@ def sweep(
         plan = make_plan(question, bench, trials=trials)
         plan_text = plan_lines(plan)
         out.print("\n".join(plan_text), highlight=False, soft_wrap=True)
-        with open_tracker(
-            question.workspace, question.name, journal, is_feasible=feasible, about=question.about
-        ) as tracker:
+        with (
+            ChildProcess(question, bench) as executor,
+            open_tracker(
+                question.workspace, question.name, journal, is_feasible=feasible, about=question.about
+            ) as tracker,
+        ):
             try:
                 with progress:
                     end = search.run_sweep(
-                        question, bench, trials=trials, timeout_s=timeout_s, listeners=(progress, tracker)
+                        question,
+                        bench,
+                        trials=trials,
+                        timeout_s=timeout_s,
+                        listeners=(progress, tracker),
+                        executor=executor,
                     )
                     front = search.front_of(question, journal.evaluations())
-                    search.confirm(question, bench, front, listeners=(progress,))
-                    confirm_services(question, bench, journal, front, report=progress.say)
+                    search.confirm(question, bench, front, listeners=(progress,), executor=executor)
+                    confirm_services(
+                        question, bench, journal, front, report=progress.say, server=executor.confirm_service
+                    )
             except KeyboardInterrupt:
                 out.print(f"\nStopped; everything measured is kept. Go on with: workbench sweep {experiment}")
                 raise SystemExit(INTERRUPTED) from None

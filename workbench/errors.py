@@ -4,7 +4,7 @@
     ├─ ConfigError          the user's file or argument: stop before any work
     ├─ ToolchainError       the machine: tool missing, disk full, no device; stop the sweep
     ├─ CandidateError       this candidate: recorded with stage and log, the sweep goes on
-    │  ├─ CheckError  CalibrationError  LoweringError  CompileError  MeasureError
+    │  ├─ CheckError  CalibrationError  LoweringError  CompileError  MeasureError  CrashError
     └─ BundleError          an artifact that must not be served
 
 A message says the fact, the value and the next step. In a sweep, `CandidateError` becomes a value in one place,
@@ -110,6 +110,18 @@ class MeasureError(CandidateError):
     """A compiled model failed, or gave numbers that cannot be scored, while it was measured."""
 
     stage = "measure"
+
+
+class CrashError(CandidateError):
+    """The process that evaluated it died, while the one that asked for it lived.
+
+    Attributes:
+        stage: which had begun.
+    """
+
+    def __init__(self, message: str, *, stage: str, log_path: Path | None = None) -> None:
+        super().__init__(message, log_path=log_path, transient=True)
+        self.stage = stage
 
 
 class BundleError(WorkbenchError):

@@ -417,6 +417,23 @@ def _at_confidence(estimate: Estimate, z: float) -> tuple[float, float]:
     return math.exp(value - stretch * (value - low)), math.exp(value + stretch * (high - value))
 
 
+def failed_evaluation(
+    experiment: Experiment, candidate: Candidate, bench: Bench, split: Split, error: CandidateError
+) -> Evaluation:
+    """What stands for an evaluation that could not tell its end: nothing measured, and why."""
+    return Evaluation(
+        candidate=candidate,
+        status="failed",
+        stage_reached=error.stage,
+        split=split,
+        measurement=Measurement(),
+        stages=(),
+        toolchain=bench.toolchain(candidate),
+        started_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
+        failure=_failure(experiment, candidate, bench, error.stage, error),
+    )
+
+
 def _failure(experiment: Experiment, candidate: Candidate, bench: Bench, stage: str, error: CandidateError) -> Failure:
     log = bench.journal.log(candidate.id)
     text = error.log_path.read_text(encoding="utf-8", errors="replace") if error.log_path is not None else ""

@@ -7,14 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from workbench.artifacts import Bench
-from workbench.errors import BundleError, CandidateError
+from workbench.candidate import Candidate
+from workbench.errors import BundleError, CandidateError, CrashError
 from workbench.experiment import Experiment
 from workbench.journal import Journal
 from workbench.load_confirmation import confirm_by_load
 from workbench.measure import device_lock
-from workbench.results import Evaluation, ServiceFigures, ServiceResult
+from workbench.results import Evaluation, ServiceResult
+from workbench.sweep import MAX_CRASHES
+
+
+class Server(Protocol):
+    """Serves and loads one candidate, and says what its confirmation then holds of its service."""
+
+    def __call__(self, candidate: Candidate, report: Callable[[str], None], /) -> ServiceResult:
+        """Raises: CrashError: the process that did so died."""
 
 
 def confirm_services(
@@ -24,6 +34,7 @@ def confirm_services(
     front: Sequence[Evaluation],
     *,
     report: Callable[[str], None],
+    server: Server | None = None,
 ) -> None:
     """Load each one as predicted on the holdout split, and write what was measured into its confirmation.
 
@@ -32,6 +43,7 @@ def confirm_services(
 
     Args:
         report: told one sentence for each.
+        server: None to prepare and check the bundles in this process.
     """
     question = experiment.service
     if question is None or question.confirm_s <= 0:
@@ -43,25 +55,27 @@ def confirm_services(
         if confirmed is None or service is None or service.best is None or service.confirmed or service.note:
             continue
         report(f"{candidate.short_id}: serving it, {service.best.settings}, under {service.best.load}")
-        found = _loaded(experiment, bench, journal, confirmed, service, service.best, question.confirm_s, report)
+        if server is None:
+            found = served(experiment, candidate, bench, report=report)
+        else:
+            found = _served_elsewhere(server, candidate, service, report)
         measurement = replace(confirmed.measurement, service=found)
         journal.write(replace(confirmed, measurement=measurement))
         report(f"{candidate.short_id}: {_words(found)}")
 
 
-def _loaded(
-    experiment: Experiment,
-    bench: Bench,
-    journal: Journal,
-    confirmed: Evaluation,
-    service: ServiceResult,
-    best: ServiceFigures,
-    seconds: float,
-    report: Callable[[str], None],
+def served(
+    experiment: Experiment, candidate: Candidate, bench: Bench, *, report: Callable[[str], None]
 ) -> ServiceResult:
+    """Serve and load one candidate, whose confirmation is in the journal and has a best service; write nothing."""
+    question, confirmed = experiment.service, bench.journal.evaluation(candidate.id, "holdout")
+    service = confirmed.measurement.service if confirmed is not None else None
+    if question is None or service is None or service.best is None:
+        raise ValueError(f"{candidate.short_id} has no confirmed service to load")
+    best = service.best
     try:
         with device_lock(bench.device_lock, wait_s=3600.0, report=report):
-            found = confirm_by_load(experiment, confirmed.candidate, best, bench, journal, seconds=seconds)
+            found = confirm_by_load(experiment, candidate, best, bench, bench.journal, seconds=question.confirm_s)
     except (CandidateError, BundleError) as error:
         if isinstance(error, CandidateError) and error.transient:  # the machine's moment, not the candidate's fault
             return replace(service, note=f"the load could not be run: {error}")
@@ -69,6 +83,20 @@ def _loaded(
     if found.figures is None:
         return replace(service, note=found.reason)
     return replace(service, confirmed=found.figures)
+
+
+def _served_elsewhere(
+    server: Server, candidate: Candidate, service: ServiceResult, report: Callable[[str], None]
+) -> ServiceResult:
+    """A candidate whose process dies is tried once more, and then not recommended."""
+    for attempt in range(1, MAX_CRASHES + 1):
+        try:
+            return server(candidate, report)
+        except CrashError as crash:
+            report(f"{candidate.short_id}: {crash}")
+            last = f"its process died {attempt} times. {crash}"
+    assert service.best is not None  # else it is not served
+    return replace(service, best=None, closest=service.best, note=f"it does not serve: {last}")
 
 
 def _words(service: ServiceResult) -> str:

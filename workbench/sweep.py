@@ -7,32 +7,40 @@ killed sweep goes on where it stopped and loses at most the candidate in flight.
 from __future__ import annotations
 
 import contextlib
-import datetime
 import errno
-import importlib.util
 import logging
 import random
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 import optuna
-from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
-from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+from optuna.samplers import GPSampler
 from optuna.trial import TrialState
 
 from workbench.artifacts import Bench
 from workbench.candidate import Candidate, Scalar
-from workbench.errors import ConfigError, ToolchainError
-from workbench.evaluate import SMOKE_CONSTRAINT, evaluate
+from workbench.errors import ConfigError, CrashError, ToolchainError
+from workbench.evaluate import SMOKE_CONSTRAINT, failed_evaluation
+from workbench.executors import Executor, InProcess
 from workbench.experiment import Experiment
 from workbench.objectives import METRICS, feasible, pareto_front, violations
-from workbench.results import Evaluation, Failure, Measurement, metrics
+from workbench.results import MAX_ATTEMPTS, Evaluation, Split, metrics
 from workbench.space import EXACT_LIMIT, Forbidden, build, combinations, draw, raw_size, size, suggest
+from workbench.study import (
+    FORBIDDEN,
+    REPEAT,
+    next_trial,
+    open_study,
+    queued,
+    repeats_in_a_row,
+    told_candidates,
+    trials_left_open,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -40,8 +48,10 @@ FORBIDDEN_CONSTRAINT = "forbidden"
 FAILED_CONSTRAINT = "failed"
 MAX_REPEATS = 15
 """So many proposals in a row that are known or forbidden, and the loop draws an unseen candidate itself."""
-MAX_DEATHS = 2
-"""A candidate that was being evaluated when the process died so many times is recorded as failed."""
+MAX_CRASHES = 2
+"""A candidate whose evaluation process died so many times, while the sweep lived, is recorded as failed."""
+CRASHES = "crashes"
+"""Attribute of a trial: how often that was so."""
 
 
 class Listener(Protocol):
@@ -79,11 +89,16 @@ def run_sweep(
     trials: int | None = None,
     timeout_s: float | None = None,
     listeners: Sequence[Listener] = (),
+    executor: Executor | None = None,
 ) -> SweepEnd:
     """Search until `trials` distinct candidates are evaluated in all, the time is up, or the space is empty.
 
-    The caller holds the journal's lock. On KeyboardInterrupt the candidate in flight is put back and the exception
-    goes on; running again resumes, and tries candidates again that failed by a timeout, a killed child or a full disk.
+    The caller holds the journal's lock. However a run ends, running again goes on with the candidate in flight, and
+    tries candidates again that failed by a timeout, a killed child or a full disk. Only a candidate whose own
+    evaluation process died `MAX_CRASHES` times, while this one lived, is given up.
+
+    Args:
+        executor: where evaluations run; in this process when None, and then a crash of one ends the sweep.
 
     Raises:
         ConfigError: what this sweep measured before, it measured with another toolchain.
@@ -94,17 +109,17 @@ def run_sweep(
     deadline = began + (experiment.timeout_s if timeout_s is None else timeout_s)
     known = bench.journal.evaluations()
     _refuse_other_toolchain(experiment, bench, known)
-    study = _open_study(experiment, bench)
+    study = open_study(experiment, bench.journal.study)
     unlucky = [known.pop(e.candidate.id) for e in list(known.values()) if e.deserves_another]
     reused = len(known)
     for evaluation in known.values():
         for listener in listeners:
             listener.evaluated(evaluation, reused=True)
-    loop = _Loop(experiment, bench, study, known, listeners)
+    executor = executor or InProcess(experiment, bench)
+    loop = _Loop(experiment, bench, study, known, listeners, executor)
     reason = "budget"
     everything = size(experiment.space)
     with _writable(bench.journal.root):
-        loop.recover()
         loop.try_again(unlucky)
         while len(known) < budget or loop.outstanding:
             if everything.exact and len(known) >= everything.candidates:
@@ -161,21 +176,30 @@ def is_feasible(experiment: Experiment, evaluation: Evaluation) -> bool:
 
 
 def confirm(
-    experiment: Experiment, bench: Bench, front: Sequence[Evaluation], listeners: Sequence[Listener] = ()
+    experiment: Experiment,
+    bench: Bench,
+    front: Sequence[Evaluation],
+    listeners: Sequence[Listener] = (),
+    executor: Executor | None = None,
 ) -> dict[str, Evaluation]:
     """Measure front members and the baseline again in full on the holdout split, with fresh timing.
 
     Members confirmed before (by this sweep, with the same journal) are not measured again, unless that failed by no
     fault of theirs.
+
+    Args:
+        executor: where evaluations run; in this process when None.
     """
+    executor = executor or InProcess(experiment, bench)
     confirmed: dict[str, Evaluation] = {}
     candidates = [experiment.baseline, *(e.candidate for e in front)]
     for candidate in {c.id: c for c in candidates}.values():
         found = bench.journal.evaluation(candidate.id, "holdout")
         if found is None or found.deserves_another:
             attempt = 1 if found is None else found.attempt + 1
-            found = evaluate(experiment, candidate, bench, split="holdout", gates=False)
-            found = replace(found, attempt=attempt)
+            confirming = partial(executor.evaluate, candidate, split="holdout", gates=False)
+            found = _survived(experiment, candidate, bench, "holdout", confirming)
+            found = replace(found, attempt=max(attempt, found.attempt))
             bench.journal.write(found)
             for listener in listeners:
                 listener.evaluated(found, reused=False)
@@ -193,12 +217,14 @@ class _Loop:
         study: optuna.Study,
         known: dict[str, Evaluation],
         listeners: Sequence[Listener],
+        executor: Executor,
     ) -> None:
         self.experiment, self.bench, self.study, self.known = experiment, bench, study, known
-        self.listeners = listeners
+        self.listeners, self.executor = listeners, executor
         self.proposals = self.repeats = self.forbidden = 0
         self.evaluate_s = 0.0
         self.attempts: dict[str, int] = {}  # made so far at candidates that are tried again
+        self.left_open = trials_left_open(study)
 
     @property
     def outstanding(self) -> bool:
@@ -207,27 +233,31 @@ class _Loop:
 
     def step(self) -> bool:
         """Evaluate one candidate nobody has evaluated; False when there is none left."""
-        for _ in range(MAX_REPEATS):
-            trial, candidate = self._ask()
-            if candidate is None:
-                continue
-            if candidate.id in self.known:
-                self.repeats += 1
-                self._tell(trial, self.known[candidate.id], repeat=True)
-                continue
-            self._evaluate(trial, candidate)
-            return True
+        while repeats_in_a_row(self.study) < MAX_REPEATS or self.left_open or queued(self.study):
+            if self._try_one():
+                return True
         unseen = _unseen(self.experiment, self.known)
         if unseen is None:
             return False
         self.study.enqueue_trial(dict(unseen))
+        return self._try_one()
+
+    def _try_one(self) -> bool:
+        """Ask once; True when that led to an evaluation."""
         trial, candidate = self._ask()
-        assert candidate is not None, "an unseen assignment was built before it was enqueued"
+        if candidate is None:
+            return False
+        if candidate.id in self.known:
+            # not a repeat: an ended run that had measured it, and not yet told it
+            repeat = candidate.id in told_candidates(self.study)
+            self.repeats += repeat
+            self._tell(trial, self.known[candidate.id], repeat=repeat)
+            return False
         self._evaluate(trial, candidate)
         return True
 
     def _ask(self) -> tuple[optuna.Trial, Candidate | None]:
-        trial = self.study.ask()
+        trial = next_trial(self.study, self.experiment, self.left_open)
         self.proposals += 1
         space = self.experiment.space
         assignment = suggest(space, lambda name, choices: trial.suggest_categorical(name, list(choices)))
@@ -235,7 +265,7 @@ class _Loop:
             candidate = build(space, assignment)
         except Forbidden as error:
             self.forbidden += 1
-            trial.set_user_attr("forbidden", str(error))
+            trial.set_user_attr(FORBIDDEN, str(error))
             self._set_constraints(trial, {FORBIDDEN_CONSTRAINT: 1.0})
             self.study.tell(trial, state=TrialState.PRUNED)
             return trial, None
@@ -243,80 +273,43 @@ class _Loop:
         return trial, candidate
 
     def _evaluate(self, trial: optuna.Trial, candidate: Candidate) -> None:
-        front = front_of(self.experiment, self.known)
+        climb = partial(self.executor.evaluate, candidate, incumbents=front_of(self.experiment, self.known))
         began = time.perf_counter()
         try:
-            evaluation = evaluate(self.experiment, candidate, self.bench, incumbents=front)
-        except BaseException:
-            # Interrupted, or the machine failed: the candidate goes back into the queue and the trial is closed.
-            # Where even that cannot be written (a full disk), the trial stays open and `recover` does it next time.
-            with contextlib.suppress(OSError):
-                attrs = {"retry_of": trial.number, "candidate": candidate.id}
-                self.study.enqueue_trial(trial.params, user_attrs=attrs)
-                self.study.tell(trial, state=TrialState.FAIL)
-            raise
-        finally:
+            evaluation = _survived(
+                self.experiment,
+                candidate,
+                self.bench,
+                "validation",
+                climb,
+                crashes=int(trial.user_attrs.get(CRASHES, 0)),
+                crashed=lambda crashes: trial.set_user_attr(CRASHES, crashes),
+            )
+        finally:  # after an exception the trial stays open, and the next run goes on with it
             self.evaluate_s += time.perf_counter() - began
-        evaluation = replace(evaluation, attempt=self.attempts.get(candidate.id, 0) + 1)
+        evaluation = replace(evaluation, attempt=max(evaluation.attempt, self.attempts.get(candidate.id, 0) + 1))
         self.bench.journal.write(evaluation)
         self.known[candidate.id] = evaluation
         self._tell(trial, evaluation, repeat=False)
         for listener in self.listeners:
             listener.evaluated(evaluation, reused=False)
 
-    def recover(self) -> None:
-        """Close the trials a killed run left open and put their candidates back at the head of the queue."""
-        for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-            candidate_id = trial.user_attrs.get("candidate")
-            deaths = int(trial.user_attrs.get("deaths", 0)) + 1
-            if candidate_id is not None and candidate_id not in self.known and deaths >= MAX_DEATHS:
-                self._give_up(trial.params, deaths)
-            elif candidate_id is not None:
-                attrs = {"retry_of": trial.number, "candidate": candidate_id, "deaths": deaths}
-                self.study.enqueue_trial(trial.params, user_attrs=attrs)
-            self.study.tell(trial.number, state=TrialState.FAIL)
-
     def try_again(self, unlucky: Sequence[Evaluation]) -> None:
-        """Queue candidates whose last attempt deserves another; `recover` may have queued or given up some before.
+        """Queue candidates whose last attempt deserves another, unless a run that was ended has queued them already.
 
         Optuna keeps the failed trial beside the new one: a trial that was told cannot be taken back.
         """
         trials = self.study.get_trials(deepcopy=False)
-        queued = {t.user_attrs.get("candidate") for t in trials if t.state == TrialState.WAITING}
+        pending = {t.user_attrs.get("candidate") for t in trials if not t.state.is_finished()}
         asked = {t.user_attrs["candidate"]: t for t in trials if t.state.is_finished() and "candidate" in t.user_attrs}
         for evaluation in unlucky:
             candidate_id = evaluation.candidate.id
-            if candidate_id not in asked:
+            if candidate_id not in asked and candidate_id not in pending:
                 continue  # Optuna's log was deleted; the failure stays in the journal
             self.attempts[candidate_id] = evaluation.attempt
-            if candidate_id not in self.known and candidate_id not in queued:
+            if candidate_id not in pending:
                 attrs = {"retry_of": asked[candidate_id].number, "candidate": candidate_id}
                 self.study.enqueue_trial(asked[candidate_id].params, user_attrs=attrs)
-
-    def _give_up(self, assignment: Mapping[str, Scalar], deaths: int) -> None:
-        candidate = build(self.experiment.space, assignment)
-        failure = Failure(
-            stage="unknown",
-            kind="ProcessDied",
-            message=f"the process died {deaths} times while it evaluated this candidate (out of memory, or a crash "
-            "inside the runtime).",
-            reproduce=f"workbench evaluate {self.experiment.path} --candidate {candidate.short_id}",
-            transient=True,
-        )
-        evaluation = Evaluation(
-            candidate=candidate,
-            status="failed",
-            stage_reached="unknown",
-            split="validation",
-            measurement=Measurement(),
-            stages=(),
-            toolchain=self.bench.toolchain(candidate),
-            started_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
-            failure=failure,
-            attempt=deaths,
-        )
-        self.bench.journal.write(evaluation)
-        self.known[candidate.id] = evaluation
 
     def _tell(self, trial: optuna.Trial, evaluation: Evaluation, *, repeat: bool) -> None:
         """Values when every objective was measured; else the violations alone, in a pruned trial.
@@ -335,7 +328,7 @@ class _Loop:
             violated[FAILED_CONSTRAINT] = 1.0
         trial.set_user_attr("status", evaluation.status)
         if repeat:
-            trial.set_user_attr("repeat", True)
+            trial.set_user_attr(REPEAT, True)
         self._set_constraints(trial, violated)
         names = [objective.metric for objective in self.experiment.objectives]
         if evaluation.status != "failed" and all(name in numbers for name in names):
@@ -359,6 +352,35 @@ class _Loop:
         names = [constraint.metric for constraint in self.experiment.constraints]
         for name in (*names, SMOKE_CONSTRAINT, FORBIDDEN_CONSTRAINT, FAILED_CONSTRAINT):
             trial.set_constraint(name, float(violated.get(name, 0.0)))
+
+
+def _survived(
+    experiment: Experiment,
+    candidate: Candidate,
+    bench: Bench,
+    split: Split,
+    climb: Callable[[], Evaluation],
+    *,
+    crashes: int = 0,
+    crashed: Callable[[int], None] = lambda crashes: None,
+) -> Evaluation:
+    """What became of a candidate, which takes its evaluation process down at most `MAX_CRASHES` times.
+
+    Args:
+        crashes: of this candidate so far.
+        crashed: told the new count before anything else is done, so that it survives this process.
+    """
+    while True:
+        try:
+            return climb()
+        except CrashError as crash:
+            crashes += 1
+            crashed(crashes)
+            if crashes < MAX_CRASHES:
+                _log.warning("%s, at %s: %s It is evaluated once more.", candidate.short_id, crash.stage, crash)
+                continue
+            told = CrashError(f"it crashed {crashes} times; {crash}", stage=crash.stage, log_path=crash.log_path)
+            return replace(failed_evaluation(experiment, candidate, bench, split, told), attempt=MAX_ATTEMPTS)
 
 
 def with_baseline_drop(experiment: Experiment, evaluation: Evaluation) -> dict[str, float]:
@@ -386,54 +408,6 @@ def _unseen(experiment: Experiment, known: Mapping[str, Evaluation]) -> dict[str
     return None
 
 
-def _open_study(experiment: Experiment, bench: Bench) -> optuna.Study:
-    """Load the sweep's study, or create it with the baseline and the presets enqueued."""
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    path = bench.journal.study
-    _cut_torn_line(path)
-    storage = JournalStorage(JournalFileBackend(str(path), lock_obj=_HeldLock(str(path))))
-    study = optuna.create_study(
-        study_name=experiment.name,
-        storage=storage,
-        directions=[METRICS[o.metric].direction for o in experiment.objectives],
-        load_if_exists=True,
-    )
-    trials = study.get_trials(deepcopy=False)
-    study.sampler = _sampler(experiment, len(trials))
-    if not trials:
-        study.enqueue_trial(dict(experiment.baseline_assignment), user_attrs={"preset": "baseline"})
-        for preset in experiment.space.presets:
-            if preset.assignment != experiment.baseline_assignment:
-                study.enqueue_trial(dict(preset.assignment), user_attrs={"preset": preset.name})
-    return study
-
-
-def _sampler(experiment: Experiment, trials: int) -> BaseSampler:
-    """The sampler the figures speak for (reference: stack.md §1): TPE for a Pareto search of 30 to 100 trials, GP
-    for one objective under constraints where torch is there. The seed depends on the number of trials, because the
-    same seed on a resumed study repeats its first draws."""
-    seed = experiment.seed + 7919 * trials
-    kind = experiment.sampler
-    if kind == "auto":
-        single = len(experiment.objectives) == 1
-        kind = "gp" if single and importlib.util.find_spec("torch") is not None else "tpe"
-    startup = 5 if len(experiment.space.presets) >= 5 else 10
-    if kind == "gp":
-        if importlib.util.find_spec("torch") is None:
-            raise ConfigError(
-                "the GP sampler needs torch, which is not installed.",
-                file=experiment.path,
-                key="sampler",
-                hint="Install the [export] extra, or write sampler: tpe.",
-            )
-        return GPSampler(seed=seed, n_startup_trials=startup)
-    if kind == "nsga2":
-        return NSGAIISampler(seed=seed, population_size=12)
-    if kind == "random":
-        return RandomSampler(seed=seed)
-    return TPESampler(seed=seed, multivariate=True, n_startup_trials=startup)
-
-
 @contextlib.contextmanager
 def _writable(folder: Path) -> Iterator[None]:
     """Translate a disk that cannot be written into the machine's fault; everything written before is kept."""
@@ -447,25 +421,3 @@ def _writable(folder: Path) -> Iterator[None]:
             f"{folder} cannot be written: {error.strerror} ({free_mb:.1f} MB free). What was measured is kept: make "
             "room (`workbench cache --prune`) and run the same command again."
         ) from error
-
-
-class _HeldLock(JournalFileOpenLock):
-    """The sweep's own flock already excludes other writers. Optuna's lock is a file that a kill -9 leaves behind,
-    and waiting for it costs 30 s at the next start."""
-
-    def acquire(self) -> bool:
-        return True
-
-    def release(self) -> None:
-        return None
-
-
-def _cut_torn_line(path: Path) -> None:
-    """Drop the half line that a kill in the middle of an append leaves; Optuna refuses the whole file otherwise."""
-    if not path.exists():
-        return
-    data = path.read_bytes()
-    whole = data[: data.rfind(b"\n") + 1]
-    if len(whole) != len(data):
-        with path.open("r+b") as stream:
-            stream.truncate(len(whole))

@@ -1,0 +1,123 @@
+"""The program that evaluates for a sweep: `workbench.executors.child` starts it and says what to do.
+
+    evaluation_process DESCRIPTOR PARENT      (a socket it has inherited, and the process id of the sweep)
+
+It ends when the sweep does, and by nothing that is meant for the sweep: Ctrl-C, SIGTERM and SIGHUP are the sweep's to
+answer. Evaluations are told to the sweep, which alone writes them; what belongs to them (outcomes, times, records,
+logs) is in the journal before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import logging
+import os
+import signal
+import socket
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from workbench.artifacts import Bench, open_bench
+from workbench.candidate import Candidate, candidate_from_json
+from workbench.canonical import encode
+from workbench.errors import ConfigError, ToolchainError
+from workbench.evaluate import evaluate
+from workbench.executors.messages import Line, Message, encode_error
+from workbench.experiment import Experiment, read_experiment
+from workbench.files import lock_file
+from workbench.journal import Journal
+from workbench.lifeline import die_with
+from workbench.results import evaluation_from_json
+from workbench.service_confirmation import served
+from workbench.store import Store
+
+_WAIT_S = 60.0
+
+
+def main(arguments: Sequence[str]) -> None:
+    descriptor, parent = (int(argument) for argument in arguments)
+    die_with(parent)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # not SIG_IGN, which the compilers and services started here would inherit
+        signal.signal(number, lambda *_: None)
+    faulthandler.enable()
+    os.set_inheritable(descriptor, False)  # the sweep must see it close, whatever of ours is still alive
+    line = Line(socket.socket(fileno=descriptor))
+    try:
+        with contextlib.ExitStack() as stack:
+            opening = line.receive()
+            if opening is None:
+                return
+            experiment, bench = _opened(opening, line, stack)
+            line.send({"kind": "ready"})
+            _log_to(line, opening["level"])
+            for task in line:
+                line.send({"kind": "began"})
+                _do(task, experiment, bench, line)
+    except MemoryError:
+        raise  # by dying it counts as what it is
+    except BrokenPipeError:
+        pass  # the sweep is gone
+    except Exception as error:
+        line.send(encode_error(error))
+
+
+def _do(task: Message, experiment: Experiment, bench: Bench, line: Line) -> None:
+    try:
+        value = _answer(task, experiment, bench, line)
+    except MemoryError:
+        raise
+    except Exception as error:
+        line.send(encode_error(error))
+    else:
+        line.send({"kind": "answer", "value": value})
+
+
+def _answer(task: Message, experiment: Experiment, bench: Bench, line: Line) -> Any:
+    candidate = candidate_from_json(task["candidate"])
+    if task["task"] == "service":
+        line.send({"kind": "stage", "stage": "service"})
+        return encode(
+            served(experiment, candidate, bench, report=lambda text: line.send({"kind": "say", "text": text}))
+        )
+    incumbents = [evaluation_from_json(incumbent) for incumbent in task["incumbents"]]
+    return evaluate(
+        experiment, candidate, bench, incumbents=incumbents, split=task["split"], gates=task["gates"]
+    ).to_json()
+
+
+def _opened(opening: Message, line: Line, stack: contextlib.ExitStack) -> tuple[Experiment, Bench]:
+    journal = Journal(root=Path(opening["journal"]))
+    # a process that a killed sweep has left may take a moment to die, its device with it
+    alone = stack.enter_context(
+        lock_file(journal.root / "evaluation.lock", wait_s=_WAIT_S, owner=f"process {os.getpid()}")
+    )
+    if not alone.held:
+        raise ToolchainError(f"{journal.root}: {alone.holder} still evaluates for a sweep that has ended. End it.")
+    experiment = read_experiment(Path(opening["experiment"]), Path(opening["workspace"]))
+    if experiment.identity != opening["identity"]:
+        raise ConfigError(
+            "it, its data, its model or its space was changed while the sweep was running.",
+            file=opening["experiment"],
+            hint="What was measured is kept. Change it back, or start a new sweep with --fresh.",
+        )
+    store = Store(Path(opening["store"]))
+    stack.callback(store.close)
+
+    def report(candidate: Candidate, stage: str) -> None:
+        line.send({"kind": "stage", "stage": stage})
+
+    return replace(experiment, seed=opening["seed"]), open_bench(experiment, journal, store, report)
+
+
+def _log_to(line: Line, level: int) -> None:
+    """From here on, what is logged goes to the sweep; while it opened, the sweep had said the same."""
+
+    class Forward(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            line.send({"kind": "log", "name": record.name, "level": record.levelno, "text": record.getMessage()})
+
+    logging.basicConfig(level=level, handlers=[Forward()], force=True)

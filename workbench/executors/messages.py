@@ -1,0 +1,115 @@
+"""What the sweep and its evaluation process say to each other: one JSON object a line, over a socket pair.
+
+to the process      {"experiment", "workspace", "identity", "seed", "journal", "store", "level"} first, then
+                    {"task": "evaluate", "candidate", "incumbents", "split", "gates"}
+                    {"task": "service", "candidate"}
+from the process    {"kind": "ready"} once it is open, {"kind": "began"} for each task, then any number of
+                    {"kind": "stage", "stage"}, {"kind": "say", "text"}, {"kind": "log", "name", "level", "text"}
+                    and one {"kind": "answer", "value"} or {"kind": "error", …}
+"""
+
+from __future__ import annotations
+
+import builtins
+import json
+import socket
+import threading
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from workbench import errors
+from workbench.errors import CandidateError, ConfigError, WorkbenchError
+
+Message = dict[str, Any]
+
+
+class Line:
+    """One end of the socket pair."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._end = end
+        self._sending = threading.Lock()  # threads of ours may log
+        self._reader = end.makefile("r", encoding="utf-8", newline="\n")
+
+    def send(self, message: Message) -> None:
+        """Raises: OSError: the other end is gone."""
+        data = json.dumps(message, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+        with self._sending:
+            self._end.sendall(data)
+
+    def receive(self) -> Message | None:
+        """The next message, or None when the other end is gone, with or without half a message."""
+        try:
+            line = self._reader.readline()
+        except ConnectionResetError:
+            return None
+        if not line.endswith("\n"):
+            return None
+        message: Message = json.loads(line)
+        return message
+
+    def __iter__(self) -> Iterator[Message]:
+        while (message := self.receive()) is not None:
+            yield message
+
+    def close(self) -> None:
+        self._reader.close()
+        self._end.close()
+
+
+def encode_error(error: BaseException) -> Message:
+    """An exception as data, its traceback with it."""
+    only = error.args[0] if len(error.args) == 1 else None  # str() of a KeyError would quote it
+    told: Message = {
+        "kind": "error",
+        "class": type(error).__name__,
+        "text": only if isinstance(only, str) else str(error),
+        "traceback": "".join(traceback.format_exception(error)),
+    }
+    if isinstance(error, ConfigError):
+        file = None if error.file is None else str(error.file)
+        told["config"] = {"rule": error.rule, "file": file, "line": error.line, "key": error.key, "hint": error.hint}
+    elif isinstance(error, CandidateError):
+        told["log_path"] = None if error.log_path is None else str(error.log_path)
+        told["transient"] = error.transient
+    elif isinstance(error, OSError):
+        told["os"] = [error.errno, error.strerror, error.filename if isinstance(error.filename, str) else None]
+    if not isinstance(error, WorkbenchError):
+        told["builtin"] = next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "builtins")
+    return told
+
+
+def decode_error(told: Message) -> Exception:
+    """The exception again: the workbench's own as they were, any other as the nearest class that Python itself has.
+
+    The traceback of the other process is a note of the exception, where it is a programming mistake.
+    """
+    error: Exception
+    if "config" in told:
+        return ConfigError(**told["config"])
+    kind = getattr(errors, told["class"], None)
+    if "builtin" not in told and isinstance(kind, type) and issubclass(kind, WorkbenchError):
+        if issubclass(kind, CandidateError):
+            log_path = None if told["log_path"] is None else Path(told["log_path"])
+            return kind(told["text"], log_path=log_path, transient=told["transient"])
+        return kind(told["text"])
+    if "os" in told:
+        number, words, name = told["os"]
+        error = OSError(told["text"]) if number is None else OSError(number, words, name)
+    else:
+        error = _nearest(told["builtin"], told["class"], told["text"])
+    error.add_note(f"In the evaluation process:\n{told['traceback']}")
+    return error
+
+
+def _nearest(builtin: str, name: str, text: str) -> Exception:
+    kind: type[BaseException] = getattr(builtins, builtin)
+    said = text if builtin == name else f"{name}: {text}"
+    if not issubclass(kind, Exception):
+        return Exception(said)
+    try:
+        return kind(said)
+    except TypeError:  # it is built of several arguments, as UnicodeDecodeError is
+        return ValueError(said) if issubclass(kind, ValueError) else Exception(said)
