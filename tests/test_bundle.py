@@ -17,7 +17,6 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from tests.evaluations import evaluation
 from tests.tiny import write_workspace
-from workbench import bundle as bundles
 from workbench.artifacts import open_bench
 from workbench.bundle import (
     BundleContents,
@@ -29,7 +28,9 @@ from workbench.bundle import (
     verify_bundle,
     write_bundle,
 )
+from workbench.bundle.sums import sums_text
 from workbench.candidate import Candidate, Quantization
+from workbench.canonical import file_digest
 from workbench.errors import BundleError, ConfigError, ToolchainError
 from workbench.evaluate import evaluate
 from workbench.experiment import read_experiment
@@ -541,12 +542,14 @@ def reseal(folder: Path, change: dict[str, object]) -> None:
     manifest.update(change)
     for name in manifest["files"]:
         if (folder / name).is_file():
-            sha256 = bundles.manifest.file_digest(folder / name)
+            sha256 = file_digest(folder / name)
             manifest["files"][name] = {"sha256": sha256, "size_bytes": (folder / name).stat().st_size}
+    for compiled in manifest["artifact"]["files"] if "artifact" not in change else ():
+        compiled |= manifest["files"].get(f"model/{compiled['file']}", {})
     (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-    files = {n: bundles.manifest.FileSum(**s) for n, s in manifest["files"].items()}
-    sums = bundles.manifest.sums_text(files, bundles.manifest.file_digest(folder / "manifest.json"))
-    (folder / "SHA256SUMS").write_text(sums, encoding="utf-8")
+    sums = {"manifest.json": file_digest(folder / "manifest.json")}
+    sums |= {name: listed["sha256"] for name, listed in manifest["files"].items()}
+    (folder / "SHA256SUMS").write_text(sums_text(sums), encoding="utf-8")
 
 
 @pytest.mark.parametrize(

@@ -85,3 +85,8 @@ def test_data_that_does_not_fit_is_refused_with_its_path(data: object, message: 
 def test_a_type_without_json_form_is_a_programming_error() -> None:
     with pytest.raises(TypeError, match="set has no canonical JSON form"):
         encode({1, 2})
+
+
+def test_a_whole_number_too_large_for_a_float_is_refused_by_its_path() -> None:
+    with pytest.raises(DecodeError, match=r"x: a whole number of 1329 bits is no float"):
+        decode(float, 10**400, "x")

@@ -94,7 +94,10 @@ def _decode(kind: Any, data: Any, path: str) -> Any:
     if kind is Path:
         return Path(_decode(str, data, path))
     if kind is float and isinstance(data, int) and not isinstance(data, bool):
-        return float(data)
+        try:
+            return float(data)
+        except OverflowError:
+            raise DecodeError(f"{path}: a whole number of {data.bit_length()} bits is no float") from None
     if kind is type(None):
         kind = types.NoneType
     if not isinstance(data, kind) or (isinstance(data, bool) and kind is not bool):

@@ -43,7 +43,7 @@ async def exchange(directory: Path, limits: Limits, incoming: list[Message]) -> 
     """Post a body of which only `incoming` comes, to a service whose workers have not been started."""
     bundle = read_bundle(directory)
     service = Service(bundle, ServeSettings(service=bundle.manifest.service, limits=limits), Metrics())
-    launcher = WorkerLauncher(directory, workers=1, devices=1, max_batch_size=1, policy="warn")
+    launcher = WorkerLauncher(bundle, workers=1, devices=1, max_batch_size=1, policy="warn")
     service.workers = Workers(launcher, 1, 1, service, lambda why: None)
     service.workers.proved = True
     sent: list[Message] = []

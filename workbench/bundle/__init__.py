@@ -13,16 +13,8 @@
 The sums find damage: one changed byte anywhere. They are no signature: whoever can change a file can change the sums.
 """
 
-from workbench.bundle.manifest import (
-    Bundle,
-    GoldenBatch,
-    HoldoutOutcomes,
-    Manifest,
-    Tolerance,
-    golden_batches,
-    preprocessor_of,
-    read_bundle,
-)
+from workbench.bundle.golden import GoldenBatch, golden_batches, preprocessor_of
+from workbench.bundle.manifest import Bundle, HoldoutOutcomes, Manifest, Tolerance, read_bundle
 from workbench.bundle.provenance import description, manifest_sha256, provenance
 from workbench.bundle.verify import VerifyReport, check_files, replay_golden, verify_bundle
 from workbench.bundle.write import BundleContents, write_bundle

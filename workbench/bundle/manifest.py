@@ -8,42 +8,36 @@ manifest.json is one `Manifest` with a `version`; SHA256SUMS protects it and rep
 
 from __future__ import annotations
 
+import hashlib
 import json
-import zipfile
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
 
 from workbench import __version__
+from workbench.bundle.bounds import manifest_faults, value_fault
+from workbench.bundle.paths import open_inside
+from workbench.bundle.sums import MOST_BYTES as MOST_SUMS_BYTES
+from workbench.bundle.sums import SUMS, parse_sums
 from workbench.candidate import Candidate
-from workbench.canonical import DecodeError, decode, encode, file_digest
-from workbench.errors import BundleError
+from workbench.canonical import DecodeError, decode, encode
+from workbench.errors import BundleError, ConfigError
 from workbench.model import TensorSpec
-from workbench.preprocess import Preprocessor, Text, TokenInput, open_preprocessor
-from workbench.results import Artifact, Evaluation
+from workbench.preprocess import TokenInput
+from workbench.results import Artifact, CompiledFile, Evaluation
 from workbench.service import ServiceSettings
-from workbench.targets.base import Array, Feeds
+from workbench.targets.base import Array
 
 VERSION, READ_VERSIONS = 2, (1, 2)
-MANIFEST, SUMS, README, MODEL, DEPLOY = "manifest.json", "SHA256SUMS", "README.md", "model", "deploy"
+MANIFEST, README, MODEL, DEPLOY = "manifest.json", "README.md", "model", "deploy"
+MOST_BYTES = 1 << 26
+"""Of manifest.json."""
 INTEGRITY = "sha256 sums find damage; they are no signature and prove nothing about who wrote the files"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GoldenBatch:
-    """One batch and what the exported artifact gave for it.
-
-    Attributes:
-        texts: what the feeds were made from, row by row; empty when the data are not text.
-    """
-
-    feeds: Feeds
-    outputs: Mapping[str, Array]
-    texts: tuple[Text, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,93 +138,157 @@ class Manifest:
         """Files under deploy/, sorted; empty in version 1, and before the bundle is written."""
         return tuple(sorted(name for name in self.files if name.startswith(f"{DEPLOY}/")))
 
+    @property
+    def model_files(self) -> dict[str, CompiledFile]:
+        """Name in the bundle → compiled file."""
+        return {f"{MODEL}/{compiled.file}": compiled for compiled in self.artifact.files}
+
     def to_json(self) -> dict[str, Any]:
         return {"version": VERSION, **encode(self)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """A bundle on disk whose manifest was read; its bytes are checked by `verify_bundle` only."""
+    """A bundle on disk whose manifest was read and is within bounds; its other bytes are checked when they are used.
+
+    Attributes:
+        manifest_sha256: 64 hex digits that name a bundle: its manifest holds the sums of all other files.
+        sums_sha256: of SHA256SUMS as it was read; what a signature is over.
+    """
 
     directory: Path
     manifest: Manifest
+    manifest_sha256: str
+    sums_sha256: str
 
     @property
     def model_directory(self) -> Path:
         return self.directory / MODEL
 
+    def file(self, name: str) -> Path:
+        """A file of the bundle, for whoever opens it by its path, its bytes compared just now.
 
-def read_bundle(directory: Path) -> Bundle:
-    """Read the manifest, after comparing it with its sum.
+        Raises:
+            BundleError: `name` is none of its files, no plain file inside it, or has another size or sha256.
+        """
+        with self._opened(name) as stream:
+            found = hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]  # typeshed asks for more than it uses
+        self._compare(name, found)
+        return self.directory / name
+
+    def read(self, name: str) -> bytes:
+        """The content of a file of the bundle, which is what was compared with its sum.
+
+        Raises:
+            BundleError: as `file`.
+        """
+        with self._opened(name) as stream:
+            content = stream.read(self.manifest.files[name].size_bytes + 1)
+        self._compare(name, hashlib.sha256(content).hexdigest())
+        return content
+
+    def check_model(self) -> None:
+        """Compare the model's files, which a target opens by their paths, just before it does.
+
+        Raises:
+            BundleError: one changed.
+        """
+        for name in self.manifest.model_files:
+            self.file(name)
+
+    def _opened(self, name: str) -> BinaryIO:
+        listed = self.manifest.files.get(name)
+        if listed is None:
+            raise BundleError(f"{self.directory}: {name!r} is not among the bundle's files.")
+        stream = os.fdopen(open_inside(self.directory, name), "rb")
+        size = os.fstat(stream.fileno()).st_size
+        if size != listed.size_bytes:
+            stream.close()
+            raise BundleError(
+                f"{self.directory}: {name} has {size} bytes instead of {listed.size_bytes}. Copy the bundle again."
+            )
+        return stream
+
+    def _compare(self, name: str, sha256: str) -> None:
+        if sha256 != self.manifest.files[name].sha256:
+            raise BundleError(f"{self.directory}: {name} has another sha256: it is damaged. Copy the bundle again.")
+
+
+def read_bundle(directory: Path, *, manifest_sha256: str | None = None) -> Bundle:
+    """Read the manifest, after comparing it with its sum, and hold it against the bounds of every value.
+
+    Args:
+        manifest_sha256: read no other manifest than this one.
 
     Raises:
-        BundleError: no bundle, an unknown version, or a damaged manifest.
+        BundleError: no bundle, an unknown version, a damaged manifest, or one that says what none may.
     """
-    try:
-        text = (directory / MANIFEST).read_bytes()
-        sums = (directory / SUMS).read_bytes()
-    except FileNotFoundError as error:
-        raise BundleError(f"{directory}: {Path(error.filename).name} is missing; this is no complete bundle.") from None
-    except OSError as error:
-        raise BundleError(f"{directory}: cannot be read: {error}.") from error
-    expected = f"{file_digest(directory / MANIFEST)}  {MANIFEST}".encode()
-    if expected not in sums.splitlines():
+    if not directory.is_dir():
+        raise BundleError(f"{directory}: {MANIFEST} is missing; this is no complete bundle.")
+    for name in (MANIFEST, SUMS):
+        if not os.path.lexists(directory / name):
+            raise BundleError(f"{directory}: {name} is missing; this is no complete bundle.")
+    content = read_bounded(directory, MANIFEST, MOST_BYTES)
+    listing = read_bounded(directory, SUMS, MOST_SUMS_BYTES)
+    sums = parse_sums(listing, f"{directory}/{SUMS}")
+    found = hashlib.sha256(content).hexdigest()
+    if sums.get(MANIFEST) != found:
         raise BundleError(f"{directory}: {MANIFEST} does not match {SUMS}: one of them is damaged. Copy it again.")
-    try:
-        body = json.loads(text)
-        version = body.pop("version", None)
-        if version not in READ_VERSIONS:
-            known = " and ".join(map(str, READ_VERSIONS))
-            raise BundleError(
-                f"{directory}: bundle version {version!r} is unknown; workbench {__version__} reads {known}."
-            )
-        manifest = decode(Manifest, body, "manifest")
-    except (DecodeError, ValueError, AttributeError) as error:
-        raise BundleError(f"{directory}: {MANIFEST} cannot be used: {error}.") from error
-    return Bundle(directory=directory, manifest=manifest)
-
-
-def preprocessor_of(bundle: Bundle) -> Preprocessor | None:
-    """The preprocessor that calibration and scoring used, over the bundle's own tokenizer; None without text."""
-    text = bundle.manifest.text
-    if text is None:
-        return None
-    return open_preprocessor(
-        bundle.directory / text.tokenizer, max_length=text.max_length, bins=text.bins, inputs=text.inputs
+    if manifest_sha256 is not None and found != manifest_sha256:
+        raise BundleError(
+            f"{directory}: it holds another bundle than when this service started (manifest {found[:12]} instead of "
+            f"{manifest_sha256[:12]}). Start the service again to serve that one."
+        )
+    manifest = _manifest(directory, content)
+    for fault in manifest_faults(manifest):
+        raise BundleError(f"{directory}: {MANIFEST} cannot be used: {fault}.")
+    for name in sorted({*sums, *manifest.files} - {MANIFEST}):
+        if sums.get(name) != (listed.sha256 if (listed := manifest.files.get(name)) else None):
+            raise BundleError(f"{directory}: {SUMS} and {MANIFEST} differ on {name}: one is damaged. Copy it again.")
+    return Bundle(
+        directory=directory,
+        manifest=manifest,
+        manifest_sha256=found,
+        sums_sha256=hashlib.sha256(listing).hexdigest(),
     )
 
 
-def golden_batches(bundle: Bundle) -> tuple[GoldenBatch, ...]:
-    """The golden samples as they were written.
+def read_bounded(directory: Path, name: str, most_bytes: int) -> bytes:
+    """The content of a plain file inside a bundle's folder.
 
     Raises:
-        BundleError: the file does not hold what the manifest says.
+        BundleError: there is none that can be read, or it is larger.
     """
-    manifest = bundle.manifest
-    feeds: list[dict[str, Array]] = [{} for _ in range(manifest.golden_batches)]
-    outputs: list[dict[str, Array]] = [{} for _ in range(manifest.golden_batches)]
-    texts: list[Any] = [()] * manifest.golden_batches
+    with os.fdopen(open_inside(directory, name), "rb") as stream:
+        content = stream.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise BundleError(f"{directory}: {name} has more than {most_bytes >> 20} MiB; none of ours has.")
+    return content
+
+
+def _manifest(directory: Path, content: bytes) -> Manifest:
     try:
-        with np.load(bundle.directory / manifest.golden, allow_pickle=False) as stored:
-            for key in stored.files:
-                index, role, name = key.split("/", 2)
-                {"feeds": feeds, "outputs": outputs}[role][int(index)][name] = stored[key]
-        if manifest.golden_texts is not None:
-            texts = json.loads((bundle.directory / manifest.golden_texts).read_text(encoding="utf-8"))
-    except (OSError, ValueError, KeyError, IndexError, zipfile.BadZipFile) as error:
-        raise BundleError(f"{bundle.directory}: the golden samples cannot be read: {error}.") from error
-    return tuple(GoldenBatch(feeds=f, outputs=o, texts=tuple(t)) for f, o, t in zip(feeds, outputs, texts, strict=True))
+        body = json.loads(content.decode("utf-8"), object_pairs_hook=_unique)
+        if fault := value_fault(body, "manifest"):
+            raise ValueError(fault)
+        if not isinstance(body, dict):
+            raise ValueError("it holds no JSON object")
+        version = body.pop("version", None)
+        if version not in READ_VERSIONS or isinstance(version, bool):
+            known = " and ".join(map(str, READ_VERSIONS))
+            raise BundleError(
+                f"{directory}: bundle version {version!r:.80} is unknown; workbench {__version__} reads {known}."
+            )
+        return decode(Manifest, body, "manifest")
+    except (DecodeError, ConfigError, ValueError, RecursionError) as error:
+        raise BundleError(f"{directory}: {MANIFEST} cannot be used: {error}.") from error
 
 
-def sums_text(files: Mapping[str, FileSum], manifest_sha256: str) -> str:
-    lines = {MANIFEST: manifest_sha256, **{name: s.sha256 for name, s in files.items()}}
-    return "".join(f"{sha256}  {name}\n" for name, sha256 in sorted(lines.items()))
-
-
-def file_names(directory: Path) -> list[str]:
-    return sorted(p.relative_to(directory).as_posix() for p in directory.rglob("*") if p.is_symlink() or p.is_file())
-
-
-def is_unsafe(name: str) -> bool:
-    path = PurePosixPath(name)
-    return path.is_absolute() or not path.parts or ".." in path.parts or path.as_posix() != name or "\n" in name
+def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Readers differ on which of two equal keys counts."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"the key {key[:80]!r} stands twice")
+        found[key] = value
+    return found

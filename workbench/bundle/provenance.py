@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from workbench.bundle.manifest import MANIFEST, README, Bundle, Manifest
+from workbench.bundle.manifest import README, Bundle, Manifest
 from workbench.candidate import describe
-from workbench.canonical import canonical_json, file_digest
+from workbench.canonical import canonical_json
 from workbench.results import metrics
 
 
 def manifest_sha256(bundle: Bundle) -> str:
     """64 hex digits that name a bundle: its manifest holds the sums of all other files."""
-    return file_digest(bundle.directory / MANIFEST)
+    return bundle.manifest_sha256
 
 
 def provenance(bundle: Bundle) -> dict[str, str]:
@@ -41,7 +41,7 @@ def provenance(bundle: Bundle) -> dict[str, str]:
 def description(bundle: Bundle) -> str:
     """Markdown: a headline, which is all that a list of versions shows, then the README's settings and figures."""
     manifest = bundle.manifest
-    text = (bundle.directory / README).read_text(encoding="utf-8")
+    text = bundle.read(README).decode("utf-8")
     first, *parts = text.split("\n## ")
     emulated = "EMULATED. " if manifest.artifact.toolchain.emulated else ""
     headline = f"{emulated}{describe(manifest.candidate)}. {_figures(manifest)}"

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from workbench.bundle.manifest import (
-    MANIFEST,
-    SUMS,
-    Bundle,
-    GoldenBatch,
-    file_names,
-    golden_batches,
-    is_unsafe,
-    preprocessor_of,
-    read_bundle,
-    sums_text,
-)
-from workbench.canonical import file_digest
+from workbench.bundle.golden import GoldenBatch, golden_batches, preprocessor_of
+from workbench.bundle.manifest import MANIFEST, Bundle, read_bounded, read_bundle
+from workbench.bundle.manifest import MOST_BYTES as MOST_MANIFEST_BYTES
+from workbench.bundle.paths import strangers
+from workbench.bundle.sums import MOST_BYTES as MOST_SUMS_BYTES
+from workbench.bundle.sums import SIGNATURE, SUMS
 from workbench.errors import BundleError, MeasureError
 from workbench.fingerprint import admit
 from workbench.preprocess import Preprocessor, collate, encode
@@ -75,6 +69,7 @@ def verify_bundle(directory: Path, *, replay: bool = True) -> VerifyReport:
         here = target.toolchain()
         changes = admit(manifest.artifact.toolchain, here, policy="warn")
         warnings += changes
+        bundle.check_model()
         try:
             session = target.open(manifest.artifact, bundle.model_directory, manifest.candidate)
         except MeasureError as error:
@@ -97,30 +92,20 @@ def check_files(bundle: Bundle) -> None:
         BundleError: names the first file that is missing, extra or changed.
     """
     directory, files = bundle.directory, bundle.manifest.files
-    if any(is_unsafe(name) for name in files):
-        raise BundleError(f"{directory}: the manifest names a file outside the bundle.")
-    found, expected = set(file_names(directory)), {*files, MANIFEST, SUMS}
-    if missing := sorted(expected - found):
-        raise BundleError(f"{directory}: {missing[0]} is missing{_more(missing)}. Copy the bundle again.")
-    if extra := sorted(found - expected):
+    for name in files:
+        bundle.file(name)
+    if extra := strangers(directory, {*files, MANIFEST, SUMS, SIGNATURE}):
         raise BundleError(f"{directory}: {extra[0]} does not belong to the bundle{_more(extra)}. Remove it.")
-    for name, expected_sum in files.items():
-        file = directory / name
-        if file.is_symlink():
-            raise BundleError(f"{directory}: {name} is a link; a bundle holds plain files. Copy the bundle again.")
-        size = file.stat().st_size
-        if size != expected_sum.size_bytes:
-            raise BundleError(
-                f"{directory}: {name} has {size} bytes instead of {expected_sum.size_bytes}. Copy the bundle again."
-            )
-        if file_digest(file) != expected_sum.sha256:
-            raise BundleError(f"{directory}: {name} has another sha256: it is damaged. Copy the bundle again.")
-    if (directory / SUMS).read_bytes() != sums_text(files, file_digest(directory / MANIFEST)).encode():
-        raise BundleError(f"{directory}: {SUMS} differs from the manifest: it is damaged. Copy the bundle again.")
+    for name, most_bytes, sha256 in (
+        (MANIFEST, MOST_MANIFEST_BYTES, bundle.manifest_sha256),
+        (SUMS, MOST_SUMS_BYTES, bundle.sums_sha256),
+    ):
+        if hashlib.sha256(read_bounded(directory, name, most_bytes)).hexdigest() != sha256:
+            raise BundleError(f"{directory}: {name} changed while the bundle was checked. Copy the bundle again.")
 
 
 def _more(names: Sequence[str]) -> str:
-    return f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+    return f" (and more: {', '.join(names[1:])})" if len(names) > 1 else ""
 
 
 def replay_golden(bundle: Bundle, session: Session, changes: Sequence[str] = ()) -> tuple[int, float]:
@@ -156,8 +141,11 @@ def _said(changes: Sequence[str]) -> str:
 
 
 def _check_feeds(bundle: Bundle, index: int, batch: GoldenBatch, preprocessor: Preprocessor) -> None:
-    width = next(iter(batch.feeds.values())).shape[1]
-    feeds = collate(preprocessor, encode(preprocessor, batch.texts), width)
+    width = next((array.shape[1] for array in batch.feeds.values() if array.ndim > 1), 0)
+    try:
+        feeds = collate(preprocessor, encode(preprocessor, batch.texts), width)
+    except ValueError as error:
+        raise BundleError(f"{bundle.directory}: the texts of golden batch {index} fit no batch: {error}.") from error
     for name, array in batch.feeds.items():
         if name not in feeds or not np.array_equal(feeds[name], array):
             raise BundleError(

@@ -16,25 +16,23 @@ from pathlib import Path
 import numpy as np
 
 from workbench import __version__
+from workbench.bundle.golden import GoldenBatch
 from workbench.bundle.manifest import (
     DEPLOY,
     INTEGRITY,
     MANIFEST,
     MODEL,
     README,
-    SUMS,
     FileSum,
-    GoldenBatch,
     HoldoutOutcomes,
     Manifest,
     SourceModel,
     TextSettings,
     Tolerance,
-    file_names,
-    is_unsafe,
-    sums_text,
 )
+from workbench.bundle.paths import entries, name_fault
 from workbench.bundle.readme import readme
+from workbench.bundle.sums import SUMS, sums_text
 from workbench.candidate import Candidate
 from workbench.canonical import encode, file_digest
 from workbench.deployment import deployment_files
@@ -206,13 +204,14 @@ def _fill(to: Path, contents: BundleContents) -> None:
     body = replace(manifest, files=sums).to_json()
     text_form = json.dumps(body, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
     (to / MANIFEST).write_text(text_form, encoding="utf-8")
-    (to / SUMS).write_text(sums_text(sums, file_digest(to / MANIFEST)), encoding="utf-8")
+    listing = {MANIFEST: file_digest(to / MANIFEST), **{name: listed.sha256 for name, listed in sums.items()}}
+    (to / SUMS).write_text(sums_text(listing), encoding="ascii")
 
 
 def _sums(directory: Path) -> dict[str, FileSum]:
     return {
         name: FileSum(sha256=file_digest(directory / name), size_bytes=(directory / name).stat().st_size)
-        for name in file_names(directory)
+        for name in sorted(entries(directory))
     }
 
 
@@ -229,8 +228,8 @@ def _write_golden(to: Path, golden: Sequence[GoldenBatch]) -> None:
 
 
 def _copy(source: Path, to: Path, name: str) -> None:
-    if is_unsafe(name) or os.path.lexists(to / name):
-        raise ValueError(f"{name!r} cannot name a file of the bundle")
+    if name_fault(name) or os.path.lexists(to / name):
+        raise ValueError(f"{name!r} cannot name a file of the bundle: {name_fault(name) or 'it is there already'}")
     (to / name).parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(source, to / name)
 

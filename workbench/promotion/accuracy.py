@@ -115,6 +115,7 @@ def rescored(bundle: Bundle, data: Dataset) -> Outcomes:
     if preprocessor is not None and isinstance(rows.source, TextRows):
         rows = replace(rows, source=replace(rows.source, preprocessor=preprocessor))
     prepared = replace(data, holdout=rows)
+    bundle.check_model()
     try:
         session = open_target(manifest.artifact.target).open(
             manifest.artifact, bundle.model_directory, manifest.candidate
@@ -132,6 +133,6 @@ def rescored(bundle: Bundle, data: Dataset) -> Outcomes:
 
 def _stored(bundle: Bundle, kept: HoldoutOutcomes) -> Outcomes:
     try:
-        return load_outcomes(bundle.directory / kept.file)
+        return load_outcomes(bundle.file(kept.file))
     except ValueError as error:
         raise BundleError(f"{bundle.directory}: {error}") from error

@@ -75,7 +75,7 @@ async def _main(bundle: Bundle, settings: ServeSettings, devices: int, listener:
     service = Service(bundle, settings, Metrics(about=bundle_labels(manifest), lengths=lengths))
     workers = settings.service.workers * devices
     launcher = WorkerLauncher(
-        bundle.directory,
+        bundle,
         workers=workers,
         devices=devices,
         max_batch_size=settings.service.max_batch_size,

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import multiprocessing.process
 import socket
-from pathlib import Path
 
 from fastapi import FastAPI
 from litserve import LitServer  # type: ignore[import-untyped]  # LitServe ships no types
 
+from workbench.bundle import Bundle
 from workbench.fingerprint import Policy
 from workbench.serve.worker import BundleWorker
 
@@ -28,9 +28,15 @@ from workbench.serve.worker import BundleWorker
 class WorkerLauncher:
     """Starts worker processes of one bundle, by LitServe."""
 
-    def __init__(self, directory: Path, *, workers: int, devices: int, max_batch_size: int, policy: Policy) -> None:
+    def __init__(self, bundle: Bundle, *, workers: int, devices: int, max_batch_size: int, policy: Policy) -> None:
         """`workers` are all of them, on all devices together."""
-        self._api = BundleWorker(directory, max_batch_size=max_batch_size, policy=policy, devices=devices)
+        self._api = BundleWorker(
+            bundle.directory,
+            manifest_sha256=bundle.manifest_sha256,
+            max_batch_size=max_batch_size,
+            policy=policy,
+            devices=devices,
+        )
         # 'auto' would run nvidia-smi and import torch; 'cpu' only names the device that setup() is told
         self._server = LitServer(self._api, accelerator="cpu", devices=1, workers_per_device=workers, timeout=False)
         self._server.workers_setup_status = {}

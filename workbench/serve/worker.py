@@ -45,13 +45,17 @@ class BundleWorker(LitAPI):  # type: ignore[misc]  # LitServe ships no types
     Attributes:
         connection: the worker's end of its socket pair; set for each process that is started.
         rows: of the largest batch that will come.
+        manifest_sha256: of the bundle that the front end checked; no other is served by a later worker either.
         devices: that workers are spread over; worker n computes on device n modulo this, in a context
             of its own.
     """
 
-    def __init__(self, directory: Path, *, max_batch_size: int, policy: Policy, devices: int = 1) -> None:
+    def __init__(
+        self, directory: Path, *, manifest_sha256: str, max_batch_size: int, policy: Policy, devices: int = 1
+    ) -> None:
         super().__init__(loop=BatchLoop())  # LitServe's own batching stays off: what comes are batches
         self.directory, self.rows, self.policy, self.devices = str(directory), max_batch_size, policy, devices
+        self.manifest_sha256 = manifest_sha256
         self.connection: socket.socket | None = None
         self.parent = os.getpid()
         self._session: Session | None = None
@@ -61,7 +65,7 @@ class BundleWorker(LitAPI):  # type: ignore[misc]  # LitServe ships no types
         _live_and_die_with(self.parent)
         started = time.perf_counter()
         try:
-            bundle = read_bundle(Path(self.directory))
+            bundle = read_bundle(Path(self.directory), manifest_sha256=self.manifest_sha256)
             number = int(os.environ["LITSERVE_WORKER_ID"])  # LitServe's way to tell a worker which it is
             self._session, facts = _opened(bundle, self.rows, self.policy, number % self.devices)
         except WorkbenchError as error:
@@ -115,6 +119,7 @@ def _opened(bundle: Bundle, batch: int, policy: Policy, device: int) -> tuple[Se
     target = open_target(manifest.artifact.target)
     here = target.toolchain()
     changes = admit(manifest.artifact.toolchain, here, policy)
+    bundle.check_model()
     try:
         session = target.open(manifest.artifact, bundle.model_directory, manifest.candidate, device=device)
         samples, largest = replay_golden(bundle, session, changes)

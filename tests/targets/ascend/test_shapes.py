@@ -60,3 +60,25 @@ def test_an_interface_is_read_back_as_it_was_written(tmp_path: Path) -> None:
 
     assert read_interface(tmp_path) == interface
     assert [file.name for file in tmp_path.iterdir()] == ["interface.json"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[" * 100_000, "nested too deeply"),
+        ('{"inputs": [], "outputs": []}', "0 inputs"),
+        ('{"inputs": [PORT], "outputs": [PORT]}'.replace("PORT", '{"name": "a", "dtype": "O", "shape": [1]}'), "none"),
+        (
+            '{"inputs": [PORT], "outputs": [PORT]}'.replace("PORT", '{"name": "a", "dtype": "int8", "shape": [-1]}'),
+            "none",
+        ),
+        ('{"inputs": 3, "outputs": []}', "expected a list"),
+        (" " * ((1 << 24) + 1), "more than 16 MiB"),
+    ],
+    ids=["deep", "nothing", "an object", "a negative size", "no list", "endless"],
+)
+def test_an_interface_that_no_model_has_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "interface.json").write_text(text)
+
+    with pytest.raises(ValueError, match=words):
+        read_interface(tmp_path)

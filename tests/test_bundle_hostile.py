@@ -1,0 +1,445 @@
+"""Bundles made by an attacker: sums that fit, and every field of the manifest bent in every way."""
+
+import contextlib
+import copy
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto
+
+from tests.serve.making import make_bundle
+from tests.test_bundle import reseal
+from workbench.bundle import bounds, check_files, description, golden_batches, provenance, read_bundle, verify_bundle
+from workbench.bundle.paths import name_fault, open_inside
+from workbench.bundle.sums import parse_sums, sums_text
+from workbench.canonical import file_digest
+from workbench.dataset import Task
+from workbench.errors import BundleError, WorkbenchError
+from workbench.promotion import Limits
+from workbench.promotion.accuracy import float_check
+
+Keys = tuple[str | int, ...]
+PATH_FIELDS: tuple[Keys, ...] = (
+    ("artifact", "files", 0, "file"),
+    ("text", "tokenizer"),
+    ("golden",),
+    ("golden_texts",),
+    ("record",),
+    ("outcomes",),
+)
+OUTSIDE = ("../secret", "/etc/passwd", "model/../../secret", "./README.md", "", "model//model.onnx", "link", "model/")
+
+
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_bundle(tmp_path_factory.mktemp("made"))
+
+
+@pytest.fixture(scope="module")
+def bent(pristine: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy whose manifest is replaced again and again."""
+    return Path(shutil.copytree(pristine, tmp_path_factory.mktemp("bent") / "bundle"))
+
+
+@pytest.fixture
+def folder(pristine: Path, tmp_path: Path) -> Path:
+    (tmp_path / "secret").write_text("of another tenant")
+    return Path(shutil.copytree(pristine, tmp_path / "bundle"))
+
+
+def body_of(folder: Path) -> Any:
+    return json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+
+
+def seal(folder: Path, body: Any, text: str | None = None) -> None:
+    """Put a manifest in place with sums that fit everything it lists."""
+    content = json.dumps(body) if text is None else text
+    (folder / "manifest.json").write_bytes(content.encode("utf-8", "surrogatepass"))
+    sums = {"manifest.json": file_digest(folder / "manifest.json")}
+    listed = body.get("files", {}) if isinstance(body, dict) else {}
+    for name, entry in listed.items() if isinstance(listed, dict) else ():
+        sums[name] = str(entry.get("sha256")) if isinstance(entry, dict) else "0" * 64
+    with contextlib.suppress(UnicodeEncodeError):
+        (folder / "SHA256SUMS").write_bytes(sums_text(sums).encode())
+
+
+def put(body: Any, keys: Keys, value: Any) -> None:
+    for key in keys[:-1]:
+        body = body[key]
+    body[keys[-1]] = value
+
+
+def places(value: Any, keys: Keys = ()) -> Iterator[Keys]:
+    """Every place in JSON data, inner nodes too."""
+    if keys:
+        yield keys
+    if isinstance(value, dict | list):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from places(item, (*keys, key))
+
+
+def use(folder: Path, *, replay: bool = False) -> None:
+    """What every command does with a bundle before and beside running its model."""
+    bundle = read_bundle(folder)
+    check_files(bundle)
+    provenance(bundle)
+    description(bundle)
+    golden_batches(bundle)
+    float_check(bundle.manifest, Limits())
+    if replay:
+        verify_bundle(folder)
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keys", PATH_FIELDS, ids=lambda k: ".".join(map(str, k)))
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_no_field_of_a_manifest_leads_out_of_the_bundle(folder: Path, keys: Keys, name: str) -> None:
+    body = body_of(folder)
+    put(body, keys, {"file": name, "samples_sha256": ""} if keys == ("outcomes",) else name)
+    (folder / "link").symlink_to(folder.parent / "secret")
+    seal(folder, body)
+
+    with pytest.raises(BundleError, match=r"leads outside|not among|characters|not those"):
+        read_bundle(folder)
+
+
+def test_a_file_outside_is_not_reached_by_listing_it(folder: Path) -> None:
+    body = body_of(folder)
+    body["files"]["../secret"] = {"sha256": file_digest(folder.parent / "secret"), "size_bytes": 17}
+    body["golden"] = "../secret"
+    seal(folder, body)
+
+    with pytest.raises(BundleError, match=r"'../secret' leads outside the bundle"):
+        verify_bundle(folder)
+
+
+def test_a_folder_on_the_way_may_be_no_link(folder: Path) -> None:
+    (folder / "model").rename(folder.parent / "elsewhere")
+    (folder / "model").symlink_to(folder.parent / "elsewhere")
+
+    with pytest.raises(BundleError, match=r"model/model.onnx is behind model, which is a link"):
+        verify_bundle(folder, replay=False)
+
+
+def _fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        os.chdir(path.parent)  # the names of sockets are short
+        made.bind(path.name)
+
+
+def _folder(path: Path) -> None:
+    path.mkdir()
+
+
+@pytest.mark.parametrize(("make", "words"), [(_fifo, "a pipe"), (_socket, "a socket"), (_folder, "a folder")])
+@pytest.mark.parametrize("name", ["tokenizer.json", "manifest.json", "SHA256SUMS"])
+def test_what_is_no_plain_file_is_named_and_not_opened(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, make: Callable[[Path], None], words: str
+) -> None:
+    monkeypatch.chdir(folder)
+    (folder / name).unlink()
+    make(folder / name)
+
+    with pytest.raises(BundleError, match=f"{name} is {words}; a bundle holds plain files"):
+        verify_bundle(folder, replay=False)
+
+
+@pytest.mark.parametrize("make", [_fifo, _folder, lambda path: path.symlink_to("/dev/zero")])
+def test_whatever_else_lies_in_the_folder_is_named(folder: Path, make: Callable[[Path], None]) -> None:
+    make(folder / "golden" / "more")
+
+    with pytest.raises(BundleError, match=r"golden/more/? does not belong to the bundle"):
+        verify_bundle(folder, replay=False)
+
+
+def test_a_manifest_without_end_is_not_read(folder: Path) -> None:
+    with (folder / "manifest.json").open("r+b") as stream:
+        stream.truncate(1 << 40)  # a sparse file
+
+    with pytest.raises(BundleError, match="more than 64 MiB"):
+        read_bundle(folder)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.text(max_size=20) | st.text(alphabet="./\\a ~\0é-", max_size=12))
+def test_a_name_that_is_let_through_stays_inside(name: str) -> None:
+    if not name_fault(name):
+        assert os.path.normpath(name) == name
+        assert not Path(name).is_absolute()
+        assert ".." not in Path(name).parts
+        assert name.isprintable()
+
+
+def test_a_link_exchanged_for_a_checked_folder_leads_nowhere(folder: Path) -> None:
+    """The descriptor of a folder that was checked is what the next part is opened in."""
+    descriptor = open_inside(folder, "model/model.onnx")
+    with os.fdopen(descriptor, "rb") as stream:
+        shutil.move(folder / "model", folder / "moved")
+        (folder / "model").symlink_to(folder.parent)
+        assert stream.read(4) == (folder / "moved" / "model.onnx").read_bytes()[:4]
+    with pytest.raises(BundleError, match=r"is a link|which is a link"):
+        open_inside(folder, "model/secret")
+
+
+# --- sums -------------------------------------------------------------------------------------------------------------
+
+SUM = "0" * 64
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (f"{SUM}  ../outside", "leads outside"),
+        (f"{SUM}  /etc/passwd", "leads outside"),
+        (f"{SUM}  a\\b", "other characters"),
+        (f"{SUM}  a b", "other characters"),
+        (f"{SUM}  \x1b[2J", "other characters"),
+        (f"{SUM} *binary", "no sum with two blanks"),
+        (f"{SUM}   three", "other characters"),
+        (f"\\{SUM}  escaped", "no sum with two blanks"),
+        (f"{SUM.upper().replace('0', 'A')}  upper", "no sum with two blanks"),
+        (f"{SUM[1:]}  short", "no sum with two blanks"),
+        ("", "no sum with two blanks"),
+        (f"{SUM}  README.md\r", "other characters"),
+        (f"{SUM}  {'d/' * 20}deep", "longer or deeper"),
+        (f"{SUM}  good\n{SUM}  good", "listed twice"),
+        (f"{SUM}  SHA256SUMS", "cannot have a sum"),
+        (f"{SUM}  SHA256SUMS.minisig", "cannot have a sum"),
+        (f"{SUM}  naïve", "no ASCII"),
+    ],
+)
+def test_one_form_of_a_line_is_read_and_no_other(line: str, words: str) -> None:
+    with pytest.raises(BundleError, match=words):
+        parse_sums(f"{SUM}  first\n{line}\n".encode(), "SHA256SUMS")
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.binary(max_size=300))
+def test_any_bytes_are_sums_or_an_error(content: bytes) -> None:
+    with contextlib.suppress(BundleError):
+        parse_sums(content, "SHA256SUMS")
+
+
+def test_sums_that_list_less_or_more_than_the_manifest_are_refused(folder: Path) -> None:
+    lines = (folder / "SHA256SUMS").read_text().splitlines(keepends=True)
+    for changed in (lines[1:], [*lines, f"{SUM}  z\n"], [line.replace("README", "LIESME") for line in lines]):
+        (folder / "SHA256SUMS").write_text("".join(changed))
+        with pytest.raises(BundleError, match=r"differ on|does not match"):
+            read_bundle(folder)
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+BENT: tuple[Any, ...] = (
+    *(None, True, -1, 0, 1 << 31, 1 << 63, 10**400, 1e308, -0.5),
+    *("", "../x", "\x1b[2J", "\ud800", "x" * 100_000, [], {}, [[]], [None], {"a": 1}),
+)
+
+
+def test_no_bent_field_ends_in_a_traceback(bent: Path, pristine: Path) -> None:
+    """Every place of the manifest with bent values in turn: refused, or without harm."""
+    sound = body_of(pristine)
+    sound["outcomes"] = {"file": "README.md", "samples_sha256": "0" * 64}
+    sound["record"] = "README.md"
+    tried = refused = 0
+    for number, keys in enumerate(places(sound)):
+        for turn in range(len(BENT) if len(keys) == 1 else 5):
+            body = copy.deepcopy(sound)
+            put(body, keys, BENT[(number + 4 * turn) % len(BENT) if len(keys) > 1 else turn])
+            seal(bent, body)
+            tried += 1
+            try:
+                bundle = read_bundle(bent)
+                provenance(bundle)
+                float_check(bundle.manifest, Limits())
+            except WorkbenchError:
+                refused += 1
+
+    assert tried > 1000
+    assert refused > 0.8 * tried
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_several_bent_fields_at_once_end_in_no_traceback(bent: Path, pristine: Path, data: st.DataObject) -> None:
+    body = body_of(pristine)
+    values = st.sampled_from(BENT) | st.floats() | st.integers() | st.text(max_size=20)
+    for _ in range(data.draw(st.integers(1, 3))):
+        keys = data.draw(st.sampled_from(sorted(places(body), key=str)))
+        put(body, keys, data.draw(values))
+    seal(bent, body)
+    with contextlib.suppress(WorkbenchError):
+        use(bent)
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "words"),
+    [
+        (("tolerance", "absolute"), 1e9, "absolute tolerance 1e\\+09 is more than 5%"),
+        (("tolerance", "relative"), 0.5, "tolerance.relative = 0.5 is outside 0 to 0.05"),
+        (("tolerance", "relative"), -1e-6, "tolerance.relative"),
+        (("golden_batches",), 10**12, "golden_batches = 1e\\+12 is outside 1 to 4096"),
+        (("golden_batches",), 2, "golden samples cannot be used"),
+        (("service", "workers"), 10**6, "service.workers"),
+        (("service", "max_batch_size"), 10**9, "service.max_batch_size"),
+        (("service", "batch_timeout_ms"), 1e9, "batch_timeout_ms"),
+        (("candidate", "serving", "intra_op_threads"), 10**6, "another candidate|candidate_id|intra_op_threads"),
+        (("text", "max_length"), 10**9, "text.max_length"),
+        (("text", "bins"), list(range(1, 5000)), "text.bins"),
+        (("text", "inputs", 0, "dtype"), "object", "no type of token ids"),
+        (("model", "inputs", 0, "dtype"), "f8,f8", "the type 'f8,f8'"),
+        (("model", "inputs", 0, "shape"), [-4], "the shape of tensor"),
+        (("task",), "anything", "the task 'anything'"),
+        (("name",), "a/b", "cannot name a folder"),
+        (("created_at",), "yesterday", "no time"),
+        (("evaluations", 0, "measurement", "latency", "drift"), 0.0, "no ratio"),
+        (("artifact", "files", 0, "sha256"), SUM, "not those of the bundle's file"),
+        (("artifact", "files", 0, "size_bytes"), 1, "not those of the bundle's file"),
+        (("artifact", "files"), [], "artifact.files has 0 files"),
+        (("artifact", "target"), "cuda", "none of"),
+        (("candidate_id",), SUM, "not the id of the candidate"),
+        (("version",), True, "bundle version True is unknown"),
+    ],
+)
+def test_a_value_without_reason_is_refused_by_name(folder: Path, keys: Keys, value: Any, words: str) -> None:
+    body = body_of(folder)
+    put(body, keys, value)
+    seal(folder, body)
+
+    with pytest.raises(BundleError, match=words):
+        use(folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"version": 2, "version": 1}', "'version' stands twice"),
+        ('{"version": 2, "name": NaN}', "no finite number"),
+        ('{"version": 2, "name": 1e999}', "no finite number"),
+        ("[" * 100_000, "cannot be used"),
+        ('{"a":' * 60 + "1" + "}" * 60, "nested deeper"),
+        ('{"version": ' + "9" * 5000 + "}", "cannot be used"),
+        ("[]", "cannot be used"),
+        ("", "cannot be used"),
+        ('{"version": 2, "name": "\\ud800"}', "U\\+D800"),
+    ],
+)
+def test_json_that_readers_disagree_on_is_refused(folder: Path, text: str, words: str) -> None:
+    seal(folder, {}, text)
+
+    with pytest.raises(BundleError, match=words):
+        read_bundle(folder)
+
+
+def test_tasks_are_those_of_datasets() -> None:
+    assert get_args(Task) == bounds._TASKS
+
+
+# --- golden samples ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({}, "no rows"),
+        ({"0/feeds/input_ids": np.zeros((0, 4), np.int64), "0/outputs/logits": np.zeros((0, 3))}, "no rows"),
+        ({"7/feeds/input_ids": np.zeros((1, 4))}, "there is a batch '7'"),
+        ({"-1/feeds/input_ids": np.zeros((1, 4))}, "there is a batch '-1'"),
+        ({"0/else/input_ids": np.zeros((1, 4))}, "cannot be used"),
+        ({"0": np.zeros((1, 4))}, "cannot be used"),
+        ({"0/feeds/input_ids": np.zeros((2, 4)), "0/outputs/logits": np.full((2, 3), np.nan)}, "not finite"),
+        ({"0/feeds/input_ids": np.array(["a", "b"]), "0/outputs/logits": np.ones((2, 3))}, "no numbers"),
+        ({"0/feeds/input_ids": np.zeros((5, 4)), "0/outputs/logits": np.ones((5, 3))}, "2 texts stand for 5 rows"),
+    ],
+)
+def test_golden_samples_that_prove_nothing_are_refused(folder: Path, arrays: dict[str, Any], words: str) -> None:
+    np.savez(folder / "golden" / "samples.npz", **arrays)
+    reseal(folder, {})
+
+    with pytest.raises(BundleError, match=words):
+        verify_bundle(folder)
+
+
+@pytest.mark.parametrize("texts", ["{}", "[1]", "[[1]]", '[["a", 2]]', "[[]]]", "nonsense", '[["a"], ["b"]]'])
+def test_golden_texts_of_another_form_are_refused(folder: Path, texts: str) -> None:
+    (folder / "golden" / "texts.json").write_text(texts)
+    reseal(folder, {})
+
+    with pytest.raises(BundleError, match="golden samples cannot be used"):
+        verify_bundle(folder)
+
+
+# --- between checking and opening -------------------------------------------------------------------------------------
+
+
+def test_a_file_that_changed_since_it_was_checked_is_not_used(folder: Path) -> None:
+    bundle = read_bundle(folder)
+    check_files(bundle)
+    for name in ("golden/samples.npz", "model/model.onnx", "tokenizer.json"):
+        content = bytearray((folder / name).read_bytes())
+        content[len(content) // 2] ^= 1
+        (folder / name).write_bytes(content)
+
+    with pytest.raises(BundleError, match="another sha256"):
+        golden_batches(bundle)
+    with pytest.raises(BundleError, match="another sha256"):
+        bundle.check_model()
+
+
+def test_a_worker_serves_no_other_bundle_than_the_one_that_was_checked(folder: Path) -> None:
+    first = read_bundle(folder).manifest_sha256
+    reseal(folder, {"about": "exchanged"})
+
+    with pytest.raises(BundleError, match="another bundle than when this service started"):
+        read_bundle(folder, manifest_sha256=first)
+
+
+@pytest.mark.parametrize("place", ["../secret", "/etc/hostname", "link"])
+def test_a_model_does_not_read_weights_from_outside_the_bundle(folder: Path, place: str) -> None:
+    """The manifest is not the only file with names in it: ONNX names files of weights."""
+    file = folder / "model" / "model.onnx"
+    proto = onnx.load(file)
+    table = next(t for t in proto.graph.initializer if t.name == "table")
+    table.ClearField("raw_data")
+    table.ClearField("float_data")
+    table.data_location = TensorProto.EXTERNAL
+    table.external_data.add(key="location", value=place)
+    onnx.save(proto, file)
+    (folder / "secret").write_bytes(bytes(10_000))
+    reseal(folder, {})
+    (folder / "secret").unlink()
+
+    with pytest.raises(BundleError, match="does not run on this machine"):
+        verify_bundle(folder)
+
+
+def test_the_command_line_refuses_a_hostile_bundle_in_one_line(folder: Path) -> None:
+    body = body_of(folder)
+    body["golden"] = "../secret"
+    seal(folder, body)
+
+    for command in (["workbench.serve"],):
+        done = subprocess.run(
+            [sys.executable, "-m", *command, str(folder)], capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode == 1
+        assert "golden: the name '../secret' leads outside the bundle" in " ".join(done.stderr.split())
+        assert "Traceback" not in done.stderr

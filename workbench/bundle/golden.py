@@ -1,0 +1,118 @@
+"""Golden samples: batches with the outputs that the exported artifact gave for them, and the texts they came from."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from workbench.bundle.bounds import absolute_fault
+from workbench.bundle.manifest import Bundle
+from workbench.errors import BundleError, ConfigError
+from workbench.preprocess import Preprocessor, Text, open_preprocessor
+from workbench.targets.base import Array, Feeds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoldenBatch:
+    """One batch and what the exported artifact gave for it.
+
+    Attributes:
+        texts: what the feeds were made from, row by row; empty when the data are not text.
+    """
+
+    feeds: Feeds
+    outputs: Mapping[str, Array]
+    texts: tuple[Text, ...] = ()
+
+
+def preprocessor_of(bundle: Bundle) -> Preprocessor | None:
+    """The preprocessor that calibration and scoring used, over the bundle's own tokenizer; None without text.
+
+    Raises:
+        BundleError: the tokenizer is none, or does not fit the settings.
+    """
+    text = bundle.manifest.text
+    if text is None:
+        return None
+    path = bundle.file(text.tokenizer)
+    try:
+        found = open_preprocessor(path, max_length=text.max_length, bins=text.bins, inputs=text.inputs)
+    except ConfigError as error:
+        raise BundleError(f"{bundle.directory}: its texts cannot be read: {error}") from error
+    if found.tokenizer_sha256 != bundle.manifest.files[text.tokenizer].sha256:
+        raise BundleError(f"{bundle.directory}: {text.tokenizer} changed while it was opened. Copy the bundle again.")
+    return found
+
+
+def golden_batches(bundle: Bundle) -> tuple[GoldenBatch, ...]:
+    """The golden samples as they were written.
+
+    Raises:
+        BundleError: the files do not hold what the manifest says.
+    """
+    manifest = bundle.manifest
+    count = manifest.golden_batches
+    arrays: dict[str, list[dict[str, Array]]] = {role: [{} for _ in range(count)] for role in ("feeds", "outputs")}
+    texts: list[tuple[Text, ...]] = [()] * count
+    try:
+        with np.load(io.BytesIO(bundle.read(manifest.golden)), allow_pickle=False) as stored:
+            for key in stored.files:
+                index, role, name = key.split("/", 2)
+                arrays[role][_index(index, count)][name] = stored[key]
+        if manifest.golden_texts is not None:
+            texts = _texts(bundle.read(manifest.golden_texts), count)
+        found = [
+            GoldenBatch(feeds=feeds, outputs=outputs, texts=rows)
+            for feeds, outputs, rows in zip(arrays["feeds"], arrays["outputs"], texts, strict=True)
+        ]
+        for batch in found:
+            _check(batch)
+        largest = max(_largest(array) for batch in found for array in batch.outputs.values())
+        if fault := absolute_fault(manifest.tolerance.absolute, largest):
+            raise ValueError(fault)
+    except (OSError, ValueError, KeyError, IndexError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise BundleError(f"{bundle.directory}: the golden samples cannot be used: {error}.") from error
+    return tuple(found)
+
+
+def _index(text: str, count: int) -> int:
+    index = int(text) if text.isascii() and text.isdigit() else count
+    if index >= count:
+        raise ValueError(f"there is a batch {text[:20]!r}, of {count}")
+    return index
+
+
+def _texts(content: bytes, count: int) -> list[tuple[Text, ...]]:
+    def words(row: Any) -> bool:
+        return isinstance(row, list) and all(isinstance(word, str) for word in row)
+
+    body = json.loads(content.decode("utf-8"))
+    if not isinstance(body, list) or len(body) != count:
+        raise ValueError(f"their texts are no list of {count} batches")
+    for rows in body:
+        if not isinstance(rows, list) or not all(isinstance(row, str) or words(row) for row in rows):
+            raise ValueError("a text is neither a string nor a list of words")
+    return [tuple(row if isinstance(row, str) else tuple(row) for row in rows) for rows in body]
+
+
+def _check(batch: GoldenBatch) -> None:
+    rows = {len(array) if array.ndim else 0 for array in batch.feeds.values()}
+    if len(rows) != 1 or 0 in rows or not batch.outputs:
+        raise ValueError("a batch has no rows, or inputs of different numbers of them, or no outputs")
+    if batch.texts and len(batch.texts) != next(iter(rows)):
+        raise ValueError(f"{len(batch.texts)} texts stand for {next(iter(rows))} rows")
+    if not all(array.dtype.kind in "fiub" for array in (*batch.feeds.values(), *batch.outputs.values())):
+        raise ValueError("an array holds no numbers")
+    if not all(np.isfinite(array).all() for array in batch.outputs.values()):
+        raise ValueError("an output is not finite")
+
+
+def _largest(array: Array) -> float:
+    return float(np.abs(array.astype(np.float64)).max(initial=0.0))
