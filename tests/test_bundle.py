@@ -558,7 +558,7 @@ def reseal(folder: Path, change: dict[str, object]) -> None:
         ({"version": 3}, "bundle version 3 is unknown; workbench .* reads 1 and 2"),
         ({"tolerance": {"absolute": "much"}}, "manifest.tolerance"),
         ({"surprise": 1}, "unknown key 'surprise'"),
-        ({"files": {"../outside": {"sha256": "", "size_bytes": 0}}}, "outside the bundle"),
+        ({"files": {"../outside": {"sha256": "0" * 64, "size_bytes": 0}}}, "outside the bundle"),
     ],
 )
 def test_a_manifest_that_cannot_be_used_says_why(folder: Path, change: dict[str, object], words: str) -> None:
