@@ -12,6 +12,7 @@ PACKAGE = Path(__file__).parent.parent / "workbench"
 LAYERS: dict[str, tuple[str, ...]] = {
     "values": (
         *("errors", "canonical", "files", "input_files", "lifeline", "exit_codes"),
+        "json_reader",
         *("ascend_settings", "service", "candidate", "model", "results", "objectives"),
     ),
     "numerics": (

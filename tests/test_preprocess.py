@@ -182,7 +182,7 @@ def test_settings_that_contradict_each_other_are_refused(
     ("content", "message"),
     [
         (b"{", "not a tokenizer file"),
-        (b"\xff\xfe{}", "not a tokenizer file"),
+        (b"\xff\xfe{}", "byte 0xff is not UTF-8"),
         (b'{"version": "1.0", "model": {"type": "Nothing"}}', "Write it with `Tokenizer.save`"),
     ],
     ids=["truncated", "not-utf8", "unknown-model"],

@@ -25,6 +25,7 @@ import onnx
 
 from workbench.errors import CalibrationError, ConfigError, ToolchainError
 from workbench.graph import load_graph, read_model
+from workbench.input_files import read_text
 from workbench.model import Model
 from workbench.model_data import ModelData, open_data
 from workbench.quantizable import Layer, quantizable_layers
@@ -38,6 +39,7 @@ from workbench.quantization.deploy import lower_deploy
 from workbench.quantization.interpreter import Interpreter
 from workbench.quantization.normalize import normalized
 from workbench.quantization.observe import Feeds, session_of
+from workbench.quantization.protobuf_text import MOST_BYTES
 from workbench.quantization.qdq import lower_static
 from workbench.quantization.record import QuantizationRecord, write_record
 from workbench.quantization.surgery import serialize
@@ -143,10 +145,7 @@ def calibrate_model(
 
 
 def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot be read: {error}.", file=path) from error
+    return read_text(path, limit_bytes=MOST_BYTES)
 
 
 def _expanded(text: str, path: Path, layers: tuple[Layer, ...]) -> ExpandedConfig:

@@ -6,13 +6,13 @@ Imports stand inside the functions: `workbench --help` and commands that need no
 from __future__ import annotations
 
 import contextlib
-import json
 import shlex
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench.canonical import DecodeError
 from workbench.errors import ConfigError
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
@@ -89,12 +89,17 @@ def find_candidate(text: str, journal: Journal) -> Candidate:
 
 def _candidate_file(text: str) -> Candidate:
     from workbench.candidate import candidate_from_json
+    from workbench.json_reader import read_json
 
+    data = read_json(Path(text))
+    if not isinstance(data, dict):
+        raise ConfigError("not a candidate file: it holds no object.", file=text)
     try:
-        data: dict[str, Any] = json.loads(Path(text).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        return candidate_from_json(data)
+    except DecodeError as error:
         raise ConfigError(f"not a candidate file: {error}.", file=text) from error
-    return candidate_from_json(data)
+    except ConfigError as error:
+        raise ConfigError(error.rule, file=text, key=error.key, hint=error.hint) from error
 
 
 def named_candidate(text: str, question: Experiment) -> Candidate:

@@ -10,7 +10,6 @@ batch call starts a thread pool, which breaks when the process forks later and c
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,8 @@ from tokenizers import Tokenizer
 
 from workbench.canonical import digest, file_digest
 from workbench.errors import ConfigError
+from workbench.input_files import open_file, read_text
+from workbench.json_reader import JsonError, loads
 
 Array = npt.NDArray[np.generic]
 Feeds = Mapping[str, Array]
@@ -41,6 +42,8 @@ WELL_KNOWN_INPUTS: Mapping[str, Role] = {
 """Model inputs whose role is known by name: BERT's own and those of Hugging Face's exporters."""
 
 SHORTEST_DEFAULT_BIN = 16
+MOST_TOKENIZER_BYTES = 1 << 27
+"""Of a tokenizer's file: twice what vocabularies of a quarter million words need."""
 LONGEST_TEXT = 1 << 20
 """Tokens; a batch holds so many ids for each of its rows."""
 _PAD_TOKENS = ("[PAD]", "<pad>", "<|pad|>", "<|endoftext|>")
@@ -157,8 +160,7 @@ def open_preprocessor(
     Raises:
         ConfigError: the file cannot be read or has no padding token, or the settings contradict each other.
     """
-    if not tokenizer.is_file():
-        raise ConfigError("no such file.", file=tokenizer, key="tokenizer")
+    open_file(tokenizer, limit_bytes=MOST_TOKENIZER_BYTES, key="tokenizer").close()
     sha256 = file_digest(tokenizer)
     loaded = _tokenizer(tokenizer, sha256, max_length)
     if inputs is None:
@@ -271,16 +273,19 @@ def _tokenizer(path: Path, sha256: str, max_length: int) -> Any:
     """The tokenizer with truncation at `max_length` and no padding; one per process and setting."""
     if file_digest(path) != sha256:
         raise ConfigError("changed since it was first read.", file=path, hint="Start again with the new file.")
+    text = read_text(path, limit_bytes=MOST_TOKENIZER_BYTES, key="tokenizer")
     try:
-        text = path.read_text(encoding="utf-8")
-        json.loads(text)
-    except ValueError as error:  # JSONDecodeError and UnicodeDecodeError
+        loads(text, once=False)  # the library's own reader says less of what is wrong
+    except JsonError as error:
         raise ConfigError(f"not a tokenizer file: {error}.", file=path, key="tokenizer") from error
     try:
         tokenizer = Tokenizer.from_str(text)
         tokenizer.no_padding()
         tokenizer.enable_truncation(max_length)
-    except Exception as error:  # the library raises bare Exception for every malformed part
+    # the library raises bare Exception for a malformed part, and what a Rust panic becomes is no Exception at all
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
         raise ConfigError(
             f"not a tokenizer file: {error}.",
             file=path,

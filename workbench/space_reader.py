@@ -11,8 +11,10 @@ from typing import Any, cast
 from workbench.bin_words import MOST_BINS, is_word
 from workbench.candidate import COMPILE_OF, Scalar
 from workbench.dimensions import CFG, DIMENSIONS, OFF, TARGET, Dimension
-from workbench.errors import nearest
+from workbench.errors import ConfigError, nearest
+from workbench.input_files import read_text
 from workbench.quantization.amct_config import parse_config
+from workbench.quantization.protobuf_text import MOST_BYTES
 from workbench.service_reader import read_choices
 from workbench.space import (
     EXACT_LIMIT,
@@ -96,11 +98,13 @@ def _refuse_foreign(parameter: Parameter, targets: Sequence[str], section: Secti
 
 
 def _configuration(section: Section, choice: str) -> str:
-    path = (section.file.parent / choice).resolve()
-    if not path.is_file():
-        raise section.error("choices", f"{path} does not exist.", "Paths are relative to this file.")
-    text = path.read_text(encoding="utf-8")
-    parse_config(text, file=str(path))
+    try:
+        text = read_text((section.file.parent / choice).resolve(), limit_bytes=MOST_BYTES)
+    except ConfigError as error:
+        raise section.error("choices", str(error), "Paths are relative to this file.") from error
+    except (OSError, RuntimeError) as error:  # too long, or links that lead back to themselves
+        raise section.error("choices", f"{choice!r} is no path: {error}.") from error
+    parse_config(text, file=str(section.file.parent / choice))
     return text
 
 
@@ -145,7 +149,7 @@ def _checked(dimension: Dimension, value: Any, section: Section) -> Scalar:
 
 def _ascending(text: str) -> bool:
     words = text.split()
-    numbers = [int(word) for word in words if word.isdecimal()]
+    numbers = [int(word) for word in words if word.isdecimal() and len(word) <= 9]
     return bool(words) and len(numbers) == len(words) and numbers == sorted(set(numbers)) and numbers[0] > 0
 
 

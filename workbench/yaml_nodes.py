@@ -20,7 +20,7 @@ from workbench.errors import ConfigError
 MOST_BYTES = 1 << 18
 """The scanner takes some seconds for a mebibyte; what people write by hand is a few kilobytes."""
 MOST_DEPTH = 24
-MOST_VALUES = 20_000
+MOST_VALUES = 10_000
 """Scalars, lists and mappings in one file, every alias counted as what it stands for."""
 MOST_DIGITS = 64
 """Characters of a number. The longest double needs 24."""

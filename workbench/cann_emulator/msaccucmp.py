@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from workbench.files import temporary_beside
+from workbench.json_reader import loads
 
 
 def main(argv: Sequence[str]) -> int:
@@ -26,7 +27,7 @@ def main(argv: Sequence[str]) -> int:
     convert.add_argument("-v", "--version", dest="version", choices=("1", "2"), default="2")
     arguments = parser.parse_args(argv)
     try:
-        content = json.loads(arguments.dump.read_text(encoding="utf-8"))
+        content = loads(arguments.dump.read_bytes())
         if not content["emulated"]:
             raise ValueError("it is not emulated")
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -9,7 +9,6 @@ nodes of. The vendor's own files begin with other bytes, so neither side loads t
 from __future__ import annotations
 
 import hashlib
-import json
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from workbench.canonical import canonical_json, decode, encode
+from workbench.json_reader import loads
 
 MAGIC = b"EMULATED-OM-v1\0\0"
 _LENGTHS = struct.Struct("<QQ")
@@ -171,12 +171,12 @@ def read_om(content: bytes) -> OfflineModel:
         raise NotAnOm("the length in the header does not match the file", header=False)
     graph = content[start + header_length :]
     try:
-        body = json.loads(content[start : start + header_length])
+        body = loads(content[start : start + header_length])
         del body["emulated"]
         if body.pop("graph_sha256") != hashlib.sha256(graph).hexdigest():
             raise NotAnOm("the graph is damaged", header=True)
         return replace(decode(OfflineModel, body, "om"), graph=graph)
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise NotAnOm(f"the header is damaged: {error}", header=True) from error
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from workbench.dataset.loader import read_loader
 from workbench.dataset.splits import Dataset, SplitRows
 from workbench.dataset.text import read_texts
 from workbench.errors import ConfigError, nearest
+from workbench.json_reader import read_json
 from workbench.model import Model
 from workbench.preprocess import LONGEST_TEXT, WELL_KNOWN_INPUTS, Preprocessor, Role, TokenInput, open_preprocessor
 from workbench.results import Split
@@ -220,11 +220,7 @@ def _labels(top: Section, task: Task, required: bool) -> tuple[str, ...]:
     if not top.has("labels") and not required:
         return ()
     path = top.file_path("labels")
-    try:
-        written = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # JSONDecodeError and UnicodeDecodeError
-        raise ConfigError(f"not valid JSON: {error}.", file=path) from error
-    labels = _label_names(written, path)
+    labels = _label_names(read_json(path), path)
     for tag in labels if task == "ner" else ():
         if tag != "O" and not (tag[:2] in ("B-", "I-") and tag[2:]):
             raise ConfigError(f"{tag!r} is not a BIO tag.", file=path, hint="Write O, B-TYPE and I-TYPE.")

@@ -7,8 +7,6 @@ one is known, with its line, before any work.
 from __future__ import annotations
 
 import csv
-import io
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +17,14 @@ import numpy as np
 from workbench.canonical import file_digest
 from workbench.dataset.batch import NOT_SCORED, Batch, IntArray
 from workbench.errors import ConfigError, nearest
+from workbench.input_files import open_lines
+from workbench.json_reader import parse_json
 from workbench.preprocess import Encoded, Preprocessor, Text, collate, encode
+
+MOST_BYTES = 1 << 33
+"""Of a file: ten million rows of eight hundred bytes. All of its texts are held in memory."""
+MOST_COLUMNS = 4096
+_INDEX_DIGITS = 9
 
 Record = tuple[int, Mapping[str, Any]]
 """(line in the file, counted from 1; column → value)"""
@@ -177,7 +182,9 @@ class _Row:
     def label(self, value: object, ids: Mapping[str, int]) -> int:
         if isinstance(value, str) and value in ids:
             return ids[value]
-        index = int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
+        index = value
+        if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= _INDEX_DIGITS:
+            index = int(value)
         if isinstance(index, int) and not isinstance(index, bool) and 0 <= index < len(ids):
             return index
         raise self.error(f"unknown label {value!r}.", nearest(str(value), ids))
@@ -185,43 +192,24 @@ class _Row:
     def _checked(self, column: str, value: object) -> str:
         if not isinstance(value, str):
             raise self.error(f"{column!r} must be a text, got {value!r}.")
-        try:
-            value.encode()
-        except UnicodeEncodeError:  # half of a surrogate pair, written as an escape in JSON
-            raise self.error(f"{column!r} has a character that is not Unicode: {value!r}.") from None
         return value
 
 
 def _records(path: Path, *columns: str | None) -> Iterator[Record]:
     """Records of a file, each of which has all `columns`."""
     names = [c for c in columns if c is not None]
-    content = _decoded(path)
-    if path.suffix == ".csv":
-        return _csv_records(path, content, names)
-    return _json_records(path, content, names)
+    csv_file = path.suffix == ".csv"
+    # JSON may hold a carriage return as white space, and a quoted CSV field any line end
+    with open_lines(path, limit_bytes=MOST_BYTES, newline="" if csv_file else "\n") as lines:
+        yield from (_csv_records if csv_file else _json_records)(path, lines, names)
 
 
-def _decoded(path: Path) -> str:
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"cannot be read: {error.strerror}.", file=path) from error
-    try:
-        return raw.decode("utf-8").removeprefix("\ufeff")  # the byte order mark that spreadsheets write
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise ConfigError(
-            f"byte {raw[error.start]:#04x} is not UTF-8.",
-            file=path,
-            line=line,
-            hint="Convert the file, for example: iconv -f GB18030 -t UTF-8.",
-        ) from error
-
-
-def _csv_records(path: Path, content: str, columns: Sequence[str]) -> Iterator[Record]:
-    reader = csv.reader(io.StringIO(content, newline=""), strict=True)
+def _csv_records(path: Path, lines: Iterator[str], columns: Sequence[str]) -> Iterator[Record]:
+    reader = csv.reader(lines, strict=True)
     try:
         header = next(reader, [])
+        if len(header) > MOST_COLUMNS:
+            raise ConfigError(f"{len(header)} columns are more than {MOST_COLUMNS}.", file=path, line=1)
         for column in columns:
             if column not in header:
                 raise ConfigError(f"no column {column!r}.", file=path, line=1, hint=nearest(column, header))
@@ -234,18 +222,15 @@ def _csv_records(path: Path, content: str, columns: Sequence[str]) -> Iterator[R
                 yield line, dict(zip(header, values, strict=True))
             line = reader.line_num + 1
     except csv.Error as error:
-        raise ConfigError(f"not valid CSV: {error}.", file=path, line=reader.line_num) from error
+        hint = "Is a quote missing?" if "field larger" in str(error) else None
+        raise ConfigError(f"not valid CSV: {error}.", file=path, line=reader.line_num, hint=hint) from error
 
 
-def _json_records(path: Path, content: str, columns: Sequence[str]) -> Iterator[Record]:
-    # not splitlines(): JSON may hold U+2028 and the like as they are
-    for line, written in enumerate(content.split("\n"), start=1):
+def _json_records(path: Path, lines: Iterator[str], columns: Sequence[str]) -> Iterator[Record]:
+    for line, written in enumerate(lines, start=1):
         if not written.strip():
             continue
-        try:
-            record = json.loads(written)
-        except json.JSONDecodeError as error:
-            raise ConfigError(f"not valid JSON: {error}.", file=path, line=line) from error
+        record = parse_json(written, file=path, line=line)
         if not isinstance(record, dict):
             raise ConfigError("expected a JSON object on each line.", file=path, line=line)
         for column in columns:

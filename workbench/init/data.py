@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +12,11 @@ import numpy as np
 
 from workbench.dataset import Task, read_column
 from workbench.dataset.arrays import read_arrays
-from workbench.dataset.text import read_texts
+from workbench.dataset.text import MOST_BYTES, read_texts
 from workbench.errors import ConfigError
 from workbench.init.splits import KINDS, assign_splits
+from workbench.input_files import open_lines
+from workbench.json_reader import parse_json
 from workbench.metrics import scored_output
 from workbench.model import Model
 from workbench.preprocess import open_preprocessor
@@ -29,6 +30,8 @@ TAG_COLUMNS = ("tags", "ner_tags", "labels", "label", "bio")
 
 _LONGEST_MEASURED = 1 << 16
 _MEASURED_TEXTS = 20_000
+_CLASS_DIGITS = 6
+"""Of an index: a larger number is a name of another system, and no class of a model."""
 _LABELS_HINT = (
     "Write them as a JSON list in the order of the model's outputs (`id2label` in the checkpoint's config.json) "
     "and give it with --labels: in a wrong order every accuracy would be wrong."
@@ -174,7 +177,7 @@ def _labels(
     values: set[str] = set()
     for path in files.values():
         values.update(_distinct(path, column))
-    if not all(value.isascii() and value.isdigit() for value in values):
+    if not all(value.isascii() and value.isdigit() and len(value) <= _CLASS_DIGITS for value in values):
         shown = ", ".join(sorted(values)[:12]) + (", …" if len(values) > 12 else "")
         raise ConfigError(
             f"the {len(values)} labels are names ({shown}), and only the model's training knows their order.",
@@ -197,9 +200,9 @@ def _labels(
 def _distinct(path: Path, column: str) -> set[str]:
     if path.suffix == ".csv":
         return set(read_column(path, column))
-    with path.open(encoding="utf-8-sig") as lines:
-        records = (json.loads(line) for line in lines if line.strip())
-        return {str(record[column]) for record in records if column in record}
+    with open_lines(path, limit_bytes=MOST_BYTES) as lines:
+        records = (parse_json(line, file=path, line=number) for number, line in enumerate(lines, 1) if line.strip())
+        return {str(record[column]) for record in records if isinstance(record, dict) and column in record}
 
 
 def _lengths(files: Mapping[Split, Path], tokenizer: Path, text: str, task: Task) -> tuple[int, tuple[int, ...]]:
@@ -216,15 +219,15 @@ def _lengths(files: Mapping[Split, Path], tokenizer: Path, text: str, task: Task
 
 def _first_record(path: Path) -> Mapping[str, Any]:
     """The first row of a JSONL file, or the header of a CSV file with no values; the rest is not looked at."""
-    with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
-        if path.suffix == ".csv":
-            found: Any = dict.fromkeys(next(csv.reader(stream), []))
-        else:
-            line = next((line for line in stream if line.strip()), "{}")
+    csv_file = path.suffix == ".csv"
+    with open_lines(path, limit_bytes=MOST_BYTES, newline="" if csv_file else "\n") as lines:
+        if csv_file:
             try:
-                found = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise ConfigError(f"not valid JSON: {error}.", file=path, key="--data") from error
+                found: Any = dict.fromkeys(next(csv.reader(lines), []))
+            except csv.Error as error:
+                raise ConfigError(f"not valid CSV: {error}.", file=path, key="--data") from error
+        else:
+            found = parse_json(next((line for line in lines if line.strip()), "{}"), file=path, line=1)
     if not isinstance(found, dict) or not found:
         raise ConfigError("its first line names no columns.", file=path, key="--data")
     return found

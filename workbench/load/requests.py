@@ -7,15 +7,17 @@ a request.
 from __future__ import annotations
 
 import csv
-import io
+import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from workbench.errors import ConfigError
+from workbench.input_files import open_lines
+from workbench.json_reader import JsonError, loads
 from workbench.results import Split
 
 if TYPE_CHECKING:  # types only: the clients' process imports this package too, and must start quickly
@@ -23,6 +25,7 @@ if TYPE_CHECKING:  # types only: the clients' process imports this package too, 
     from workbench.dataset import Dataset
     from workbench.preprocess import Feeds, Text
 
+_MOST_BYTES = 1 << 33
 MOST_BODIES = 10_000
 """Texts beyond this many are not sent; they are drawn from the split's own order, which is shuffled."""
 
@@ -72,23 +75,28 @@ def bodies_of_file(path: Path) -> list[str]:
     Raises:
         ConfigError: missing, empty, or a line that is none of these.
     """
-    try:
-        content = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot be read: {error}.", file=path, key="--data") from error
-    if path.suffix in (".jsonl", ".json"):
-        bodies = [_json_body(line, path, number) for number, line in enumerate(content.splitlines(), 1) if line.strip()]
-    elif path.suffix == ".csv":
-        bodies = bodies_of_texts([_column(row, path, number) for number, row in enumerate(_rows(content), 2)])
-    else:
-        bodies = bodies_of_texts([line for line in content.splitlines() if line.strip()])
+    csv_file = path.suffix == ".csv"
+    with open_lines(path, limit_bytes=_MOST_BYTES, newline="" if csv_file else "\n") as lines:
+        if path.suffix in (".jsonl", ".json"):
+            found = (_json_body(line, path, number) for number, line in enumerate(lines, 1) if line.strip())
+            bodies = list(itertools.islice(found, MOST_BODIES))
+        elif csv_file:
+            bodies = bodies_of_texts(list(itertools.islice(_rows(lines, path), MOST_BODIES)))
+        else:
+            texts = (text for line in lines if (text := line.rstrip("\r\n")).strip())
+            bodies = bodies_of_texts(list(itertools.islice(texts, MOST_BODIES)))
     if not bodies:
         raise ConfigError("holds no request.", file=path, key="--data")
-    return bodies[:MOST_BODIES]
+    return bodies
 
 
-def _rows(content: str) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(content, newline="")))
+def _rows(lines: Iterable[str], path: Path) -> Iterator[str]:
+    reader = csv.DictReader(lines)
+    try:
+        for row in reader:
+            yield _column(row, path, reader.line_num)
+    except csv.Error as error:
+        raise ConfigError(f"not valid CSV: {error}.", file=path, line=reader.line_num, key="--data") from error
 
 
 def _column(row: Mapping[str, str], path: Path, number: int) -> str:
@@ -101,8 +109,8 @@ def _column(row: Mapping[str, str], path: Path, number: int) -> str:
 def _json_body(line: str, path: Path, number: int) -> str:
     hint = 'Write {"text": "…"}, {"words": ["…"]} or {"inputs": {…}}.'
     try:
-        value = json.loads(line)
-    except ValueError as error:
+        value = loads(line)
+    except JsonError as error:
         raise ConfigError(f"no JSON: {error}.", file=path, line=number, key="--data", hint=hint) from error
     if isinstance(value, str):
         return json.dumps({"text": value}, ensure_ascii=False)

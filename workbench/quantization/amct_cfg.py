@@ -16,7 +16,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
-from workbench.errors import ConfigError
+from workbench.input_files import read_text
 from workbench.quantization import protobuf_text
 from workbench.quantization.protobuf_reader import MessageReader
 from workbench.quantization.protobuf_text import Place, Printed, quoted, shortest
@@ -124,13 +124,7 @@ class AmctConfig:
 
 def read_cfg(path: Path) -> AmctConfig:
     """Raises ConfigError as `parse_cfg` does, and for a file that cannot be read."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"cannot be read: {error.strerror}.", file=path, hint="Check the path.") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"is no UTF-8 text: {error.reason} at byte {error.start}.", file=path) from error
-    return parse_cfg(text, file=path)
+    return parse_cfg(read_text(path, limit_bytes=protobuf_text.MOST_BYTES), file=path)
 
 
 def parse_cfg(text: str, *, file: Place = None) -> AmctConfig:

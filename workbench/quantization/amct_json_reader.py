@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
 from workbench.errors import ConfigError, nearest
+from workbench.json_reader import JsonError, loads
 from workbench.quantization.amct_json import (
     GLOBAL_KEYS,
     ActivationQuantParams,
@@ -52,23 +52,10 @@ def parse_config_json(text: str, *, file: Place = None) -> ExpandedConfig:
 
 
 def _load(text: str, file: Place) -> Any:
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        names = [name for name, _ in pairs]
-        if twice := [name for name in names if names.count(name) > 1]:
-            raise ConfigError("this key is given more than once.", file=file, key=twice[0], hint="Delete one of them.")
-        return dict(pairs)
-
-    def constant(name: str) -> float:
-        raise ConfigError(f"{name} is no number JSON knows.", file=file)
-
     try:
-        return json.loads(text, object_pairs_hook=once, parse_constant=constant)
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"is no JSON: {error.msg}, column {error.colno}.", file=file, line=error.lineno) from error
-    except RecursionError as error:
-        raise ConfigError("is no configuration: its lists or objects are nested too deep.", file=file) from error
-    except ValueError as error:  # a number of thousands of digits
-        raise ConfigError(f"is no JSON: {error}.", file=file) from error
+        return loads(text)
+    except JsonError as error:
+        raise ConfigError(f"is no JSON: {error}.", file=file, line=error.line, key=error.key) from error
 
 
 class _Object:

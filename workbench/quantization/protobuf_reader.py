@@ -6,6 +6,7 @@ What no use has named is unknown: `finish` refuses it, with its line and the nea
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection
 
 import numpy as np
@@ -40,10 +41,12 @@ class MessageReader:
     def message_of(self, *names: str) -> tuple[str, MessageReader] | None:
         """A single message, or the last of the members of a oneof; parts of one member in a row are merged."""
         self.known.update(names)
-        found = [each for each in self.message.fields if each.name in names]
         parts: list[Field] = []
-        for each in found:
-            parts = [*parts, each] if parts and parts[-1].name == each.name else [each]
+        for each in self.message.fields:
+            if each.name in names:
+                if parts and parts[-1].name != each.name:
+                    parts = []
+                parts.append(each)
         return (parts[0].name, self._inner(parts[0].name, parts)) if parts else None
 
     def boolean(self, name: str) -> bool | None:
@@ -89,8 +92,9 @@ class MessageReader:
     def names(self, name: str) -> tuple[str, ...]:
         """A repeated string; AMCT refuses repeated items."""
         values = tuple(protobuf_text.string(each, file=self.file) for each in self._all(name))
-        if twice := [value for value in values if values.count(value) > 1]:
-            raise self.error(name, f"lists {twice[0]!r} more than once.", "Delete the repeated item.")
+        if len(set(values)) != len(values):
+            twice = next(value for value, times in Counter(values).items() if times > 1)
+            raise self.error(name, f"lists {twice!r} more than once.", "Delete the repeated item.")
         return values
 
     def finish(self) -> None:

@@ -182,6 +182,10 @@ _ESCAPE = re.compile(
 )
 _NAMED = {"a": 7, "b": 8, "f": 12, "n": 10, "r": 13, "t": 9, "v": 11, "\\": 92, "'": 39, '"': 34, "?": 63}
 _CLOSING = {"{": "}", "<": ">"}
+MOST_BYTES = 1 << 26
+"""Of a file. AMCT's records of the largest models that fit a card stay below it."""
+MOST_TOKENS = 3_000_000
+"""Names, values and marks of one text: as objects they take some hundred bytes each."""
 _DEEPEST = 100  # protobuf's own readers stop there too
 
 
@@ -199,8 +203,11 @@ class _Reader:
         self.position = 0
 
     def _tokens(self, text: str) -> list[_Token]:
-        tokens, at, line = [], 0, 1
+        tokens: list[_Token] = []
+        at, line = 0, 1
         while at < len(text):
+            if len(tokens) == MOST_TOKENS:
+                raise self._error(f"more than {MOST_TOKENS} names, values and marks.", line)
             match = _TOKEN.match(text, at)
             if match is None:
                 what = "an unfinished string" if text[at] in "\"'" else f"{text[at]!r}"
@@ -267,7 +274,7 @@ class _Reader:
 
     def _scalar(self, token: _Token) -> Literal:
         if token.kind == "string":
-            content = self._unescaped(token)
+            content = bytearray(self._unescaped(token))
             while self.tokens[self.position].kind == "string":  # neighbouring strings are one string
                 content += self._unescaped(self._next())
             try:
@@ -281,7 +288,7 @@ class _Reader:
         raise self._error(f"{token.text} stands where a value must.", token.line)
 
     def _unescaped(self, token: _Token) -> bytes:
-        content, at = b"", 0
+        content, at = bytearray(), 0
         inner = token.text[1:-1]
         for match in _ESCAPE.finditer(inner):
             content += inner[at : match.start()].encode()
@@ -299,7 +306,7 @@ class _Reader:
                 content += bytes([_NAMED[match["one"]]])
             else:
                 raise self._error(f"{match.group()} is no escape of a string.", token.line, "Double the backslash.")
-        return content + inner[at:].encode()
+        return bytes(content + inner[at:].encode())
 
     def _next(self) -> _Token:
         token = self.tokens[self.position]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.cann_emulator.acl import codes, contexts, reason
+from workbench.json_reader import loads
 
 DEEPEST = 10
 
@@ -81,8 +81,8 @@ def read(path: str) -> tuple[Configuration, bytes]:
 
 def parse(content: bytes, path: str) -> Configuration:
     try:
-        body = json.loads(content)
-    except (ValueError, RecursionError) as error:
+        body = loads(content, once=False)
+    except ValueError as error:
         raise _refused(codes.PARSE_FILE, path, f"it is no JSON: {error}") from error
     if not isinstance(body, dict):
         raise _refused(codes.PARSE_FILE, path, "it is no JSON object")

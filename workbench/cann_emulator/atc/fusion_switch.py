@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, Literal
 
 from workbench.cann_emulator.atc.failure import AtcFailure, failure
 from workbench.cann_emulator.atc.words import words
+from workbench.json_reader import loads
 
 Group = Literal["GraphFusion", "UBFusion"]
 
@@ -108,7 +108,7 @@ def read_switches(path: str, oo_level: str) -> Switches:
     if not text:
         raise failure("E21001", file_name=path)
     try:
-        content = json.loads(text)
+        content = loads(text, once=False)
     except ValueError:
         lines = _read_text(text, path)
         return Switches(chosen={group: lines for group in _GROUPS}, oo_level=oo_level)

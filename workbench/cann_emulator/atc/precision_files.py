@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from workbench.cann_emulator.atc.failure import AtcFailure, failure
 from workbench.cann_emulator.atc.precision import BLACK, TWINS, WHITE, CustomDtypes, Precision
 from workbench.cann_emulator.atc.words import words
 from workbench.cann_emulator.om import Dtype
+from workbench.json_reader import loads
 
 IMPLEMENTATIONS = words("""
     high_precision high_performance support_out_of_bound_index keep_fp16 super_performance enable_float_32_execution
@@ -103,7 +103,7 @@ def read_mixlist(path: str) -> tuple[frozenset[str], frozenset[str]]:
     if not text:
         raise failure("E19999")
     try:
-        content = json.loads(text)
+        content = loads(text, once=False)
     except ValueError as error:
         raise failure("E21002", file_name=path, reason=f"it is no JSON: {error}") from error
     changes: dict[str, set[str]] = {}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
 from workbench.cann_emulator.atc.failure import failure
 from workbench.cann_emulator.atc.soc import check_engine_options
+from workbench.json_reader import loads
 
 
 def check_single_operator_file(options: Mapping[str, str]) -> None:
@@ -27,6 +27,6 @@ def check_single_operator_file(options: Mapping[str, str]) -> None:
     except UnicodeDecodeError as error:
         raise failure("E10025", realpath=str(file.resolve()), errmsg=str(error)) from error
     try:
-        json.loads(text)
+        loads(text, once=False)
     except ValueError as error:
         raise failure("E10025", realpath=str(file.resolve()), errmsg=str(error)) from error

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from workbench.errors import CalibrationError
+from workbench.errors import CalibrationError, ConfigError
+from workbench.json_reader import read_json
 from workbench.model import Model
 from workbench.targets.ascend.amct import TIMEOUT_S, AmctResult, ask_in, read_result
 from workbench.targets.ascend.amct_files import (
@@ -96,9 +96,9 @@ def search_with_amct(
         if labels is not None:
             np.savez(folder / "labels.npz", np.ascontiguousarray(labels))
         answer = ask_in(installation, folder, request, timeout_s, to)
-        ranking = json.loads(_written(folder, to, *_RANKINGS).read_text(encoding="utf-8"))
+        ranking = _read_json(_written(folder, to, *_RANKINGS), to)
         final = _written(folder, to, _FINAL_CONFIG)
-        rolled_back = _rolled_back(final, [name for name, _ in ranking])
+        rolled_back = _rolled_back(_read_json(final, to), [name for name, _ in ranking])
         result = None
         if (folder / "result" / DEPLOY).is_file():
             shutil.copyfile(final, folder / CONFIG)
@@ -119,6 +119,12 @@ def _written(folder: Path, to: Path, *names: str) -> Path:
     raise CalibrationError(f"AMCT's search ended without {' or '.join(names)}.", log_path=to / LOG)
 
 
-def _rolled_back(final_config: Path, ranked: Iterable[str]) -> tuple[str, ...]:
-    settings = json.loads(final_config.read_text(encoding="utf-8"))
+def _read_json(file: Path, to: Path) -> Any:
+    try:
+        return read_json(file)
+    except ConfigError as error:
+        raise CalibrationError(f"AMCT's search left a file that cannot be read: {error}", log_path=to / LOG) from error
+
+
+def _rolled_back(settings: Mapping[str, Any], ranked: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in ranked if not settings.get(name, {}).get("quant_enable", False))

@@ -5,7 +5,6 @@ It explains a result and is no part of it: artifacts are equal without it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 from workbench.ascend_settings import FUSION_GROUPS
 from workbench.canonical import canonical_json, decode
 from workbench.files import temporary_beside
+from workbench.json_reader import loads
 from workbench.targets.ascend.om_info import OmInfo
 from workbench.targets.ascend.om_set import CompiledSet
 from workbench.targets.ascend.passes import Fusion
@@ -41,7 +41,7 @@ def write_story(compiled: CompiledSet, to: Path) -> None:
 def read_story(directory: Path) -> CompileStory | None:
     """None where the files were compiled elsewhere, or before this was kept."""
     file = directory / STORY
-    return decode(CompileStory, json.loads(file.read_text(encoding="utf-8"))) if file.exists() else None
+    return decode(CompileStory, loads(file.read_bytes())) if file.exists() else None
 
 
 def story_text(story: CompileStory) -> str:

@@ -6,13 +6,13 @@ axis was the batch, or the length of the text.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from workbench.canonical import canonical_json, decode
 from workbench.files import temporary_beside
+from workbench.json_reader import loads
 
 INTERFACE = "interface.json"
 
@@ -79,10 +79,7 @@ def read_interface(directory: Path) -> Interface:
         content = stream.read(_MOST_BYTES + 1)
     if len(content) > _MOST_BYTES:
         raise ValueError(f"{INTERFACE} has more than {_MOST_BYTES >> 20} MiB")
-    try:
-        found = decode(Interface, json.loads(content.decode("utf-8")))
-    except RecursionError:
-        raise ValueError(f"{INTERFACE} is nested too deeply") from None
+    found = decode(Interface, loads(content))
     ports = (*found.inputs, *found.outputs)
     if not found.inputs or not found.outputs or len(ports) > _MOST_PORTS:
         raise ValueError(f"{INTERFACE} has {len(found.inputs)} inputs and {len(found.outputs)} outputs")

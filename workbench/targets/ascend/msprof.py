@@ -208,8 +208,11 @@ def _by_operator(calls: Sequence[_Call], files: tuple[Path, ...]) -> TimeByOpera
 
 
 def _rows(file: Path) -> list[dict[str, str]]:
-    with file.open(encoding="utf-8-sig", errors="replace", newline="") as lines:
-        return [{(key or "").strip().lower(): value or "" for key, value in row.items()} for row in _dicts(lines)]
+    try:
+        with file.open(encoding="utf-8-sig", errors="replace", newline="") as lines:
+            return [{(key or "").strip().lower(): value or "" for key, value in row.items()} for row in _dicts(lines)]
+    except csv.Error as error:
+        raise MeasureError(f"{file} is no table of msprof: {error}.") from error
 
 
 def _dicts(lines: Iterable[str]) -> Iterable[dict[str, str]]:

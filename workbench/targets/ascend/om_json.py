@@ -5,13 +5,14 @@ Its form follows the graph engine's model proto [inferred]: `graph[].op[]`, each
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from workbench.json_reader import loads
 
 _PRODUCT = re.compile(
     r"(?i)(weight)?(quant)?(batch)?matmul\w*|fullyconnection\w*|gemm\w*|(depthwise)?conv(olution|\dd\w*)?|deconvolution\w*"
@@ -48,7 +49,7 @@ def count_kernels(file: Path) -> KernelCounts:
     """
     kernels: Counter[str] = Counter()
     int8 = products = 0
-    for op in _operators(json.loads(file.read_text(encoding="utf-8", errors="replace"))):
+    for op in _operators(loads(file.read_text(encoding="utf-8", errors="replace"), once=False)):
         kind = op.get("type")
         if not isinstance(kind, str):
             raise ValueError(f"{file}: an operator has no type")

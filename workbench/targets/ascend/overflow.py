@@ -16,6 +16,7 @@ from typing import Any
 
 from workbench.errors import MeasureError, ToolchainError
 from workbench.files import temporary_beside
+from workbench.json_reader import loads
 from workbench.targets.ascend.program import run_program
 
 TIMEOUT_S = 300.0
@@ -116,7 +117,7 @@ def read_overflows(
             raise MeasureError(f"msaccucmp.py {how} on {file} and wrote {len(written)} JSON files.", log_path=log)
         for result in written:
             try:
-                found += decode_overflow(json.loads(result.read_text(encoding="utf-8")), file)
+                found += decode_overflow(loads(result.read_bytes(), once=False), file)
             except (ValueError, TypeError, AttributeError) as error:
                 raise MeasureError(f"{result}: no overflow status of a known layout: {error}", log_path=log) from error
     return tuple(found)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+from workbench.json_reader import loads
 
 FUSION_RESULT = "fusion_result.json"
 
@@ -39,7 +40,7 @@ def read_fusions(file: Path) -> tuple[Fusion, ...]:
     """
     matched: Counter[tuple[Literal["graph", "ub"], str]] = Counter()
     effective: Counter[tuple[Literal["graph", "ub"], str]] = Counter()
-    for graph in _graphs(json.loads(file.read_text(encoding="utf-8"))):
+    for graph in _graphs(loads(file.read_bytes(), once=False)):
         for group, key in _GROUPS:
             for name, counts in graph.get(key, {}).items():
                 try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import CheckError, ToolchainError
+from workbench.json_reader import loads
 from workbench.targets.ascend.atc import Run, compile_environment, compile_timeout_s, find_atc, run_atc
 from workbench.targets.ascend.atc_codes import explain
 from workbench.targets.ascend.atc_failure import failure_of
@@ -109,7 +109,7 @@ def read_report(file: Path) -> Iterator[OperatorIssue]:
     Raises:
         ValueError: it is not of that form.
     """
-    data: Any = json.loads(file.read_text(encoding="utf-8", errors="replace"))
+    data: Any = loads(file.read_text(encoding="utf-8", errors="replace"), once=False)
     if not isinstance(data, dict) or not isinstance(data.get("op"), list):
         raise ValueError(f"{file.name} has no list `op`")
     for op in data["op"]:

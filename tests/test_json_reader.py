@@ -1,0 +1,66 @@
+"""JSON of others is read strictly: what Python's reader lets through, or stumbles over, is refused by its rule."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench.errors import ConfigError
+from workbench.json_reader import MOST_DEPTH, JsonError, loads, parse_json, read_json
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        pytest.param("[" * 100_000, "nested deeper than", id="brackets without end"),
+        pytest.param("[" * 65 + "]" * 65, f"nested deeper than {MOST_DEPTH} levels", id="one level too deep"),
+        pytest.param('{"a":' * 70 + "1" + "}" * 70, "nested deeper than", id="objects"),
+        pytest.param('{"a": 1, "a": 2}', "'a' is given more than once", id="a name twice"),
+        pytest.param("[NaN]", "NaN is no number of JSON", id="NaN"),
+        pytest.param("[-Infinity]", "-Infinity is no number of JSON", id="infinity"),
+        pytest.param("1e999", "beyond a double", id="a large exponent"),
+        pytest.param("9" * 100_000, "has more than 64 bits", id="many digits"),
+        pytest.param("18446744073709551616", "has more than 64 bits", id="two to the 64th"),
+        pytest.param('["\\ud800"]', "half of a surrogate pair", id="half a character"),
+        pytest.param('{"\\uDfff": 1}', "half of a surrogate pair", id="half a character in a name"),
+        pytest.param(b'"\xff"', "byte 0xff is not UTF-8", id="bytes"),
+        pytest.param('"a\nb"', "Invalid control character", id="a line break in a text"),
+        pytest.param("", "Expecting value", id="nothing"),
+    ],
+)
+def test_what_is_beyond_a_bound_is_refused_by_its_rule(text: str | bytes, rule: str) -> None:
+    with pytest.raises(JsonError, match=rule):
+        loads(text)
+
+
+def test_what_is_within_the_bounds_is_read_as_it_is() -> None:
+    assert loads("[" * 64 + "]" * 64) is not None
+    assert loads("[18446744073709551615, -9223372036854775808, 1e308, 0.1]") == [2**64 - 1, -(2**63), 1e308, 0.1]
+    assert loads('"\\ud83d\\ude00 \\ud55c"') == "\U0001f600 한"
+    assert loads(b'\xef\xbb\xbf{"a": null}') == {"a": None}
+    assert loads('{"a": 1, "a": 2}', once=False) == {"a": 2}
+
+
+def test_an_error_has_file_and_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"rows\.jsonl:7: not valid JSON: Expecting value, column 1"):
+        parse_json("x", file="rows.jsonl", line=7)
+    (tmp_path / "labels.json").write_text('{\n"a": 1,\n"b": }')
+    with pytest.raises(ConfigError, match=r"labels\.json:3: not valid JSON"):
+        read_json(tmp_path / "labels.json")
+    with pytest.raises(ConfigError, match="at most 10 bytes are read"):
+        read_json(tmp_path / "labels.json", limit_bytes=10)
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(_JSON)
+def test_what_python_writes_is_read_back(value: object) -> None:
+    assert loads(json.dumps(value)) == value
