@@ -258,6 +258,8 @@ def media(rng: random.Random) -> Attack:
     more = ("application/x-python-pickle", "application/xml", "", "\xff", "application/jsonp", "json")
     head = b"Content-Type: %s\r\n" % rng.choice(kinds + more).encode("latin-1")
     if rng.random() < 0.3:
+        head = b""
+    elif rng.random() < 0.3:
         head = JSON_TYPE + b"Content-Encoding: %s\r\n" % rng.choice([b"gzip", b"br", b"deflate", b"x"])
     content = posted(b'{"text": "loan"}', head=head)
     return Attack(name="media types", parts=(content,), statuses=(frozenset({415}),), reuses=True)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -11,14 +12,12 @@ import pytest
 import uvicorn
 
 from tests.serve.attacks import posted
-from workbench.serve.protocol import MOST_HEAD_BYTES, BoundedHttp
+from workbench.serve.connections import AHEAD_BYTES, Connections
+from workbench.serve.framing import MOST_HEAD_BYTES, MOST_HEAD_LINES
+from workbench.serve.protocol import bounded_http
 
 PATIENCE_S = 0.4
-
-
-class Impatient(BoundedHttp):
-    head_timeout_s = PATIENCE_S
-    first_probe_s, next_probe_s = 0.02, 0.01
+PROBES = {"first_probe_s": 0.02, "next_probe_s": 0.01}
 
 
 answered: list[str] = []
@@ -26,8 +25,17 @@ answered: list[str] = []
 
 
 async def answer_ok(scope: Any, receive: Any, send: Any) -> None:
-    """Reads the whole body, then answers 200; /slow after 5 ms, and watching whether its client is still there."""
+    """Reads the whole body, then answers 200; /slow after 5 ms, and watching whether its client is still there.
+
+    /unread is answered before its body came, /large with 16 MB, /names with the names of the headers.
+    """
     waits = {"/slow": 0.005, "/slower": 0.15, "/slowest": 5.0}
+    if scope["path"] in ("/unread", "/large"):
+        content = b"o" * (16 << 20 if scope["path"] == "/large" else 2)
+        head = {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(content))]}
+        await send(head)
+        await send({"type": "http.response.body", "body": content})
+        return
     while (message := await receive()).get("more_body", False):
         pass
     if message["type"] == "http.disconnect":
@@ -37,12 +45,15 @@ async def answer_ok(scope: Any, receive: Any, send: Any) -> None:
             await asyncio.wait_for(receive(), waits[scope["path"]])
             return
     answered.append(scope["path"])
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
-    await send({"type": "http.response.body", "body": b"ok"})
+    content = b" ".join(name for name, _ in scope["headers"]) if scope["path"] == "/names" else b"ok"
+    length = (b"content-length", b"%d" % len(content))
+    await send({"type": "http.response.start", "status": 200, "headers": [length]})
+    await send({"type": "http.response.body", "body": content})
 
 
 @contextlib.contextmanager
-def serving(http: type[BoundedHttp]) -> Iterator[uvicorn.Server]:
+def serving(connections: Connections | None = None, **settings: float) -> Iterator[uvicorn.Server]:
+    http = bounded_http(connections or Connections(most=100, most_of_address=100), **settings)
     config = uvicorn.Config(
         answer_ok,
         http=http,
@@ -70,7 +81,7 @@ def serving(http: type[BoundedHttp]) -> Iterator[uvicorn.Server]:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[uvicorn.Server]:
-    with serving(Impatient) as impatient:
+    with serving(head_timeout_s=PATIENCE_S, body_timeout_s=1.0, linger_s=0.5, **PROBES) as impatient:
         yield impatient
 
 
@@ -149,6 +160,158 @@ def test_the_head_of_a_second_request_has_its_own_time(port: int) -> None:
     assert seconds > 1.2
 
 
+def test_a_body_that_nobody_reads_does_not_keep_the_connection(port: int) -> None:
+    """Byte by byte it would come for days: the answer was given, no head is awaited, and keep-alive began anew."""
+    head = posted(b"x" * 10_000, path=b"/unread")[:-10_000]
+    drops: list[bytes | float] = [head]
+    for _ in range(20):
+        drops += [b"x", 0.1]
+
+    said, seconds = talk(port, *drops)
+
+    assert said.startswith(b"HTTP/1.1 200 ")
+    assert seconds < 2.0
+
+
+def test_a_body_without_end_gets_408(port: int) -> None:
+    said, seconds = talk(port, posted(b"x" * 100)[:-50])
+
+    assert said.startswith(b"HTTP/1.1 408 ")
+    assert 0.9 < seconds < 3
+
+
+def test_the_rest_of_a_body_that_was_answered_early_is_no_request(port: int) -> None:
+    inside = posted(b"{}", path=b"/names")
+    whole = posted(b"x" * 20_000 + inside, path=b"/unread")
+
+    said, _ = talk(port, whole, posted(b"{}"), wait_s=0.8)
+
+    assert said.count(b"HTTP/1.1 200 ") == 2
+    assert b"content-type" not in said
+
+
+def test_a_client_that_reads_nothing_is_cut_off() -> None:
+    with serving(write_timeout_s=0.3) as server, socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", port_of(server)))
+        client.sendall(posted(b"{}", path=b"/large"))
+        until = time.monotonic() + 5
+        while not server.server_state.connections:
+            time.sleep(0.01)
+        while server.server_state.connections:
+            assert time.monotonic() < until, "the connection stayed open"
+            time.sleep(0.02)
+
+
+HOSTLESS = b"POST /names HTTP/1.1\r\nContent-Length: 2\r\n"
+CHUNKED = b"POST /names HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n"
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        HOSTLESS + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        HOSTLESS + b"Content-Length: 2\r\n\r\n{}",
+        HOSTLESS + b"Content-Length: 3\r\n\r\n{} ",
+        HOSTLESS + b"X: a\r\n folded\r\n\r\n{}",
+        HOSTLESS.replace(b"h: 2", b"h : 2") + b"\r\n{}",
+        HOSTLESS.replace(b"h: 2", b"h: +2") + b"\r\n{}",
+        HOSTLESS.replace(b"\r\n", b"\n") + b"\n{}",
+        HOSTLESS + b"X: a\rY: b\r\n\r\n{}",
+        HOSTLESS.replace(b"HTTP/1.1", b"HTTP/2.0") + b"\r\n{}",
+        HOSTLESS.replace(b"HTTP/1.1", b"HTTP/0.9") + b"\r\n{}",
+        HOSTLESS.replace(b"/names", b"/names#x") + b"\r\n{}",
+        HOSTLESS.replace(b"/names", b"http://evil/names") + b"Host: a\r\n\r\n{}",
+        HOSTLESS.replace(b"/names", b"http://a@evil/names") + b"Host: a\r\n\r\n{}",
+        HOSTLESS.replace(b"/names", b"http://a/names") + b"Host: a\r\nHost: b\r\n\r\n{}",
+        b"CONNECT evil:443 HTTP/1.1\r\nHost: evil:443\r\n\r\n",
+        CHUNKED.replace(b"HTTP/1.1", b"HTTP/1.0") + b"\r\n0\r\n\r\n",
+        CHUNKED.replace(b"chunked", b"identity, chunked") + b"\r\n0\r\n\r\n",
+        CHUNKED.replace(b"chunked", b"xchunked") + b"\r\n0\r\n\r\n",
+        CHUNKED.replace(b"chunked", b"chunked, chunked") + b"\r\n0\r\n\r\n",
+        CHUNKED + b"Transfer-Encoding: identity\r\n\r\n0\r\n\r\n",
+        CHUNKED + b"\r\n2;" + b"a" * 300 + b"\r\n{}\r\n0\r\n\r\n",
+        CHUNKED + b"\r\n" + b"0" * 300 + b"2\r\n{}\r\n0\r\n\r\n",
+        CHUNKED + b"\r\n2;x\n{}\r\n0\r\n\r\n",
+        CHUNKED + b"\r\n2\r\n{}XX0\r\n\r\n",
+        CHUNKED + b"\r\n" + b"1\r\nx\r\n" * 20_000 + b"0\r\n\r\n",
+        CHUNKED + b"\r\n0\r\n" + b"X: y\r\n" * 20_000 + b"\r\n",
+    ],
+)
+def test_what_two_servers_could_read_in_two_ways_is_refused_and_the_connection_closed(port: int, sent: bytes) -> None:
+    said, _ = talk(port, sent, posted(b"{}", path=b"/smuggled"), wait_s=1.0)
+
+    assert said.startswith(b"HTTP/1.1 400 ")
+    assert said.count(b"content-length: ") == 1
+    assert b"connection: close" in said
+    assert b'{"error": {"kind": "bad_request"' in said
+
+
+def test_the_target_may_name_the_host_that_host_names(port: int) -> None:
+    said, _ = talk(port, b"GET http://a:1/names?q HTTP/1.1\r\nHost: A:1\r\n\r\n", wait_s=0.3)
+
+    assert said.startswith(b"HTTP/1.1 200 ")
+
+
+def test_trailers_are_no_headers(port: int) -> None:
+    said, _ = talk(port, CHUNKED + b"\r\n2\r\n{}\r\n0\r\nX-API-Key: k\r\nHost: b\r\n\r\n", posted(b"{}"), wait_s=0.3)
+
+    assert said.count(b"HTTP/1.1 200 ") == 2
+    assert b"\r\n\r\nhost transfer-encoding" in said
+    assert b"x-api-key" not in said
+
+
+def test_a_head_of_very_many_fields_gets_431(port: int) -> None:
+    most = b"".join(b"X: 1\r\n" for _ in range(MOST_HEAD_LINES - 5))
+    more = most + b"X: 1\r\n" * 5
+
+    assert talk(port, posted(b"{}", head=most), wait_s=0.2)[0].startswith(b"HTTP/1.1 200 ")
+    assert talk(port, posted(b"{}", head=more), wait_s=1.0)[0].startswith(b"HTTP/1.1 431 ")
+
+
+def test_an_upgrade_is_declined_and_the_next_request_answered(port: int) -> None:
+    """Java's client asks every plain server for HTTP/2 so."""
+    asks = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAM\r\n"
+    for first in (b"GET /a HTTP/1.1\r\nHost: a\r\n" + asks + b"\r\n", posted(b"{}", head=asks)):
+        said, _ = talk(port, first + posted(b"{}"), wait_s=0.3)
+
+        assert said.count(b"HTTP/1.1 200 ") == 2
+
+
+def test_requests_that_were_sent_ahead_do_not_hold_up_those_who_wait(port: int) -> None:
+    """Parsed as they came, 20 connections of them kept everybody else waiting for seconds."""
+    ahead = b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n" * 100_000
+
+    async def flood() -> None:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            writer.write(ahead)
+            await asyncio.sleep(60)
+        finally:
+            writer.transport.abort()
+
+    async def run() -> list[float]:
+        floods = [asyncio.create_task(flood()) for _ in range(20)]
+        await asyncio.sleep(0.1)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        waited = []
+        for _ in range(20):
+            began = time.perf_counter()
+            writer.write(posted(b"{}"))
+            assert (await reader.readuntil(b"ok")).startswith(b"HTTP/1.1 200 ")
+            waited.append(time.perf_counter() - began)
+        for task in floods:
+            task.cancel()
+        await asyncio.gather(*floods, return_exceptions=True)
+        writer.transport.abort()
+        await asyncio.sleep(0)
+        return waited
+
+    waited = asyncio.run(run())
+
+    assert sorted(waited)[10] < 0.1
+
+
 def test_a_body_may_take_longer_than_a_head(port: int) -> None:
     whole = posted(b"x" * 100)
 
@@ -169,7 +332,7 @@ def test_a_head_without_end_is_cut_off_with_431() -> None:
     endless: list[bytes | float] = [b"GET / HTTP/1.1\r\n", b"X: " + b"a" * (MOST_HEAD_BYTES + 1000), 0.1]
     endless += [b"a" * 500_000, 0.05] * 3
 
-    with serving(BoundedHttp) as patient:
+    with serving() as patient:
         said, seconds = talk(port_of(patient), *endless, wait_s=10)
 
     assert said.startswith(b"HTTP/1.1 431 ")
@@ -213,13 +376,13 @@ def test_requests_sent_ahead_wait_in_the_socket_not_in_memory(server: uvicorn.Se
             writer.write(one * 4000)  # 8 MB; whatever the sockets do not hold stays here
             for _ in range(40):
                 await asyncio.sleep(0.02)
-                most = max(most, *(len(connection.pipeline) for connection in server.server_state.connections))
+                most = max(most, *(len(connection._ahead) for connection in server.server_state.connections))
         finally:
             writer.transport.abort()
 
     asyncio.run(run())
 
-    assert 0 < most < 300
+    assert 0 < most <= AHEAD_BYTES
 
 
 def test_requests_sent_ahead_are_all_answered_in_order(port: int) -> None:
@@ -261,7 +424,7 @@ def test_the_end_of_file_cuts_off_only_what_was_not_asked_whole(port: int) -> No
 def test_a_client_that_is_gone_is_noticed_while_it_is_owed_an_answer() -> None:
     """It closed its socket; a half-closed one looks the same until something is sent to it."""
     answered.clear()
-    with serving(Impatient) as own:
+    with serving(**PROBES) as own:
 
         async def ask_and_go() -> None:
             _, writer = await asyncio.open_connection("127.0.0.1", port_of(own))

@@ -31,8 +31,6 @@ Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _PATIENCE_S = 0.25
 """After so long a request that waits watches whether its client is still there."""
-_READ_ON_BYTES = 8 << 20
-"""Of a body that is too large, read and thrown away: a client that still writes sees no answer."""
 _JSON_TYPE = (b"content-type", b"application/json")
 
 
@@ -65,7 +63,7 @@ async def _predict(service: Service, scope: Scope, receive: Receive, send: Send)
         headers = dict(scope["headers"])
         _check(service, scope, headers)
         with service.reading(arrived_s):
-            body = await _read(receive, service)
+            body = await _read(receive, service.settings.limits.body_bytes)
         request = await service.submit(body, arrived_s)
         try:
             await _answered(request.done, receive)
@@ -97,11 +95,14 @@ def _check(service: Service, scope: Scope, headers: dict[bytes, bytes]) -> None:
         raise Refusal("method", "/predict takes POST.", allow="POST")
     if not _authorized(service, headers.get(b"x-api-key")):
         raise Refusal("unauthorized", "X-API-Key is missing or wrong.")
-    media = headers.get(b"content-type", b"application/json").split(b";", 1)[0].strip().lower()
+    media = headers.get(b"content-type", b"").split(b";", 1)[0].strip().lower()
     if media != b"application/json":
-        raise Refusal("media_type", "The body must be application/json.")
+        raise Refusal("media_type", "Content-Type must be there and say application/json.")
     if headers.get(b"content-encoding", b"identity").lower() != b"identity":
         raise Refusal("media_type", "The body must not be compressed.")
+    limit = service.settings.limits.body_bytes
+    if int(headers.get(b"content-length", b"0")) > limit:  # before 100 Continue asks for it
+        raise _too_large(limit)
     service.admit()
 
 
@@ -110,34 +111,22 @@ def _authorized(service: Service, given: bytes | None) -> bool:
     return wanted is None or hmac.compare_digest(given or b"", wanted.encode())
 
 
-async def _read(receive: Receive, service: Service) -> bytes | bytearray:
-    limit = service.settings.limits.body_bytes
+async def _read(receive: Receive, limit: int) -> bytes | bytearray:
     message = await receive()
     if not message.get("more_body", False) and message["type"] == "http.request":
-        body: bytes = message["body"]
+        whole: bytes = message["body"]
+        if len(whole) > limit:
+            raise _too_large(limit)
+        return whole
+    body = bytearray()
+    while message["type"] != "http.disconnect":
+        body += message.get("body", b"")
         if len(body) > limit:
             raise _too_large(limit)
-        return body
-    return await _read_on(receive, message, limit)
-
-
-async def _read_on(receive: Receive, message: MutableMapping[str, Any], limit: int) -> bytearray:
-    body, seen = bytearray(), 0
-    while True:
-        if message["type"] == "http.disconnect":
-            raise ClientGone
-        part = message.get("body", b"")
-        seen += len(part)
-        if seen <= limit:
-            body += part
-        elif seen > limit + _READ_ON_BYTES:
-            raise _too_large(limit)
         if not message.get("more_body", False):
-            break
+            return body
         message = await receive()
-    if seen > limit:
-        raise _too_large(limit)
-    return body
+    raise ClientGone
 
 
 def _too_large(limit: int) -> Refusal:

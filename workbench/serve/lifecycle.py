@@ -18,18 +18,21 @@ from workbench.bundle import Bundle, read_bundle
 from workbench.bundle.verify import check_files
 from workbench.errors import BundleError, ConfigError, ToolchainError
 from workbench.serve.app import application
+from workbench.serve.connections import Connections
 from workbench.serve.events import JsonLines, log, log_defect
 from workbench.serve.facts import EMULATED
 from workbench.serve.lit import WorkerLauncher
 from workbench.serve.metrics import Metrics, bundle_labels
-from workbench.serve.protocol import BoundedHttp
+from workbench.serve.protocol import bounded_http
 from workbench.serve.service import Service
-from workbench.serve.settings import ServeSettings
+from workbench.serve.settings import Limits, ServeSettings
 from workbench.serve.workers import Workers
 from workbench.targets import device_count
 
 _BACKLOG = 2048
 _OPEN_FILES = 65_536
+_FILES_OF_SERVICE, _FILES_OF_WORKER = 64, 8
+_FEWEST_CONNECTIONS = 16
 _KEEP_ALIVE_S = 75
 """Longer than the usual 60 s of a load balancer in front, which must be the one to close an idle connection."""
 
@@ -97,10 +100,11 @@ async def _main(bundle: Bundle, settings: ServeSettings, devices: int, listener:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told, number)
+    connections = _connections(settings.limits, workers)
     service.workers = Workers(launcher, workers, devices, service, give_up)
     config = uvicorn.Config(
         application(service, launcher.app),
-        http=BoundedHttp,
+        http=bounded_http(connections, body_timeout_s=settings.limits.body_timeout_s + 5.0),
         ws="none",
         lifespan="off",
         log_config=None,
@@ -154,6 +158,17 @@ def _devices(target: str, wanted: int | None) -> int:
             "ASCEND_RT_VISIBLE_DEVICES and npu-smi."
         )
     return visible if wanted is None else wanted
+
+
+def _connections(limits: Limits, workers: int) -> Connections:
+    """Never so many that the service lacks open files for itself, or to start a worker again."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    spare = _FILES_OF_SERVICE + _FILES_OF_WORKER * workers
+    room = limits.connections if files == resource.RLIM_INFINITY else max(files - spare, _FEWEST_CONNECTIONS)
+    most = min(limits.connections, room)
+    if most < limits.connections:
+        log("fewer_connections", wanted=limits.connections, most=most, open_files=files)
+    return Connections(most=most, most_of_address=min(limits.connections_of_address, most))
 
 
 def _raise_open_files() -> None:

@@ -1,4 +1,8 @@
-"""uvicorn's HTTP protocol with bounds: on the size and time of a request's head, and on requests sent ahead.
+"""uvicorn's HTTP protocol with bounds: on time, on what a request's head may be, and one request at a time.
+
+Written against uvicorn 0.54, whose protocol parses whatever arrives at once, keeps as many requests as were sent ahead,
+takes heads and trailers of any size, lets trailers speak as if they were headers, and closes a connection while its
+client still writes.
 
 A client may close its half of the connection once it has asked (`shutdown(SHUT_WR)`): what it asked whole is answered,
 then the connection is closed. A client that is gone looks the same until something is sent to it, so one that waits
@@ -8,142 +12,349 @@ long gets the constant start of its answer a byte at a time; where nobody is lef
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from collections.abc import Sized
+from http import HTTPStatus
 from typing import Any
 
+import httptools
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-MOST_HEAD_BYTES = 64 << 10
-_TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-_TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+from workbench.serve.connections import Connection, Connections, Idleness
+from workbench.serve.framing import Framing
+from workbench.serve.refusals import Refusal
+
 _START = b"HTTP/1.1 "
 """Of every answer."""
+_UPGRADE = re.compile(rb"\nupgrade:", re.IGNORECASE)
+"""Nothing is upgraded to here, and the parser drops the body of a request that asks for it, as Java's client does of
+every plain server. A field that comes in two pieces is missed, and such a request refused where it has a body."""
+_DROPPED_BYTES = 8 << 20
+"""Of a body that is read on after its request was answered."""
+_NOT_HTTP = Refusal("bad_request", "This is no valid HTTP/1.1 request.", close=True)
+_TOO_SLOW_HEAD = Refusal("slow", "The request's head did not come in time.", close=True)
+_TOO_SLOW_BODY = Refusal("slow", "The request's body did not come in time.", close=True)
+_NO_ROOM = Refusal("overloaded", "There are too many connections.", 1, close=True)
+
+
+def bounded_http(connections: Connections, **settings: float) -> Any:
+    """What uvicorn makes its connections by: a callable with uvicorn's arguments.
+
+    Args:
+        settings: attributes of `BoundedHttp` that are to differ, such as `head_timeout_s`.
+    """
+
+    def make(**of_uvicorn: Any) -> Connection:
+        http = BoundedHttp(connections, **of_uvicorn)
+        for name, value in settings.items():
+            setattr(http, name, value)
+        return Connection(http, connections)
+
+    return make
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """Closes a connection whose request line and headers do not end, in bytes or in time.
+    """One connection's requests, each parsed when the one before it was answered.
 
-    A head that comes in one piece, as nearly all do, costs no timer. Time between requests is uvicorn's keep-alive.
-    Written against uvicorn 0.54, which parses heads of any size, and reads on with every answer however many requests
-    of the connection wait already.
+    What arrives meanwhile stays bytes: at most `connections.AHEAD_BYTES` are read, the rest waits in the socket. A
+    request that comes in one piece, as nearly all do, costs no timer. Time between requests is uvicorn's keep-alive.
     """
 
     head_timeout_s = 10.0
-    linger_s = 1.0
-    """How long after a refusal what the client still sends is read and dropped: closed with unread bytes, TCP would
-    reset the connection, and the client would lose the answer."""
+    body_timeout_s = 15.0
+    """Longer than the application's own limit, which answers in words; this one is for bodies that nobody reads."""
+    write_timeout_s = 30.0
+    """For a client that does not read its answers."""
+    linger_s = 3.0
+    """How long after the last answer what the client still sends is read and dropped: closed with unread bytes, TCP
+    would reset the connection, and the client would lose the answer."""
     first_probe_s, next_probe_s = 0.25, 0.1
     """After the client's end of file, and between the first two bytes; each later one waits twice as long."""
-    _expects_head = True
-    _in_head = False
-    _head_bytes = 0
-    _head_timer: asyncio.TimerHandle | None = None
-    _stepped = False
-    """Whether the parser got anywhere with the last bytes; it says nothing of blank lines between requests."""
-    _given_up = False
-    _answering: RequestResponseCycle | None = None
-    """The request that was handed to the application last; `cycle` is the newest that was read."""
-    _no_more_comes = False
-    _probe_timer: asyncio.TimerHandle | None = None
+
+    def __init__(self, connections: Connections, **of_uvicorn: Any) -> None:
+        super().__init__(**of_uvicorn)
+        self._turns = connections.turns
+        self._framing = Framing()
+        self._ahead = bytearray()
+        self._in_head = self._in_body = False
+        self._asked = False
+        """A whole head came, once."""
+        self._given_up = False
+        """What still comes is dropped."""
+        self._dropped = 0
+        self._refusal: Refusal | None = None
+        """Why a callback of the parser raised."""
+        self._timer: asyncio.TimerHandle | None = None
+        """For a head, for a body, and for the end; never two at a time."""
+        self._write_timer: asyncio.TimerHandle | None = None
+        self._no_more_comes = False
+        self._probe_timer: asyncio.TimerHandle | None = None
+
+    # --- what the transport says ------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
-        self.flow = _OneAhead(transport, self.pipeline)
-        self._await_head()
+        self.flow = _OneAhead(transport, self._ahead)
+        self._plain = transport
+        self.transport: _Answers = _Answers(self, transport)
+        self._after(self.head_timeout_s, self._head_too_slow)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._head_came()
-        if self._probe_timer is not None:
-            self._probe_timer.cancel()
-        if self._answering is not None and not self._answering.response_complete:
-            self._answering.disconnected = True  # uvicorn tells the newest alone
-            self._answering.message_event.set()
+        self._on_time()
+        self._ahead.clear()
+        for timer in (self._write_timer, self._probe_timer):
+            if timer is not None:
+                timer.cancel()
+        self._unset_keepalive_if_required()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         if self._given_up:
             return
-        self._stepped = False
-        super().data_received(data)
-        if self._in_head and not self._stepped:  # where a head began among these bytes, others came before it
-            self._head_bytes += len(data)
-            if self._head_bytes > MOST_HEAD_BYTES:
-                self._give_up(_TOO_LONG)
-        if self._head_timer is None and (self._in_head or (self._expects_head and not self._stepped)):
-            self._await_head()
+        self._ahead += data
+        if not self._answering:
+            self._advance()
+        if self._ahead:
+            self.flow.pause_reading()
 
     def eof_received(self) -> bool:  # type: ignore[override]  # uvicorn's closes in every case
         """Whether answers are owed, for which the connection stays open."""
         self._no_more_comes = True
-        self._head_came()
-        if self.pipeline and self.cycle.more_body:  # cut off: it could only wait for the rest of its body
-            self.pipeline.popleft()
-        owed = self._answering is not None and not self._answering.response_complete
-        if self._given_up or not owed or (self._answering is self.cycle and self.cycle.more_body):
+        if self.ending or not (self._answering or self._ahead):
             return False
-        self._probe_timer = self.loop.call_later(self.first_probe_s, self._probe, self.next_probe_s)
+        if self._probe_timer is None:
+            self._probe_timer = self.loop.call_later(self.first_probe_s, self._probe, self.next_probe_s)
         return True
 
-    def on_response_complete(self) -> None:
-        last = not self.pipeline
-        super().on_response_complete()
-        if last and self._no_more_comes:
-            self.transport.close()
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._write_timer is None:
+            self._write_timer = self.loop.call_later(self.write_timeout_s, self._plain.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
+
+    # --- what the bounds over all connections ask -------------------------------------------------------------------
+
+    def turn(self) -> None:
+        if self._ahead and not self.ending and not self._answering:
+            self._advance()
+            self.flow.resume_reading()
+
+    def wanted(self) -> int | None:
+        return None if self._answering else self._framing.wanted()
+
+    def idleness(self) -> Idleness:
+        if self._given_up:
+            return "without a request"
+        if self._answering or self._in_body or self._ahead:
+            return "busy"
+        return "between requests" if self._asked and not self._framing.begun else "without a request"
+
+    def refuse_connection(self, transport: asyncio.Transport) -> None:
+        transport.write(_answer(_NO_ROOM))
+        transport.close()
+
+    def make_room(self) -> None:
+        self._given_up = True
+        self._plain.abort()
+
+    # --- from bytes to requests -------------------------------------------------------------------------------------
+
+    @property
+    def ending(self) -> bool:
+        """Nothing is answered any more."""
+        return self._given_up or self._plain.is_closing()
+
+    @property
+    def _answering(self) -> bool:
+        """A whole request came and is not answered yet."""
+        return self.cycle is not None and not self._in_body and not self._in_head and not self.cycle.response_complete
+
+    def _advance(self) -> None:
+        """Parse up to the end of the next request."""
+        self._unset_keepalive_if_required()
+        while self._ahead and not self._given_up:
+            try:
+                count = self._framing.next(self._ahead)
+            except Refusal as refusal:
+                self._give_up(refusal)
+                return
+            piece = bytes(self._ahead[:count])
+            del self._ahead[:count]
+            self._feed(_UPGRADE.sub(b"\nX-Declined:", piece) if not self._in_body else piece)
+            if self._answering:
+                return
+        if self._no_more_comes:  # what was asked whole is answered
+            self.close()
+        elif self._timer is None and not self._given_up:
+            if self._in_body:
+                self._after(self.body_timeout_s, self._body_too_slow)
+            elif self._framing.begun:
+                self._after(self.head_timeout_s, self._head_too_slow)
+            else:
+                idle = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+                self.timeout_keep_alive_task = idle
+
+    def _feed(self, piece: bytes) -> None:
+        try:
+            self.parser.feed_data(piece)
+        except httptools.HttpParserUpgrade:  # nothing is upgraded to here: the next request is HTTP/1.1 again
+            self.parser = httptools.HttpRequestParser(self)
+        except httptools.HttpParserError:
+            self._give_up(self._refusal or _NOT_HTTP)
 
     def on_message_begin(self) -> None:
-        self._in_head = self._stepped = True
-        self._head_bytes = 0
+        self._in_head = True
         super().on_message_begin()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_head:  # a trailer's X-API-Key or Host is none
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
-        self._in_head = self._expects_head = False
-        self._head_came()
+        self._on_time()
+        try:
+            length = body_length(self.parser.get_http_version(), self.parser.get_method(), self.url, self.headers)
+        except Refusal as refusal:
+            self._refusal = refusal
+            raise
+        if length != 0 and self.parser.should_upgrade():
+            self._refusal = Refusal("bad_request", "Nothing is upgraded to here.", close=True)
+            raise self._refusal
+        self._framing.body(length)
         super().on_headers_complete()
+        self._in_head, self._in_body, self._asked = False, True, True
+        self._dropped = 0
+
+    def on_body(self, body: bytes) -> None:
+        super().on_body(body)
+        if self.cycle.response_complete:
+            self._dropped += len(body)
+            if self._dropped > _DROPPED_BYTES:
+                self.transport.close()
 
     def on_message_complete(self) -> None:
-        self._expects_head = self._stepped = True
+        self._on_time()
+        self._in_body = False
+        self._framing.start()
         super().on_message_complete()
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        self._answering = cycle
-        super()._start_asgi_task(cycle, app)
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._in_body:
+            self._after(self.linger_s, self._plain.close)
+        if self._ahead and not self.ending:
+            self._unset_keepalive_if_required()
+            self._turns.wait(self)
+        elif self._no_more_comes:
+            self.close()
 
     def _probe(self, pause_s: float) -> None:
         """Send one more byte of the answer's start; `pause_s` until the next."""
-        cycle = self._answering
-        assert cycle is not None
-        if self.transport.is_closing():
+        if self.ending:
             return
-        if not cycle.response_started and not cycle.waiting_for_100_continue:
-            if not isinstance(cycle.transport, _Begun):
-                cycle.transport = _Begun(self.transport)
-            cycle.transport.begin()
+        if self._answering and not self.cycle.response_started and not self.cycle.waiting_for_100_continue:
+            self.transport.begin()
         self._probe_timer = self.loop.call_later(pause_s, self._probe, 2 * pause_s)
 
-    def _await_head(self) -> None:
-        self._head_timer = self.loop.call_later(self.head_timeout_s, self._too_slow)
+    # --- ends -------------------------------------------------------------------------------------------------------
 
-    def _head_came(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
+    def _after(self, delay_s: float, then: Any) -> None:
+        self._on_time()
+        self._timer = self.loop.call_later(delay_s, then)
 
-    def _too_slow(self) -> None:
-        self._head_timer = None
-        self._give_up(_TOO_SLOW if self._in_head else b"")
+    def _on_time(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
-    def _give_up(self, answer: bytes) -> None:
-        self._head_came()
-        if self.transport.is_closing():
-            return
-        if not answer:
+    def _head_too_slow(self) -> None:
+        if self._framing.begun and self._in_head:
+            self._give_up(_TOO_SLOW_HEAD)
+        else:
             self.transport.close()
+
+    def _body_too_slow(self) -> None:
+        self._give_up(_TOO_SLOW_BODY)
+
+    def _give_up(self, refusal: Refusal) -> None:
+        """Say why, where no answer was begun, and close."""
+        if self.ending:
+            return
+        cycle = self.cycle
+        if self._in_body and cycle is not None:
+            begun = cycle.response_started
+            cycle.disconnected = True  # whoever answers it need not
+            cycle.message_event.set()
+        else:
+            begun = False
+        if not begun:
+            self.transport.write(_answer(refusal))
+        self.close(unread=True)
+
+    def close(self, *, unread: bool = False) -> None:
+        """Close once everything was written; with `unread`, or where more comes, only after a while."""
+        if self.ending:
             return
         self._given_up = True
-        self.transport.write(answer)
-        self.transport.write_eof()
-        self.loop.call_later(self.linger_s, self.transport.close)
+        self._unset_keepalive_if_required()
+        if unread or self._ahead or self._in_body:
+            self._ahead.clear()
+            self._plain.write_eof()
+            self.flow.resume_reading()
+        else:
+            self._plain.close()
+        self._after(self.linger_s, self._plain.abort)
+
+
+def body_length(version: str, method: bytes, target: bytes, headers: list[tuple[bytes, bytes]]) -> int | None:
+    """Bytes of the body that such a head announces, None for a chunked one.
+
+    Args:
+        headers: their names in lower case.
+
+    Raises:
+        Refusal: the head can be read in two ways, or asks for what is not served here.
+    """
+    if version not in ("1.1", "1.0"):
+        raise Refusal("bad_request", "Only HTTP/1.1 and HTTP/1.0 are spoken here.", close=True)
+    if method == b"CONNECT":
+        raise Refusal("bad_request", "This is no proxy.", close=True)
+    if not target.startswith(b"/") and target != b"*" and not _names_its_host(target, headers):
+        raise Refusal("bad_request", "The target must be a path, or a URL of the host that Host names.", close=True)
+    if b"#" in target:
+        raise Refusal("bad_request", "The target must have no fragment.", close=True)
+    coding = [value for name, value in headers if name == b"transfer-encoding"]
+    if coding:
+        if version == "1.0" or [value.lower() for value in coding] != [b"chunked"]:
+            raise Refusal("bad_request", "Of transfer codings only HTTP/1.1's chunked is known.", close=True)
+        return None
+    return next((int(value) for name, value in headers if name == b"content-length"), 0)  # the parser saw: digits, once
+
+
+def _names_its_host(target: bytes, headers: list[tuple[bytes, bytes]]) -> bool:
+    """A proxy's form of the target is an attack where it contradicts Host [RFC 9112 3.2.2]."""
+    scheme, found, rest = target.partition(b"://")
+    authority = rest.partition(b"/")[0].partition(b"?")[0].lower()
+    hosts = [value.strip().lower() for name, value in headers if name == b"host"]
+    return bool(found) and scheme.lower() in (b"http", b"https") and hosts == [authority]
+
+
+def _answer(refusal: Refusal) -> bytes:
+    content = json.dumps(refusal.body()).encode()
+    lines = [
+        b"HTTP/1.1 %d %s" % (refusal.status, HTTPStatus(refusal.status).phrase.encode()),
+        b"content-type: application/json",
+        b"content-length: %d" % len(content),
+        *(name + b": " + value for name, value in refusal.headers()),
+    ]
+    return b"\r\n".join((*lines, b"", content))
 
 
 class _OneAhead(FlowControl):
@@ -153,17 +364,22 @@ class _OneAhead(FlowControl):
         super().__init__(transport)
         self._waiting = waiting
 
+    def pause_reading(self) -> None:
+        if not self._transport.is_closing():
+            super().pause_reading()
+
     def resume_reading(self) -> None:
-        if not self._waiting:
+        if not self._waiting and not self._transport.is_closing():
             super().resume_reading()
 
 
-class _Begun(asyncio.Transport):
-    """What an answer is written to whose first bytes were sent before it was known."""
+class _Answers(asyncio.Transport):
+    """What answers are written to: their first bytes may have been sent before they were known, and closing is left to
+    the protocol, which knows whether more comes."""
 
-    def __init__(self, transport: asyncio.Transport) -> None:
+    def __init__(self, http: BoundedHttp, transport: asyncio.Transport) -> None:
         super().__init__()
-        self._transport, self._sent = transport, 0
+        self._http, self._transport, self._sent = http, transport, 0
 
     def begin(self) -> None:
         """Send the next byte of what every answer begins with, while there is one."""
@@ -172,11 +388,14 @@ class _Begun(asyncio.Transport):
             self._sent += 1
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        left, self._sent = memoryview(data)[self._sent :], 0
+        left, self._sent = memoryview(data)[self._sent :] if self._sent else data, 0
         self._transport.write(left)
 
     def close(self) -> None:
-        self._transport.close()
+        self._http.close()
 
     def is_closing(self) -> bool:
-        return self._transport.is_closing()
+        return self._http.ending
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._transport.get_extra_info(name, default)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 STATUS: Mapping[str, int] = {
+    "bad_request": 400,
     "not_json": 400,
     "unauthorized": 401,
     "not_found": 404,
@@ -13,8 +14,11 @@ STATUS: Mapping[str, int] = {
     "slow": 408,
     "too_large": 413,
     "media_type": 415,
+    "host": 421,
     "fields": 422,
     "inputs": 422,
+    "rate": 429,
+    "head_too_large": 431,
     "internal": 500,
     "overloaded": 503,
     "starting": 503,

@@ -9,6 +9,11 @@ from workbench.errors import ConfigError
 from workbench.fingerprint import Policy
 from workbench.service import ServiceSettings
 
+_OPTIONS = {
+    "queue": "--queue-limit",
+    "connections": "--max-connections",
+    "connections_of_address": "--max-connections-per-address",
+}
 API_KEY_VARIABLE = "WORKBENCH_API_KEY"
 
 
@@ -20,6 +25,7 @@ class Limits:
         texts: of one request; of raw tensors, rows.
         characters: of one text. Tokenizing takes about 1 µs for each, in the one process that answers everybody.
         words: of one text that is given as a list of words.
+        connections: open at a time; `connections_of_address`, of one IPv4 address or IPv6 /64.
         queue: rows that wait; a request that would exceed it is refused with 503.
         body_timeout_s: for sending a body; a slower client is cut off with 408.
         request_timeout_s: from arrival to answer; then 504.
@@ -31,6 +37,8 @@ class Limits:
     texts: int = 64
     characters: int = 10_000
     words: int = 2_000
+    connections: int = 2048
+    connections_of_address: int = 1024
     queue: int = 1024
     body_timeout_s: float = 10.0
     request_timeout_s: float = 30.0
@@ -41,7 +49,7 @@ class Limits:
         for name in self.__slots__:
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
-                key = "--queue-limit" if name == "queue" else f"limits.{name}"
+                key = _OPTIONS.get(name, f"limits.{name}")
                 raise ConfigError(f"{value} is not positive.", key=key)
 
 
