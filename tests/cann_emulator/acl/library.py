@@ -23,6 +23,7 @@ from workbench.cann_emulator.acl import (
     dumping,
     faults,
     handles,
+    last_error,
     leaks,
     memory,
     models,
@@ -70,6 +71,7 @@ def start_over() -> None:
     top_process._STATE.references, top_process._STATE.content, top_process._STATE.finalized = 0, None, False
     reason.share(False)
     reason.take()
+    last_error.take()
     strict.STRICT["on"] = False
 
 

@@ -63,6 +63,26 @@ def test_fresh_memory_holds_a_pattern_and_so_does_memory_that_is_used_again(devi
     assert b"secret" not in content(again, 600_000)
 
 
+@pytest.mark.parametrize("allocate", ["rt.malloc", "rt.malloc_cached", "rt.malloc_align32", "media.dvpp_malloc"])
+def test_a_forgotten_copy_shows_in_every_type(device: int, allocate: str) -> None:
+    """Also behind the bytes asked for, where a buffer that is up to 64 bytes short reads (pyacl.md §2.5)."""
+    module, name = allocate.split(".")
+    size = 300_000
+    pointer = taken(getattr(getattr(acl, module), name)(*((size, 0) if module == "rt" else (size,))))
+    whole = content(pointer, memory.taken(size))
+    assert (np.frombuffer(whole, np.float32) > 1e38).all()
+    assert np.isnan(np.frombuffer(whole, np.float16)).all()
+    assert (np.frombuffer(whole, np.int64) > 1 << 60).all()
+    ok(acl.rt.memcpy(pointer, size, host(b"\0" * size), size, 1))
+    assert set(content(pointer, size)) == {0}
+    assert set(content(pointer + size, memory.taken(size) - size)) == {memory.FRESH}
+
+
+def test_page_locked_memory_is_fresh_to_its_end(device: int) -> None:
+    pointer = taken(acl.rt.malloc_host(3 << 20))
+    assert np.isnan(acl.util.ptr_to_numpy(pointer, (3 << 19,), 23)).all()
+
+
 def test_a_gigabyte_costs_nothing_until_it_is_written(device: int) -> None:
     start = time.perf_counter()
     pointer = taken(acl.rt.malloc(1 << 30, 0))

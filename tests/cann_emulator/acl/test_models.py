@@ -24,7 +24,7 @@ from tests.cann_emulator.acl.library import (
 )
 from tests.cann_emulator.handmade import mlp, offline_model
 from workbench.cann_emulator import acl
-from workbench.cann_emulator.acl import handles, models
+from workbench.cann_emulator.acl import handles, leaks, models
 from workbench.cann_emulator.acl.strict import NotEstablished
 from workbench.cann_emulator.executable import Executable
 from workbench.cann_emulator.om import MAGIC, Tensor, write_om
@@ -48,6 +48,13 @@ def test_a_model_gives_what_its_executable_gives(model: Loaded) -> None:
     ok(model.run())
     expected = Executable(multilayer(), threads=1).run({"x": X})["y"]
     np.testing.assert_allclose(model.get(0, np.float32, (5, 4)), expected, rtol=1e-6)
+
+
+def test_an_input_that_was_never_copied_shows_in_the_result(device: int, path: str) -> None:
+    forgetful = opened(path)
+    ok(forgetful.run())
+    result = forgetful.get(0, np.float32, (5, 4))
+    assert not (np.abs(result) < 1e30).any()
 
 
 def test_a_description_tells_names_shapes_types_formats_and_sizes(model: Loaded) -> None:
@@ -342,6 +349,28 @@ def test_a_configuration_handle_loads_too(device: int, path: str) -> None:
     ok(acl.mdl.set_config_opt(handle, 2, path))
     assert acl.mdl.load_with_config(handle) == (1, 0)
     ok(acl.mdl.destroy_config_handle(handle))
+
+
+def test_what_a_program_makes_and_does_not_destroy_is_told(device: int) -> None:
+    before = len(leaks.alive())
+    made = [
+        (acl.mdl.create_config_handle(), acl.mdl.destroy_config_handle),
+        (acl.mdl.create_exec_config_handle(), acl.mdl.destroy_exec_config_handle),
+        (acl.mdl.create_aipp(1), acl.mdl.destroy_aipp),
+        (acl.prof.create_step_info(), acl.prof.destroy_step_info),
+        (acl.prof.create_stamp(), acl.prof.destroy_stamp),
+        (acl.prof.create_subscribe_config(0, 0, 1), acl.prof.destroy_subscribe_config),
+        (acl.prof.create_config([0], 0, 0, 1), acl.prof.destroy_config),
+        (acl.op.create_attr(), acl.op.destroy_attr),
+        (acl.media.dvpp_create_pic_desc(), acl.media.dvpp_destroy_pic_desc),
+    ]
+    told = leaks.alive()[before:]
+    assert {what for what, _ in told} >= {"model configurations", "execution configurations", "AIPP descriptions"}
+    assert len(told) == len(made)
+    assert {Path(file).name for _, (file, _) in told} == {Path(__file__).name}
+    for handle, destroy in made:
+        assert destroy(handle) in (0, None)
+    assert len(leaks.alive()) == before
 
 
 def test_execute_v2_keeps_its_time_out(model: Loaded) -> None:

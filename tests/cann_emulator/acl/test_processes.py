@@ -71,6 +71,20 @@ def test_leaks_can_be_an_error_at_exit_and_at_finalize(tree: Path) -> None:
     assert run_source(left, tree, env={"CANN_EMULATOR_LEAKS": "off"}).stderr == ""
 
 
+def test_each_object_is_told_of_once_whoever_finalizes_last(tree: Path) -> None:
+    """A destructor finalizes after the last look at exit was taken; with `error` the exception is the report."""
+    destructor = OPEN + "class R:\n    def __del__(self): acl.finalize()\nr = R()\nacl.rt.malloc(8, 0)\n"
+    twice = OPEN + "acl.rt.malloc(8, 0); acl.finalize(); acl.init(); acl.finalize()\n"
+    for source in (destructor, twice):
+        assert run_source(source, tree).stderr.count("1 blocks of device memory") == 1
+    wanted = {"CANN_EMULATOR_LEAKS": "error"}
+    raised = run_source(OPEN + "acl.rt.malloc(8, 0); acl.finalize()", tree, env=wanted)
+    assert (raised.returncode, raised.stderr.count("1 blocks of device memory")) == (3, 1)
+    caught = OPEN + "acl.rt.malloc(8, 0)\ntry: acl.finalize()\nexcept AssertionError: pass\n"
+    done = run_source(caught, tree, env=wanted)
+    assert (done.returncode, done.stderr) == (3, "")
+
+
 def test_destructors_that_finalize_at_exit_do_no_harm(tree: Path) -> None:
     """pyacl.md §4 rows 19 and 20, as acllite's resource class does it."""
     source = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import types
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +26,8 @@ TABLES = {
     " rt.synchronize_stream_with_timeout:r rt.destroy_stream:r rt.create_event:1 rt.create_event_with_flag:1"
     " rt.record_event:r rt.synchronize_event:r rt.query_event_status:1 rt.query_event:1 rt.event_elapsed_time:1"
     " rt.stream_wait_event:r rt.reset_event:r rt.destroy_event:r util.start_thread:1 rt.subscribe_report:r"
-    " rt.launch_callback:r rt.process_report:r rt.unsubscribe_report:r util.stop_thread:r",
+    " rt.launch_callback:r rt.process_report:r rt.unsubscribe_report:r util.stop_thread:r"
+    " rt.peek_at_last_error:r rt.get_last_error:r",
     "1.4": "rt.malloc:1 rt.free:r rt.malloc_host:1 rt.free_host:r rt.memcpy:r rt.memcpy_async:r rt.memset:r"
     " rt.memset_async:r rt.get_mem_info:2 rt.malloc_cached:1 rt.mem_flush:r rt.mem_invalidate:r rt.memcpy2d:r"
     " rt.device_can_access_peer:1 rt.device_enable_peer_access:r rt.device_disable_peer_access:r",
@@ -120,16 +122,54 @@ def test_pointers_must_be_ints_of_python_and_plain_numbers_may_be_numpys(device:
         acl.rt.synchronize_stream(None)
 
 
-def test_counts_are_checked_and_keywords_refused(device: int) -> None:
-    for call in (lambda: acl.rt.synchronize_stream(), lambda: acl.rt.malloc(8), lambda: acl.rt.malloc(8, 0, 0)):
-        with pytest.raises(TypeError):
-            call()
+def test_wrong_counts_are_told_as_python_tells_them(device: int) -> None:
+    """Of every function that looks at its arguments."""
+    for name, (takes, _) in CALLS.items():
+        most = len(takes.replace("|", ""))
+        least = takes.index("|") if "|" in takes else most
+        for given in (count for count in range(most + 3) if most and not least <= count <= most):
+            word = "exactly" if least == most else "at most"
+            with pytest.raises(TypeError) as caught:
+                function(name.removeprefix("acl."))(*[0] * given)
+            expected = f"function takes {word} {most} argument{'' if most == 1 else 's'} ({given} given)"
+            assert str(caught.value) == expected, name
+
+
+def test_keywords_are_refused(device: int) -> None:
     with pytest.raises(TypeError):
         acl.rt.malloc(size=8, policy=0)
 
 
 def test_functions_without_arguments_ignore_what_they_are_given(device: int) -> None:
     assert acl.rt.create_stream("anything")[1] == 0
+
+
+def test_the_last_error_of_the_runtime_stays_until_it_is_taken(device: int) -> None:
+    """pyacl.md §3.4; per thread, and a call that succeeds does not clear it."""
+    assert acl.rt.peek_at_last_error(0) == acl.rt.get_last_error(0) == 0
+    assert acl.rt.set_device(99) == 107001
+    ok(acl.rt.set_device(0))
+    assert [acl.rt.peek_at_last_error(0) for _ in range(2)] == [107001] * 2
+    assert acl.rt.get_mem_info(77) == (0, 0, 107016)
+    others: list[int] = []
+    thread = threading.Thread(target=lambda: others.append(acl.rt.get_last_error(0)))
+    thread.start()
+    thread.join()
+    assert others == [0]
+    assert acl.rt.get_last_error(0) == 107016
+    assert acl.rt.get_last_error(0) == acl.rt.peek_at_last_error(0) == 0
+
+
+def test_the_last_error_is_the_runtimes_and_not_of_what_stands_before_it(device: int) -> None:
+    """hicann/runtime: AscendCL's own checks (1000xx) and the graph engine's codes never reach the runtime."""
+    assert acl.rt.free(0) == 100000
+    assert acl.mdl.unload(77) == 145003
+    assert acl.rt.peek_at_last_error(0) == 0
+    assert acl.rt.peek_at_last_error(1) == acl.rt.get_last_error(-1) == 100000
+    assert "Value [-1] for [level] is invalid" in text()
+    faults.arm("acl.rt.create_stream:1=207008")
+    acl.rt.create_stream()
+    assert acl.rt.get_last_error(0) == 207008
 
 
 @pytest.mark.parametrize("name", ["memcpy_kind", "ACL_MEMCPY_HOST_TO_DEVICE", "ACL_SUCCESS"])

@@ -8,7 +8,8 @@ library behind them:
     contexts     devices, contexts, threads          streams     queues, events, the virtual clock
     memory       device memory                       pinned      page-locked host memory
     models       loads, descriptions, gears          execution   checks and runs
-    reason       error texts                         leaks       what a program left behind
+    reason       error texts                         last_error  the last code of a thread
+    leaks        what a program left behind
 
 Environment: CANN_EMULATOR_{VERSION,DEVICES,HBM_MB,STATE,FAULTS,STRICT,LEAKS,PROFILE}, ASCEND_RT_VISIBLE_DEVICES.
 """

@@ -1,8 +1,9 @@
 """The border between Python and the emulated C library: argument forms and result shapes of every function.
 
-The vendor's module is a thin C extension: it parses its arguments with a format string, ignores keywords, answers a
-wrong type or count with TypeError "<name> args parse failed", and builds its result from a second format string
-[inferred for 8.5.0 from the binding's source of 2026, where it is open]. Both strings stand at each function here.
+The vendor's module is a thin C extension: it parses its arguments with a format string, and builds its result from a
+second one [inferred for 8.5.0 from the binding's source of 2026, where it is open]. Both strings stand at each function
+here. A wrong count is Python's own TypeError for such a string, "function takes exactly 2 arguments (1 given)"; a wrong
+type is "<name> args parse failed". Functions whose first string is empty never look at their arguments.
 
     arguments   k pointer or size (int only, modulo 2^64)   K the same   i C int   I unsigned   s text   O any   d float
                 | the rest is optional
@@ -17,7 +18,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from workbench.cann_emulator.acl import faults
+from workbench.cann_emulator.acl import faults, last_error
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _NULL: dict[str, Any] = {"k": 0, "I": 0, "K": 0, "i": 0, "s": None, "f": 0.0, "n": None}
@@ -26,17 +27,18 @@ CALLS: dict[str, tuple[str, str]] = {}
 """Every function by its public name → the forms of its arguments and of its result."""
 
 
-def call(takes: str, gives: str, *, device: bool = True) -> Callable[[_Function], _Function]:
+def call(takes: str, gives: str, *, device: bool = True, told: bool = True) -> Callable[[_Function], _Function]:
     """Put the argument checks of `takes` before a function, and let requested faults fail it in the shape of `gives`.
 
     Args:
         device: whether the call needs a working device; others still answer when it is lost.
+        told: whether a code that the function gives is a failure, which `acl.rt.get_last_error` then tells.
     """
 
     def wrap(function: _Function) -> _Function:
         public = f"acl.{place(function.__module__)}{function.__name__}"
         CALLS[public] = (takes, gives)
-        return _compiled(function, public, takes, gives, device)
+        return _compiled(function, public, takes, gives, device=device, told=told)
 
     return wrap
 
@@ -55,13 +57,17 @@ def site() -> tuple[str, int]:
     return frame.f_code.co_filename, frame.f_lineno
 
 
-def _compiled(function: _Function, public: str, takes: str, gives: str, device: bool) -> _Function:
+def _compiled(function: _Function, public: str, takes: str, gives: str, *, device: bool, told: bool) -> _Function:
     """The wrapper as generated code: these calls stand between the timed ones, a generic parser would be seen."""
     kinds = takes.replace("|", "")
     required = takes.index("|") if "|" in takes else len(kinds)
     names = [f"a{i}" for i in range(len(kinds))]
-    parameters = ", ".join(a if i < required else f"{a}=_missing" for i, a in enumerate(names))
-    lines = [f"def {function.__name__}({parameters + ', /' if names else '*_'}):"]
+    lines = [f"def {function.__name__}(*given):"]
+    if required == len(kinds) > 0:
+        lines += [f"    if len(given) != {required}: _miscounted(len(given))", f"    {', '.join(names)}, = given"]
+    elif kinds:
+        lines += [f"    if not {required} <= len(given) <= {len(kinds)}: _miscounted(len(given))"]
+        lines += [f"    {', '.join(names)}, = given + (_missing,) * ({len(kinds)} - len(given))"]
     for i, (a, kind) in enumerate(zip(names, kinds, strict=True)):
         guard = "" if i < required else f"{a} is not _missing and "
         if kind in "kK":
@@ -76,9 +82,21 @@ def _compiled(function: _Function, public: str, takes: str, gives: str, device: 
             lines += [f"    if {guard}not isinstance({a}, str): _refuse()"]
         elif kind == "d":
             lines += [f"    if {guard}not isinstance({a}, (int, float)): _refuse()"]
-    lines += ["    if _armed:", "        code = _strike(_name, _device)", "        if code: return _failed(code)"]
+    lines += ["    if _armed:", "        code = _strike(_name, _device)"]
+    lines += ["        if code:", "            _note(code)", "            return _failed(code)"]
     passed = [*names[:required], f"*(a for a in ({', '.join(names[required:])},) if a is not _missing)"]
-    lines += [f"    return _function({', '.join(passed if required < len(names) else names)})"]
+    called = f"_function({', '.join(passed if required < len(names) else names)})"
+    if told and "r" in gives:
+        lines += [f"    result = {called}", f"    code = {'result' if gives == 'r' else 'result[-1]'}"]
+        lines += ["    if code: _note(code)", "    return result"]
+    else:
+        lines += [f"    return {called}"]
+
+    def miscounted(given: int) -> None:
+        exactly, most = required == len(kinds), len(kinds)
+        wanted = required if given < required else most
+        word = "exactly" if exactly else "at least" if given < required else "at most"
+        raise TypeError(f"function takes {word} {wanted} argument{'' if wanted == 1 else 's'} ({given} given)")
 
     def refuse() -> None:
         raise TypeError(f"{public} args parse failed")
@@ -97,7 +115,7 @@ def _compiled(function: _Function, public: str, takes: str, gives: str, device: 
     space: dict[str, Any] = {
         **{"__name__": _PACKAGE + ".calls", "_function": function, "_name": public, "_device": device},
         **{"_armed": faults.armed, "_strike": faults.strike, "_failed": _failure(gives), "_missing": object()},
-        **{"_refuse": refuse, "_whole": whole, "_index": index},
+        **{"_refuse": refuse, "_whole": whole, "_index": index, "_miscounted": miscounted, "_note": last_error.note},
     }
     exec(compile("\n".join(lines), f"<{public}>", "exec"), space)
     wrapped = space[function.__name__]

@@ -1,8 +1,8 @@
-"""What a program left behind, at `acl.finalize` and at exit: one block on stderr, with the lines that made it.
+"""What a program left behind, at `acl.finalize` and at exit: every object is told of once, with the line that made it.
 
-CANN_EMULATOR_LEAKS   report (default)   print, when something is left
-                      error              also when only `reset_device` had to clean up; `finalize` raises, and a process
-                                         that ends with something left has exit status 3
+CANN_EMULATOR_LEAKS   report (default)   print on stderr, when something is left
+                      error              also when only `reset_device` had to clean up; `finalize` raises the report
+                                         instead, and a process that ends with something left has exit status 3
                       off                nothing
 """
 
@@ -11,8 +11,10 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+from workbench.cann_emulator.acl import handles
 
 _MODE = {"mode": os.environ.get("CANN_EMULATOR_LEAKS", "report")}
 
@@ -27,41 +29,56 @@ reclaimed: list[Left] = []
 """What `reset_device` released because the program had not."""
 
 
-_TOLD: Counter[Left] = Counter()
-"""What an earlier report named and is still alive."""
+_TOLD: set[tuple[str, int]] = set()
+"""What an earlier report named and is still alive: what it is, and its key."""
 
 
 class LeakedObjects(AssertionError):
     """Objects were alive at `acl.finalize` (only with CANN_EMULATOR_LEAKS=error)."""
 
 
+class _Made(Protocol):
+    site: tuple[str, int]
+
+
+def watch(kind: type[_Made], what: str) -> None:
+    """Report objects of a class that a program made, and has a handle of, until the handle is dropped."""
+
+    def collect() -> Iterable[Alive]:
+        made = [(handle, thing) for handle, thing in list(handles.LIVE.items()) if isinstance(thing, kind)]
+        return [(what, thing.site, handles.LIVE, handle) for handle, thing in made]
+
+    COLLECTORS.append(collect)
+
+
 def alive() -> list[Left]:
-    return [(what, where) for collect in COLLECTORS for what, where, _, _ in collect()]
-
-
-def report(moment: str) -> str:
-    """Print what is left, and return the printed text; empty when nothing is."""
-    mode = _MODE["mode"]
-    now = Counter(alive())
-    left = list((now - _TOLD).elements())
-    _TOLD.clear()
-    _TOLD.update(now)
-    cleaned = list(reclaimed) if mode == "error" or left else []
-    reclaimed.clear()
-    if mode == "off" or not (left or cleaned):
-        return ""
-    lines = [f"[emulated acl] left at {moment} (CANN_EMULATOR_LEAKS=off hides this):"]
-    lines += [f"  {line}" for line in _summed(left)]
-    lines += [f"  {line} (released by acl.rt.reset_device)" for line in _summed(cleaned)]
-    text = "\n".join(lines)
-    print(text, file=sys.stderr, flush=True)
-    return text
+    return [entry[:2] for entry in _entries()]
 
 
 def at_finalize() -> None:
-    text = report("acl.finalize")
-    if text and _MODE["mode"] == "error":
-        raise LeakedObjects(text)
+    """Print what is left, or raise it.
+
+    Raises:
+        LeakedObjects: with CANN_EMULATOR_LEAKS=error.
+    """
+    mode, now = _MODE["mode"], _entries()
+    left = [(what, where) for what, where, _, key in now if (what, key) not in _TOLD]
+    _TOLD.clear()
+    _TOLD.update((what, key) for what, _, _, key in now)
+    cleaned = list(reclaimed) if mode == "error" or left else []
+    reclaimed.clear()
+    if mode == "off" or not (left or cleaned):
+        return
+    lines = ["[emulated acl] left at acl.finalize (CANN_EMULATOR_LEAKS=off hides this):"]
+    lines += [f"  {line}" for line in _summed(left)]
+    lines += [f"  {line} (released by acl.rt.reset_device)" for line in _summed(cleaned)]
+    if mode == "error":
+        raise LeakedObjects("\n".join(lines))
+    print("\n".join(lines), file=sys.stderr, flush=True)
+
+
+def _entries() -> list[Alive]:
+    return [entry for collect in COLLECTORS for entry in collect()]
 
 
 def _summed(left: Iterable[Left], sites_shown: int = 3) -> list[str]:
@@ -84,39 +101,33 @@ class _LastLook:
     """Reports when the interpreter lets go of its last module: programs release in destructors of their globals.
 
     It lies in `sys`, which is cleared last; by then the globals of this package are gone, so it carries what it needs.
+    A destructor that finalizes has told of some of it meanwhile.
     """
 
-    def __init__(self, entries: list[Alive], fails: bool) -> None:
-        self.entries, self.fails = entries, fails
+    def __init__(self, entries: list[Alive], told: set[tuple[str, int]], fails: bool) -> None:
+        self.entries, self.told, self.fails = entries, told, fails
         self.summed, self.write, self.leave = _summed, os.write, os._exit
         self.files = (sys.stdout, sys.stderr)
 
     def __del__(self) -> None:
-        left = [(what, where) for what, where, among, key in self.entries if key in among]
-        if not left:
-            return
+        alive = [entry for entry in self.entries if entry[3] in entry[2]]
+        left = [(what, where) for what, where, _, key in alive if (what, key) not in self.told]
         for file in self.files:
             if file is not None and not file.closed:
                 file.flush()
-        text = "[emulated acl] left at exit (CANN_EMULATOR_LEAKS=off hides this):\n"
-        self.write(2, (text + "".join(f"  {line}\n" for line in self.summed(left))).encode())
-        if self.fails:
+        if left:
+            text = "[emulated acl] left at exit (CANN_EMULATOR_LEAKS=off hides this):\n"
+            self.write(2, (text + "".join(f"  {line}\n" for line in self.summed(left))).encode())
+        if alive and self.fails:
             self.leave(3)  # the only way to another exit status from here
 
 
 def _at_exit() -> None:
     mode = _MODE["mode"]
-    if mode == "off":
-        return
-    told = _TOLD.copy()
-    entries = []
-    for entry in (entry for collect in COLLECTORS for entry in collect()):
-        if told[entry[:2]]:
-            told[entry[:2]] -= 1
-        else:
-            entries.append(entry)
+    entries = _entries() if mode != "off" else []
     if entries:
-        sys._emulated_acl_last_look = _LastLook(entries, mode == "error")  # type: ignore[attr-defined]  # see there
+        look = _LastLook(entries, _TOLD, mode == "error")
+        sys._emulated_acl_last_look = look  # type: ignore[attr-defined]  # see there
 
 
 def _forget() -> None:

@@ -5,7 +5,9 @@ What ATC builds into a model (static AIPP) is part of the model, whose input the
 
 from __future__ import annotations
 
-from workbench.cann_emulator.acl import codes, handles, mdl_load, reason
+from dataclasses import dataclass
+
+from workbench.cann_emulator.acl import codes, handles, leaks, mdl_load, reason
 from workbench.cann_emulator.acl.call import call, site
 from workbench.cann_emulator.acl.datasets import Dataset
 
@@ -13,14 +15,15 @@ WITHOUT_AIPP, STATIC_AIPP = 0, 1
 _NO_INDEX = 0xFFFFFFFF
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Aipp:
-    def __init__(self, batch: int, where: tuple[str, int]) -> None:
-        self.batch, self.site = batch, where
+    batch: int
+    site: tuple[str, int]
 
 
 @call("K", "k", device=False)
 def create_aipp(batch: int) -> int:
-    return handles.give(_Aipp(batch, site())) if batch else 0
+    return handles.give(_Aipp(batch=batch, site=site())) if batch else 0
 
 
 @call("k", "r", device=False)
@@ -129,3 +132,6 @@ def _kept(aipp: int, batch: int = 0) -> int:
         reason.report("EH0002", param="aippParmsSet")
         return codes.INVALID_PARAM
     return 0 if batch < found.batch else codes.INVALID_PARAM
+
+
+leaks.watch(_Aipp, "AIPP descriptions")

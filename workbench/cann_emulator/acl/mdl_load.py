@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from workbench.cann_emulator.acl import codes, contexts, handles, memory, models, reason, strict
+from workbench.cann_emulator.acl import codes, contexts, handles, leaks, memory, models, reason, strict
 from workbench.cann_emulator.acl import top_process as process
 from workbench.cann_emulator.acl.call import call, site
 from workbench.cann_emulator.acl.contexts import Context
@@ -61,7 +62,7 @@ def query_size_from_mem(model: int, size: int) -> tuple[int, int, int]:
 
 @call("", "k", device=False)
 def create_config_handle() -> int:
-    return handles.give(_Config())
+    return handles.give(_Config(site=site()))
 
 
 @call("k", "r", device=False)
@@ -99,9 +100,10 @@ def load_with_config(handle: int) -> tuple[int, int]:
     return _load_bytes(_whole(values.get(_MODEL)), _whole(values.get(_MODEL_SIZE)), *given)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Config:
-    def __init__(self) -> None:
-        self.values: dict[int, object] = {}
+    site: tuple[str, int]
+    values: dict[int, object] = field(default_factory=dict)
 
 
 _LOAD_TYPE, _PATH, _MODEL, _MODEL_SIZE, _WEIGHT, _WEIGHT_SIZE, _WORK, _WORK_SIZE = range(1, 9)
@@ -186,3 +188,6 @@ def _sizes(content: bytes) -> tuple[int, int, int]:
 
 def _whole(value: object) -> int:
     return value if isinstance(value, int) else 0
+
+
+leaks.watch(_Config, "model configurations")

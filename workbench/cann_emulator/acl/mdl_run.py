@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from workbench.cann_emulator.acl import (
     codes,
     contexts,
     execution,
     handles,
+    leaks,
     mdl_load,
     models,
     reason,
@@ -143,7 +146,7 @@ def execute_async(model_id: int, inputs: int, outputs: int, stream: int) -> int:
 
 @call("", "k", device=False)
 def create_exec_config_handle() -> int:
-    return handles.give(_ExecConfig())
+    return handles.give(_ExecConfig(site=site()))
 
 
 @call("k", "r", device=False)
@@ -169,9 +172,10 @@ _HOST_GAP_US = 5.0
 """What events on a stream of the caller see of an execution that waits: next to nothing (pyacl.md §4, row 29)."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _ExecConfig:
-    def __init__(self) -> None:
-        self.values: dict[int, int] = {}
+    site: tuple[str, int]
+    values: dict[int, int] = field(default_factory=dict)
 
 
 def _execute(model_id: int, inputs: int, outputs: int, timeout_ms: int = -1) -> int:
@@ -209,3 +213,6 @@ def _dataset(handle: int) -> Dataset | None:
             strict.undefined(f"{handle:#x} is no live dataset", codes.INVALID_PARAM)
         reason.report("EH0002", param="dataset")
     return found
+
+
+leaks.watch(_ExecConfig, "execution configurations")

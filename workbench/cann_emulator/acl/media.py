@@ -146,11 +146,7 @@ def _look(kind: str, handle: int) -> _Description | None:
     return found
 
 
-def _left() -> list[leaks.Alive]:
-    return [("media descriptions", d.site, handles.LIVE, d.handle) for d in handles.alive(_Description)]
-
-
-leaks.COLLECTORS.append(_left)
+leaks.watch(_Description, "media descriptions")
 _GENERATED = _functions()
 globals().update(_GENERATED)
 

@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 
 PAGE = 4096
 CHUNK = 256 << 10
-FRESH = 0xA5
-"""What memory holds before anything was written to it: a missing copy shows up as -1.5e-16 or huge ids."""
+FRESH = 0x7F
+"""What memory holds before anything was written to it, so that a missing copy shows in every type: 3.4e38 as float32
+and bfloat16, NaN as float16, 1.4e306 as float64, ids beyond any table, 127 as int8."""
 _RANGES = tuple(1 << bits for bits in range(38, 29, -1))
 """Addresses per device: four times the HBM, so that ranges are reused late; less where the process may not have that
 much address space (ulimit -v)."""
@@ -116,7 +117,7 @@ def allocate(arena: Arena, size: int, what: str, site: tuple[str, int], others: 
         address = _place(arena, span)
         if address is None:
             return None
-        chunks = (size + CHUNK - 1) // CHUNK
+        chunks = (extent + CHUNK - 1) // CHUNK
         block = Block(
             address=address,
             size=size,
@@ -190,9 +191,10 @@ def _fill(arena: Arena, block: Block, offset: int, count: int, writes: bool) -> 
     for chunk in range(offset // CHUNK, min((offset + count - 1) // CHUNK + 1, len(unwritten))):
         if not unwritten[chunk]:
             continue
-        start, end = chunk * CHUNK, min(chunk * CHUNK + CHUNK, block.size)
-        if not (writes and offset <= start and offset + count >= end):
-            ctypes.memset(base + start, FRESH, end - start)
+        start, end = chunk * CHUNK, min(chunk * CHUNK + CHUNK, block.extent)
+        if writes and offset <= start:
+            start = max(start, min(offset + count, end))  # the write itself covers what is in front
+        ctypes.memset(base + start, FRESH, end - start)
         unwritten[chunk] = 0
     if not any(unwritten):
         block.unwritten = None

@@ -212,11 +212,7 @@ def _listed(values: Any) -> list[Any]:
     return values
 
 
-def _left() -> list[leaks.Alive]:
-    return [("operator attributes", a.site, handles.LIVE, a.handle) for a in handles.alive(_Attributes)]
-
-
-leaks.COLLECTORS.append(_left)
+leaks.watch(_Attributes, "operator attributes")
 __all__ = [
     *("cast", "create_attr", "create_handle", "create_handle_for_cast", "destroy_attr", "destroy_handle", "execute"),
     *("execute_v2", "execute_with_handle", "infer_shape", "load", "set_attr_bool", "set_attr_data_type"),

@@ -37,7 +37,7 @@ def allocate(size: int, site: tuple[str, int]) -> Pinned | None:
         return None
     start: int = storage.__array_interface__["data"][0]
     skip = -start % _ALIGNMENT
-    storage[skip : skip + min(size, 1 << 20)] = FRESH  # the rest of a large block is left to the system's zeros
+    storage[skip : skip + size] = FRESH
     block = Pinned(address=start + skip, size=size, site=site, storage=storage)
     with _LOCK:
         PINNED[block.address] = block

@@ -135,11 +135,7 @@ def finalize() -> int:
     return 0
 
 
-def _left() -> list[leaks.Alive]:
-    return [("profiling configurations", c.site, handles.LIVE, c.handle) for c in handles.alive(_Config)]
-
-
-leaks.COLLECTORS.append(_left)
+leaks.watch(_Config, "profiling configurations")
 model_un_subscribe = model_unsubscribe
 """The binding has both spellings."""
 __all__ = [

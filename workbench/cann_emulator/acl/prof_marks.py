@@ -8,8 +8,8 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, field
 
-from workbench.cann_emulator.acl import codes, contexts, handles, models, reason, streams
-from workbench.cann_emulator.acl.call import call
+from workbench.cann_emulator.acl import codes, contexts, handles, leaks, models, reason, streams
+from workbench.cann_emulator.acl.call import call, site
 
 _CONFIG_TYPES = range(1, 12)
 """ACL_PROF_ARGS_MIN and the end of the C enum stand around these [inferred for the end]."""
@@ -18,16 +18,19 @@ _TAGS = (0, 1)
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _StepInfo:
+    site: tuple[str, int]
     tags: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Stamp:
+    site: tuple[str, int]
     message: str = ""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Subscription:
+    site: tuple[str, int]
     descriptor: int
 
 
@@ -47,7 +50,7 @@ def set_config(config_type: int, config: str) -> int:
 
 @call("", "k", device=False)
 def create_step_info() -> int:
-    return handles.give(_StepInfo())
+    return handles.give(_StepInfo(site=site()))
 
 
 @call("k", "n", device=False)
@@ -72,7 +75,7 @@ def get_step_timestamp(step_info: int, tag: int, stream: int) -> int:
 
 @call("", "k", device=False)
 def create_stamp() -> int:
-    return handles.give(_Stamp())
+    return handles.give(_Stamp(site=site()))
 
 
 @call("k", "n", device=False)
@@ -137,7 +140,7 @@ def range_stop(range_id: int) -> int:
 @call("iii", "k", device=False)
 def create_subscribe_config(time_info_switch: int, aicore_metrics: int, descriptor: int) -> int:
     """`descriptor` is the write end of a pipe; 0 for one that cannot be."""
-    return handles.give(_Subscription(descriptor=descriptor)) if descriptor >= 0 else 0
+    return handles.give(_Subscription(site=site(), descriptor=descriptor)) if descriptor >= 0 else 0
 
 
 @call("k", "r", device=False)
@@ -164,3 +167,7 @@ def model_unsubscribe(model_id: int) -> int:
 
 def _of_stamp(stamp: int) -> int:
     return 0 if handles.look(stamp, _Stamp) is not None else codes.INVALID_PARAM
+
+
+for _kind, _what in ((_StepInfo, "profiling steps"), (_Stamp, "profiling stamps"), (_Subscription, "subscriptions")):
+    leaks.watch(_kind, _what)

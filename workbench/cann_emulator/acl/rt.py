@@ -50,9 +50,11 @@ from workbench.cann_emulator.acl.rt_event import (
 from workbench.cann_emulator.acl.rt_exception import (
     get_device_id_from_exception_info,
     get_error_code_from_exception_info,
+    get_last_error,
     get_stream_id_from_exception_info,
     get_task_id_from_exception_info,
     get_thread_id_from_exception_info,
+    peek_at_last_error,
     set_exception_info_callback,
 )
 from workbench.cann_emulator.acl.rt_memory import (
@@ -123,6 +125,7 @@ __all__ = [
     "get_error_code_from_exception_info",
     "get_event_avail_num",
     "get_event_id",
+    "get_last_error",
     "get_logic_dev_id_by_user_dev_id",
     "get_mem_info",
     "get_primary_ctx_state",
@@ -146,6 +149,7 @@ __all__ = [
     "memcpy_async",
     "memset",
     "memset_async",
+    "peek_at_last_error",
     "process_report",
     "query_device_status",
     "query_event",

@@ -1,6 +1,7 @@
-"""The callback for tasks that fail on the device, and what it may ask: `acl.rt` part.
+"""What `acl.rt` tells of failures: the last code of a thread, and the callback for tasks that fail on the device.
 
-Not in the reference's tables; samples set it before they execute. Shapes from the open source of the binding.
+Not in the reference's tables; samples set the callback before they execute. Shapes from the open source of the
+binding; for the last code also from the pages aclpythondevg_01_1022 and 1023 of CANN 8.0, 1077 and 1078 of 9.0.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from workbench.cann_emulator.acl import handles
+from workbench.cann_emulator.acl import codes, handles, last_error, reason
 from workbench.cann_emulator.acl.call import call
 
 _NONE = 0xFFFFFFFF
+_THREAD_LEVEL = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +27,18 @@ class _Failure:
 
 
 _CALLBACK: dict[str, Callable[[int], object]] = {}
+
+
+@call("i", "r", device=False, told=False)
+def peek_at_last_error(level: int) -> int:
+    """The code with which the runtime last failed in this thread, 0 for none; it stays. `level` is 0, the thread."""
+    return last_error.peek() if level == _THREAD_LEVEL else _wrong_level(level)
+
+
+@call("i", "r", device=False, told=False)
+def get_last_error(level: int) -> int:
+    """The same, and forget it."""
+    return last_error.take() if level == _THREAD_LEVEL else _wrong_level(level)
 
 
 @call("|O", "r", device=False)
@@ -66,6 +80,11 @@ def get_device_id_from_exception_info(info: int) -> int:
 def get_error_code_from_exception_info(info: int) -> int:
     found = handles.look(info, _Failure)
     return found.code if found is not None else _NONE
+
+
+def _wrong_level(level: int) -> int:
+    reason.report("EH0001", value=level, param="level", reason="it is 0, the level of a thread")
+    return codes.INVALID_PARAM
 
 
 def tell(code: int, *, task: int, stream: int, device: int) -> None:
