@@ -47,7 +47,7 @@ def start_over() -> None:
     for device in contexts.devices():
         if device.arena is not None or device.contexts:
             acl.rt.reset_device_force(device.index)
-        device.clock_us = device.busy_us = 0.0
+        device.busy_us = 0.0
     for arena in memory.ARENAS:
         memory._libc.munmap(arena.public, arena.length)
         memory._libc.munmap(arena.public + arena.shift, arena.length)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from tests.cann_emulator.acl.library import Loaded, multilayer, ok, opened, saved, strictly, taken, text
 from workbench.cann_emulator import acl
-from workbench.cann_emulator.acl import streams
+from workbench.cann_emulator.acl import handles, streams
 from workbench.cann_emulator.acl.strict import NotEstablished
 from workbench.cann_emulator.device_data import load_device_data
 from workbench.cann_emulator.om import load_om
@@ -95,14 +96,127 @@ def test_event_times_are_the_time_model(model: Loaded, stream: int, path: str) -
     assert taken(acl.rt.event_elapsed_time(last, first)) == -elapsed
 
 
-def test_events_around_a_waiting_execute_show_next_to_nothing(model: Loaded, stream: int) -> None:
-    """pyacl.md §4 row 29."""
+def test_events_around_a_waiting_execute_show_the_hosts_time_for_the_call(
+    model: Loaded, stream: int, path: str
+) -> None:
+    """pyacl.md §4 row 29: their own stream is idle meanwhile."""
+    launched_us = execute_us(load_om(Path(path)), 0, load_device_data("Ascend910B3"))
     first, last = event(), event()
+    ok(model.run())  # what a first execution builds is the emulation's time
     ok(acl.rt.record_event(first, stream))
     ok(model.run())
     ok(acl.rt.record_event(last, stream))
     ok(acl.rt.synchronize_stream(stream))
-    assert 0 < taken(acl.rt.event_elapsed_time(first, last)) < 0.01
+    assert taken(acl.rt.event_elapsed_time(first, last)) >= launched_us / 1000 * 0.999
+
+
+def pause(kind: str) -> None:
+    """20 ms of the program."""
+    if kind == "sleeps":
+        time.sleep(0.02)
+    else:
+        end = time.thread_time() + 0.02
+        while time.thread_time() < end:
+            pass
+
+
+@pytest.mark.parametrize("kind", ["sleeps", "computes"])
+@pytest.mark.parametrize("work", ["nothing", "behind the work", "in front of it"])
+def test_a_pause_of_the_program_shows_between_events(model: Loaded, stream: int, kind: str, work: str) -> None:
+    """An event is stamped when the device comes to it, and on an idle stream that is at once."""
+    first, last = event(8), event(8)
+    ok(acl.rt.record_event(first, stream))
+    if work == "behind the work":
+        launch(model, stream)
+    pause(kind)
+    if work == "in front of it":
+        launch(model, stream)
+    ok(acl.rt.record_event(last, stream))
+    ok(acl.rt.synchronize_stream(stream))
+    assert 19.9 < taken(acl.rt.event_elapsed_time(first, last)) < 2000
+
+
+def test_a_pause_does_not_show_while_the_stream_is_busy(model: Loaded, stream: int) -> None:
+    """The device has work for 20 ms and more; what the program does meanwhile costs no time."""
+    size = 1 << 30
+    pointers = [taken(acl.rt.malloc(size, 0)) for _ in range(2)]
+    first, last = event(8), event(8)
+    elapsed = []
+    for paused in (False, True):
+        ok(acl.rt.record_event(first, stream))
+        for _ in range(40):
+            ok(acl.rt.memset_async(pointers[0], size, 0, 1 << 30, stream))
+        if paused:
+            pause("sleeps")
+        ok(acl.rt.record_event(last, stream))
+        queue = handles.look(stream, streams.Stream)
+        assert queue is not None
+        for task in queue.tasks:
+            task.work = int if task.what == "memset_async" else task.work  # its time, without its bytes
+        ok(acl.rt.synchronize_stream(stream))
+        elapsed.append(taken(acl.rt.event_elapsed_time(first, last)))
+    assert elapsed[0] == elapsed[1] > 20
+
+
+def test_a_pause_shows_behind_every_wait_of_the_host(model: Loaded, stream: int) -> None:
+    first, last = event(8), event(8)
+    ok(acl.rt.record_event(first, stream))
+    for _ in range(3):
+        launch(model, stream)
+        ok(acl.rt.synchronize_stream(stream))
+        pause("sleeps")
+    ok(acl.rt.record_event(last, stream))
+    ok(acl.rt.synchronize_event(last))
+    assert 59 < taken(acl.rt.event_elapsed_time(first, last)) < 6000
+
+
+def test_a_callback_that_blocks_the_stream_takes_its_time(device: int, stream: int) -> None:
+    ends = threading.Event()
+
+    def serve(_: list[int]) -> None:
+        while not ends.is_set():
+            acl.rt.process_report(20)
+
+    thread = taken(acl.util.start_thread(serve, [0]))
+    ok(acl.rt.subscribe_report(thread, stream))
+    first, middle, last = event(), event(), event()
+    for mark, blocks in ((first, 1), (middle, 0), (last, None)):
+        ok(acl.rt.record_event(mark, stream))
+        if blocks is not None:
+            ok(acl.rt.launch_callback(lambda _: pause("sleeps"), None, blocks, stream))
+    ok(acl.rt.synchronize_stream(stream))
+    ends.set()
+    ok(acl.util.stop_thread(thread))
+    assert taken(acl.rt.event_elapsed_time(first, middle)) > 19.9
+    assert taken(acl.rt.event_elapsed_time(middle, last)) < 10
+
+
+def test_equal_work_has_equal_times_whatever_the_emulation_and_the_machine_take(model: Loaded, stream: int) -> None:
+    """To the last bit: a sweep on the emulated device gives the same figures again."""
+    size = model.inputs[0][1]
+    pinned = taken(acl.rt.malloc_host(size))
+    marks = [event(8) for _ in range(3)]
+    seen = set()
+    for _ in range(100):
+        ok(acl.rt.record_event(marks[0], stream))
+        ok(acl.rt.memcpy_async(model.inputs[0][0], size, pinned, size, 1, stream))
+        ok(acl.rt.record_event(marks[1], stream))
+        launch(model, stream)
+        ok(acl.rt.record_event(marks[2], stream))
+        ok(acl.rt.synchronize_stream(stream))
+        seen.add(tuple(taken(acl.rt.event_elapsed_time(*pair)) for pair in itertools.pairwise(marks)))
+    assert len(seen) == 1
+
+
+def test_an_event_whose_time_has_come_is_complete_at_the_first_question(model: Loaded, stream: int) -> None:
+    mark = event()
+    launch(model, stream)
+    ok(acl.rt.record_event(mark, stream))
+    pause("sleeps")
+    assert acl.rt.query_event_status(mark) == (1, 0)
+    launch(model, stream)
+    pause("sleeps")
+    assert acl.rt.stream_query(stream) == (0, 0)
 
 
 def test_queued_copies_move_the_bytes_later_and_take_time(device: int, stream: int) -> None:

@@ -1,4 +1,4 @@
-"""How long the modelled device needs, from the time model of the emulator; microseconds."""
+"""How long the modelled device needs, from the time model of the emulator; whole nanoseconds."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import functools
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from workbench.cann_emulator.acl import host_clock
 from workbench.cann_emulator.acl.contexts import SOC_NAME, Context
 
 if TYPE_CHECKING:
@@ -28,24 +29,21 @@ def ready() -> None:
 
 
 @functools.lru_cache(maxsize=4096)
-def _copy_us(count: int, to_device: bool, from_device: bool) -> float:
+def copy_ns(count: int, to_device: bool, from_device: bool) -> int:
     timing, device = _timing()
     kind = f"{'device' if from_device else 'host'}_to_{'device' if to_device else 'host'}"
-    return float(timing.copy_us(count, kind, device))
-
-
-def copy_us(count: int, to_device: bool, from_device: bool) -> float:
-    return _copy_us(count, to_device, from_device)
+    spent_us: float = timing.copy_us(count, kind, device)
+    return round(1000 * spent_us)
 
 
 def count_copy(context: Context, count: int, to_device: bool, from_device: bool) -> None:
-    """A copy that the caller waited for: work of the device, and time that passed on it, on no stream of the caller."""
-    spent = _copy_us(count, to_device, from_device)
-    context.device.busy_us += spent
-    context.device.clock_us += spent
+    """A copy that the caller waited for: work of the device, and the host's time, on no stream of the caller."""
+    spent = copy_ns(count, to_device, from_device)
+    context.device.busy_us += spent / 1000
+    host_clock.spend(spent)
 
 
-def execution_us(model: OfflineModel, gear: int, times: dict[int, tuple[float, float]]) -> tuple[float, float]:
+def execution_ns(model: OfflineModel, gear: int, times: dict[int, tuple[int, int]]) -> tuple[int, int]:
     """One execution: (on the stream alone, with the host's launch in front of it).
 
     Args:
@@ -54,8 +52,8 @@ def execution_us(model: OfflineModel, gear: int, times: dict[int, tuple[float, f
     found = times.get(gear)
     if found is None:
         timing, device = _timing()
-        stream_us = float(timing.stream_us(model, gear, device))
-        found = times[gear] = stream_us, float(timing.execute_us(model, gear, device))
+        stream_ns = round(1000 * timing.stream_us(model, gear, device))
+        found = times[gear] = stream_ns, round(1000 * timing.execute_us(model, gear, device))
     return found
 
 

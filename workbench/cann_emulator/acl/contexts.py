@@ -26,7 +26,6 @@ class Device:
         index: as the process numbers it, after ASCEND_RT_VISIBLE_DEVICES.
         physical: as the machine numbers it.
         sets: `set_device` calls minus `reset_device` calls.
-        clock_us: virtual time that the host knows to have passed on it (see streams).
         busy_us: virtual time that it computed.
     """
 
@@ -36,7 +35,6 @@ class Device:
     default: Context | None = None
     contexts: list[Context] = field(default_factory=list)
     arena: memory.Arena | None = None
-    clock_us: float = 0.0
     busy_us: float = 0.0
 
 

@@ -38,7 +38,7 @@ class Run:
     """A checked execution: addresses and shapes as they were when it was launched.
 
     Attributes:
-        duration_us: on the stream; `latency_us` has the host's launch in front of it, which a full queue hides.
+        duration_ns: on the stream; `latency_ns` has the host's launch in front of it, which a full queue hides.
     """
 
     entry: LoadedModel
@@ -48,8 +48,8 @@ class Run:
     output_spans: tuple[tuple[int, int], ...]
     shapes: tuple[tuple[int, ...], ...]
     into: Dataset
-    duration_us: float
-    latency_us: float
+    duration_ns: int
+    latency_ns: int
     stream_number: int
 
 
@@ -96,7 +96,7 @@ def check(entry: LoadedModel, inputs: Dataset, outputs: Dataset, call: str, stre
                 return codes.INVALID_PARAM
         elif checked and buffer.size + TOLERANCE < size:
             return _too_small("output", buffer.size, size)
-    duration_us, latency_us = clock.execution_us(model, chosen, entry.times_us)
+    duration_ns, latency_ns = clock.execution_ns(model, chosen, entry.times_ns)
     return Run(
         entry=entry,
         gear=chosen,
@@ -108,8 +108,8 @@ def check(entry: LoadedModel, inputs: Dataset, outputs: Dataset, call: str, stre
         ),
         shapes=shapes,
         into=outputs,
-        duration_us=duration_us,
-        latency_us=latency_us,
+        duration_ns=duration_ns,
+        latency_ns=latency_ns,
         stream_number=stream_number,
     )
 
@@ -155,7 +155,7 @@ def task(run: Run, busy: bool) -> Task:
     """The queued form; on a stream that already has an execution to do, the host's launch costs no time."""
     return Task(
         work=lambda: perform(run),
-        duration_us=run.duration_us if busy else run.latency_us,
+        duration_ns=run.duration_ns if busy else run.latency_ns,
         spans=(*run.inputs, *run.output_spans),
         what=models.ASYNCHRONOUS,
     )

@@ -38,7 +38,8 @@ class LeakedObjects(AssertionError):
 
 
 class _Made(Protocol):
-    site: tuple[str, int]
+    @property
+    def site(self) -> tuple[str, int]: ...
 
 
 def watch(kind: type[_Made], what: str) -> None:

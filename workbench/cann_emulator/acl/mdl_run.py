@@ -9,6 +9,7 @@ from workbench.cann_emulator.acl import (
     contexts,
     execution,
     handles,
+    host_clock,
     leaks,
     mdl_load,
     models,
@@ -134,7 +135,8 @@ def execute_async(model_id: int, inputs: int, outputs: int, stream: int) -> int:
     queue, code = streams.resolve(stream, context)
     if queue is None:
         return code
-    run = execution.check(entry, given, wanted, ASYNCHRONOUS, queue.number)
+    with host_clock.STANDING:  # the first time of a gear it computes how long the device needs
+        run = execution.check(entry, given, wanted, ASYNCHRONOUS, queue.number)
     if isinstance(run, int):
         return run
     entry.called = ASYNCHRONOUS
@@ -168,8 +170,6 @@ def set_exec_config_opt(handle: int, attribute: int, value: int) -> int:
 
 
 _STREAM_TIMEOUT = 0
-_HOST_GAP_US = 5.0
-"""What events on a stream of the caller see of an execution that waits: next to nothing (pyacl.md §4, row 29)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -187,16 +187,18 @@ def _execute(model_id: int, inputs: int, outputs: int, timeout_ms: int = -1) -> 
         return codes.INVALID_PARAM
     if contexts.current() is None:
         return codes.RT_CONTEXT_NULL
-    run = execution.check(entry, given, wanted, SYNCHRONOUS, models_stream(entry))
-    if isinstance(run, int):
-        return run
-    entry.called = SYNCHRONOUS
-    if timeout_ms >= 0 and run.latency_us > timeout_ms * 1000.0:
-        return codes.RT_STREAM_SYNC_TIMEOUT
-    code = execution.perform(run)
     device = entry.context.device
-    device.busy_us += run.duration_us
-    device.clock_us += _HOST_GAP_US
+    with host_clock.STANDING:
+        run = execution.check(entry, given, wanted, SYNCHRONOUS, models_stream(entry))
+        if isinstance(run, int):
+            return run
+        entry.called = SYNCHRONOUS
+        if timeout_ms >= 0 and run.latency_ns > timeout_ms * 1_000_000:
+            host_clock.spend(timeout_ms * 1_000_000)
+            return codes.RT_STREAM_SYNC_TIMEOUT
+        code = execution.perform(run)
+        host_clock.spend(run.latency_ns)
+    device.busy_us += run.duration_ns / 1000
     use.update(device)
     return code
 

@@ -49,7 +49,7 @@ class LoadedModel:
         gear: index of the gear set last; None before.
         name: for dumps and profiles: the file's name without suffix, or the model's own.
         blocks: device memory that the library allocated for it.
-        sizes, times_us: by gear, what `execution` and `clock` worked out before.
+        sizes, times_ns: by gear, what `execution` and `clock` worked out before.
     """
 
     id: int
@@ -62,7 +62,7 @@ class LoadedModel:
     sizes: dict[int, object] = field(default_factory=dict)
     called: str = ""
     gear: int | None = None
-    times_us: dict[int, tuple[float, float]] = field(default_factory=dict)
+    times_ns: dict[int, tuple[int, int]] = field(default_factory=dict)
     executions: int = 0
 
 

@@ -74,7 +74,7 @@ def executed(entry: LoadedModel, gear: int, stream: int) -> None:
         return
     if len(PROFILE.runs) < _KEPT:
         PROFILE.runs.append((entry, gear, stream, PROFILE.time_us))
-    PROFILE.time_us += clock.execution_us(entry.model, gear, entry.times_us)[1]
+    PROFILE.time_us += clock.execution_ns(entry.model, gear, entry.times_ns)[1] / 1000
 
 
 def end() -> Path | None:

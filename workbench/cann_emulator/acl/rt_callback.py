@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from workbench.cann_emulator.acl import codes, contexts, handles, reason, streams, strict
+from workbench.cann_emulator.acl import codes, contexts, handles, host_clock, reason, streams, strict
 from workbench.cann_emulator.acl.call import call
 from workbench.cann_emulator.acl.streams import Stream
 
@@ -23,6 +23,7 @@ _LOOK_AGAIN_S = 0.01
 class _Due:
     function: Callable[[Any], object]
     data: Any
+    took_ns: int = 0
     done: threading.Event = field(default_factory=threading.Event)
 
 
@@ -88,9 +89,11 @@ def launch_callback(function: Callable[[Any], object], data: Any, block: int, st
             due.done.wait()
         elif block:
             _run_due(inbox)
+        if block:
+            found.done_ns += due.took_ns  # what the program does there holds the stream up
         return 0
 
-    streams.queue(found, streams.Task(work=deliver, callback=True, blocks=bool(block), what="callback"))
+    streams.queue(found, streams.Task(work=deliver, callback=True, what="callback"))
     _tell()
     return 0
 
@@ -135,9 +138,11 @@ def _tell() -> None:
 def _run_due(inbox: _Inbox) -> None:
     while inbox.due:
         due = inbox.due.popleft()
+        pause = host_clock.Pause()
         try:
             due.function(due.data)
         finally:
+            due.took_ns = pause.own_ns(time.perf_counter_ns() - pause.began_ns)
             due.done.set()
 
 

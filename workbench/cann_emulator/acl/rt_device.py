@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from workbench.cann_emulator.acl import codes, contexts, handles, leaks, memory, reason, streams, strict, use
+from workbench.cann_emulator.acl import (
+    codes,
+    contexts,
+    handles,
+    host_clock,
+    leaks,
+    memory,
+    reason,
+    streams,
+    strict,
+    use,
+)
 from workbench.cann_emulator.acl.call import call, site
 from workbench.cann_emulator.acl.contexts import Context, Device
 
@@ -74,8 +85,9 @@ def synchronize_device_with_timeout(timeout: int) -> int:
     context = contexts.current()
     if context is None:
         return codes.RT_CONTEXT_NULL
-    pending = [streams.pending_us(s) for s in handles.alive(streams.Stream) if s.context.device is context.device]
-    if timeout >= 0 and max(pending, default=0.0) > timeout * 1000.0:
+    pending = [streams.pending_ns(s) for s in handles.alive(streams.Stream) if s.context.device is context.device]
+    if timeout >= 0 and max(pending, default=0) > timeout * 1_000_000:
+        host_clock.spend(timeout * 1_000_000)
         return codes.RT_STREAM_SYNC_TIMEOUT
     return streams.synchronize_device(context.device)
 

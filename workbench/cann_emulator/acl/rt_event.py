@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from workbench.cann_emulator.acl import codes, contexts, handles, reason, streams, strict
+from workbench.cann_emulator.acl import codes, contexts, handles, host_clock, reason, streams, strict
 from workbench.cann_emulator.acl.call import call, site
 from workbench.cann_emulator.acl.rt_stream import stream_of
 from workbench.cann_emulator.acl.streams import Event
@@ -61,7 +61,7 @@ def reset_event(event: int, stream: int) -> int:
     if not found.flag & streams.SYNC:
         return codes.RT_FEATURE_NOT_SUPPORT
     code = strict.undefined("reset_event of an event that create_event made", 0) if found.by_default else 0
-    found.time_us, found.pending, found.stream = None, None, None
+    found.time_ns, found.pending, found.stream = None, None, None
     return code
 
 
@@ -78,15 +78,15 @@ def synchronize_event_with_timeout(event: int, timeout: int) -> int:
     found, code = _event(event)
     if found is None:
         return code
-    pending = found.stream if found.pending is not None else None
-    if timeout >= 0 and pending is not None and (found.time_us or 0.0) - pending.done_us > timeout * 1000.0:
+    if timeout >= 0 and streams.left_ns(found) > timeout * 1_000_000:
+        host_clock.spend(timeout * 1_000_000)
         return codes.RT_EVENT_SYNC_TIMEOUT
     return _synchronize(found)
 
 
 @call("k", "Ir")
 def query_event_status(event: int) -> tuple[int, int]:
-    """0 not ready, 1 complete. The first question after a record finds queued work not ready; the next finds it done.
+    """0 not ready, 1 complete. Before its time the first question finds it not ready; the next finds it done.
 
     An event that was never recorded counts as complete.
     """
@@ -123,11 +123,11 @@ def event_elapsed_time(start: int, end: int) -> tuple[float, int]:
     first, second = handles.look(start, Event), handles.look(end, Event)
     if first is None or second is None:
         return 0.0, strict.undefined("event_elapsed_time of an event that is gone", codes.RT_INVALID_HANDLE)
-    if first.time_us is None or second.time_us is None:
+    if any(event.time_ns is None and event.pending is None for event in (first, second)):
         return 0.0, codes.RT_INTERNAL_ERROR
-    if first.pending is not None or second.pending is not None:
+    if first.time_ns is None or second.time_ns is None:
         return 0.0, codes.RT_EVENT_TIMESTAMP_INVALID
-    return float(np.float32((second.time_us - first.time_us) / 1000.0)), 0
+    return float(np.float32((second.time_ns - first.time_ns) / 1e6)), 0
 
 
 @call("k", "Kr")
@@ -136,9 +136,9 @@ def event_get_timestamp(event: int) -> tuple[int, int]:
     found, code = _event(event)
     if found is None:
         return 0, code
-    if found.time_us is None or found.pending is not None:
+    if found.time_ns is None:
         return 0, codes.RT_EVENT_TIMESTAMP_INVALID
-    return round(found.time_us), 0
+    return found.time_ns // 1000, 0
 
 
 @call("k", "kr")
@@ -188,22 +188,24 @@ def _create_event(flag: int, *, by_default: bool = False) -> tuple[int, int]:
 
 def _recorded_events() -> int:
     """Events that count against the limit: recorded, and not for time stamps alone."""
-    return sum(e.time_us is not None and bool(e.flag & streams.SYNC) for e in handles.alive(Event))
+    recorded = [e for e in handles.alive(Event) if e.time_ns is not None or e.pending is not None]
+    return sum(bool(e.flag & streams.SYNC) for e in recorded)
 
 
 def _synchronize(event: Event) -> int:
     if event.pending is None or event.stream is None:
         return 0
     code = streams.drain(event.stream, event.pending)
-    device = event.context.device
-    device.clock_us = max(device.clock_us, event.time_us or 0.0)
+    if not event.stream.tasks:
+        event.stream.last = None
+    host_clock.reach(event.time_ns or 0)
     return code
 
 
 def _reached(event: Event) -> bool:
     if event.pending is None:
         return True
-    if not event.polled:
+    if not event.polled and streams.left_ns(event) > 0:
         event.polled = True
         return False
     if event.stream is not None:

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import ctypes
 
-from workbench.cann_emulator.acl import clock, codes, contexts, leaks, memory, pinned, reason, streams, strict, use
+from workbench.cann_emulator.acl import (
+    clock,
+    codes,
+    contexts,
+    host_clock,
+    leaks,
+    memory,
+    pinned,
+    reason,
+    streams,
+    strict,
+    use,
+)
 from workbench.cann_emulator.acl.call import call, site
 from workbench.cann_emulator.acl.contexts import Context
 
@@ -87,7 +99,8 @@ def memcpy(dst: int, dst_max: int, src: int, count: int, kind: int) -> int:
         _refuse_pending(src, count, "memcpy")
         _refuse_pending(dst, count, "memcpy")
     to, source = _arena_of(dst), _arena_of(src)
-    code = _copy(dst, src, count, to, source)
+    with host_clock.STANDING:
+        code = _copy(dst, src, count, to, source)
     if code == 0 and (to is not None or source is not None):
         clock.count_copy(context, count, to is not None, source is not None)
     return code
@@ -117,14 +130,15 @@ def memcpy_async(dst: int, dst_max: int, src: int, count: int, kind: int, stream
         if address % _COPY_ALIGNMENT and arena is not None:
             code = strict.undefined(f"memcpy_async with {address:#x}, which is not 64-byte aligned", 0)
     direct = all(arena is not None or pinned.is_pinned(address) for address, arena in ((dst, to), (src, source)))
-    duration = clock.copy_us(count, to is not None, source is not None)
+    duration = clock.copy_ns(count, to is not None, source is not None)
     if not direct:
-        code = streams.synchronize(queue) or _copy(dst, src, count, to, source)
+        with host_clock.STANDING:
+            code = streams.synchronize(queue) or _copy(dst, src, count, to, source)
         streams.advance(queue, duration)
         return code
     task = streams.Task(
         work=lambda: _copy_later(dst, src, count),
-        duration_us=duration,
+        duration_ns=duration,
         spans=((dst, count), (src, count)),
         what="memcpy_async",
     )
@@ -161,10 +175,10 @@ def memset_async(ptr: int, max_count: int, value: int, count: int, stream: int) 
     queue, code = streams.resolve(stream, context)
     if queue is None:
         return code
-    duration = clock.copy_us(count, True, True)
+    duration = clock.copy_ns(count, True, True)
     work = streams.Task(
         work=lambda: _set(ptr, value, count),
-        duration_us=duration,
+        duration_ns=duration,
         spans=((ptr, count),),
         what="memset_async",
     )
@@ -185,7 +199,8 @@ def memcpy2d(dst: int, dpitch: int, src: int, spitch: int, width: int, height: i
         return _wrong_count("aclrtMemcpy2d", width, min(dpitch, spitch))
     to, source = _arena_of(dst), _arena_of(src)
     for row in range(height):
-        code = _copy(dst + row * dpitch, src + row * spitch, width, to, source)
+        with host_clock.STANDING:
+            code = _copy(dst + row * dpitch, src + row * spitch, width, to, source)
         if code:
             return code
     clock.count_copy(context, width * height, to is not None, source is not None)
@@ -213,7 +228,7 @@ def memcpy2d_async(
         work=lambda: next(
             filter(None, (_copy_later(dst + row * dpitch, src + row * spitch, width) for row in range(height))), 0
         ),
-        duration_us=clock.copy_us(width * height, to, source),
+        duration_ns=clock.copy_ns(width * height, to, source),
         spans=spans,
         what="memcpy2d_async",
     )

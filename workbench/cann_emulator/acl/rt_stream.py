@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workbench.cann_emulator.acl import codes, contexts, handles, reason, streams, strict
+from workbench.cann_emulator.acl import codes, contexts, handles, host_clock, reason, streams, strict
 from workbench.cann_emulator.acl.call import call, site
 from workbench.cann_emulator.acl.contexts import Context
 from workbench.cann_emulator.acl.streams import Stream
@@ -53,7 +53,8 @@ def synchronize_stream_with_timeout(stream: int, timeout: int) -> int:
     found, code = stream_of(stream)
     if found is None:
         return code
-    if timeout >= 0 and streams.pending_us(found) > timeout * 1000.0:
+    if timeout >= 0 and streams.pending_ns(found) > timeout * 1_000_000:
+        host_clock.spend(timeout * 1_000_000)
         reason.report("EE1002", reason=f"Time-out: {timeout} ms.")
         return codes.RT_STREAM_SYNC_TIMEOUT
     return streams.synchronize(found)
@@ -67,7 +68,8 @@ def stream_query(stream: int) -> tuple[int, int]:
         return 0, code
     if not found.tasks:
         return 0, 0
-    return 1, streams.synchronize(found)
+    done = streams.pending_ns(found) <= 0
+    return int(not done), streams.synchronize(found)
 
 
 @call("k", "ir")

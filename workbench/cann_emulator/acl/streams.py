@@ -1,9 +1,12 @@
 """Streams, events and the virtual clock (pyacl.md §1.3, §5.1).
 
 A stream holds back what was queued until somebody waits for it: a result copied too early is stale, as it may be on a
-device. Each stream has a clock in microseconds of the modelled device; queued work moves it on, and an event takes
-the time at which the stream reaches it. `mdl.execute` runs on a stream of its own, so events around it show next to
-nothing. The host does not sleep; what it waits for moves on what it knows of the device's time.
+device. What is queued arrives at the device when the host queues it (host_clock), starts when all before it is done,
+and takes as long as the time model says. An event takes the time at which the stream reaches it: on an idle stream the
+host's time, behind work the end of that work. `mdl.execute` runs on a stream of its own, so events around it show the
+host's time for the call.
+
+Times are whole nanoseconds, so that equal work has equal times wherever on the axis it lies.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from workbench.cann_emulator.acl import codes, handles, leaks
+from workbench.cann_emulator.acl import codes, handles, host_clock, leaks
 from workbench.cann_emulator.acl.contexts import ON_RELEASE, SETTING, Context, Device
 
 STREAMS_PER_DEVICE = 1984
@@ -30,15 +33,20 @@ class Task:
 
     Attributes:
         spans: device and host memory it touches, (address, bytes), for strict mode.
-        callback: work for another thread; the stream waits for it when `blocks`.
+        callback: work for another thread.
+        record: marks an event, and does nothing else.
+        arrival_ns: when it came to the device.
+        done_ns: when it was done, once it is.
     """
 
     work: Work
-    duration_us: float = 0.0
+    duration_ns: int = 0
     spans: tuple[tuple[int, int], ...] = ()
     callback: bool = False
-    blocks: bool = False
+    record: bool = False
     what: str = "task"
+    arrival_ns: int = 0
+    done_ns: int = 0
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -46,8 +54,10 @@ class Stream:
     """A queue of one context.
 
     Attributes:
-        clock_us: when the last queued task ends.
-        done_us: when the last executed task ended.
+        due_ns: when the last queued task ends, as far as that is known when it is queued.
+        done_ns: when the last executed task ended.
+        last: the task queued last, until the host waits for the stream.
+        seen_ns: the host's time when it was queued; `spent_ns` and `pause` are of then.
         failure: of a task, told by the next wait.
     """
 
@@ -56,8 +66,12 @@ class Stream:
     default: bool = False
     handle: int = 0
     number: int = 0
-    clock_us: float = 0.0
-    done_us: float = 0.0
+    due_ns: int = 0
+    done_ns: int = 0
+    last: Task | None = None
+    seen_ns: int = 0
+    spent_ns: int = 0
+    pause: host_clock.Pause | None = None
     failure: int = 0
     tasks: deque[Task] = field(default_factory=deque)
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -71,8 +85,9 @@ class Event:
 
     Attributes:
         by_default: made by `create_event`, without flags.
-        time_us: when the stream reached, or will reach, the last record; None before any.
+        time_ns: when the stream reached the last record; None before any, or while it is on its way.
         pending: the recording task while the stream has not come to it.
+        due_ns: when the stream will come to it, as far as that is known.
     """
 
     context: Context
@@ -80,7 +95,8 @@ class Event:
     site: tuple[str, int]
     by_default: bool = False
     handle: int = 0
-    time_us: float | None = None
+    time_ns: int | None = None
+    due_ns: int = 0
     pending: Task | None = None
     stream: Stream | None = None
     polled: bool = False
@@ -91,8 +107,8 @@ def create(context: Context, site: tuple[str, int], default: bool = False) -> St
     on_device = [s for s in handles.alive(Stream) if s.context.device is context.device]
     if len(on_device) >= STREAMS_PER_DEVICE:
         return None
-    now = context.device.clock_us
-    stream = Stream(context=context, site=site, default=default, number=len(on_device), clock_us=now, done_us=now)
+    now = host_clock.now_ns()
+    stream = Stream(context=context, site=site, default=default, number=len(on_device), due_ns=now, done_ns=now)
     stream.handle = handles.give(stream)
     return stream
 
@@ -117,17 +133,37 @@ def resolve(handle: int, context: Context) -> tuple[Stream | None, int]:
 
 
 def queue(stream: Stream, task: Task) -> None:
-    """Append work; its time counts from the end of what is queued, or from now when the stream is idle."""
-    stream.clock_us = max(stream.clock_us, stream.context.device.clock_us) + task.duration_us
+    """Append work; it starts when it has come to the device and all before it is done."""
+    task.arrival_ns = _arrival_ns(stream, task)
+    stream.due_ns = max(stream.due_ns, task.arrival_ns) + task.duration_ns
+    stream.last = task
     stream.tasks.append(task)
 
 
-def advance(stream: Stream, duration_us: float) -> None:
-    """Count time on an empty stream, for work that the caller did itself."""
-    queue(stream, Task(work=_nothing, duration_us=duration_us))
-    stream.tasks.pop()
-    stream.done_us = stream.clock_us
-    stream.context.device.busy_us += duration_us
+def _arrival_ns(stream: Stream, task: Task) -> int:
+    """Now; behind what was queued before, so much later as the program paused: launching alone takes no time here."""
+    arrival_ns = now_at(stream, exactly=stream.last is not None and stream.last.record and task.record)
+    stream.seen_ns, stream.spent_ns, stream.pause = host_clock.now_ns(), host_clock.spent_ns(), host_clock.Pause()
+    return arrival_ns
+
+
+def now_at(stream: Stream, *, exactly: bool = False) -> int:
+    """The host's time as the stream sees it, whose queue the host has filled without taking any time for it."""
+    now, before = host_clock.now_ns(), stream.last
+    if before is None:
+        return now
+    spent_ns = host_clock.spent_ns() - stream.spent_ns
+    gap_ns = now - stream.seen_ns - spent_ns
+    if not exactly and stream.pause is not None:
+        gap_ns = stream.pause.own_ns(gap_ns)
+    return before.arrival_ns + spent_ns + gap_ns
+
+
+def advance(stream: Stream, duration_ns: int) -> None:
+    """Count time on an empty stream, for work that the caller waited for."""
+    stream.due_ns = stream.done_ns = max(stream.done_ns, host_clock.now_ns()) + duration_ns
+    stream.context.device.busy_us += duration_ns / 1000
+    host_clock.reach(stream.done_ns)
 
 
 def drain(stream: Stream, until: Task | None = None) -> int:
@@ -135,28 +171,30 @@ def drain(stream: Stream, until: Task | None = None) -> int:
 
     After a failure the rest of the queue is dropped, as a stream that met an exception executes nothing more.
     """
-    with stream.lock:
+    with stream.lock, host_clock.STANDING:
         while stream.tasks:
             task = stream.tasks.popleft()
+            stream.done_ns = max(stream.done_ns, task.arrival_ns)
             code = task.work()
-            stream.done_us += task.duration_us
-            stream.context.device.busy_us += task.duration_us
+            stream.done_ns += task.duration_ns
+            task.done_ns = stream.done_ns
+            stream.context.device.busy_us += task.duration_ns / 1000
             if code:
                 stream.failure = stream.failure or code
                 stream.tasks.clear()
             if task is until:
                 break
         if not stream.tasks:
-            stream.done_us = stream.clock_us
+            stream.due_ns = stream.done_ns
         failure, stream.failure = stream.failure, 0
         return failure
 
 
 def synchronize(stream: Stream) -> int:
-    """Drain, and let the host know the time."""
+    """Drain; the host has waited so long."""
     code = drain(stream)
-    device = stream.context.device
-    device.clock_us = max(device.clock_us, stream.clock_us)
+    stream.last = None
+    host_clock.reach(stream.done_ns)
     return code
 
 
@@ -169,35 +207,42 @@ def synchronize_device(device: Device) -> int:
     return found
 
 
-def pending_us(stream: Stream) -> float:
-    """Virtual time that the stream still needs from what the host knows."""
-    return stream.clock_us - max(stream.done_us, stream.context.device.clock_us) if stream.tasks else 0.0
+def pending_ns(stream: Stream) -> int:
+    """What the stream still needs from now on; 0 and less when it has done everything by now."""
+    return stream.due_ns - now_at(stream) if stream.tasks else 0
+
+
+def left_ns(event: Event) -> int:
+    """How long the stream still needs to come to the event; 0 and less when it is there by now."""
+    return event.due_ns - now_at(event.stream) if event.stream is not None and event.pending is not None else 0
 
 
 def record(event: Event, stream: Stream) -> None:
     def reached() -> int:
         if event.pending is task:
-            event.pending = None
+            event.time_ns, event.pending = stream.done_ns, None
         return 0
 
-    task = Task(work=reached, what="event")
+    task = Task(work=reached, record=True, what="event")
+    event.time_ns, event.pending, event.stream, event.polled = None, task, stream, False
     queue(stream, task)
-    event.time_us, event.pending, event.stream, event.polled = stream.clock_us, task, stream, False
+    event.due_ns = stream.due_ns
 
 
 def wait_for(stream: Stream, event: Event) -> None:
     """Later work of `stream` starts when `event` was reached; an event that was never recorded holds nothing up."""
-    source, recorded = event.stream, event.pending
-    if source is None or event.time_us is None:
-        return
-    stream.clock_us = max(stream.clock_us, event.time_us)
-    if recorded is None:
+    source, recorded, reached_ns = event.stream, event.pending, event.time_ns
+    if source is None:
         return
 
     def caught_up() -> int:
-        return drain(source, recorded) if recorded in source.tasks else 0
+        code = drain(source, recorded) if recorded is not None and recorded in source.tasks else 0
+        reached = recorded.done_ns if recorded is not None else reached_ns or 0
+        stream.done_ns = max(stream.done_ns, reached)
+        return code
 
     queue(stream, Task(work=caught_up, what="wait for an event"))
+    stream.due_ns = max(stream.due_ns, event.due_ns)
 
 
 def destroy(stream: Stream) -> int:
@@ -213,10 +258,6 @@ def touched(address: int, count: int) -> Task | None:
             if any(start < address + count and address < start + size for start, size in task.spans):
                 return task
     return None
-
-
-def _nothing() -> int:
-    return 0
 
 
 def _end_with(context: Context) -> None:
