@@ -43,17 +43,6 @@ def test_a_sweep_of_another_question_is_not_continued(tmp_path: Path) -> None:
         open_journal(tmp_path, "demo", "b" * 64)
 
 
-def test_a_corrupt_evaluation_is_moved_aside_and_forgotten(tmp_path: Path) -> None:
-    journal = open_journal(tmp_path, "demo", "a" * 64)
-    kept = evaluation()
-    journal.write(kept)
-    path = journal.root / "evaluations" / f"{kept.candidate.id}.json"
-    path.write_bytes(path.read_bytes()[:100])
-
-    assert journal.evaluations() == {}
-    assert path.with_suffix(".corrupt").exists()
-
-
 def test_the_first_kept_baseline_time_is_the_anchor(tmp_path: Path) -> None:
     journal = open_journal(tmp_path, "demo", "a" * 64)
 
@@ -118,4 +107,4 @@ def test_a_writer_killed_at_any_moment_leaves_whole_files_only(tmp_path: Path) -
     whole = list(folder.glob("[!.]*.json"))
     assert len(whole) >= 20
     assert len(journal.evaluations()) == len(whole)
-    assert not list(folder.glob("*.corrupt"))
+    assert not journal.damage()

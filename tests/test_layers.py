@@ -41,7 +41,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "memory",
         "device",
         "profiling",
-        "journal",
+        *("sealed_json", "journal_entries", "journal"),
         "vendor_calibration",
         "shared_shapes",
         "artifacts",
@@ -99,7 +99,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # search sees evaluation only through `evaluate` and what an evaluation leaves behind (artifacts, journal, store)
     # (and the report draws what a study or a comparison of layers found)
     "search": (
-        *("values", "numerics", "search", "evaluate", "artifacts", "journal", "store", "comparison", "layer_study"),
+        *("values", "numerics", "search", "evaluate", "artifacts", "comparison", "layer_study"),
+        *("journal", "journal_entries", "store"),
     ),
     "doors": ("values", "numerics", "targets", "evaluation", "search", "doors"),
     "aside": ("values", "graph", "quantizable", "quantization", "yaml_reader"),

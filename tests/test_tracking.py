@@ -134,8 +134,8 @@ def test_a_candidate_run_carries_its_settings_numbers_tags_and_files(workspace: 
 def test_record_and_log_are_kept_with_the_run(workspace: Path) -> None:
     failed = evaluations()[5]
     journal = open_journal(workspace, NAME, "x")
-    journal.log(failed.candidate.id).write_text("what the compiler said", encoding="utf-8")
-    journal.record(failed.candidate.id).write_text("{}", encoding="utf-8")
+    journal.log(failed.candidate.id, "validation").write_text("what the compiler said", encoding="utf-8")
+    journal.record(failed.candidate.id, "validation").write_text("{}", encoding="utf-8")
     swept(workspace)
 
     (run,) = runs(workspace, f"tags.candidate = '{failed.candidate.id}'")

@@ -42,7 +42,7 @@ from workbench.quantization.recipe import ModelRecipe, recipe_of
 from workbench.quantization.record import QuantizationRecord, read_record, write_record
 from workbench.quantization.sensitivity import Sensitivity, measure_sensitivity, ranked
 from workbench.quantization.statistics import Statistics, load_statistics, save_statistics
-from workbench.results import Artifact, Toolchain
+from workbench.results import Artifact, Split, Toolchain
 from workbench.shared_shapes import compile_missing_shapes, shares_shapes
 from workbench.store import Store
 from workbench.targets import open_target
@@ -202,9 +202,17 @@ def _array_lengths(experiment: Experiment) -> set[int]:
 
 
 def artifact_of(
-    experiment: Experiment, candidate: Candidate, bench: Bench, clock: StageClock | None = None
+    experiment: Experiment,
+    candidate: Candidate,
+    bench: Bench,
+    clock: StageClock | None = None,
+    *,
+    split: Split | None = None,
 ) -> tuple[Artifact, Path]:
     """The compiled candidate and the directory of its files.
+
+    Args:
+        split: of the evaluation whose record this is; None outside of an evaluation.
 
     Raises:
         CandidateError: it cannot be calibrated, lowered or compiled.
@@ -214,7 +222,7 @@ def artifact_of(
     if candidate.quantization.calibrated:
         with clock.stage("calibrate"):
             record = record_of(experiment, candidate, bench, clock)
-            write_record(record, bench.journal.record(candidate.id))
+            write_record(record, bench.journal.record(candidate.id, split))
     with clock.stage("lower"):
         lowered = _lowered(experiment, candidate, bench, record, clock)
     with clock.stage("compile"):

@@ -54,12 +54,13 @@ def plan_capacity(
     from workbench.canonical import encode
     from workbench.capacity import plan_capacity as run
     from workbench.experiment import read_experiment
-    from workbench.opening import journal_of, summary_of
+    from workbench.opening import journal_of, summary_of, tell_damage
     from workbench.service_measurement import serving_lengths
 
     demand = _demand(qps, users, think_s, p99_ms, headroom, cards_per_server, card_power_w)
     question = read_experiment(experiment, workspace)
     journal = journal_of(question)
+    tell_damage(journal)
     summary = summary_of(question, journal)
     if question.service is None or question.space.service is None:
         raise ConfigError(

@@ -35,6 +35,7 @@ from workbench.opening import (
     opened,
     plan_lines,
     summary_of,
+    tell_damage,
 )
 from workbench.options import seconds
 
@@ -113,6 +114,8 @@ def sweep(
 
     progress = Progress(question, trials or question.trials, out, feasible)
     with exclusive(journal), open_store(question.workspace) as store:
+        for damage in journal.set_aside():
+            err.print(f"damaged: {damage.words('this sweep')}", highlight=False, soft_wrap=True, markup=False)
         bench = open_bench(question, journal, store, progress.stage)
         plan = make_plan(question, bench, trials=trials)
         plan_text = plan_lines(plan)
@@ -267,6 +270,7 @@ def export(
                     hint="`workbench show` says who came closest; name one with --candidate to export it all the same.",
                 )
             chosen = journal.evaluations()[recommended.candidate_id].candidate
+        tell_damage(journal)
         contents = bundle_contents(question, chosen, bench, journal)
     write_bundle(to, contents, allow_emulated=allow_emulated)
     report = verify_bundle(to)
@@ -305,10 +309,12 @@ def ui(
 ) -> None:
     """Open MLflow's UI on this workspace's store; ends with Ctrl-C."""
     from workbench.experiment import read_experiment
+    from workbench.journal import current_journal
     from workbench.tracking import links_of, ui_command
 
     question = read_experiment(experiment, workspace)
     command, environment = ui_command(question.workspace, host, port)
+    tell_damage(current_journal(question.workspace, question.name))
     out.print("\n".join(links_of(question.workspace, question.name, host, port)), highlight=False, soft_wrap=True)
     with subprocess.Popen(command, env={**os.environ, **environment}) as process:
         try:

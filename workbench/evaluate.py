@@ -97,7 +97,7 @@ def evaluate(
         try:
             stop = climb.run(sessions)
         except CandidateError as error:
-            failure = _failure(experiment, candidate, bench, climb.name, error)
+            failure = _failure(experiment, candidate, bench, split, climb.name, error)
     status: Status = "failed" if failure else "stopped" if stop else "complete"
     return Evaluation(
         candidate=candidate,
@@ -151,7 +151,7 @@ class _Climb(StageClock):
     def run(self, sessions: contextlib.ExitStack) -> Stop | None:
         with self.stage("check"):
             self._check()
-        artifact, directory = artifact_of(self.experiment, self.candidate, self.bench, self)
+        artifact, directory = artifact_of(self.experiment, self.candidate, self.bench, self, split=self.split)
         self.measurement = replace(
             self.measurement,
             size_bytes=artifact.size_bytes,
@@ -430,14 +430,18 @@ def failed_evaluation(
         stages=(),
         toolchain=bench.toolchain(candidate),
         started_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds"),
-        failure=_failure(experiment, candidate, bench, error.stage, error),
+        failure=_failure(experiment, candidate, bench, split, error.stage, error),
     )
 
 
-def _failure(experiment: Experiment, candidate: Candidate, bench: Bench, stage: str, error: CandidateError) -> Failure:
-    log = bench.journal.log(candidate.id)
+def _failure(
+    experiment: Experiment, candidate: Candidate, bench: Bench, split: Split, stage: str, error: CandidateError
+) -> Failure:
+    log, left = bench.journal.log(candidate.id, split), bench.journal.log(candidate.id)
     text = error.log_path.read_text(encoding="utf-8", errors="replace") if error.log_path is not None else ""
     log.write_text(f"{stage}: {type(error).__name__}: {error}\n{text}", encoding="utf-8")
+    if error.log_path == left:
+        left.unlink()  # the log of a failed build, which is in this one now
     return Failure(
         stage=stage,
         kind=type(error).__name__,

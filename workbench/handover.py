@@ -12,7 +12,7 @@ from workbench.bundle import BundleContents, GoldenBatch, Tolerance
 from workbench.candidate import Candidate
 from workbench.canonical import digest
 from workbench.dataset import Batch, Dataset
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, ToolchainError
 from workbench.experiment import Experiment
 from workbench.journal import Journal
 from workbench.preprocess import Text
@@ -29,7 +29,13 @@ def bundle_contents(experiment: Experiment, candidate: Candidate, bench: Bench, 
     Raises:
         ConfigError: the sweep has not measured it in full.
         CandidateError: it cannot be compiled or run any more.
+        ToolchainError: a file of its evaluations, or of the baseline's, is damaged.
     """
+    for damage in journal.damage():
+        if damage.candidate_id in (candidate.id, experiment.baseline.id):
+            raise ToolchainError(
+                f"{candidate.short_id} cannot be handed over: {damage.words()}. Run the sweep again, then this command."
+            )
     evaluations = _evaluations(journal, candidate)
     if not evaluations:
         raise ConfigError(

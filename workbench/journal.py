@@ -1,18 +1,26 @@
 """Journal: the folder of one sweep, from which everything about it can be rebuilt after a kill -9.
 
     .workbench/sweeps/<experiment>/<number>/
-      sweep.json           identity of the experiment it belongs to, and when it began
-      study.log            Optuna's own append-only journal
-      evaluations/<id>.json      one per candidate on the validation split, written once, by rename
-      confirmations/<id>.json    front members on the holdout split
-      outcomes/<id>.<split>.npz  per-sample outcomes, for paired tests between any two candidates
-      latency/<id>.<split>.npz   every timed call
-      records/<id>.json    the QuantizationRecord
-      logs/<id>.log        what a failing stage printed
-      anchors.json         the baseline's median when this sweep first timed it, by split and batch size
-      lock                 held while a sweep runs
+      sweep.json                     identity of the experiment it belongs to, and when it began
+      contents.json                  which evaluations there are, and how much of study.log is known to be sound
+      study.log                      Optuna's own append-only journal
+      evaluations/<id>.json          one per candidate on the validation split, written once, by rename
+      confirmations/<id>.json        front members on the holdout split
+      outcomes/<id>.<split>.npz      per-sample outcomes, for paired tests between any two candidates
+      latency/<id>.<split>.npz       every timed call
+      records/<id>.<split>.json      the QuantizationRecord; <id>.json of an export
+      logs/<id>.<split>.log          what a failing stage printed; <id>.log in a command beside the sweep
+      anchors.json                   the baseline's median when this sweep first timed it, by split and batch size
+      damaged/                       files that were found damaged, set aside by the next sweep
+      lock                           held while a sweep runs
 
 A file is there whole or not at all. One process writes (it holds the lock); any number may read.
+
+Every file is checked when it is read. The JSON files of the sweep itself carry their own digest (`sealed_json`); an
+evaluation carries its own and those of its files, and it names the sweep; contents.json says what must be there, and
+the digest of study.log up to a point. So a flipped bit, a cut, a swap and a deletion are told from what was written
+(`Journal.damage`). A candidate with a damaged file counts as not evaluated; readers change nothing, and the next sweep
+evaluates it again. What is lost besides is written again from the evaluations.
 """
 
 from __future__ import annotations
@@ -21,14 +29,52 @@ import contextlib
 import datetime
 import json
 import os
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workbench.candidate import Candidate, candidate_from_json
 from workbench.errors import ConfigError, ToolchainError
-from workbench.files import lock_file, write_json_atomically
-from workbench.results import Evaluation, Split, evaluation_from_json
+from workbench.files import lock_file
+from workbench.journal_entries import (
+    FOLDERS,
+    VERSION,
+    Damage,
+    Damaged,
+    entry_damage,
+    entry_ids,
+    entry_path,
+    read_entry,
+    settings_of,
+    sha256,
+    side_path,
+    told_sweep,
+    write_entry,
+)
+from workbench.results import Evaluation, Split
+from workbench.sealed_json import Unsound, read_bytes, read_sealed, write_sealed
+
+SWEEP, CONTENTS, ANCHORS, STUDY = "sweep.json", "contents.json", "anchors.json", "study.log"
+DAMAGED = "damaged"
+
+_HELD: Mapping[str, str] = {
+    SWEEP: "which question this sweep answers",
+    CONTENTS: "which candidates were evaluated",
+    ANCHORS: "how fast the machine was when the sweep began",
+    STUDY: "what the sampler was told",
+}
+_NOTHING: Mapping[str, Any] = {
+    "version": VERSION,
+    "sweep": None,
+    "evaluations": {},
+    "confirmations": [],
+    "anchors": False,
+    "study": None,
+}
+"""contents.json: what sweep.json says, candidate id → its settings, ids, whether there are anchors yet, and how many
+bytes of study.log have which sha256."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,33 +85,64 @@ class Journal:
 
     @property
     def study(self) -> Path:
-        return self.root / "study.log"
+        return self.root / STUDY
 
     def outcomes(self, candidate_id: str, split: Split) -> Path:
-        return self._file("outcomes", f"{candidate_id}.{split}.npz")
+        return _with_folder(side_path(self.root, "outcomes", candidate_id, split))
 
     def latency(self, candidate_id: str, split: Split) -> Path:
-        return self._file("latency", f"{candidate_id}.{split}.npz")
+        return _with_folder(side_path(self.root, "latency", candidate_id, split))
 
-    def record(self, candidate_id: str) -> Path:
-        return self._file("records", f"{candidate_id}.json")
+    def record(self, candidate_id: str, split: Split | None = None) -> Path:
+        """Of an evaluation; without a split, of a command beside the sweep, such as an export."""
+        return _with_folder(side_path(self.root, "records", candidate_id, split))
 
-    def log(self, candidate_id: str) -> Path:
-        return self._file("logs", f"{candidate_id}.log")
+    def log(self, candidate_id: str, split: Split | None = None) -> Path:
+        """As `record`."""
+        return _with_folder(side_path(self.root, "logs", candidate_id, split))
+
+    # --- evaluations ----------------------------------------------------------------------------------------------
 
     def write(self, evaluation: Evaluation) -> None:
-        """Keep an evaluation: validation results under evaluations/, holdout results under confirmations/."""
-        write_json_atomically(self._evaluation(evaluation.candidate.id, evaluation.split), evaluation.to_json())
+        """Keep an evaluation, after all its files: validation results under evaluations/, holdout results under
+        confirmations/."""
+        candidate, contents = evaluation.candidate, self._contents()
+        write_entry(self.root, evaluation, self._sweep())
+        if evaluation.split == "holdout":
+            confirmed = sorted({*contents["confirmations"], candidate.id})
+            self._write_contents({**contents, "confirmations": confirmed})
+        else:
+            evaluated = {**contents["evaluations"], candidate.id: candidate.to_json()}
+            self._write_contents({**contents, "evaluations": evaluated})
 
     def evaluation(self, candidate_id: str, split: Split = "validation") -> Evaluation | None:
-        path = self._evaluation(candidate_id, split)
-        return _read_evaluation(path) if path.exists() else None
+        """None where there is none, or one with a damaged file."""
+        try:
+            return read_entry(self.root, candidate_id, split, self._stated_sweep())
+        except Damaged:
+            return None
 
     def evaluations(self, split: Split = "validation") -> dict[str, Evaluation]:
-        """candidate id → evaluation, in the order they began."""
-        folder = self._evaluation("x", split).parent
-        found = [e for path in folder.glob("*.json") if (e := _read_evaluation(path)) is not None]
-        return {e.candidate.id: e for e in sorted(found, key=lambda e: (e.started_at, e.candidate.id))}
+        """candidate id → evaluation, in the order they began; without those that have a damaged file."""
+        return self._inspect(split)[0]
+
+    def lost(self) -> dict[str, Candidate | None]:
+        """Candidates that were evaluated, but whose evaluation is gone or has a damaged file; None where not even
+        their settings are known any more."""
+        listed, known = self._contents()["evaluations"], self.evaluations()
+        return {
+            candidate_id: None if settings is None else candidate_from_json(settings)
+            for candidate_id, settings in listed.items()
+            if candidate_id not in known
+        }
+
+    def forget(self, candidate_id: str) -> None:
+        """Do not miss an evaluation any longer, because nobody can repeat it."""
+        contents = self._contents()
+        kept = {i: settings for i, settings in contents["evaluations"].items() if i != candidate_id}
+        self._write_contents({**contents, "evaluations": kept})
+
+    # --- what the whole sweep shares ------------------------------------------------------------------------------
 
     def anchor(self, split: Split, batch: int, baseline_p50_ms: float, *, keep: bool) -> float:
         """The baseline's first median on these data at this batch size, or the given one when there is none yet.
@@ -73,38 +150,181 @@ class Journal:
         Args:
             keep: make the given one the first when there is none.
         """
-        path = self.root / "anchors.json"
-        anchors: dict[str, float] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        path = self.root / ANCHORS
+        try:
+            anchors = read_sealed(path)
+        except Unsound:
+            anchors = self._anchors_again()
         name = f"{split} {batch}"
         if name not in anchors and keep:
-            write_json_atomically(path, {**anchors, name: baseline_p50_ms})
-        return anchors.get(name, baseline_p50_ms)
+            write_sealed(path, {**anchors, name: baseline_p50_ms})
+        return float(anchors.get(name, baseline_p50_ms))
 
-    def _evaluation(self, candidate_id: str, split: Split) -> Path:
-        return self._file("confirmations" if split == "holdout" else "evaluations", f"{candidate_id}.json")
+    def identity(self) -> str | None:
+        """Of the experiment that this sweep belongs to; None where nothing sound is left that says it."""
+        sweep = self._sweep()
+        return None if sweep is None else str(sweep["identity"])
 
-    def _file(self, folder: str, name: str) -> Path:
-        directory = self.root / folder
-        directory.mkdir(parents=True, exist_ok=True)
-        return directory / name
+    def keep_study(self) -> None:
+        """Note how study.log stands, so that damage to it is found; every `write` does the same."""
+        self._write_contents(self._contents())
+
+    # --- damage ---------------------------------------------------------------------------------------------------
+
+    def damage(self) -> tuple[Damage, ...]:
+        """Every damaged or missing file, as far as evaluations and contents.json know what there should be."""
+        found = [self._damage(name, problem) for name in (SWEEP, CONTENTS) if (problem := _problem(self.root / name))]
+        if self._contents()["anchors"] and (problem := _problem(self.root / ANCHORS)):
+            found.append(self._damage(ANCHORS, problem))
+        if problem := self.study_problem():
+            found.append(self._damage(STUDY, problem))
+        return (*found, *(damage for split in FOLDERS for damage in self._inspect(split)[1]))
+
+    def study_problem(self) -> str | None:
+        """What is wrong with study.log; a half line at its end is not, since a kill leaves one."""
+        kept = self._contents()["study"]
+        try:
+            data = read_bytes(self.study)
+        except Unsound as error:
+            return str(error) if kept is not None else None
+        known = 0 if kept is None else int(kept["size_bytes"])
+        if len(data) < known:
+            return f"has {len(data)} bytes of the {known} that were written"
+        if kept is not None and sha256(data[:known]) != kept["sha256"]:
+            return "does not match its sha256"
+        for number, line in enumerate(data[known:].split(b"\n")[:-1], start=data[:known].count(b"\n") + 1):
+            if not _is_entry(line):
+                return f"is no log of Optuna's from line {number} on"
+        return None
+
+    def set_aside(self) -> tuple[Damage, ...]:
+        """Move damaged files to damaged/ and write again what the evaluations tell; returns what was found.
+
+        Needs the sweep's lock. A kill in between changes nothing about what is found the next time.
+
+        Raises:
+            ToolchainError: nothing sound is left that says which question the sweep answers.
+        """
+        found = self.damage()
+        if not found:
+            return ()
+        sweep, contents = self._sweep(), self._contents()
+        if sweep is None:
+            raise _unknown_question(self)
+        contents["confirmations"] = sorted(self.evaluations("holdout"))
+        contents["anchors"] = bool(anchors := self._anchors_again())
+        for damage in found:
+            self._move_aside(self.root / damage.file)
+            if damage.candidate_id is not None and damage.split is not None:
+                self._move_aside(entry_path(self.root, damage.candidate_id, damage.split))
+        damaged = {damage.file for damage in found}
+        if SWEEP in damaged:
+            write_sealed(self.root / SWEEP, sweep)
+        if ANCHORS in damaged and anchors:
+            write_sealed(self.root / ANCHORS, anchors)
+        self._write_contents(contents)
+        return found
+
+    # --- inside ---------------------------------------------------------------------------------------------------
+
+    def _inspect(self, split: Split) -> tuple[dict[str, Evaluation], list[Damage]]:
+        contents, sweep = self._contents(), self._stated_sweep()  # before the files: a running sweep adds to both
+        known: dict[str, Evaluation] = {}
+        damaged: list[Damage] = []
+        for candidate_id in sorted({*entry_ids(self.root, split), *contents[FOLDERS[split]]}):
+            try:
+                evaluation = read_entry(self.root, candidate_id, split, sweep)
+            except Damaged as error:
+                damaged.append(error.damage)
+                continue
+            if evaluation is not None:
+                known[candidate_id] = evaluation
+            else:
+                damaged.append(entry_damage(f"{FOLDERS[split]}/{candidate_id}.json", "is missing", candidate_id, split))
+        return dict(sorted(known.items(), key=lambda item: (item[1].started_at, item[0]))), damaged
+
+    def _sweep(self) -> dict[str, Any] | None:
+        """What sweep.json says, or else contents.json, or else all evaluations together."""
+        return self._stated_sweep() or self._contents()["sweep"]
+
+    def _stated_sweep(self) -> dict[str, Any] | None:
+        try:
+            return read_sealed(self.root / SWEEP)
+        except Unsound:
+            return None
+
+    def _contents(self) -> dict[str, Any]:
+        """What contents.json says; where it is damaged, what is there."""
+        try:
+            return read_sealed(self.root / CONTENTS)
+        except Unsound:
+            there = {split: entry_ids(self.root, split) for split in FOLDERS}
+            settings = {candidate_id: settings_of(self.root, candidate_id) for candidate_id in there["validation"]}
+            sweep = self._stated_sweep() or told_sweep(self.root)
+            return {**_NOTHING, "sweep": sweep, "evaluations": settings, "confirmations": there["holdout"]}
+
+    def _write_contents(self, contents: Mapping[str, Any]) -> None:
+        study = None
+        with contextlib.suppress(Unsound):
+            data = read_bytes(self.study)
+            study = {"size_bytes": len(data), "sha256": sha256(data)}
+        anchors = contents["anchors"] or (self.root / ANCHORS).exists()
+        write_sealed(self.root / CONTENTS, {**contents, "study": study, "anchors": anchors})
+
+    def _anchors_again(self) -> dict[str, Any]:
+        """The anchors as the evaluations know them: their drift is the baseline's median over the anchor."""
+        found: dict[str, Any] = {}
+        for split in FOLDERS:
+            for evaluation in self.evaluations(split).values():
+                latency = evaluation.measurement.latency
+                if evaluation.status == "complete" and latency is not None:
+                    found.setdefault(f"{split} {latency.batch}", latency.baseline_p50_ms / latency.drift)
+        return found
+
+    def _damage(self, name: str, problem: str) -> Damage:
+        mended = {
+            SWEEP: "writes it again from what the others say",
+            CONTENTS: "lists what is there; an evaluation that is gone as well will not be missed",
+            ANCHORS: "computes it again from the evaluations",
+            STUDY: "tells it the known evaluations again",
+        }[name]
+        if name == SWEEP and self._sweep() is None:
+            mended = "cannot go on here, since no other file says it either: start one with --fresh"
+        return Damage(file=name, held=_HELD[name], problem=problem, mended=mended)
+
+    def _move_aside(self, path: Path) -> None:
+        if path.exists():
+            (self.root / DAMAGED).mkdir(exist_ok=True)
+            path.replace(self.root / DAMAGED / path.relative_to(self.root).as_posix().replace("/", "-"))
 
 
 def current_journal(workspace: Path, experiment_name: str) -> Journal | None:
-    """The newest sweep of an experiment, or None when there was none."""
+    """The newest sweep of an experiment, or None when there was none.
+
+    Raises:
+        ConfigError: another revision of the workbench wrote it.
+    """
     numbers = _numbers(_folder(workspace, experiment_name))
-    return Journal(root=_folder(workspace, experiment_name) / f"{numbers[-1]:04d}") if numbers else None
+    if not numbers:
+        return None
+    journal = Journal(root=_folder(workspace, experiment_name) / f"{numbers[-1]:04d}")
+    _refuse_other_revision(journal)
+    return journal
 
 
 def open_journal(workspace: Path, experiment_name: str, identity: str, *, fresh: bool = False) -> Journal:
     """The sweep to go on with: the newest one, or a new one when there is none or `fresh` asks for it.
 
     Raises:
-        ConfigError: the newest sweep answered another question (its identity differs); nothing is touched.
-        ToolchainError: the workspace cannot be written.
+        ConfigError: the newest sweep answered another question (its identity differs), or another revision of the
+            workbench wrote it; nothing is touched.
+        ToolchainError: the workspace cannot be written, or it cannot be told what the newest sweep answered.
     """
     journal = None if fresh else current_journal(workspace, experiment_name)
     if journal is not None:
-        found = read_identity(journal)
+        found = journal.identity()
+        if found is None:
+            raise _unknown_question(journal)
         if found != identity:
             raise ConfigError(
                 f"the sweep in {journal.root} was made with another model, data, space, objective or constraint.",
@@ -115,18 +335,19 @@ def open_journal(workspace: Path, experiment_name: str, identity: str, *, fresh:
     folder = _folder(workspace, experiment_name)
     numbers = _numbers(folder)
     root = folder / f"{(numbers[-1] + 1) if numbers else 1:04d}"
+    began = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     try:
-        root.mkdir(parents=True)
-        stamp = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        write_json_atomically(root / "sweep.json", {"version": 1, "identity": identity, "began": stamp})
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".new-") as made:
+            draft = Path(made) / root.name
+            draft.mkdir()
+            sweep = {"version": VERSION, "identity": identity, "began": began}
+            write_sealed(draft / SWEEP, sweep)
+            write_sealed(draft / CONTENTS, {**_NOTHING, "sweep": sweep})
+            draft.rename(root)
     except OSError as error:
         raise ToolchainError(f"{root} cannot be written: {error.strerror}. Check its owner and free space.") from error
     return Journal(root=root)
-
-
-def read_identity(journal: Journal) -> str:
-    data: dict[str, Any] = json.loads((journal.root / "sweep.json").read_text(encoding="utf-8"))
-    return str(data["identity"])
 
 
 @contextlib.contextmanager
@@ -145,13 +366,54 @@ def exclusive(journal: Journal) -> Iterator[None]:
         yield
 
 
-def _read_evaluation(path: Path) -> Evaluation | None:
-    """None for a file that does not decode: it is moved aside, so that the candidate is evaluated again."""
+def _unknown_question(journal: Journal) -> ToolchainError:
+    problem = _problem(journal.root / SWEEP)
+    return ToolchainError(
+        f"{journal.root / SWEEP} ({_HELD[SWEEP]}) {problem}, and no other file says it either. Start a new sweep with "
+        "--fresh; what is there stays."
+    )
+
+
+def _refuse_other_revision(journal: Journal) -> None:
+    """Raises ConfigError where an undamaged sweep.json says that another revision wrote it."""
+    path = journal.root / SWEEP
     try:
-        return evaluation_from_json(json.loads(path.read_text(encoding="utf-8")))
-    except ValueError:
-        path.replace(path.with_suffix(".corrupt"))
-        return None
+        stated = read_sealed(path)
+    except Unsound:
+        try:
+            stated = json.loads(path.read_bytes())
+        except (OSError, ValueError, RecursionError):
+            return
+        if not isinstance(stated, dict) or set(stated) != {"version", "identity", "began"}:
+            return
+    if stated["version"] != VERSION:
+        raise ConfigError(
+            f"the sweep in {journal.root} was written by another revision of the workbench (version "
+            f"{stated['version']!r} of its files; this one reads {VERSION}, in which every file carries a digest).",
+            hint="Start a new one with --fresh (the old results are kept), or use that revision.",
+        )
+
+
+def _problem(path: Path) -> str | None:
+    try:
+        read_sealed(path)
+    except Unsound as error:
+        return str(error)
+    return None
+
+
+def _is_entry(line: bytes) -> bool:
+    """Whether a line may be one of study.log."""
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(entry, dict) and isinstance(entry.get("op_code"), int)
+
+
+def _with_folder(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
 
 
 def _folder(workspace: Path, experiment_name: str) -> Path:
@@ -159,4 +421,5 @@ def _folder(workspace: Path, experiment_name: str) -> Path:
 
 
 def _numbers(folder: Path) -> list[int]:
-    return sorted(int(p.name) for p in folder.glob("[0-9]*") if p.name.isdigit() and (p / "sweep.json").exists())
+    """Of the sweeps that are there, damaged ones too; a folder appears whole."""
+    return sorted(int(p.name) for p in folder.glob("[0-9]*") if p.name.isdigit() and any(p.iterdir()))

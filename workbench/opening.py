@@ -8,18 +8,20 @@ from __future__ import annotations
 import contextlib
 import shlex
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.canonical import DecodeError
-from workbench.errors import ConfigError
+from workbench.console import err
+from workbench.errors import ConfigError, ToolchainError
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.artifacts import Bench
     from workbench.candidate import Candidate
     from workbench.experiment import Experiment
     from workbench.journal import Journal
+    from workbench.journal_entries import Damage
     from workbench.plan import Plan
     from workbench.quantization.statistics import Statistics
     from workbench.report import Summary
@@ -61,13 +63,31 @@ def journal_of(question: Experiment) -> Journal:
 
     Raises:
         ConfigError: there was none yet.
+        ToolchainError: every evaluation of it is damaged.
     """
     from workbench.journal import current_journal
 
     journal = current_journal(question.workspace, question.name)
     if journal is None or not journal.evaluations():
+        if journal is not None and (damage := journal.damage()):
+            raise damaged(f"No sound evaluation is left in {journal.root}", damage, question)
         raise ConfigError("has not been swept yet.", file=question.path, hint=f"Run: workbench sweep {question.path}")
     return journal
+
+
+def damaged(fact: str, damage: Sequence[Damage], question: Experiment) -> ToolchainError:
+    """The error that names damaged files and what to do about them."""
+    files = "".join(f"\n  {one.words()}" for one in damage)
+    return ToolchainError(f"{fact}:{files}\nTo mend it, run the sweep again: workbench sweep {question.path}")
+
+
+def tell_damage(journal: Journal | None) -> None:
+    """One warning on stderr for each damaged file of a sweep, for commands that show no report."""
+    if journal is None:
+        return
+    for damage in journal.damage():
+        words = f"warning: damaged sweep {journal.root}: {damage.words()}."
+        err.print(words, style="yellow", highlight=False, soft_wrap=True, markup=False)
 
 
 def find_candidate(text: str, journal: Journal) -> Candidate:
@@ -75,10 +95,15 @@ def find_candidate(text: str, journal: Journal) -> Candidate:
 
     Raises:
         ConfigError: none, or more than one.
+        ToolchainError: its evaluation is damaged.
     """
     if text.endswith(".json"):
         return _candidate_file(text)
     found = [e.candidate for i, e in journal.evaluations().items() if text and i.startswith(text.lower())]
+    if not found:
+        lost = [d for d in journal.damage() if text and d.candidate_id and d.candidate_id.startswith(text.lower())]
+        if lost:
+            raise ToolchainError(f"{lost[0].words()}. Run the sweep again, then this command.")
     if len(found) != 1:
         count = "no candidate" if not found else f"{len(found)} candidates"
         raise ConfigError(
@@ -132,6 +157,7 @@ def summary_of(question: Experiment, journal: Journal) -> Summary:
         confirmations=journal.evaluations("holdout"),
         outcomes=outcomes,
         baseline_id=question.baseline.id,
+        damage=journal.damage(),
     )
 
 

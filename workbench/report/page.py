@@ -19,7 +19,7 @@ from workbench.report.summary import (
     best_known_speedup,
     service_estimate,
 )
-from workbench.report.text import lines, reproduce
+from workbench.report.text import damage_words, lines, reproduce
 from workbench.report.words import count_of, differing_parameters, interval
 from workbench.results import Evaluation
 
@@ -65,6 +65,7 @@ def pareto_html(summary: Summary, importance: Importance | None = None) -> str:
         f"<h1>{_text(summary.experiment_name)}</h1>",
         f'<p class="muted">{_text(_question(summary))}</p>',
         '<p class="emulated">Emulated: no number here was measured on a real device.</p>' if summary.emulated else "",
+        f'<p class="emulated">Damaged: {_text(damage_words(summary))}</p>' if summary.damage else "",
         _verdict(summary),
         *_plots(summary),
         '<h2>The front, and where its members differ</h2><div class="wide">' + _front_table(summary) + "</div>",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from workbench.candidate import Candidate, Scalar
+from workbench.journal_entries import Damage
 from workbench.objectives import METRICS, Closest, Constraint, Objective, violations
 from workbench.report.words import title
 from workbench.results import Estimate, Evaluation, ServiceFigures, ServiceResult, metrics
@@ -106,6 +107,7 @@ class Summary:
         recommended: None only when no candidate meets every constraint; then `closest` says who came closest.
         stops, failures: reason → count.
         emulated: any number here comes from our emulator and says nothing about a real device.
+        damage: files of the sweep that are gone or damaged; what they held is in nothing else here.
     """
 
     experiment_name: str
@@ -121,6 +123,7 @@ class Summary:
     stops: Mapping[str, int]
     failures: Mapping[str, int]
     emulated: bool
+    damage: tuple[Damage, ...] = ()
 
     @property
     def baseline(self) -> Evaluation | None:

@@ -65,6 +65,8 @@ def detail(summary: Summary, candidate_id: str) -> str:
         raise KeyError(candidate_id)
     candidate = evaluation.candidate
     found = [f"{candidate.id}", summary.title(candidate)]
+    if summary.damage:
+        found.append(f"DAMAGED: {damage_words(summary)}")
     if evaluation.toolchain.emulated:
         found.append("EMULATED: no number below was measured on a real device.")
     found += ["", *_fate(summary, evaluation), "", "Settings"]
@@ -113,6 +115,7 @@ def to_json(summary: Summary) -> dict[str, Any]:
             }
             for e in summary.evaluations
         ],
+        "damage": [encode(damage) for damage in summary.damage],
         "stops": dict(summary.stops),
         "failures": dict(summary.failures),
     }
@@ -156,7 +159,24 @@ def _heading(summary: Summary) -> list[Line]:
         )
         words += "is computed with the emulator's arithmetic."
         found += [(line, "bold red") for line in textwrap.wrap(words, WIDTH)]
+    if summary.damage:
+        found += _wrapped(f"DAMAGED: {damage_words(summary)}", "bold red")
+        found += [line for damage in summary.damage for line in _wrapped(f"  {damage.words()}", "red", indent=" " * 4)]
     return found
+
+
+def damage_words(summary: Summary) -> str:
+    """What the damage means for the front and the recommendation; nothing where there is none."""
+    if not summary.damage:
+        return ""
+    lost = {d.candidate_id for d in summary.damage if d.split == "validation"}
+    unconfirmed = {d.candidate_id for d in summary.damage if d.split == "holdout"}
+    words = f"{count_of(len(summary.damage), 'file')} of this sweep cannot be relied on."
+    if lost:
+        words += f" The front and the recommendation lack {count_of(len(lost), 'candidate')} that was measured."
+    if unconfirmed:
+        words += f" {count_of(len(unconfirmed), 'candidate')} lost the confirmation on held-out data."
+    return words + " To mend it, run the same sweep again."
 
 
 def _rows(summary: Summary) -> list[Line]:

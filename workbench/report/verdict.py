@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from workbench.journal_entries import Damage
 from workbench.objectives import Closest, Constraint, Objective, closest_to_feasible, pareto_front, violations
 from workbench.report.alike import Alike, OutcomesOf
 from workbench.report.groups import letters
@@ -29,12 +30,14 @@ def summarize(
     confirmations: Mapping[str, Evaluation],
     outcomes: OutcomesOf,
     baseline_id: str,
+    damage: Sequence[Damage] = (),
 ) -> Summary:
     """Judge a sweep. Deterministic; needs at least one objective.
 
     Args:
         evaluations: of the search, on the validation split, one per candidate.
         confirmations: candidate id → evaluation on the holdout split, for those that were confirmed.
+        damage: what of the sweep could not be read, and so is in neither.
     """
     able = [e for e in evaluations if is_feasible(e, objectives, constraints, baseline_id)]
     points = [[numbers_of(e, baseline_id)[o.metric] for o in objectives] for e in able]
@@ -60,6 +63,7 @@ def summarize(
         stops=Counter(_stop_reason(e) for e in evaluations if e.stop is not None),
         failures=Counter(f"{e.failure.stage}: {e.failure.kind}" for e in evaluations if e.failure is not None),
         emulated=any(e.toolchain.emulated for e in evaluations),
+        damage=tuple(damage),
     )
     return replace(summary, recommended=recommend(summary, alike)) if able else summary
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from workbench.canonical import canonical_json
 from workbench.report import Summary
 from workbench.report.summary import best_known_drop, best_known_speedup
+from workbench.report.text import damage_words
 from workbench.report.words import title
 from workbench.results import Evaluation
 
@@ -68,9 +69,10 @@ def note(summary: Summary) -> str:
     """The verdict as the run's description (Markdown, in which the UI draws no tables)."""
     recommended = summary.recommended
     chosen = summary.find(recommended.candidate_id) if recommended is not None else None
+    parts = [f"**Damaged: {damage_words(summary)}**"] if summary.damage else []
     if recommended is None or chosen is None:
-        return "**No candidate meets every constraint.** See report.txt among the artifacts."
-    parts = ["**Emulated: no number was measured on a real device.**"] if summary.emulated else []
+        return "\n\n".join([*parts, "**No candidate meets every constraint.** See report.txt among the artifacts."])
+    parts += ["**Emulated: no number was measured on a real device.**"] if summary.emulated else []
     parts += [f"**Recommended: {summary.title(chosen.candidate)}** (`{chosen.candidate.short_id}`)"]
     parts += [
         recommended.reason,

@@ -175,8 +175,8 @@ class Tracker:
         (folder / "candidate.json").write_text(pretty(candidate.to_json()), encoding="utf-8")
         (folder / "evaluation.json").write_text(pretty(evaluation.to_json()), encoding="utf-8")
         for source, name in (
-            (self._journal.record(candidate.id), "record.json"),
-            (self._journal.log(candidate.id), "log.txt"),
+            (self._journal.record(candidate.id, evaluation.split), "record.json"),
+            (self._journal.log(candidate.id, evaluation.split), "log.txt"),
         ):
             if source.exists():
                 shutil.copyfile(source, folder / name)

@@ -1,0 +1,199 @@
+"""One evaluation on disk: a sealed JSON file that names its sweep and carries the digests of the files it refers to.
+
+    evaluations/<id>.json      {"version", "sweep", "evaluation", "files": {"outcomes/<id>.validation.npz": "<sha256>"}}
+
+Whatever is not as it was written is a `Damage`: a flipped bit, a cut, a file that is gone, files of two candidates
+swapped, an evaluation of another sweep.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from workbench.errors import ConfigError
+from workbench.results import Evaluation, Split, evaluation_from_json
+from workbench.sealed_json import Unsound, read_bytes, read_sealed, write_sealed
+
+VERSION = 2
+"""Of every file of a sweep that the workbench itself writes as JSON."""
+
+Side = Literal["outcomes", "latency", "records", "logs"]
+FOLDERS: Mapping[Split, str] = {"validation": "evaluations", "holdout": "confirmations"}
+_ENDINGS: Mapping[Side, str] = {"outcomes": "npz", "latency": "npz", "records": "json", "logs": "log"}
+_HELD: Mapping[str, str] = {
+    "evaluations": "the evaluation",
+    "confirmations": "the confirmation on held-out data",
+    "outcomes": "the per-sample outcomes",
+    "latency": "the raw times",
+    "records": "the quantization record",
+    "logs": "what the failing stage printed",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """A file of a sweep that is gone, or is not what was written.
+
+    Attributes:
+        file: relative to the sweep's folder.
+        held: what was in it.
+        problem: in words that follow the file's name.
+        mended: what the next sweep does about it.
+        candidate_id, split: whose result it belongs to; None for a file of the whole sweep.
+    """
+
+    file: str
+    held: str
+    problem: str
+    mended: str
+    candidate_id: str | None = None
+    split: Split | None = None
+
+    def words(self, mender: str = "the next sweep") -> str:
+        """'evaluations/3f….json (the evaluation of 3f2a91c0d4e5) is missing; the next sweep evaluates it again'"""
+        whose = "" if self.candidate_id is None else f" of {self.candidate_id[:12]}"
+        return f"{self.file} ({self.held}{whose}) {self.problem}; {mender} {self.mended}"
+
+
+class Damaged(Exception):
+    """An entry cannot be relied on; `damage` says why."""
+
+    def __init__(self, damage: Damage) -> None:
+        super().__init__(damage.words())
+        self.damage = damage
+
+
+def entry_path(root: Path, candidate_id: str, split: Split) -> Path:
+    return root / FOLDERS[split] / f"{candidate_id}.json"
+
+
+def side_path(root: Path, side: Side, candidate_id: str, split: Split | None) -> Path:
+    """Where a file that an evaluation refers to lies; none refers to one without a split."""
+    name = candidate_id if split is None else f"{candidate_id}.{split}"
+    return root / side / f"{name}.{_ENDINGS[side]}"
+
+
+def entry_ids(root: Path, split: Split) -> list[str]:
+    """Candidates with an entry, sound or not."""
+    return sorted(path.stem for path in (root / FOLDERS[split]).glob("[!.]*.json"))
+
+
+def write_entry(root: Path, evaluation: Evaluation, sweep: Mapping[str, Any] | None) -> None:
+    """Write an evaluation and the digests of its files, which are there already.
+
+    A failed one refers to its log alone: nothing else of it is used, and a second attempt may be writing there.
+
+    Args:
+        sweep: what sweep.json says.
+    """
+    candidate_id, split = evaluation.candidate.id, evaluation.split
+    sides: tuple[Side, ...] = ("logs",) if evaluation.failure is not None else ("outcomes", "latency", "records")
+    paths = [side_path(root, side, candidate_id, split) for side in sides]
+    body = {
+        "version": VERSION,
+        "sweep": sweep,
+        "evaluation": _with_log(evaluation, lambda log: _relative(log, root)).to_json(),
+        "files": {path.relative_to(root).as_posix(): sha256(path.read_bytes()) for path in paths if path.exists()},
+    }
+    path = entry_path(root, candidate_id, split)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_sealed(path, body)
+
+
+def read_entry(root: Path, candidate_id: str, split: Split, sweep: Mapping[str, Any] | None) -> Evaluation | None:
+    """An evaluation whose own file and every file it refers to are as they were written; None where there is none.
+
+    Args:
+        sweep: what it must belong to; None where that is not known.
+
+    Raises:
+        Damaged: not as they were written.
+        ConfigError: sound, but of a form that this revision does not know.
+    """
+    path = entry_path(root, candidate_id, split)
+    if not path.exists():
+        return None
+    file = path.relative_to(root).as_posix()
+    try:
+        body = read_sealed(path)
+    except Unsound as error:
+        raise Damaged(entry_damage(file, str(error), candidate_id, split)) from error
+    evaluation = _decoded(path, body)
+    if evaluation.candidate.id != candidate_id or evaluation.split != split:
+        whose = f"{evaluation.candidate.short_id} on {evaluation.split}"
+        raise Damaged(entry_damage(file, f"holds the evaluation of {whose}", candidate_id, split))
+    if sweep is not None and body["sweep"] != sweep:
+        raise Damaged(entry_damage(file, "belongs to another sweep", candidate_id, split))
+    for name, wanted in body["files"].items():
+        try:
+            problem = None if sha256(read_bytes(root / name)) == wanted else "does not match its sha256"
+        except Unsound as error:
+            problem = str(error)
+        if problem is not None:
+            raise Damaged(entry_damage(name, problem, candidate_id, split))
+    return _with_log(evaluation, lambda log: str(root / log))
+
+
+def told_sweep(root: Path) -> dict[str, Any] | None:
+    """What sweep.json said, as the sound evaluations tell it; None where they tell nothing, or not the same."""
+    told: list[dict[str, Any]] = []
+    for split in FOLDERS:
+        for candidate_id in entry_ids(root, split):
+            try:
+                sweep = read_sealed(entry_path(root, candidate_id, split))["sweep"]
+            except Unsound:
+                continue
+            if sweep not in told:
+                told.append(sweep)
+    return told[0] if len(told) == 1 else None
+
+
+def settings_of(root: Path, candidate_id: str) -> dict[str, Any] | None:
+    """The candidate of a validation entry as JSON; None where its file does not say it any more."""
+    try:
+        settings: dict[str, Any] = read_sealed(entry_path(root, candidate_id, "validation"))["evaluation"]["candidate"]
+    except Unsound:
+        return None
+    return settings
+
+
+def entry_damage(file: str, problem: str, candidate_id: str, split: Split) -> Damage:
+    return Damage(
+        file=file,
+        held=_HELD[file.partition("/")[0]],
+        problem=problem,
+        mended="evaluates it again" if split == "validation" else "confirms it again if it is on the front",
+        candidate_id=candidate_id,
+        split=split,
+    )
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _decoded(path: Path, body: Mapping[str, Any]) -> Evaluation:
+    try:
+        return evaluation_from_json(body["evaluation"])
+    except (ValueError, KeyError) as error:
+        raise ConfigError(
+            f"was written by another revision of the workbench: {error}.",
+            file=path,
+            hint="Start a new sweep with --fresh (the old results are kept).",
+        ) from error
+
+
+def _with_log(evaluation: Evaluation, change: Callable[[str], str]) -> Evaluation:
+    """The place of its log changed: on disk it is relative to the sweep's folder, so that a workspace may be moved."""
+    failure = evaluation.failure
+    if failure is None or failure.log_path is None:
+        return evaluation
+    return replace(evaluation, failure=replace(failure, log_path=change(failure.log_path)))
+
+
+def _relative(log: str, root: Path) -> str:
+    return Path(log).relative_to(root).as_posix() if Path(log).is_relative_to(root) else log

@@ -1,0 +1,72 @@
+"""JSON files that show any change: each carries the sha256 of what it says.
+
+    write_sealed(path, {"began": "2026-01-01"})     {"began":"2026-01-01","sha256":"…"}
+    read_sealed(path)                               {"began": "2026-01-01"}, or Unsound
+
+The text is canonical, so one flipped bit anywhere in the file is found, in white space too. The digest finds damage; it
+is no signature.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from workbench.canonical import canonical_json, digest, encode
+from workbench.errors import ToolchainError
+from workbench.files import write_json_atomically
+
+_SEAL = "sha256"
+
+
+class Unsound(Exception):
+    """A file is not what was written. The message follows the file's name: 'is missing', 'is empty'."""
+
+
+def write_sealed(path: Path, value: Mapping[str, object]) -> None:
+    """Write an object whole or not at all; it must have no key 'sha256' of its own.
+
+    Raises:
+        ToolchainError: the disk cannot be written.
+    """
+    body = encode(value)
+    write_json_atomically(path, {**body, _SEAL: digest(body)})
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """The object that `write_sealed` wrote.
+
+    Raises:
+        Unsound: it is not there, or not what was written.
+        ToolchainError: this user may not read it; the file may be sound.
+    """
+    data = read_bytes(path)
+    if not data.strip(b"\0"):
+        raise Unsound("holds nothing but zeros" if data else "is empty")
+    try:
+        value = json.loads(data)
+        if not isinstance(value, dict):
+            raise Unsound("holds something else than was written")
+        seal = value.pop(_SEAL, None)
+        if seal is None:
+            raise Unsound("carries no sha256")
+        same = (canonical_json({**value, _SEAL: seal}) + "\n").encode() == data and digest(value) == seal
+    except (ValueError, RecursionError) as error:
+        raise Unsound("is not JSON any more") from error
+    if not same:
+        raise Unsound("does not match the sha256 in it")
+    return value
+
+
+def read_bytes(path: Path) -> bytes:
+    """A whole file, with the errors of `read_sealed`."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise Unsound("is missing") from error
+    except PermissionError as error:
+        raise ToolchainError(f"{path} cannot be read: {error.strerror}. Make it readable for this user.") from error
+    except OSError as error:
+        raise Unsound(f"cannot be read: {error.strerror}") from error
