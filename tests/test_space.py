@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.spaces import BINS, SHIPPED, SMALL, shipped, space_of
+from tests.spaces import BINS, LENGTHS, SHIPPED, SMALL, shipped, space_of
 from workbench.space import (
     Forbidden,
     Parameter,
     SearchSpace,
+    assignment_of,
     build,
     combinations,
     complete,
@@ -20,6 +21,7 @@ from workbench.space import (
     raw_size,
     size,
 )
+from workbench.space_lengths import with_lengths
 from workbench.space_reader import read_space
 
 
@@ -28,6 +30,32 @@ def test_a_parameter_is_asked_for_only_where_it_applies(tmp_path: Path) -> None:
 
     assert "quantization.weight_granularity" not in complete(space, {})
     assert complete(space, {"quantization.scheme": "dynamic"})["quantization.weight_granularity"] == "tensor"
+
+
+@pytest.mark.parametrize("name", ["onnxruntime", "openvino", "cpu", "ascend910b3"])
+def test_a_candidate_leads_back_to_an_assignment_that_builds_it(name: str) -> None:
+    space = with_lengths(read_space(SHIPPED.with_name(f"{name}.yaml")), lambda: LENGTHS, 256)
+    rng, led_back = random.Random(0), 0
+    for _ in range(150):
+        try:
+            candidate = build(space, draw(space, rng))
+        except Forbidden:
+            continue
+        assignment = assignment_of(space, candidate)
+        assert assignment is not None, candidate.parameters()
+        assert build(space, assignment) == candidate
+        led_back += 1
+    assert led_back > 10
+
+
+def test_a_candidate_of_another_space_leads_to_no_assignment(tmp_path: Path) -> None:
+    space = space_of(tmp_path, SMALL)
+    narrow = space_of(
+        tmp_path, SMALL.replace("intra_op_threads: {choices: [1, 2]}", "intra_op_threads: {choices: [1]}")
+    )
+    candidate = build(space, {**complete(space, {}), "serving.intra_op_threads": 2})
+
+    assert assignment_of(narrow, candidate) is None
 
 
 def test_forbidden_combinations_are_refused_with_the_users_reason(tmp_path: Path) -> None:

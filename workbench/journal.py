@@ -169,6 +169,11 @@ class Journal:
         """Note how study.log stands, so that damage to it is found; every `write` does the same."""
         self._write_contents(self._contents())
 
+    def drop_study(self) -> None:
+        """Move study.log to damaged/, since it cannot be read."""
+        self._move_aside(self.study)
+        self.keep_study()
+
     # --- damage ---------------------------------------------------------------------------------------------------
 
     def damage(self) -> tuple[Damage, ...]:

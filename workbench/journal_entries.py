@@ -130,7 +130,8 @@ def read_entry(root: Path, candidate_id: str, split: Split, sweep: Mapping[str, 
         raise Damaged(entry_damage(file, "belongs to another sweep", candidate_id, split))
     for name, wanted in body["files"].items():
         try:
-            problem = None if sha256(read_bytes(root / name)) == wanted else "does not match its sha256"
+            data = read_bytes(root / name)
+            problem = None if sha256(data) == wanted else "does not match its sha256" if data else "is empty"
         except Unsound as error:
             problem = str(error)
         if problem is not None:

@@ -183,6 +183,40 @@ def build_unresolved(space: SearchSpace, assignment: Assignment) -> Candidate:
         raise Forbidden(str(error)) from error
 
 
+def assignment_of(space: SearchSpace, candidate: Candidate) -> dict[str, Scalar] | None:
+    """An assignment that `build` makes the candidate of; None where the space has none."""
+
+    def chosen(name: str, choices: tuple[Scalar, ...]) -> Scalar:
+        # a setting that the candidate dropped, since it means nothing there, is any of its choices
+        dropped = OFF if OFF in choices else choices[0]
+        return next((choice for choice in choices if _says(space, candidate, name, choice)), dropped)
+
+    assignment = suggest(space, chosen)
+    try:
+        return assignment if build(space, assignment).id == candidate.id else None
+    except (Forbidden, ValueError):
+        return None
+
+
+def _says(space: SearchSpace, candidate: Candidate, name: str, choice: Scalar) -> bool:
+    """Whether a candidate has what a choice of a parameter stands for."""
+    if name == TARGET:
+        return candidate.target == choice
+    if name == CFG:
+        return candidate.quantization.cfg == space.configurations[str(choice)]
+    if name.startswith(FUSION_PREFIX):
+        fusion, switched = name.removeprefix(FUSION_PREFIX), {False: "enabled_fusions", True: "disabled_fusions"}
+        lists = {off: getattr(candidate.compile, setting, ()) for off, setting in switched.items()}
+        if choice == DIMENSIONS[name].values[0]:
+            return not any(fusion in names for names in lists.values())
+        return fusion in lists[choice == OFF]
+    part, _, setting = name.partition(".")
+    value = getattr(getattr(candidate, part), setting, None)
+    if DIMENSIONS[name].may_be_off and choice == OFF:
+        return value is None
+    return bool(_members(DIMENSIONS[name], choice) == value)
+
+
 def _members(dimension: Dimension, value: Scalar) -> Any:
     """The tuple that a listed choice stands for; any other value as it is."""
     if not dimension.listed:

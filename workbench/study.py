@@ -27,18 +27,32 @@ _TOLD = (TrialState.COMPLETE, TrialState.PRUNED)
 _SEED_STEP = 7919
 
 
+class UnreadableStudy(Exception):
+    """The log is not one that Optuna wrote."""
+
+
 def open_study(experiment: Experiment, path: Path) -> optuna.Study:
-    """Load the sweep's study, or create it; the baseline and the presets are enqueued first."""
+    """Load the sweep's study, or create it; the baseline and the presets are enqueued first.
+
+    Raises:
+        UnreadableStudy: Optuna cannot read its log.
+    """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     _cut_torn_line(path)
-    storage = JournalStorage(JournalFileBackend(str(path), lock_obj=_HeldLock(str(path))))
-    study = optuna.create_study(
-        study_name=experiment.name,
-        storage=storage,
-        directions=[METRICS[o.metric].direction for o in experiment.objectives],
-        load_if_exists=True,
-        sampler=_sampler(experiment, 0),
-    )
+    sampler = _sampler(experiment, 0)
+    try:
+        storage = JournalStorage(JournalFileBackend(str(path), lock_obj=_HeldLock(str(path))))
+        study = optuna.create_study(
+            study_name=experiment.name,
+            storage=storage,
+            directions=[METRICS[o.metric].direction for o in experiment.objectives],
+            load_if_exists=True,
+            sampler=sampler,
+        )
+    except OSError:
+        raise
+    except Exception as error:  # Optuna replays the log unchecked: a line that makes no sense may raise anything
+        raise UnreadableStudy(f"Optuna cannot read it ({type(error).__name__}: {error})") from error
     # each is looked for: a run may have been killed between two of them
     present = [trial.system_attrs.get("fixed_params") for trial in study.get_trials(deepcopy=False)]
     presets = [(preset.name, preset.assignment) for preset in experiment.space.presets]

@@ -30,10 +30,21 @@ from workbench.executors import Executor, InProcess
 from workbench.experiment import Experiment
 from workbench.objectives import METRICS, feasible, pareto_front, violations
 from workbench.results import MAX_ATTEMPTS, Evaluation, Split, metrics
-from workbench.space import EXACT_LIMIT, Forbidden, build, combinations, draw, raw_size, size, suggest
+from workbench.space import (
+    EXACT_LIMIT,
+    Forbidden,
+    assignment_of,
+    build,
+    combinations,
+    draw,
+    raw_size,
+    size,
+    suggest,
+)
 from workbench.study import (
     FORBIDDEN,
     REPEAT,
+    UnreadableStudy,
     next_trial,
     open_study,
     queued,
@@ -93,7 +104,10 @@ def run_sweep(
 ) -> SweepEnd:
     """Search until `trials` distinct candidates are evaluated in all, the time is up, or the space is empty.
 
-    The caller holds the journal's lock. However a run ends, running again goes on with the candidate in flight, and
+    The caller holds the journal's lock, and has had damaged files set aside. Candidates whose evaluation was lost so
+    are evaluated again whatever the budget, and a study that was lost is told what is known.
+
+    However a run ends, running again goes on with the candidate in flight, and
     tries candidates again that failed by a timeout, a killed child or a full disk. Only a candidate whose own
     evaluation process died `MAX_CRASHES` times, while this one lived, is given up.
 
@@ -109,7 +123,7 @@ def run_sweep(
     deadline = began + (experiment.timeout_s if timeout_s is None else timeout_s)
     known = bench.journal.evaluations()
     _refuse_other_toolchain(experiment, bench, known)
-    study = open_study(experiment, bench.journal.study)
+    study = _open_study(experiment, bench)
     unlucky = [known.pop(e.candidate.id) for e in list(known.values()) if e.deserves_another]
     reused = len(known)
     for evaluation in known.values():
@@ -120,7 +134,9 @@ def run_sweep(
     reason = "budget"
     everything = size(experiment.space)
     with _writable(bench.journal.root):
+        loop.tell_again()
         loop.try_again(unlucky)
+        loop.evaluate_again(bench.journal.lost())
         while len(known) < budget or loop.outstanding:
             if everything.exact and len(known) >= everything.candidates:
                 reason = "exhausted"
@@ -131,6 +147,7 @@ def run_sweep(
             if not loop.step():
                 reason = "exhausted"
                 break
+        bench.journal.keep_study()
     search_s = time.perf_counter() - began
     return SweepEnd(
         reason=reason,
@@ -142,6 +159,23 @@ def run_sweep(
         repeats=loop.repeats,
         forbidden=loop.forbidden,
     )
+
+
+def _open_study(experiment: Experiment, bench: Bench) -> optuna.Study:
+    """The sweep's study, sound as far as it is read from here on.
+
+    Only what a killed run wrote last is not covered by a digest; where Optuna cannot read it, the study begins anew and
+    is told what is known.
+    """
+    journal = bench.journal
+    try:
+        study = open_study(experiment, journal.study)
+    except UnreadableStudy as error:
+        _log.warning("%s: %s. It is set aside, and what is known is told to a new one.", journal.study, error)
+        journal.drop_study()
+        study = open_study(experiment, journal.study)
+    journal.keep_study()
+    return study
 
 
 def _refuse_other_toolchain(experiment: Experiment, bench: Bench, known: Mapping[str, Evaluation]) -> None:
@@ -295,21 +329,44 @@ class _Loop:
             listener.evaluated(evaluation, reused=False)
 
     def try_again(self, unlucky: Sequence[Evaluation]) -> None:
-        """Queue candidates whose last attempt deserves another, unless a run that was ended has queued them already.
+        """Queue candidates whose last attempt deserves another.
 
         Optuna keeps the failed trial beside the new one: a trial that was told cannot be taken back.
         """
-        trials = self.study.get_trials(deepcopy=False)
-        pending = {t.user_attrs.get("candidate") for t in trials if not t.state.is_finished()}
-        asked = {t.user_attrs["candidate"]: t for t in trials if t.state.is_finished() and "candidate" in t.user_attrs}
         for evaluation in unlucky:
-            candidate_id = evaluation.candidate.id
-            if candidate_id not in asked and candidate_id not in pending:
-                continue  # Optuna's log was deleted; the failure stays in the journal
-            self.attempts[candidate_id] = evaluation.attempt
-            if candidate_id not in pending:
-                attrs = {"retry_of": asked[candidate_id].number, "candidate": candidate_id}
-                self.study.enqueue_trial(asked[candidate_id].params, user_attrs=attrs)
+            if self._queue(evaluation.candidate.id, evaluation.candidate):
+                self.attempts[evaluation.candidate.id] = evaluation.attempt
+
+    def evaluate_again(self, lost: Mapping[str, Candidate | None]) -> None:
+        """Queue candidates whose evaluation was lost; one that nobody can name any more is let go."""
+        for candidate_id, candidate in lost.items():
+            if self._queue(candidate_id, candidate):
+                self.attempts.setdefault(candidate_id, 0)
+            else:
+                _log.warning(
+                    "The evaluation of %s is lost, and so are its settings: it cannot be repeated.", candidate_id[:12]
+                )
+                self.bench.journal.forget(candidate_id)
+
+    def tell_again(self) -> None:
+        """Queue what is known but was not told to this study, since the one before was lost; `_try_one` tells it."""
+        told = told_candidates(self.study)
+        for candidate_id, evaluation in self.known.items():
+            if candidate_id not in told:
+                self._queue(candidate_id, evaluation.candidate)
+
+    def _queue(self, candidate_id: str, candidate: Candidate | None) -> bool:
+        """Have a candidate asked for, unless it waits already; False where nothing says what its settings are."""
+        trials = [t for t in self.study.get_trials(deepcopy=False) if t.user_attrs.get("candidate") == candidate_id]
+        if any(not trial.state.is_finished() for trial in trials):
+            return True
+        assignment = trials[-1].params if trials else None
+        if assignment is None and candidate is not None:
+            assignment = assignment_of(self.experiment.space, candidate)
+        if assignment is None:
+            return False
+        self.study.enqueue_trial(dict(assignment), user_attrs={"candidate": candidate_id})
+        return True
 
     def _tell(self, trial: optuna.Trial, evaluation: Evaluation, *, repeat: bool) -> None:
         """Values when every objective was measured; else the violations alone, in a pruned trial.
