@@ -49,7 +49,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "padding_check",
         "accuracy_pass",
         "evaluate",
-        "bundle",
+        *("signing", "bundle"),
         "handover",
         "inspection",
         "model_data",
@@ -80,6 +80,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
             "load_command",
             "capacity_command",
             "release_commands",
+            "signing_command",
             "load_confirmation",
             "service_confirmation",
             "evaluation_process",
@@ -117,7 +118,7 @@ OWNERS = {
     "sklearn": {"report"},
     "typer": {
         *("cli", "commands", "emulator_command"),
-        *("serve_command", "load_command", "capacity_command", "release_commands"),
+        *("serve_command", "load_command", "capacity_command", "release_commands", "signing_command"),
     },
     "rich": {
         *("cli", "commands", "console", "progress", "report", "doctor", "inspection"),
@@ -128,6 +129,7 @@ OWNERS = {
     "uvicorn": {"serve"},
     "prometheus_client": {"serve"},
     "openvino": {"targets"},
+    "cryptography": {"signing"},
 }
 """External packages with one home."""
 

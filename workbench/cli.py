@@ -19,7 +19,15 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from workbench import __version__, capacity_command, commands, load_command, release_commands, serve_command
+from workbench import (
+    __version__,
+    capacity_command,
+    commands,
+    load_command,
+    release_commands,
+    serve_command,
+    signing_command,
+)
 from workbench.canonical import DecodeError
 from workbench.console import err, out
 from workbench.emulator_command import emulator
@@ -38,6 +46,7 @@ from workbench.opening import (
     tell_damage,
 )
 from workbench.options import seconds
+from workbench.signing_command import SigningKey, TrustedKeysFile
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.results import Evaluation
@@ -251,12 +260,15 @@ def export(
     candidate: Annotated[str | None, typer.Option(help="id; default: the recommended candidate")] = None,
     allow_emulated: Annotated[bool, typer.Option(help="permit a result that was not measured on a device")] = False,
     register: Annotated[bool, typer.Option(help="make it a version in MLflow's Model Registry")] = True,
+    sign: SigningKey = None,
     workspace: Workspace = None,
 ) -> None:
     """Write the production bundle of the recommended candidate, or of the one named, and verify it."""
     from workbench.bundle import verify_bundle, write_bundle
     from workbench.handover import bundle_contents
+    from workbench.signing import only_key
 
+    secret = None if sign is None else signing_command.opened_key(sign)  # a wrong password costs no work
     with opened(experiment, workspace) as (question, bench):
         journal = journal_of(question)
         if candidate is not None:
@@ -272,8 +284,8 @@ def export(
             chosen = journal.evaluations()[recommended.candidate_id].candidate
         tell_damage(journal)
         contents = bundle_contents(question, chosen, bench, journal)
-    write_bundle(to, contents, allow_emulated=allow_emulated)
-    report = verify_bundle(to)
+    write_bundle(to, contents, allow_emulated=allow_emulated, secret=secret)
+    report = verify_bundle(to, trusted=None if secret is None else only_key(secret.public))
     out.print(f"{to}: {chosen.short_id}, verified: {report.summary}", highlight=False, soft_wrap=True)
     if register:
         version = release_commands.register(to, question.workspace)
@@ -290,11 +302,13 @@ def export(
 def verify(
     bundle: Annotated[Path, typer.Argument(help="folder written by `workbench export`", show_default=False)],
     replay: Annotated[bool, typer.Option(help="load the model and replay the golden samples")] = True,
+    trusted_keys: TrustedKeysFile = None,
 ) -> None:
-    """Check a bundle: every byte of it, then its golden samples on this machine."""
+    """Check a bundle: its signature where one is required, every byte, then its golden samples on this machine."""
     from workbench.bundle import verify_bundle
+    from workbench.signing import trusted_keys_of
 
-    report = verify_bundle(bundle, replay=replay)
+    report = verify_bundle(bundle, replay=replay, trusted=trusted_keys_of(trusted_keys))
     for warning in report.warnings:
         err.print(Text.assemble(("warning: ", "bold yellow"), warning), soft_wrap=True)
     out.print(f"{bundle}: {report.summary}", highlight=False, soft_wrap=True)
@@ -492,6 +506,8 @@ for task, command in (
     (SHIP, capacity_command.plan_capacity),
     (SHIP, release_commands.promote),
     (SHIP, release_commands.rollback),
+    (SHIP, signing_command.sign),
+    (SHIP, signing_command.keygen),
 ):
     app.command(rich_help_panel=task)(command)
 app.add_typer(emulator, rich_help_panel=AROUND)

@@ -95,7 +95,7 @@ def confirm_bundle(
     emulated = opened.manifest.artifact.toolchain.emulated
     with (
         tempfile.TemporaryDirectory(prefix="workbench-load-") as folder,
-        running_service(bundle, log=Path(folder) / "serve.log", settings=best.settings) as running,
+        running_service(bundle, log=Path(folder) / "serve.log", settings=best.settings, own=True) as running,
     ):
         answers = check_answers(running, opened)
         reason = ""

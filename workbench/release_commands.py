@@ -19,6 +19,7 @@ from workbench.console import err, out
 from workbench.errors import ConfigError
 from workbench.exit_codes import FAILED
 from workbench.options import share
+from workbench.signing_command import TrustedKeysFile
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.bundle import Bundle
@@ -76,6 +77,7 @@ def promote(
     ] = "refuse",
     allow_emulated: Annotated[bool, typer.Option("--allow-emulated", help="a rehearsal without a device")] = False,
     check_only: Annotated[bool, typer.Option("--check-only", help="register and move nothing")] = False,
+    trusted_keys: TrustedKeysFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="the verdict on stdout, machine-readable")] = False,
 ) -> None:
     """Make a bundle the champion if it is no worse than the current one; exit code 1 when a check failed.
@@ -85,6 +87,7 @@ def promote(
     """
     from workbench.bundle import manifest_sha256, read_bundle
     from workbench.promotion import Limits, judge
+    from workbench.signing import trusted_keys_of
     from workbench.tracking.versions import CHAMPION
 
     if not math.isfinite(max_drop_pp):
@@ -96,7 +99,7 @@ def promote(
         min_throughput=share(min_throughput, "--min-throughput"),
         max_size_increase=share(max_size_increase, "--max-size-increase"),
     )
-    chosen_policy = _policy(policy)
+    chosen_policy, trusted = _policy(policy), trusted_keys_of(trusted_keys)
     opened = read_bundle(bundle)
     holdout = _holdout(experiment)
     with _versions(workspace, opened) as versions:
@@ -114,6 +117,7 @@ def promote(
             holdout=holdout,
             load=_loader(opened, holdout, concurrency, load_seconds) if load else None,
             rounds=rounds,
+            trusted=trusted,
         )
         moved: Moved | None = None
         version: Version | None = None

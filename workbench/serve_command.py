@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from workbench.signing_command import TrustedKeysFile
+
 
 def serve(
     bundle: Annotated[Path, typer.Argument(help="folder that `workbench export` wrote", show_default=False)],
@@ -24,6 +26,7 @@ def serve(
     policy: Annotated[
         str, typer.Option(help="when this machine is not one the bundle was made for: warn or refuse")
     ] = "refuse",
+    trusted_keys: TrustedKeysFile = None,
 ) -> None:
     """Serve a bundle over HTTP: POST /predict, and /docs for people.
 
@@ -41,4 +44,5 @@ def serve(
         batch_timeout_ms=batch_timeout_ms,
         queue_limit=queue_limit,
         policy=policy,
+        trusted_keys=trusted_keys,
     )

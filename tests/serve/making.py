@@ -28,6 +28,7 @@ from workbench.candidate import Candidate
 from workbench.graph import read_model
 from workbench.preprocess import TokenInput, collate, encode, open_preprocessor
 from workbench.service import ServiceSettings
+from workbench.signing import SecretKey
 from workbench.targets import open_target
 
 WORDS = ("[PAD]", "[UNK]", "anna", "bell", "##y", "paris", "paid", "in", "new", "york", "loan", "due", "张", "三")
@@ -108,6 +109,7 @@ def make_bundle(
     spoilt: bool = False,
     service: ServiceSettings | None = None,
     candidate: Candidate | None = None,
+    secret: SecretKey | None = None,
 ) -> Path:
     """A float bundle below `root`.
 
@@ -144,7 +146,7 @@ def make_bundle(
         tolerance=Tolerance(absolute=1e-4, relative=1e-4),
         service=service or ServiceSettings(max_batch_size=8, batch_timeout_ms=2.0, workers=1),
     )
-    return write_bundle(root / "bundle", contents)
+    return write_bundle(root / "bundle", contents, secret=secret)
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
     manifest.json     candidate, toolchain, metrics with intervals, provenance, sha256 and size of every other file
     SHA256SUMS        the same sums in sha256sum's format, manifest.json included
+    SHA256SUMS.minisig    where it was signed: a signature over the sums, hence over every file
     README.md         for operations, generated from the manifest
     model/            the compiled files, as the target wrote them
     golden/           samples with the outputs this very artifact gave, and their texts
@@ -11,12 +12,14 @@
     tokenizer.json …  what turns a request into feeds
 
 The sums find damage: one changed byte anywhere. They are no signature: whoever can change a file can change the sums.
+Who wrote a bundle is proved by the signature alone, against a file of trusted keys that lies elsewhere.
 """
 
 from workbench.bundle.golden import GoldenBatch, golden_batches, preprocessor_of
 from workbench.bundle.manifest import Bundle, HoldoutOutcomes, Manifest, Tolerance, read_bundle
 from workbench.bundle.provenance import description, manifest_sha256, provenance
-from workbench.bundle.verify import VerifyReport, check_files, replay_golden, verify_bundle
+from workbench.bundle.signed import Signer, check_signature, sign_bundle
+from workbench.bundle.verify import VerifyReport, check_bundle, check_files, replay_golden, verify_bundle
 from workbench.bundle.write import BundleContents, write_bundle
 
 __all__ = [
@@ -25,9 +28,12 @@ __all__ = [
     "GoldenBatch",
     "HoldoutOutcomes",
     "Manifest",
+    "Signer",
     "Tolerance",
     "VerifyReport",
+    "check_bundle",
     "check_files",
+    "check_signature",
     "description",
     "golden_batches",
     "manifest_sha256",
@@ -35,6 +41,7 @@ __all__ = [
     "provenance",
     "read_bundle",
     "replay_golden",
+    "sign_bundle",
     "verify_bundle",
     "write_bundle",
 ]

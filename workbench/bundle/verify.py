@@ -14,13 +14,17 @@ from workbench.bundle.golden import GoldenBatch, golden_batches, preprocessor_of
 from workbench.bundle.manifest import MANIFEST, Bundle, read_bounded, read_bundle
 from workbench.bundle.manifest import MOST_BYTES as MOST_MANIFEST_BYTES
 from workbench.bundle.paths import strangers
+from workbench.bundle.signed import Signer, check_signature
 from workbench.bundle.sums import MOST_BYTES as MOST_SUMS_BYTES
 from workbench.bundle.sums import SIGNATURE, SUMS
 from workbench.errors import BundleError, MeasureError
 from workbench.fingerprint import admit
 from workbench.preprocess import Preprocessor, collate, encode
+from workbench.signing import TrustedKeys
 from workbench.targets import open_target
 from workbench.targets.base import Array, Session
+
+_OPTION = "--trusted-keys"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +35,7 @@ class VerifyReport:
         samples: golden samples replayed; 0 when nothing was replayed.
         largest_error: largest absolute difference from a kept output, None when nothing was replayed.
         warnings: how this machine differs from the one the figures come from, and whether they were emulated.
+        signature: in words, whose it is.
     """
 
     files: int
@@ -38,27 +43,31 @@ class VerifyReport:
     samples: int
     largest_error: float | None
     warnings: tuple[str, ...]
+    signature: str
 
     @property
     def summary(self) -> str:
-        text = f"{self.files} files ({self.size_bytes / 1e6:.1f} MB) match their sha256"
+        text = f"{self.files} files ({self.size_bytes / 1e6:.1f} MB) match their sha256; {self.signature}"
         if self.largest_error is None:
             return f"{text}; golden samples not replayed"
         return f"{text}; {self.samples} golden samples replayed, largest difference {self.largest_error:.2g}"
 
 
-def verify_bundle(directory: Path, *, replay: bool = True) -> VerifyReport:
+def verify_bundle(directory: Path, *, replay: bool = True, trusted: TrustedKeys | None = None) -> VerifyReport:
     """Check every byte of a bundle, then load it here and replay its golden samples.
 
     Replaying starts from the texts where there are any, so that tokenizer and settings are checked with the model.
 
+    Args:
+        trusted: whose signature is required; None for none.
+
     Raises:
-        BundleError: a file is missing, extra or changed; the model does not load here; an output differs by more
-            than the tolerance.
+        BundleError: a file is missing, extra or changed; the signature is missing or does not hold; the model does
+            not load here; an output differs by more than the tolerance.
         ToolchainError: this machine lacks what the target needs.
     """
     bundle = read_bundle(directory)
-    check_files(bundle)
+    signer = check_bundle(bundle, trusted)
     manifest = bundle.manifest
     warnings = []
     if manifest.artifact.toolchain.emulated:
@@ -82,7 +91,24 @@ def verify_bundle(directory: Path, *, replay: bool = True) -> VerifyReport:
         samples=samples,
         largest_error=largest,
         warnings=tuple(warnings),
+        signature=f"signed by {signer.key}" if signer is not None else _unchecked(directory),
     )
+
+
+def _unchecked(directory: Path) -> str:
+    signed = (directory / SIGNATURE).is_file()
+    return f"its signature was not checked: no {_OPTION}" if signed else "not signed"
+
+
+def check_bundle(bundle: Bundle, trusted: TrustedKeys | None) -> Signer | None:
+    """Everything that can be said of a bundle without running it: its signature where one is required, every byte.
+
+    Raises:
+        BundleError: as `check_signature` and `check_files`.
+    """
+    signer = None if trusted is None else check_signature(bundle, trusted)
+    check_files(bundle)
+    return signer
 
 
 def check_files(bundle: Bundle) -> None:

@@ -32,6 +32,7 @@ from workbench.bundle.manifest import (
 )
 from workbench.bundle.paths import entries, name_fault
 from workbench.bundle.readme import readme
+from workbench.bundle.signed import sign_bundle
 from workbench.bundle.sums import SUMS, sums_text
 from workbench.candidate import Candidate
 from workbench.canonical import encode, file_digest
@@ -42,6 +43,7 @@ from workbench.model import Model
 from workbench.preprocess import Preprocessor
 from workbench.results import Artifact, Evaluation
 from workbench.service import ServiceSettings
+from workbench.signing import SecretKey
 from workbench.targets.base import Array
 
 _GOLDEN, _TEXTS, _RECORD = "golden/samples.npz", "golden/texts.json", "record.json"
@@ -87,8 +89,13 @@ class BundleContents:
     extra_files: Mapping[str, Path] = field(default_factory=dict)
 
 
-def write_bundle(to: Path, contents: BundleContents, *, allow_emulated: bool = False) -> Path:
+def write_bundle(
+    to: Path, contents: BundleContents, *, allow_emulated: bool = False, secret: SecretKey | None = None
+) -> Path:
     """Write a bundle that appears whole, by one rename, and return its folder.
+
+    Args:
+        secret: signs it; the deployment files then carry the keys that are trusted.
 
     Raises:
         ConfigError: `to` exists.
@@ -105,7 +112,9 @@ def write_bundle(to: Path, contents: BundleContents, *, allow_emulated: bool = F
         building = to.parent / f".{to.name}.{uuid.uuid4().hex[:8]}.tmp"
         building.mkdir()
         try:
-            _fill(building, contents)
+            _fill(building, contents, signed=secret is not None)
+            if secret is not None:
+                sign_bundle(building, contents.name, file_digest(building / MANIFEST), secret)
             _flush(building)
             building.rename(to)
         finally:
@@ -141,7 +150,7 @@ def _refuse_unfit(contents: BundleContents, allow_emulated: bool) -> None:
                 raise BundleError(f"Output {name!r} of a golden sample is not finite; such a model must not be served.")
 
 
-def _fill(to: Path, contents: BundleContents) -> None:
+def _fill(to: Path, contents: BundleContents, *, signed: bool) -> None:
     for file in contents.artifact.files:
         _copy(contents.artifact_directory / file.file, to, f"{MODEL}/{file.file}")
     for name, source in contents.extra_files.items():
@@ -197,7 +206,7 @@ def _fill(to: Path, contents: BundleContents) -> None:
         outcomes=outcomes,
     )
     (to / DEPLOY).mkdir()
-    for name, words in deployment_files(manifest).items():
+    for name, words in deployment_files(manifest, signed=signed).items():
         (to / DEPLOY / name).write_text(words, encoding="utf-8")
     (to / README).write_text(readme(replace(manifest, files=_sums(to))), encoding="utf-8")
     sums = _sums(to)

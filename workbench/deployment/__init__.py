@@ -31,8 +31,11 @@ if TYPE_CHECKING:  # write_bundle imports this package, so at run time it must n
 __all__ = ["deployment_files"]
 
 
-def deployment_files(manifest: Manifest) -> dict[str, str]:
+def deployment_files(manifest: Manifest, *, signed: bool = False) -> dict[str, str]:
     """Name → text, to be put under deploy/ of the bundle.
+
+    Args:
+        signed: the bundle will be, so that the service asks for a trusted signature.
 
     The same manifest gives the same files in the same Python environment: versions of packages that the manifest does
     not name are those installed here.
@@ -40,7 +43,7 @@ def deployment_files(manifest: Manifest) -> dict[str, str]:
     Raises:
         ToolchainError: a package that serving needs is not installed here, so its version is unknown.
     """
-    facts: Facts = facts_of(manifest)
+    facts: Facts = facts_of(manifest, signed=signed)
     return {
         "README.md": guide(facts),
         "Dockerfile": dockerfile(facts),

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 
-from workbench.deployment.facts import PORT, SERVICE_ID, STOP_S, Facts
+from workbench.deployment.facts import PORT, SERVICE_ID, STOP_S, TRUSTED_KEYS, Facts
+from workbench.signing import TRUSTED_VARIABLE
 
 CANN_IMAGE = "quay.io/ascend/cann:{cann}-910b-ubuntu22.04-py3.11"
 """Public images of CANN [github.com/Ascend/cann-container-image]; 8.5.0 is published there under this very tag."""
@@ -53,7 +54,7 @@ ENV PYTHONUNBUFFERED=1 HOME=/tmp
 COPY --chown={SERVICE_ID}:{SERVICE_ID} bundle /srv/bundle
 USER {SERVICE_ID}:{SERVICE_ID}
 WORKDIR /srv
-{_RUN.format(port=PORT, health=_health("python"), command=json.dumps(command))}"""
+{_trusted(facts)}{_RUN.format(port=PORT, health=_health("python"), command=json.dumps(command))}"""
 
 
 def _ascend(facts: Facts) -> str:
@@ -76,7 +77,7 @@ USER root
 COPY --chown={SERVICE_ID}:${{HWHIAI_GID}} bundle /srv/bundle
 USER {SERVICE_ID}:${{HWHIAI_GID}}
 WORKDIR /srv
-{_RUN.format(port=PORT, health=_health("python3"), command=json.dumps(command))}"""
+{_trusted(facts)}{_RUN.format(port=PORT, health=_health("python3"), command=json.dumps(command))}"""
 
 
 def serve_arguments(bundle: str, *, host: str) -> list[str]:
@@ -95,6 +96,15 @@ def ascend_shell(bundle: str, *, host: str, python: str = "python3") -> str:
         f'export LD_LIBRARY_PATH={driver}:{driver}/common:{driver}/driver:"$LD_LIBRARY_PATH"; '
         f'for script in {scripts}; do if [ -r "$script" ]; then . "$script"; break; fi; done; '
         f'exec {python} {" ".join(serve_arguments(bundle, host=host))} "$@"'
+    )
+
+
+def _trusted(facts: Facts) -> str:
+    if not facts.signed:
+        return ""
+    return (
+        "# The bundle is signed: the service starts only where this file, mounted, lists the key that signed it\n"
+        f"ENV {TRUSTED_VARIABLE}={TRUSTED_KEYS}\n"
     )
 
 
@@ -123,7 +133,7 @@ services:
     environment:
       # handed on from the shell; where it is not set there, no key is asked for
       WORKBENCH_API_KEY:
-{_compose_ascend_environment(facts)}    read_only: true
+{_compose_ascend_environment(facts)}{_compose_trusted(facts)}    read_only: true
     tmpfs: [/tmp]
     cap_drop: [ALL]
     security_opt: ["no-new-privileges:true"]
@@ -140,9 +150,16 @@ def _compose_ascend_environment(facts: Facts) -> str:
     return f"      ASCEND_PROCESS_LOG_PATH: {log_folder(facts)}\n" if facts.ascend else ""
 
 
+def _compose_trusted(facts: Facts) -> str:
+    """A named config, so that the mounts of an Ascend service stay a list of their own."""
+    if not facts.signed:
+        return ""
+    return f"    configs:\n      - {{source: trusted-keys, target: {TRUSTED_KEYS}}}\n"
+
+
 def _compose_devices(facts: Facts) -> str:
     if not facts.ascend:
-        return ""
+        return _compose_configs(facts)
     devices = "".join(f"      - {name}\n" for name in ("/dev/davinci0", *DEVICES))
     mounts = "".join(f"      - {path}:{path}:ro\n" for path in DRIVER_MOUNTS)
     return f"""\
@@ -151,4 +168,13 @@ def _compose_devices(facts: Facts) -> str:
 {devices}    # driver and tools of the host; remove lines whose path your host does not have
     volumes:
 {mounts}      - {log_folder(facts)}:{log_folder(facts)}
-"""
+{_compose_configs(facts)}"""
+
+
+def _compose_configs(facts: Facts) -> str:
+    if not facts.signed:
+        return ""
+    return (
+        "# whose signatures count: put the file there; it is no part of the bundle\n"
+        "configs:\n  trusted-keys:\n    file: ../../trusted-keys\n"
+    )

@@ -17,6 +17,9 @@ SERVICE_ID = 10001
 GRACE_S = 30
 """How long the service finishes what it accepted after SIGTERM; whoever stops it must wait longer."""
 STOP_S = GRACE_S + 15
+TRUSTED_FOLDER = "/etc/workbench/trusted"
+TRUSTED_KEYS = f"{TRUSTED_FOLDER}/keys"
+"""Where a service finds whose signatures count."""
 PROCESS_MB = 250
 """Assumed of one Python process with the serving libraries, before the model."""
 _WORDS_OF_YAML = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
@@ -34,6 +37,7 @@ class Facts:
         cann: version of CANN, '' where the target is none of Ascend's.
         threads: that one worker keeps busy on the host.
         memory_mb: of the whole service on the host, `memory_origin` says where the figure is from.
+        signed: the service must find a file of trusted keys at `TRUSTED_KEYS`, which is no part of image or bundle.
     """
 
     slug: str
@@ -47,6 +51,7 @@ class Facts:
     threads: int
     memory_mb: int
     memory_origin: str
+    signed: bool
 
     @property
     def ascend(self) -> bool:
@@ -67,7 +72,7 @@ class Facts:
         return "\n".join(lines) + "\n"
 
 
-def facts_of(manifest: Manifest) -> Facts:
+def facts_of(manifest: Manifest, *, signed: bool = False) -> Facts:
     """Deterministic; strings of the user are reduced to characters that no format gives a meaning."""
     toolchain, serving = manifest.artifact.toolchain, manifest.candidate.serving
     ascend = manifest.artifact.target == ASCEND
@@ -85,6 +90,7 @@ def facts_of(manifest: Manifest) -> Facts:
         threads=1 if ascend else serving.intra_op_threads,
         memory_mb=memory_mb,
         memory_origin=origin,
+        signed=signed,
     )
 
 

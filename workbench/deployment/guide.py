@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from workbench.deployment.container import DRIVER_MOUNTS, log_folder
-from workbench.deployment.facts import GRACE_S, PORT, SERVICE_ID, Facts
+from workbench.deployment.facts import GRACE_S, PORT, SERVICE_ID, TRUSTED_KEYS, Facts
+from workbench.signing import TRUSTED_VARIABLE
 
 
 def guide(facts: Facts) -> str:
@@ -54,7 +55,7 @@ cp -r BUNDLE /opt/workbench/bundles/{facts.slug} && {_readable(facts)}
 cp BUNDLE/deploy/{facts.slug}.service /etc/systemd/system/
 systemctl daemon-reload && systemctl enable --now {facts.slug}
 ```
-{_ascend_notes(facts)}
+{_signature_notes(facts)}{_ascend_notes(facts)}
 ## What to know
 
 - It listens on loopback unless told otherwise. `WORKBENCH_API_KEY` in its environment makes it ask for the header \
@@ -66,6 +67,27 @@ machine that differs in what kernels are chosen by (chip, instruction sets, rele
 service must wait longer than that; these files do.
 - Memory of the host, {facts.memory_mb} MB for {facts.workers} worker{"s" if facts.workers > 1 else ""}: \
 {facts.memory_origin}. Limits are twice that.
+"""
+
+
+def _signature_notes(facts: Facts) -> str:
+    if not facts.signed:
+        return ""
+    return f"""
+## The signature
+
+The bundle is signed (`SHA256SUMS.minisig`), and these files make the service ask for it: `{TRUSTED_VARIABLE}` names \
+`{TRUSTED_KEYS}`, a file that lists whose signatures count, one public key a line with a name behind it. Without the \
+file, or with another key in it, the service does not start. It comes from whoever signs, by another way than the \
+bundle, and lies in neither bundle nor image:
+
+- compose: the file `trusted-keys` beside `bundle/`
+- Kubernetes: `kubectl create configmap trusted-keys --from-file=keys=trusted-keys`
+- systemd: `install -D -m 644 trusted-keys {TRUSTED_KEYS}`
+- by hand: `minisign -V -p key.pub -m SHA256SUMS && sha256sum -c SHA256SUMS`, or \
+`workbench verify . --trusted-keys FILE`
+
+A line `revoked KEY why` takes a key back.
 """
 
 

@@ -8,7 +8,8 @@ Ascend Docker Runtime is installed it mounts devices and driver itself, and the 
 from __future__ import annotations
 
 from workbench.deployment.container import DRIVER_MOUNTS, log_folder
-from workbench.deployment.facts import PORT, SERVICE_ID, STOP_S, Facts
+from workbench.deployment.facts import PORT, SERVICE_ID, STOP_S, TRUSTED_FOLDER, TRUSTED_KEYS, Facts
+from workbench.signing import TRUSTED_VARIABLE
 
 PRE_STOP_S = 5
 """Longer than a node's proxy usually needs to learn that a pod is going; only then does the service stop accepting."""
@@ -54,7 +55,7 @@ spec:
             - name: WORKBENCH_API_KEY
               valueFrom:
                 secretKeyRef: {{name: {facts.slug}, key: api-key, optional: true}}
-{_log_environment(facts)}          # 200 only after every worker replayed the golden samples
+{_environment(facts)}          # 200 only after every worker replayed the golden samples
           startupProbe:
             httpGet: {{path: /health, port: http}}
             periodSeconds: 2
@@ -86,9 +87,9 @@ spec:
             capabilities: {{drop: [ALL]}}
           volumeMounts:
             - {{name: tmp, mountPath: /tmp}}
-{mounts}      volumes:
+{_trusted_mount(facts)}{mounts}      volumes:
         - {{name: tmp, emptyDir: {{}}}}
-{volumes}---
+{_trusted_volume(facts)}{volumes}---
 apiVersion: v1
 kind: Service
 metadata:
@@ -105,10 +106,28 @@ def _group_comment(facts: Facts) -> str:
     return "  # gid of HwHiAiUser on the nodes, which owns /dev/davinci* [assumed]" if facts.ascend else ""
 
 
-def _log_environment(facts: Facts) -> str:
-    if not facts.ascend:
+def _environment(facts: Facts) -> str:
+    found = {}
+    if facts.ascend:
+        found["ASCEND_PROCESS_LOG_PATH"] = log_folder(facts)
+    if facts.signed:
+        found[TRUSTED_VARIABLE] = TRUSTED_KEYS
+    return "".join(f"            - {{name: {name}, value: {value}}}\n" for name, value in found.items())
+
+
+def _trusted_mount(facts: Facts) -> str:
+    if not facts.signed:
         return ""
-    return f"            - {{name: ASCEND_PROCESS_LOG_PATH, value: {log_folder(facts)}}}\n"
+    return f"            - {{name: trusted-keys, mountPath: {TRUSTED_FOLDER}, readOnly: true}}\n"
+
+
+def _trusted_volume(facts: Facts) -> str:
+    if not facts.signed:
+        return ""
+    return (
+        "        # whose signatures count: kubectl create configmap trusted-keys --from-file=keys=trusted-keys\n"
+        "        - {name: trusted-keys, configMap: {name: trusted-keys}}\n"
+    )
 
 
 def _ascend(facts: Facts) -> tuple[str, str, str]:

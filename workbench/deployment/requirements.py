@@ -14,9 +14,10 @@ from workbench.errors import ToolchainError
 
 SERVING = (
     *("numpy", "onnx", "onnxruntime", "tokenizers", "psutil"),
-    *("litserve", "prometheus-client", "uvloop", "httptools"),
+    *("litserve", "prometheus-client", "uvloop", "httptools", "cryptography"),
 )
-"""What `workbench.serve`, `preprocess`, `bundle` and every target import; onnxruntime comes in with `quantization`."""
+"""What `workbench.serve`, `preprocess`, `bundle` and every target import; onnxruntime comes in with `quantization`,
+and cryptography where a signature is required."""
 OF_TARGET = {"onnxruntime": (), "openvino": ("openvino",), ASCEND: ()}  # acl is part of CANN
 LEFT_OUT = {
     "huggingface-hub": "tokenizers declares it to download tokenizers by name; a bundle carries its own file",

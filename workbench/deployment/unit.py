@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from workbench.deployment.container import ascend_shell, log_folder, serve_arguments
-from workbench.deployment.facts import STOP_S, Facts
+from workbench.deployment.facts import STOP_S, TRUSTED_KEYS, Facts
+from workbench.signing import TRUSTED_VARIABLE
 
 HOME = "/opt/workbench"
 
@@ -40,7 +41,7 @@ Type=exec
 ExecStart={start}
 {user}WorkingDirectory={HOME}
 Environment=PYTHONUNBUFFERED=1
-# WORKBENCH_API_KEY=… stands in this file, readable by root only; without the file no key is asked for
+{_trusted(facts)}# WORKBENCH_API_KEY=… stands in this file, readable by root only; without the file no key is asked for
 EnvironmentFile=-/etc/workbench/{facts.slug}.env
 Restart=on-failure
 RestartSec=2
@@ -62,3 +63,12 @@ MemoryMax={facts.memory_mb * 2}M
 [Install]
 WantedBy=multi-user.target
 """
+
+
+def _trusted(facts: Facts) -> str:
+    if not facts.signed:
+        return ""
+    return (
+        "# the bundle is signed: it is served only where this file lists the key that signed it\n"
+        f"Environment={TRUSTED_VARIABLE}={TRUSTED_KEYS}\n"
+    )

@@ -98,7 +98,7 @@ def measure_host_costs(
         folder = Path(name)
         bundle = write_probe(folder, model, dataset, _SETTINGS)
         try:
-            with running_service(bundle, log=folder / "service.log", more=("--policy", "warn")) as service:
+            with running_service(bundle, log=folder / "service.log", more=("--policy", "warn"), own=True) as service:
                 seen = [[_load(service, bodies, count, load_s) for count in clients] for _ in range(REPEATS)]
         except BundleError as error:
             raise ToolchainError(f"what serving costs this host cannot be measured: {error}") from error

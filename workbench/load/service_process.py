@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 from workbench.errors import BundleError
 from workbench.service import ServiceSettings
+from workbench.signing import TRUSTED_VARIABLE
 
 API_KEY_VARIABLE = "WORKBENCH_API_KEY"
 _POLL_S = 0.1
@@ -51,7 +52,13 @@ class RunningService:
 
 @contextlib.contextmanager
 def running_service(
-    bundle: Path, *, log: Path, settings: ServiceSettings | None = None, wait_s: float = 180.0, more: Sequence[str] = ()
+    bundle: Path,
+    *,
+    log: Path,
+    settings: ServiceSettings | None = None,
+    wait_s: float = 180.0,
+    more: Sequence[str] = (),
+    own: bool = False,
 ) -> Iterator[RunningService]:
     """Serve a bundle until the block ends; every worker has replayed the golden samples when it begins.
 
@@ -59,6 +66,7 @@ def running_service(
         log: file that receives the service's output.
         settings: instead of the bundle's own.
         more: further arguments of `python -m workbench.serve`.
+        own: this process wrote the bundle itself just now, so nobody's signature is asked for.
 
     Raises:
         BundleError: the service ended or was not ready within `wait_s`; names the last lines of its log.
@@ -70,7 +78,12 @@ def running_service(
     ]
     with log.open("w", encoding="utf-8") as stream:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={name: value for name, value in os.environ.items() if not (own and name == TRUSTED_VARIABLE)},
         )
     try:
         url = _wait_until_ready(process, wait_s, log)

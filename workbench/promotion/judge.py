@@ -11,6 +11,7 @@ from workbench.fingerprint import Policy, admit
 from workbench.promotion.accuracy import accuracy_check, float_check, unpaired
 from workbench.promotion.load import LoadOnce, load_checks, not_loaded
 from workbench.promotion.verdict import Check, Limits, LoadRound, Verdict
+from workbench.signing import TrustedKeys
 from workbench.targets import open_target
 
 
@@ -24,6 +25,7 @@ def judge(
     holdout: Dataset | None = None,
     load: LoadOnce | None = None,
     rounds: int = 3,
+    trusted: TrustedKeys | None = None,
 ) -> Verdict:
     """Ask every question; the load, which takes minutes, only when all others came out well.
 
@@ -32,6 +34,7 @@ def judge(
         holdout: score both bundles afresh on the holdout split of these data.
         load: None not to load at all.
         rounds: of the load, each of both bundles.
+        trusted: whose signature both bundles must carry, since both are run; None for none.
 
     Raises:
         BundleError: one of the two is no bundle.
@@ -39,9 +42,9 @@ def judge(
         ToolchainError: the machine cannot run them.
     """
     new, old = read_bundle(candidate), read_bundle(current) if current is not None else None
-    checks = [_sound("sound", new)]
+    checks = [_sound("sound", new, trusted)]
     if old is not None:
-        checks.append(_sound("current is sound", old))
+        checks.append(_sound("current is sound", old, trusted))
     found: tuple[LoadRound, ...] = ()
     if all(check.outcome == "passed" for check in checks):
         checks += [_emulated(new, old, allow_emulated), _toolchain(new, policy)]
@@ -79,9 +82,9 @@ def _why_no_load(checks: list[Check], new: Bundle, old: Bundle | None, load: Loa
     )
 
 
-def _sound(name: str, bundle: Bundle) -> Check:
+def _sound(name: str, bundle: Bundle, trusted: TrustedKeys | None) -> Check:
     try:
-        report = verify_bundle(bundle.directory)
+        report = verify_bundle(bundle.directory, trusted=trusted)
     except BundleError as error:
         return Check(name=name, outcome="failed", reason=str(error))
     return Check(name=name, outcome="passed", reason=report.summary)

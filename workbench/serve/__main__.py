@@ -29,6 +29,9 @@ def main() -> None:
     parser.add_argument("--batch-timeout-ms", type=float, help="default: the bundle's")
     parser.add_argument("--queue-limit", type=int, help="samples that may wait")
     parser.add_argument("--policy", choices=("warn", "refuse"), default="refuse")
+    parser.add_argument(
+        "--trusted-keys", type=Path, help="whose signature is required; default: WORKBENCH_TRUSTED_KEYS"
+    )
     given = parser.parse_args()
     try:
         start(
@@ -41,6 +44,7 @@ def main() -> None:
             batch_timeout_ms=given.batch_timeout_ms,
             queue_limit=given.queue_limit,
             policy=given.policy,
+            trusted_keys=given.trusted_keys,
         )
     except WorkbenchError as error:
         sys.stderr.write(f"error: {error}\n")
@@ -58,6 +62,7 @@ def start(
     batch_timeout_ms: float | None,
     queue_limit: int | None,
     policy: str,
+    trusted_keys: Path | None = None,
 ) -> None:
     """Serve with what the command line says, and what the bundle was tuned to where it says nothing.
 
@@ -67,8 +72,10 @@ def start(
     from workbench.bundle import read_bundle
     from workbench.serve.lifecycle import serve
     from workbench.serve.settings import API_KEY_VARIABLE, Limits, ServeSettings
+    from workbench.signing import trusted_keys_of
 
-    tuned = replace(read_bundle(bundle).manifest.service, queueing="bins")
+    opened = read_bundle(bundle)
+    tuned = replace(opened.manifest.service, queueing="bins")
     service = replace(
         tuned,
         workers=tuned.workers if workers is None else workers,
@@ -83,8 +90,9 @@ def start(
         limits=Limits() if queue_limit is None else Limits(queue=queue_limit),
         policy=policy,  # type: ignore[arg-type]  # ServeSettings checks it
         api_key=os.environ.get(API_KEY_VARIABLE),
+        trusted=trusted_keys_of(trusted_keys),
     )
-    serve(bundle, settings)
+    serve(opened, settings)
 
 
 if __name__ == "__main__":

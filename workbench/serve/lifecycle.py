@@ -9,13 +9,11 @@ import resource
 import signal
 import socket
 from collections.abc import Iterator
-from pathlib import Path
 
 import uvicorn
 import uvloop
 
-from workbench.bundle import Bundle, read_bundle
-from workbench.bundle.verify import check_files
+from workbench.bundle import Bundle, check_bundle
 from workbench.errors import BundleError, ConfigError, ToolchainError
 from workbench.serve.app import application
 from workbench.serve.connections import Connections
@@ -37,22 +35,24 @@ _KEEP_ALIVE_S = 75
 """Longer than the usual 60 s of a load balancer in front, which must be the one to close an idle connection."""
 
 
-def serve(directory: Path, settings: ServeSettings) -> None:
+def serve(bundle: Bundle, settings: ServeSettings) -> None:
     """Serve a bundle until SIGTERM or SIGINT; then what waits is answered, and everything has ended on return.
 
     Must be called in the main thread.
 
     Raises:
-        BundleError: the bundle is damaged, or a worker could not prove it, or workers kept dying.
+        BundleError: the bundle is damaged or not signed as required, or a worker could not prove it, or workers kept
+            dying.
         ConfigError: the address cannot be bound.
         ToolchainError: there are fewer devices than wanted.
     """
-    bundle = read_bundle(directory)
-    check_files(bundle)
+    signer = check_bundle(bundle, settings.trusted)
     _raise_open_files()
     devices = _devices(bundle.manifest.artifact.target, settings.devices)
     logging.basicConfig(level=logging.WARNING, handlers=[JsonLines()], force=True)
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # it warns of each request that is no HTTP
+    if signer is not None:
+        log("signature", key=signer.key, comment=signer.trusted_comment)
     with contextlib.closing(_bound(settings.host, settings.port)) as listener:
         main = _main(bundle, settings, devices, listener)
         failure = asyncio.Runner(loop_factory=uvloop.new_event_loop).run(main)

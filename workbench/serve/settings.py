@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from workbench.errors import ConfigError
 from workbench.fingerprint import Policy
 from workbench.service import ServiceSettings
+from workbench.signing import TrustedKeys
 
 _OPTIONS = {
     "queue": "--queue-limit",
@@ -62,6 +63,7 @@ class ServeSettings:
         service: batching and workers; queueing is always 'bins'.
         devices: that workers are started on, `service.workers` on each; None for all that are visible.
         policy: what a difference between this machine and the one the bundle was measured on does.
+        trusted: whose signature the bundle must carry; None for none.
         api_key: what X-API-Key must hold for /predict and /info; None for open.
     """
 
@@ -72,6 +74,7 @@ class ServeSettings:
     limits: Limits = Limits()
     policy: Policy = "refuse"
     api_key: str | None = None
+    trusted: TrustedKeys | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:

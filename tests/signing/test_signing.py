@@ -1,0 +1,273 @@
+"""Keys and signatures: read what minisign 0.11 wrote, write what it reads, refuse everything else.
+
+The files in data/ were made by minisign 0.11 (Debian 12); their secret keys have signed nothing but these tests.
+"""
+
+import base64
+import dataclasses
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench.errors import ConfigError, ToolchainError
+from workbench.signing import (
+    SignatureError,
+    make_keys,
+    parse_public_key,
+    parse_signature,
+    read_secret_key,
+    read_trusted_keys,
+    sign,
+    trusted_keys_of,
+    verify,
+)
+
+DATA = Path(__file__).parent / "data"
+CONTENT = (DATA / "content.txt").read_bytes()
+SMALL = 1 << 20
+"""Bytes of memory to open a key with, where a test does not ask how long that takes."""
+needs_minisign = pytest.mark.skipif(shutil.which("minisign") is None, reason="minisign is not installed")
+
+
+def public_of(name: str) -> str:
+    return (DATA / f"{name}.pub").read_text().splitlines()[1]
+
+
+def never() -> str:
+    raise AssertionError("no password is needed")
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Path:
+    """A secret key of minisign -W; git keeps no rights, so they are set here."""
+    file = Path(shutil.copy(DATA / "plain.key", tmp_path / "plain.key"))
+    file.chmod(0o600)
+    return file
+
+
+# --- what minisign wrote ----------------------------------------------------------------------------------------------
+
+
+def test_a_signature_of_minisign_is_accepted_with_its_comment() -> None:
+    signature = parse_signature((DATA / "content.txt.minisig").read_bytes())
+    public = parse_public_key(public_of("plain"))
+
+    verify(public, CONTENT, signature)
+    assert signature.trusted_comment == "made by minisign 0.11"
+    assert public.name in (DATA / "plain.pub").read_text()
+
+
+def test_a_key_of_minisign_gives_the_very_signature_that_minisign_gave(plain: Path) -> None:
+    """Ed25519 is deterministic."""
+    made = sign(read_secret_key(plain, never), CONTENT, "made by minisign 0.11")
+
+    assert made.to_text("untrusted words") == (DATA / "content.txt.minisig").read_text()
+
+
+def test_the_legacy_kind_is_refused_by_name() -> None:
+    with pytest.raises(SignatureError, match="legacy kind"):
+        parse_signature((DATA / "content.legacy.minisig").read_bytes())
+
+
+@settings(deadline=None, max_examples=150)
+@given(position=st.integers(0, 10_000), bit=st.integers(0, 7))
+def test_a_flipped_bit_anywhere_below_the_first_line_is_found(position: int, bit: int) -> None:
+    content = bytearray((DATA / "content.txt.minisig").read_bytes())
+    start = content.index(b"\n") + 1
+    content[start + position % (len(content) - start - 1)] ^= 1 << bit
+
+    with pytest.raises(SignatureError):
+        verify(parse_public_key(public_of("plain")), CONTENT, parse_signature(bytes(content)))
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.binary(max_size=400) | st.text(max_size=200).map(str.encode))
+def test_any_bytes_are_a_signature_or_an_error(content: bytes) -> None:
+    with pytest.raises(SignatureError):
+        parse_signature(content)
+
+
+def test_a_signature_of_another_key_or_content_is_refused(plain: Path) -> None:
+    signature = parse_signature((DATA / "content.txt.minisig").read_bytes())
+    public = parse_public_key(public_of("plain"))
+    other = parse_public_key(public_of("sealed"))
+
+    with pytest.raises(SignatureError, match="does not fit the content"):
+        verify(public, CONTENT + b" ", signature)
+    with pytest.raises(SignatureError, match=f"made with key {public.name}, not {other.name}"):
+        verify(other, CONTENT, signature)
+    with pytest.raises(SignatureError, match="does not fit the content"):
+        verify(dataclasses.replace(other, key_id=public.key_id), CONTENT, signature)
+    with pytest.raises(SignatureError, match="trusted comment was changed"):
+        verify(public, CONTENT, dataclasses.replace(signature, trusted_comment="made by minisign 0.12"))
+    swapped = dataclasses.replace(sign(read_secret_key(plain, never), b"else", "x"), signature=signature.signature)
+    with pytest.raises(SignatureError, match="trusted comment was changed"):
+        verify(public, CONTENT, swapped)
+
+
+def test_a_text_that_is_no_key_is_refused() -> None:
+    good = public_of("plain")
+    for text in ("", "RW", good[:-1], good + "A", good.replace("RW", "RX", 1), "é", good[:20] + "\n" + good[20:]):
+        with pytest.raises(SignatureError, match=r"no public key|not a public key"):
+            parse_public_key(text)
+
+
+# --- secret keys ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("password", [None, "geheim", "密码 with blanks"])
+def test_a_key_is_made_opened_and_signs(tmp_path: Path, password: str | None) -> None:
+    secret, public = tmp_path / "a.key", tmp_path / "a.pub"
+    made = make_keys(secret, public, password, memlimit=SMALL)
+
+    opened = read_secret_key(secret, never if password is None else lambda: password)
+
+    assert opened.public == made == parse_public_key(public.read_text().splitlines()[1])
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+    verify(made, CONTENT, sign(opened, CONTENT, "a comment"))
+    assert opened.seed.hex() not in repr(opened)
+    assert repr(opened.seed) not in repr(opened)
+
+
+def test_a_wrong_password_and_a_damaged_key_are_refused(tmp_path: Path) -> None:
+    secret = tmp_path / "a.key"
+    make_keys(secret, tmp_path / "a.pub", "geheim", memlimit=SMALL)
+
+    with pytest.raises(ConfigError, match="the password is wrong, or the file is damaged"):
+        read_secret_key(secret, lambda: "Geheim")
+    for text, words in (
+        ("", "not a secret key"),
+        (secret.read_text()[:-9], "not a secret key"),
+        (secret.with_suffix(".pub").read_text(), "not a secret key"),
+        ("x\n" + base64.b64encode(bytes(158)).decode(), "no secret key of minisign"),
+    ):
+        damaged = tmp_path / "damaged.key"
+        damaged.write_text(text)
+        damaged.chmod(0o600)
+        with pytest.raises(ConfigError, match=words):
+            read_secret_key(damaged, lambda: "geheim")
+
+
+def test_a_key_that_asks_for_endless_memory_is_refused(tmp_path: Path) -> None:
+    secret = tmp_path / "a.key"
+    make_keys(secret, tmp_path / "a.pub", "geheim", memlimit=SMALL)
+    head, line, _ = secret.read_text().split("\n")
+    raw = bytearray(base64.b64decode(line))
+    raw[46:54] = (1 << 50).to_bytes(8, "little")
+    secret.write_text(f"{head}\n{base64.b64encode(raw).decode()}\n")
+
+    with pytest.raises(ConfigError, match="asks for more memory"):
+        read_secret_key(secret, lambda: "geheim")
+
+
+def test_a_secret_key_that_everybody_reads_is_refused(plain: Path) -> None:
+    plain.chmod(0o644)
+
+    with pytest.raises(ConfigError, match="chmod 600"):
+        read_secret_key(plain, never)
+
+
+def test_no_key_is_overwritten(tmp_path: Path) -> None:
+    make_keys(tmp_path / "a.key", tmp_path / "a.pub", None)
+    for secret, public in (("a.key", "b.pub"), ("b.key", "a.pub")):
+        with pytest.raises(ConfigError, match="exists already"):
+            make_keys(tmp_path / secret, tmp_path / public, None)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.key", "a.pub"]
+    with pytest.raises(ToolchainError, match="cannot be written"):
+        make_keys(tmp_path / "no" / "c.key", tmp_path / "c.pub", None)
+
+
+# --- the real tool, both ways -----------------------------------------------------------------------------------------
+
+
+def minisign(*arguments: object, password: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["minisign", *map(str, arguments)], input=password, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@needs_minisign
+@pytest.mark.parametrize("password", [None, "geheim"])
+def test_minisign_signs_with_our_keys_and_checks_our_signatures(tmp_path: Path, password: str | None) -> None:
+    secret, public, content = tmp_path / "a.key", tmp_path / "a.pub", tmp_path / "content"
+    made = make_keys(secret, public, password, memlimit=SMALL)
+    content.write_bytes(CONTENT)
+
+    ours = sign(read_secret_key(secret, lambda: password or ""), CONTENT, "by us")
+    (tmp_path / "ours").write_text(ours.to_text("x"))
+    theirs = minisign("-S", "-s", secret, "-m", content, "-x", tmp_path / "theirs", password=f"{password or ''}\n")
+
+    assert theirs.returncode == 0, theirs.stderr
+    verify(made, CONTENT, parse_signature((tmp_path / "theirs").read_bytes()))
+    checked = minisign("-V", "-H", "-p", public, "-m", content, "-x", tmp_path / "ours")
+    assert checked.returncode == 0
+    assert "Trusted comment: by us" in checked.stdout
+    content.write_bytes(CONTENT + b" ")
+    assert minisign("-V", "-p", public, "-m", content, "-x", tmp_path / "ours").returncode == 1
+
+
+@needs_minisign
+def test_keys_of_minisign_sign_for_us(tmp_path: Path) -> None:
+    minisign("-G", "-W", "-s", tmp_path / "b.key", "-p", tmp_path / "b.pub")
+    opened = read_secret_key(tmp_path / "b.key", never)
+
+    verify(opened.public, CONTENT, sign(opened, CONTENT, ""))
+    assert opened.public.text == (tmp_path / "b.pub").read_text().splitlines()[1]
+
+
+# --- trust ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_of_trusted_keys_names_and_revokes(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    one, two = public_of("plain"), public_of("sealed")
+    file.write_text(f"# ours\n\nrevoked {two}\tlaptop lost\n{one}   release 2026, 张伟\r\n{two} the old one\n")
+
+    keys = read_trusted_keys(file)
+
+    assert [(key.name, key.revoked) for key in keys.keys] == [("laptop lost", True), ("release 2026, 张伟", False)]
+    (found,) = keys.of(parse_public_key(one).key_id)
+    assert found.words == f"{parse_public_key(one).name} (release 2026, 张伟)"
+    assert keys.of(b"12345678") == ()
+
+
+def test_a_public_key_file_of_minisign_is_a_file_of_trusted_keys() -> None:
+    (key,) = read_trusted_keys(DATA / "plain.pub").keys
+
+    assert key.public.text == public_of("plain")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "no key that is not revoked"),
+        ("# nothing\n", "no key that is not revoked"),
+        (f"revoked {public_of('plain')} gone\n", "no key that is not revoked"),
+        ("RWnonsense somebody\n", ":1: --trusted-keys: it is not a public key"),
+        (f"{public_of('plain')}\ntrusted {public_of('sealed')}\n", ":2: --trusted-keys: it is not a public key"),
+        ("\0", "not a public key"),
+    ],
+)
+def test_a_file_that_would_trust_nobody_or_is_misread_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "keys").write_text(text)
+
+    with pytest.raises(ConfigError, match=words):
+        read_trusted_keys(tmp_path / "keys")
+
+
+def test_the_environment_asks_for_signatures_where_no_option_does(tmp_path: Path) -> None:
+    assert trusted_keys_of(None, {}) is None
+    by_environment = trusted_keys_of(None, {"WORKBENCH_TRUSTED_KEYS": str(DATA / "plain.pub")})
+    assert by_environment is not None
+    by_option = trusted_keys_of(DATA / "sealed.pub", {"WORKBENCH_TRUSTED_KEYS": str(DATA / "plain.pub")})
+    assert by_option is not None
+    assert by_option.file == DATA / "sealed.pub"
+    with pytest.raises(ConfigError, match="would trust nobody"):
+        trusted_keys_of(None, {"WORKBENCH_TRUSTED_KEYS": ""})
+    with pytest.raises(ConfigError, match="no such file"):
+        trusted_keys_of(None, {"WORKBENCH_TRUSTED_KEYS": str(tmp_path / "nowhere")})

@@ -1,0 +1,245 @@
+"""Signed bundles: what is required, what each refusal says, and what a user types."""
+
+import os
+import shutil
+import subprocess
+import sys
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from tests.deployment.manifests import TARGETS, manifest
+from tests.serve.making import make_bundle, running
+from tests.signing.test_signing import needs_minisign
+from tests.test_bundle import reseal
+from workbench import signing_command
+from workbench.bundle import read_bundle, sign_bundle, verify_bundle
+from workbench.deployment import deployment_files
+from workbench.errors import BundleError, ConfigError
+from workbench.promotion import Limits
+from workbench.promotion.judge import judge
+from workbench.signing import SecretKey, make_keys, read_secret_key, read_trusted_keys
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with plain keys ours and other, and files that trust the first, the second, and revoke the first."""
+    root = tmp_path_factory.mktemp("keys")
+    ours, other = (make_keys(root / f"{name}.key", root / f"{name}.pub", None) for name in ("ours", "other"))
+    (root / "trusted").write_text(f"{ours.text} release 2026\n")
+    (root / "strangers").write_text(f"{other.text} somebody else\n")
+    (root / "revoked").write_text(f"revoked {ours.text} laptop lost\n{other.text} new\n")
+    (root / "sealed-password").write_text("geheim\n")
+    make_keys(root / "sealed.key", root / "sealed.pub", "geheim", memlimit=1 << 20)
+    return root
+
+
+def secret(keys: Path, name: str = "ours") -> SecretKey:
+    return read_secret_key(keys / f"{name}.key", lambda: "")
+
+
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory: pytest.TempPathFactory, keys: Path) -> Path:
+    return make_bundle(tmp_path_factory.mktemp("made"), secret=secret(keys))
+
+
+@pytest.fixture
+def folder(pristine: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(pristine, tmp_path / "bundle"))
+
+
+def verified(folder: Path, keys: Path, name: str = "trusted") -> Any:
+    return verify_bundle(folder, replay=False, trusted=read_trusted_keys(keys / name))
+
+
+def test_a_signed_bundle_passes_and_says_whose_it_is(pristine: Path, keys: Path) -> None:
+    report = verified(pristine, keys)
+
+    assert "WORKBENCH_TRUSTED_KEYS" in (pristine / "deploy" / "kubernetes.yaml").read_text()
+    assert report.signature == f"signed by {secret(keys).public.name} (release 2026)"
+    assert report.signature in report.summary
+    assert "its signature was not checked: no --trusted-keys" in verify_bundle(pristine, replay=False).summary
+
+
+def test_a_missing_signature_is_refused_where_one_is_required(folder: Path, keys: Path) -> None:
+    (folder / "SHA256SUMS.minisig").unlink()
+
+    with pytest.raises(BundleError, match=r"it is not signed, and .*trusted says whose signatures are required"):
+        verified(folder, keys)
+    assert "not signed" in verify_bundle(folder, replay=False).summary
+
+
+def test_a_key_that_is_not_listed_or_revoked_is_refused_by_its_name(folder: Path, keys: Path) -> None:
+    name = secret(keys).public.name
+    with pytest.raises(BundleError, match=f"by key {name}, which .*strangers does not list"):
+        verified(folder, keys, "strangers")
+    with pytest.raises(BundleError, match=rf"by key {name} \(laptop lost\), which .*revoked lists as revoked"):
+        verified(folder, keys, "revoked")
+
+
+def test_whoever_changes_a_file_and_its_sums_cannot_sign(folder: Path, keys: Path) -> None:
+    (folder / "labels.json").write_text('["a", "b", "c"]')
+    reseal(folder, {})
+    verify_bundle(folder, replay=False)
+
+    with pytest.raises(BundleError, match="minisig is not valid: it does not fit the content"):
+        verified(folder, keys)
+
+
+def test_a_signature_of_another_bundle_does_not_fit(folder: Path, keys: Path) -> None:
+    """Neither by its content, nor, where the sums are signed again by hand, by the words beside it."""
+    opened = read_bundle(folder)
+    sign_bundle(folder, "another", opened.manifest_sha256, secret(keys))
+    with pytest.raises(BundleError, match=r'made for another bundle: workbench bundle .*"another"'):
+        verified(folder, keys)
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense", b"\xff" * 100, b"untrusted comment: x\n" * 4, b"x" * 100_000])
+def test_a_file_that_is_no_signature_is_refused(folder: Path, keys: Path, content: bytes) -> None:
+    (folder / "SHA256SUMS.minisig").write_bytes(content)
+
+    with pytest.raises(BundleError, match=r"minisig (cannot be used: it is|has more than)"):
+        verified(folder, keys)
+
+
+def test_a_link_for_a_signature_is_refused(folder: Path, keys: Path) -> None:
+    shutil.move(folder / "SHA256SUMS.minisig", folder.parent / "signature")
+    (folder / "SHA256SUMS.minisig").symlink_to("../signature")
+
+    with pytest.raises(BundleError, match="minisig is a link"):
+        verified(folder, keys)
+
+
+def test_the_gate_asks_for_the_signature_of_both(folder: Path, pristine: Path, keys: Path, tmp_path: Path) -> None:
+    (folder / "SHA256SUMS.minisig").unlink()
+    trusted = read_trusted_keys(keys / "trusted")
+
+    for new, current, failing in ((folder, None, "sound"), (pristine, folder, "current is sound")):
+        verdict = judge(new, current, limits=Limits(), trusted=trusted)
+        (failed,) = (check for check in verdict.checks if check.outcome == "failed")
+        assert failed.name == failing
+        assert "it is not signed" in failed.reason
+    sound = judge(pristine, None, limits=Limits(), trusted=trusted).checks[0]
+    assert sound.outcome == "passed"
+    assert "signed by" in sound.reason
+
+
+# --- commands ---------------------------------------------------------------------------------------------------------
+
+
+def workbench(*arguments: object, module: str = "workbench", **environment: str) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", module, *map(str, arguments)],
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+    return done.returncode, " ".join((done.stdout + done.stderr).split())
+
+
+def test_a_bundle_is_signed_with_a_password_from_a_file_and_checked(
+    folder: Path, keys: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WORKBENCH_SIGNING_PASSWORD_FILE", str(keys / "sealed-password"))
+    signing_command.sign(folder, keys / "sealed.key")
+
+    assert "signed by key" in capsys.readouterr().out
+    code, said = workbench("verify", folder, "--no-replay", "--trusted-keys", keys / "sealed.pub")
+    assert (code, "; signed by" in said) == (0, True), said
+
+
+def test_the_environment_requires_a_signature_of_verify_and_serve(folder: Path, keys: Path) -> None:
+    for module, arguments in (("workbench", ("verify", folder)), ("workbench.serve", (folder, "--port", 0))):
+        code, said = workbench(*arguments, module=module, WORKBENCH_TRUSTED_KEYS=str(keys / "strangers"))
+        assert code == 1
+        assert "which" in said
+        assert "does not list" in said
+    code, said = workbench(folder, "--port", 0, module="workbench.serve", WORKBENCH_TRUSTED_KEYS="/no/such/file")
+    assert (code, "no such file" in said) == (2, True), said
+
+
+def test_a_service_starts_with_a_trusted_signature_and_logs_whose_it_is(pristine: Path, keys: Path) -> None:
+    with running(pristine, "--trusted-keys", str(keys / "trusted")) as service:
+        (event,) = (e for e in service.events() if e["event"] == "signature")
+        assert service.predict({"text": "anna paid"}).status == 200
+
+    assert event["key"].endswith("(release 2026)")
+    assert read_bundle(pristine).manifest_sha256 in event["comment"]
+
+
+def test_a_password_is_needed_and_nobody_is_asked_without_a_terminal(
+    folder: Path, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = (folder / "SHA256SUMS.minisig").read_bytes()
+    monkeypatch.setattr(sys, "stdin", StringIO())
+    with pytest.raises(ConfigError, match="there is no terminal to ask for it"):
+        signing_command.sign(folder, keys / "sealed.key")
+    for content, words in (("guess\n", "the password is wrong"), ("", "must hold the password"), ("a\nb", "must hold")):
+        (tmp_path / "password").write_text(content)
+        monkeypatch.setenv("WORKBENCH_SIGNING_PASSWORD_FILE", str(tmp_path / "password"))
+        with pytest.raises(ConfigError, match=words):
+            signing_command.sign(folder, keys / "sealed.key")
+    assert (folder / "SHA256SUMS.minisig").read_bytes() == before
+
+
+def test_keys_are_made_by_a_command_that_prints_the_line_to_trust(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    signing_command.keygen(tmp_path / "release.key", None, plain=True)
+
+    line = capsys.readouterr().out.splitlines()[-1]
+    (tmp_path / "trusted").write_text(line)
+    (key,) = read_trusted_keys(tmp_path / "trusted").keys
+    assert key.name == "WHOSE IT IS"
+    assert key.public.text in (tmp_path / "release.pub").read_text()
+
+
+@needs_minisign
+def test_operations_check_a_bundle_with_minisign_and_sha256sum_alone(pristine: Path, keys: Path) -> None:
+    command = f"minisign -V -H -p {keys / 'ours.pub'} -m SHA256SUMS && sha256sum --strict --quiet -c SHA256SUMS"
+    done = subprocess.run(command, shell=True, cwd=pristine, capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert read_bundle(pristine).manifest_sha256 in done.stdout
+
+
+@needs_minisign
+def test_a_bundle_that_minisign_signed_is_accepted(folder: Path, keys: Path) -> None:
+    (folder / "SHA256SUMS.minisig").unlink()
+    command = ["minisign", "-S", "-s", str(keys / "ours.key"), "-m", str(folder / "SHA256SUMS")]
+    subprocess.run(command, input="\n", text=True, capture_output=True, timeout=60, check=True)
+
+    assert "signed by" in verified(folder, keys).summary
+
+
+# --- deployment -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_deployment_files_of_a_signed_bundle_carry_the_trusted_keys(target: str) -> None:
+    files = deployment_files(manifest(target), signed=True)
+    place = "/etc/workbench/trusted/keys"
+
+    assert f"ENV WORKBENCH_TRUSTED_KEYS={place}" in files["Dockerfile"]
+    assert f"Environment=WORKBENCH_TRUSTED_KEYS={place}" in files["loan-intent-small.service"]
+    compose = YAML(typ="safe").load(StringIO(files["compose.yaml"]))
+    (service,) = compose["services"].values()
+    assert service["configs"] == [{"source": "trusted-keys", "target": place}]
+    assert compose["configs"] == {"trusted-keys": {"file": "../../trusted-keys"}}
+    deployment, _ = YAML(typ="safe").load_all(StringIO(files["kubernetes.yaml"]))
+    pod = deployment["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert {"name": "WORKBENCH_TRUSTED_KEYS", "value": place} in container["env"]
+    assert {"name": "trusted-keys", "mountPath": "/etc/workbench/trusted", "readOnly": True} in container[
+        "volumeMounts"
+    ]
+    assert {"name": "trusted-keys", "configMap": {"name": "trusted-keys"}} in pod["volumes"]
+    assert "## The signature" in files["README.md"]
+    assert not any("TRUSTED" in text for text in deployment_files(manifest(target)).values())

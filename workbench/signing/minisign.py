@@ -1,0 +1,142 @@
+"""Public keys and signatures in minisign's text format, and checking one with the other.
+
+    public key    "Ed" · key id (8) · Ed25519 public key (32), in base64
+    signature     "ED" · key id (8) · Ed25519 over BLAKE2b-512 of the content (64), in base64, and below the trusted
+                  comment Ed25519 over that signature and the comment (64)
+
+Signatures marked "Ed", over the content itself, are of minisign before 0.6 and refused.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from dataclasses import dataclass
+
+UNTRUSTED, TRUSTED = "untrusted comment: ", "trusted comment: "
+ALGORITHM, PREHASHED = b"Ed", b"ED"
+KEY_ID_BYTES, KEY_BYTES, SIGNATURE_BYTES = 8, 32, 64
+MOST_BYTES = 1 << 14
+"""Of a signature file; minisign's own comments end at 8 KiB."""
+
+
+class SignatureError(ValueError):
+    """A text is no key or signature of minisign, or a signature does not hold; the message says which."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublicKey:
+    key_id: bytes
+    key: bytes
+
+    @property
+    def name(self) -> str:
+        """The id as minisign writes it: 16 hexadecimal digits."""
+        return key_name(self.key_id)
+
+    @property
+    def text(self) -> str:
+        return base64.b64encode(ALGORITHM + self.key_id + self.key).decode("ascii")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """Attributes:
+    trusted_comment: covered by `comment_signature`, hence as reliable as the signature.
+    """
+
+    key_id: bytes
+    signature: bytes
+    trusted_comment: str
+    comment_signature: bytes
+
+    def to_text(self, comment: str) -> str:
+        """The four lines of a signature file; `comment` is covered by nothing."""
+        first = base64.b64encode(PREHASHED + self.key_id + self.signature).decode("ascii")
+        last = base64.b64encode(self.comment_signature).decode("ascii")
+        return f"{UNTRUSTED}{comment}\n{first}\n{TRUSTED}{self.trusted_comment}\n{last}\n"
+
+
+def key_name(key_id: bytes) -> str:
+    return f"{int.from_bytes(key_id, 'little'):016X}"
+
+
+def parse_public_key(text: str) -> PublicKey:
+    """A public key from its line of base64.
+
+    Raises:
+        SignatureError: it is none.
+    """
+    raw = decoded(text, len(ALGORITHM) + KEY_ID_BYTES + KEY_BYTES, "a public key of minisign")
+    if raw[:2] != ALGORITHM:
+        raise SignatureError("it is no public key of minisign: its algorithm is not Ed25519")
+    return PublicKey(key_id=raw[2:10], key=raw[10:])
+
+
+def parse_signature(content: bytes) -> Signature:
+    """A signature file.
+
+    Raises:
+        SignatureError: it is none, or a kind that is not accepted.
+    """
+    try:
+        lines = content.decode("utf-8").split("\n")
+    except UnicodeDecodeError:
+        raise SignatureError("it is no signature of minisign: not UTF-8") from None
+    if lines[-1:] == [""]:
+        lines.pop()
+    if len(content) > MOST_BYTES or len(lines) != 4:
+        raise SignatureError(f"it is no signature of minisign: {len(lines)} lines instead of 4, or a longer one")
+    if not lines[0].startswith(UNTRUSTED) or not lines[2].startswith(TRUSTED):
+        raise SignatureError("it is no signature of minisign: the comments are missing")
+    raw = decoded(lines[1], len(PREHASHED) + KEY_ID_BYTES + SIGNATURE_BYTES, "a signature of minisign")
+    if raw[:2] == ALGORITHM:
+        raise SignatureError("it is of minisign's legacy kind, over the content itself; sign again without -l")
+    if raw[:2] != PREHASHED:
+        raise SignatureError("it is no signature of minisign: its algorithm is unknown")
+    comment = lines[2].removeprefix(TRUSTED)
+    if not comment.replace("\t", " ").isprintable():  # minisign's own comment has tabs
+        raise SignatureError("its trusted comment holds characters that cannot be printed")
+    last = decoded(lines[3], SIGNATURE_BYTES, "the signature of a trusted comment")
+    return Signature(key_id=raw[2:10], signature=raw[10:], trusted_comment=comment, comment_signature=last)
+
+
+def verify(public: PublicKey, content: bytes, signature: Signature) -> None:
+    """Check a signature over a content, and over its own trusted comment.
+
+    Raises:
+        SignatureError: another key's, or the content, the signature or the comment was changed.
+    """
+    from cryptography.exceptions import InvalidSignature  # only whoever checks a signature needs the library
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    if signature.key_id != public.key_id:
+        raise SignatureError(f"it was made with key {key_name(signature.key_id)}, not {public.name}")
+    try:
+        key = Ed25519PublicKey.from_public_bytes(public.key)
+    except ValueError:
+        raise SignatureError(f"the public key {public.name} is no point of the curve") from None
+    try:
+        key.verify(signature.signature, hashlib.blake2b(content).digest())
+    except InvalidSignature:
+        raise SignatureError(f"it does not fit the content: one of them was changed after key {public.name}") from None
+    try:
+        key.verify(signature.comment_signature, signature.signature + signature.trusted_comment.encode("utf-8"))
+    except InvalidSignature:
+        raise SignatureError("its trusted comment was changed") from None
+
+
+def decoded(text: str, size: int, what: str) -> bytes:
+    """The bytes of a line of base64, in its one form.
+
+    Raises:
+        SignatureError: no base64, or not of `size` bytes.
+    """
+    try:
+        raw = base64.b64decode(text.strip().encode("ascii"), validate=True)
+    except (binascii.Error, UnicodeEncodeError):
+        raise SignatureError(f"it is not {what}: no base64") from None
+    if len(raw) != size or base64.b64encode(raw).decode("ascii") != text.strip():
+        raise SignatureError(f"it is not {what}: {len(raw)} bytes instead of {size}")
+    return raw

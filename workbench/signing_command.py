@@ -1,0 +1,117 @@
+"""`workbench keygen` and `workbench sign`, and what other commands need to sign and to check signatures.
+
+`cli` registers the commands. Keys and signatures are `workbench.signing`, what is signed is `workbench.bundle.signed`.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from workbench.console import out
+from workbench.errors import ConfigError
+
+if TYPE_CHECKING:  # types only: quick to start without them
+    from workbench.signing import SecretKey
+
+TrustedKeysFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--trusted-keys",
+        help="file of public keys: the bundle must be signed by one of them; default: WORKBENCH_TRUSTED_KEYS",
+        show_default=False,
+    ),
+]
+SigningKey = Annotated[
+    Path | None, typer.Option("--sign", help="sign the bundle with this secret key (minisign's)", show_default=False)
+]
+_MOST_PASSWORD_BYTES = 4096
+
+
+def keygen(
+    secret: Annotated[Path, typer.Argument(help="file to write the secret key to", show_default=False)],
+    public: Annotated[
+        Path | None, typer.Option(help="file of the public key; default: beside it, .pub", show_default=False)
+    ] = None,
+    plain: Annotated[
+        bool, typer.Option("--plain", help="no password: whoever reads the file can sign; for a secret store")
+    ] = False,
+) -> None:
+    """Make a pair of keys to sign bundles with, in minisign's formats; `minisign -G` does the same.
+
+    The secret key is sealed by a password (WORKBENCH_SIGNING_PASSWORD_FILE names a file with it, else it is asked for).
+    """
+    from workbench.signing import make_keys
+
+    public_file = public if public is not None else secret.with_suffix(".pub")
+    made = make_keys(secret, public_file, None if plain else password(twice=True))
+    out.print(
+        f"{secret}: the secret key; keep it off the machines that serve\n{public_file}: the public key\n\n"
+        f"Its line for a file of trusted keys:\n{made.text} WHOSE IT IS",
+        highlight=False,
+        soft_wrap=True,
+        markup=False,
+    )
+
+
+def sign(
+    bundle: Annotated[Path, typer.Argument(help="folder written by `workbench export`", show_default=False)],
+    key: Annotated[Path, typer.Option(help="secret key (minisign's)", show_default=False)],
+) -> None:
+    """Sign a bundle that was exported without --sign, or sign it again; every byte of it is checked first."""
+    from workbench.bundle import check_files, read_bundle, sign_bundle
+
+    opened = read_bundle(bundle)
+    check_files(opened)
+    secret = opened_key(key)
+    sign_bundle(bundle, opened.manifest.name, opened.manifest_sha256, secret)
+    out.print(
+        f"{bundle}: manifest {opened.manifest_sha256[:12]} signed by key {secret.public.name}",
+        highlight=False,
+        soft_wrap=True,
+        markup=False,
+    )
+
+
+def opened_key(file: Path) -> SecretKey:
+    """A secret key, its password asked for where it has one.
+
+    Raises:
+        ConfigError: no secret key, or another password.
+    """
+    from workbench.signing import read_secret_key
+
+    return read_secret_key(file, password)
+
+
+def password(*, twice: bool = False) -> str:
+    """From the file that the environment names, else from the terminal.
+
+    Raises:
+        ConfigError: neither is there, or two that were typed differ.
+    """
+    from workbench.input_files import read_text
+    from workbench.signing import PASSWORD_VARIABLE
+
+    if file := os.environ.get(PASSWORD_VARIABLE):
+        lines = read_text(Path(file), limit_bytes=_MOST_PASSWORD_BYTES, key=PASSWORD_VARIABLE).splitlines()
+        if len(lines) != 1 or not lines[0]:
+            raise ConfigError("must hold the password on its one line.", file=file, key=PASSWORD_VARIABLE)
+        return lines[0]
+    if not sys.stdin.isatty():
+        raise ConfigError(
+            "the secret key has a password, and there is no terminal to ask for it.",
+            key=PASSWORD_VARIABLE,
+            hint="Name a file with the password in it, readable by you alone.",
+        )
+    typed = getpass.getpass("Password of the secret key: ")
+    if twice and getpass.getpass("The same again: ") != typed:
+        raise ConfigError("the two passwords differ.", hint="Run the command again; nothing was written.")
+    if not typed:
+        raise ConfigError("the password is empty.", hint="A key without one is made with --plain.")
+    return typed
