@@ -23,6 +23,10 @@ def serve(
         float | None, typer.Option(help="how long a sample waits for company; default: the bundle's")
     ] = None,
     queue_limit: Annotated[int | None, typer.Option(help="samples that may wait; more are refused with 503")] = None,
+    no_worker_timeout_s: Annotated[
+        float | None,
+        typer.Option(help="end with an error when no worker could answer for so many seconds; default: 60"),
+    ] = None,
     policy: Annotated[
         str, typer.Option(help="when this machine is not one the bundle was made for: warn or refuse")
     ] = "refuse",
@@ -43,6 +47,7 @@ def serve(
         max_batch_size=max_batch_size,
         batch_timeout_ms=batch_timeout_ms,
         queue_limit=queue_limit,
+        no_worker_timeout_s=no_worker_timeout_s,
         policy=policy,
         trusted_keys=trusted_keys,
     )

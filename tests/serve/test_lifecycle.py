@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import os
+import resource
 import signal
 import socket
 import time
@@ -147,6 +148,88 @@ def test_a_request_that_kills_worker_after_worker_is_given_up(narrow: Running) -
     assert (reply.status, reply.body["error"]["kind"]) == (503, "worker_lost")
     narrow.wait_until(lambda: narrow.health().body["status"] == "ok")
     assert narrow.predict({"text": "anna"}).status == 200
+
+
+def starting(service: Running) -> psutil.Process:
+    """The process of the one worker, which is not ready yet."""
+    found: list[psutil.Process] = []
+
+    def look() -> bool:
+        found[:] = [p for p in service.family()[1:] if "spawn_main" in " ".join(p.cmdline())]
+        return bool(found)
+
+    service.wait_until(look)
+    return found[0]
+
+
+def let_open(service: Running, more: int) -> None:
+    """So many files may be open beside those that are; more than there were at first for a negative number."""
+    hard = resource.prlimit(service.process.pid, resource.RLIMIT_NOFILE)[1]
+    now = hard if more < 0 else psutil.Process(service.process.pid).num_fds() + more
+    resource.prlimit(service.process.pid, resource.RLIMIT_NOFILE, (now, hard))
+
+
+def test_a_worker_that_is_killed_in_its_first_start_is_started_again(quick: Path) -> None:
+    with running(quick, ready=False) as service:
+        first = starting(service)
+        first.kill()
+        service.wait_until(lambda: service.health().status == 200)
+
+        [worker] = service.health().body["workers"]
+        assert (worker["state"], worker["restarts"]) == ("ready", 1)
+        assert service.worker_pids()[0] != first.pid
+        assert service.predict({"text": "anna"}).status == 200
+    [failed] = [e for e in service.events() if e["event"] == "start_failed"]
+    assert failed["error"] == "it was killed by SIGKILL while it started"
+
+
+def test_a_worker_that_dies_in_every_start_ends_the_service_with_an_error(quick: Path) -> None:
+    with running(quick, "--no-worker-timeout-s", "0.5", ready=False) as service:
+        while service.process.poll() is None:
+            for process in psutil.Process(service.process.pid).children():
+                if "spawn_main" in " ".join(process.cmdline()):
+                    process.kill()
+            time.sleep(0.02)
+
+        assert service.process.wait(10) == 3
+    said = service.log.read_text()
+    assert "error: no worker could answer for 0.5 s (--no-worker-timeout-s), in which " in said
+    assert "of worker 0: it was killed by SIGKILL while it started. " in said
+    assert "Traceback" not in said
+
+
+def test_a_worker_for_which_no_file_is_left_is_tried_again_until_one_is(quick: Path) -> None:
+    """EMFILE, as clients' connections bring it about."""
+    with running(quick) as service:
+        let_open(service, 1)  # for the connections of this test
+        os.kill(service.worker_pids()[0], signal.SIGKILL)
+        service.wait_until(lambda: service.health().body["workers"][0].get("failed_starts", 0) >= 2)
+        health = service.health()
+        lasts_s = metric(service, "workbench_no_worker_seconds")
+        refused = service.predict({"text": "anna"})
+        let_open(service, -1)
+        service.wait_until(lambda: service.health().status == 200)
+
+        assert service.predict({"text": "anna"}).status == 200
+        assert metric(service, 'workbench_worker_failed_starts_total{worker="0"}') >= 2
+        assert metric(service, "workbench_no_worker_seconds") == 0
+        assert "no_worker" not in service.health().body
+    assert (health.status, health.body["status"]) == (503, "down")
+    assert health.body["workers"][0]["error"] == "it could not be started: Too many open files"
+    assert health.body["no_worker"]["gives_up_after_s"] == 60
+    assert 0 < health.body["no_worker"]["lasts_s"] <= lasts_s
+    assert (refused.status, refused.body["error"]["kind"]) == (503, "worker_lost")
+
+
+def test_a_service_that_finds_no_file_for_a_worker_ends_with_an_error_after_the_time_it_was_given(quick: Path) -> None:
+    with running(quick, "--no-worker-timeout-s", "1") as service:
+        let_open(service, 0)
+        lost = time.monotonic()
+        os.kill(service.worker_pids()[0], signal.SIGKILL)
+
+        assert service.process.wait(20) == 3
+        assert 1 <= time.monotonic() - lost < 5
+    assert "of worker 0: it could not be started: Too many open files. " in service.log.read_text()
 
 
 def test_workers_die_with_a_main_process_that_is_killed(slow: Path) -> None:

@@ -1,10 +1,15 @@
 """What of LitServe is used beyond its documented interface, and what its processes import."""
 
+import errno
+import gc
 import inspect
 import json
+import os
+import resource
 import subprocess
 import sys
 from importlib.metadata import version
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 import litserve
@@ -14,6 +19,7 @@ from litserve.loops import LitLoop, inference_worker
 from litserve.transport.factory import TransportConfig
 
 from tests.serve.making import make_bundle, running
+from workbench.serve.lit import WorkerLauncher
 
 HEAVY = ("optuna", "mlflow", "ray", "torch", "sklearn", "plotly", "pandas", "transformers", "scipy")
 
@@ -72,3 +78,30 @@ def test_a_service_is_two_processes_and_the_resource_tracker(tmp_path: Path) -> 
 
     assert len(commands) == 2
     assert sum("resource_tracker" in command for command in commands) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_worker_that_cannot_be_started_leaves_no_file_open_whatever_step_failed(tmp_path: Path) -> None:
+    launcher = WorkerLauncher(tmp_path, workers=1, devices=1, max_batch_size=1, policy="warn")
+    resource_tracker.ensure_running()
+    limits, here = resource.getrlimit(resource.RLIMIT_NOFILE), psutil.Process()
+    lowest, errors = os.open("/dev/null", os.O_RDONLY), list[int | None]()
+    os.close(lowest)
+    before = here.num_fds()
+    for spare in range(20):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + spare, limits[1]))
+        try:
+            process, ours = launcher.launch(0)
+        except OSError as error:
+            errors.append(error.errno)
+        else:
+            process.kill()
+            process.join()
+            ours.close()
+            break
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        gc.collect()
+        assert here.num_fds() == before, f"with {spare} files to spare"
+    assert {*errors} == {errno.EMFILE}
+    assert len(errors) > 4

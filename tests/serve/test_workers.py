@@ -4,25 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.serve.workers import MOST_FAILED_STARTS, Worker, least_loaded, none_starts, pause_s
+from workbench.serve.workers import least_loaded
 from workbench.serving_model import event_loop
-
-
-def test_a_worker_that_does_not_start_ends_the_service_only_when_no_other_does_either() -> None:
-    broken, answering = Worker(0, failed_starts=MOST_FAILED_STARTS + 7), Worker(1, state="ready")
-
-    assert not none_starts([broken, answering])
-    assert not none_starts([broken, Worker(1, state="starting", failed_starts=MOST_FAILED_STARTS - 1)])
-    assert none_starts([broken, Worker(1, state="lost", failed_starts=MOST_FAILED_STARTS)])
-    assert none_starts([broken])
-
-
-def test_pauses_between_starts_grow_to_ten_seconds_and_no_further_however_long_it_goes_on() -> None:
-    pauses = [pause_s(failed) for failed in range(6)]
-
-    assert pauses == sorted(pauses)
-    assert pauses[0] == 0.1
-    assert pause_s(100_000) == 10.0
 
 
 def test_the_device_with_the_fewest_batches_gets_the_next() -> None:

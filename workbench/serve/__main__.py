@@ -10,6 +10,7 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from workbench.errors import WorkbenchError
 from workbench.exit_codes import exit_code_of
@@ -28,6 +29,9 @@ def main() -> None:
     parser.add_argument("--max-batch-size", type=int, help="default: the bundle's")
     parser.add_argument("--batch-timeout-ms", type=float, help="default: the bundle's")
     parser.add_argument("--queue-limit", type=int, help="samples that may wait")
+    parser.add_argument(
+        "--no-worker-timeout-s", type=float, help="without a worker that answers for so long it ends with an error"
+    )
     parser.add_argument("--policy", choices=("warn", "refuse"), default="refuse")
     parser.add_argument(
         "--trusted-keys", type=Path, help="whose signature is required; default: WORKBENCH_TRUSTED_KEYS"
@@ -43,6 +47,7 @@ def main() -> None:
             max_batch_size=given.max_batch_size,
             batch_timeout_ms=given.batch_timeout_ms,
             queue_limit=given.queue_limit,
+            no_worker_timeout_s=given.no_worker_timeout_s,
             policy=given.policy,
             trusted_keys=given.trusted_keys,
         )
@@ -61,6 +66,7 @@ def start(
     max_batch_size: int | None,
     batch_timeout_ms: float | None,
     queue_limit: int | None,
+    no_worker_timeout_s: float | None = None,
     policy: str,
     trusted_keys: Path | None = None,
 ) -> None:
@@ -82,12 +88,13 @@ def start(
         max_batch_size=tuned.max_batch_size if max_batch_size is None else max_batch_size,
         batch_timeout_ms=tuned.batch_timeout_ms if batch_timeout_ms is None else batch_timeout_ms,
     )
+    said: dict[str, Any] = {"queue": queue_limit, "no_worker_s": no_worker_timeout_s}
     settings = ServeSettings(
         host=host,
         port=port,
         service=service,
         devices=devices,
-        limits=Limits() if queue_limit is None else Limits(queue=queue_limit),
+        limits=Limits(**{name: value for name, value in said.items() if value is not None}),
         policy=policy,  # type: ignore[arg-type]  # ServeSettings checks it
         api_key=os.environ.get(API_KEY_VARIABLE),
         trusted=trusted_keys_of(trusted_keys),

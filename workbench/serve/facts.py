@@ -8,6 +8,7 @@ from typing import Any
 from workbench import __version__
 from workbench.canonical import encode
 from workbench.results import metrics
+from workbench.serve.outage import Outage
 from workbench.serve.service import Service
 
 EMULATED = "EMULATED: compiled and measured on an emulator; no figure is of a device."
@@ -27,12 +28,21 @@ def health(service: Service) -> tuple[int, dict[str, Any]]:
                 **({"device": w.facts["device"]} if "device" in w.facts else {}),
                 "state": w.state,
                 "restarts": w.restarts,
+                **({"failed_starts": w.failed_starts} if w.failed_starts else {}),
                 **({"error": w.error} if w.error else {}),
             }
             for w in service.workers.all
         ],
+        **_outage(service.workers.outage),
         "waiting": service.depth,
     }
+
+
+def _outage(outage: Outage) -> dict[str, Any]:
+    if outage.since_s is None:
+        return {}
+    lasts_s = round(outage.lasts_s(time.monotonic()), 1)
+    return {"no_worker": {"lasts_s": lasts_s, "gives_up_after_s": outage.limit_s}}
 
 
 def info(service: Service) -> dict[str, Any]:

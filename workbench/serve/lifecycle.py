@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import resource
 import signal
@@ -14,7 +15,7 @@ import uvicorn
 import uvloop
 
 from workbench.bundle import Bundle, check_bundle
-from workbench.errors import BundleError, ConfigError, ToolchainError
+from workbench.errors import ConfigError, ToolchainError, WorkbenchError
 from workbench.serve.app import application
 from workbench.serve.connections import Connections
 from workbench.serve.events import JsonLines, log, log_defect
@@ -31,6 +32,7 @@ _BACKLOG = 2048
 _OPEN_FILES = 65_536
 _FILES_OF_SERVICE, _FILES_OF_WORKER = 64, 8
 _FEWEST_CONNECTIONS = 16
+_NOTHING_LEFT = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _KEEP_ALIVE_S = 75
 """Longer than the usual 60 s of a load balancer in front, which must be the one to close an idle connection."""
 
@@ -41,10 +43,9 @@ def serve(bundle: Bundle, settings: ServeSettings) -> None:
     Must be called in the main thread.
 
     Raises:
-        BundleError: the bundle is damaged or not signed as required, or a worker could not prove it, or workers kept
-            dying.
+        BundleError: the bundle is damaged or not signed as required, or a worker could not prove it.
         ConfigError: the address cannot be bound.
-        ToolchainError: there are fewer devices than wanted.
+        ToolchainError: there are fewer devices than wanted, or no worker could answer for `limits.no_worker_s`.
     """
     signer = check_bundle(bundle, settings.trusted)
     _raise_open_files()
@@ -56,9 +57,9 @@ def serve(bundle: Bundle, settings: ServeSettings) -> None:
     with contextlib.closing(_bound(settings.host, settings.port)) as listener:
         main = _main(bundle, settings, devices, listener)
         failure = asyncio.Runner(loop_factory=uvloop.new_event_loop).run(main)
-    log("ended", failure=failure)
+    log("ended", failure=None if failure is None else str(failure))
     if failure is not None:
-        raise BundleError(failure)
+        raise failure
 
 
 class _HttpServer(uvicorn.Server):
@@ -69,7 +70,9 @@ class _HttpServer(uvicorn.Server):
         yield
 
 
-async def _main(bundle: Bundle, settings: ServeSettings, devices: int, listener: socket.socket) -> str | None:
+async def _main(
+    bundle: Bundle, settings: ServeSettings, devices: int, listener: socket.socket
+) -> WorkbenchError | None:
     """Returns why the service gave up, None when it was told to end."""
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_defect)
@@ -84,10 +87,10 @@ async def _main(bundle: Bundle, settings: ServeSettings, devices: int, listener:
         max_batch_size=settings.service.max_batch_size,
         policy=settings.policy,
     )
-    ending: asyncio.Future[str | None] = loop.create_future()
+    ending: asyncio.Future[WorkbenchError | None] = loop.create_future()
     now = asyncio.Event()
 
-    def give_up(why: str) -> None:
+    def give_up(why: WorkbenchError) -> None:
         if not ending.done():
             ending.set_result(why)
 
@@ -101,7 +104,7 @@ async def _main(bundle: Bundle, settings: ServeSettings, devices: int, listener:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told, number)
     connections = _connections(settings.limits, workers)
-    service.workers = Workers(launcher, workers, devices, service, give_up)
+    service.workers = Workers(launcher, workers, devices, service, give_up, settings.limits)
     config = uvicorn.Config(
         application(service, launcher.app),
         http=bounded_http(connections, body_timeout_s=settings.limits.body_timeout_s + 5.0),
@@ -122,7 +125,7 @@ async def _main(bundle: Bundle, settings: ServeSettings, devices: int, listener:
         log("emulated", warning=EMULATED)
     log("listening", url=f"http://{f'[{host}]' if ':' in host else host}:{port}", bundle=manifest.name)
     try:
-        await service.workers.start()
+        service.workers.start()
         failure = await ending
         if failure is None:
             await _drained(service, settings.limits.grace_s, now)
@@ -189,6 +192,10 @@ def _bound(host: str, port: int) -> socket.socket:
         hint = "Name an address of this machine; 0.0.0.0 is all of them."
         raise ConfigError(f"{host!r} is no address: {error}.", key="--host", hint=hint) from error
     except OSError as error:
+        if error.errno in _NOTHING_LEFT:
+            raise ToolchainError(
+                f"no socket for {host}:{port}: {error.strerror}. Raise the limit, or end what uses it."
+            ) from error
         raise ConfigError(
             f"{host}:{port} cannot be bound: {error.strerror or error}.",
             key="--port",

@@ -55,6 +55,9 @@ class WorkerLauncher:
         """Start worker `number`; returns its process and our end of its socket.
 
         Call it from the main thread: a worker dies with the thread that started it.
+
+        Raises:
+            OSError: no file, process or memory is left for it.
         """
         ours, theirs = socket.socketpair()
         self._api.connection = theirs
@@ -62,6 +65,9 @@ class WorkerLauncher:
             process: multiprocessing.process.BaseProcess = self._server.launch_single_inference_worker(
                 self._api, number
             )
+        except BaseException:
+            ours.close()
+            raise
         finally:
             self._api.connection = None
             theirs.close()

@@ -8,7 +8,7 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 
@@ -142,6 +142,17 @@ class Metrics:
             "workbench_worker_busy_seconds", "Time a worker spent in the model.", ["worker"], registry=registry
         )
         self._depth = Gauge("workbench_queue_depth", "Rows that wait for a batch.", registry=registry)
+        self._failed_starts = Counter(
+            "workbench_worker_failed_starts",
+            "Starts of a worker that failed: no process could be made, or it died before it was ready.",
+            ["worker"],
+            registry=registry,
+        )
+        self._outage = Gauge(
+            "workbench_no_worker_seconds",
+            "How long no worker could answer; 0 while one can. The service ends when it is too long.",
+            registry=registry,
+        )
         self._workers = _Workers()
         registry.register(self._workers)
         if about is not None:
@@ -226,6 +237,14 @@ class Metrics:
         restarts = 0 if known is None else known.restarts
         state = _Worker(resident_bytes=0, device_bytes=None, restarts=restarts, alive=False)
         self._workers.put(worker, state)
+
+    def start_failed(self, worker: int) -> None:
+        """A worker could not be started, or died before it was ready."""
+        self._failed_starts.labels(str(worker)).inc()
+
+    def outage(self, seconds: Callable[[], float]) -> None:
+        """Ask at every scrape how long no worker could answer."""
+        self._outage.set_function(seconds)
 
     def text(self) -> bytes:
         """Everything in Prometheus' text format; takes about a millisecond."""

@@ -19,7 +19,7 @@ from workbench.ascend_settings import AscendCompile
 from workbench.bundle import Bundle, preprocessor_of
 from workbench.serve.answers import Answer, NotFinite, answers_for, finite
 from workbench.serve.batcher import Batch, Batcher, QueueFull, Row, whole_ms
-from workbench.serve.events import log, log_defect
+from workbench.serve.events import log, log_defect, log_seldom
 from workbench.serve.metrics import Metrics
 from workbench.serve.refusals import Refusal
 from workbench.serve.requests import InputRule, Question, arrays, input_rule, parse
@@ -83,6 +83,7 @@ class Service:
         self._rows_per_s = 0.0
         self._open: set[Request] = set()
         self._reading: dict[asyncio.Task[Any], float] = {}
+        metrics.outage(lambda: self.workers.outage.lasts_s(time.monotonic()))
         self._sweeping = [
             self.loop.create_task(self._every(_SWEEP_S, self._sweep)),
             self.loop.create_task(self._every(_MEMORY_S, self._read_memory)),
@@ -131,8 +132,8 @@ class Service:
             raise Refusal("draining", "The service is shutting down; another instance may answer.", 1, close=True)
         if not self.workers.proved:
             raise Refusal("starting", "The service is starting: its golden samples are not replayed yet.", 1)
-        if not self.workers.ready and not self.workers.restarting:
-            raise Refusal("worker_lost", "No worker runs.", 5)
+        if self.workers.none_starts:
+            raise Refusal("worker_lost", "No worker can be started; it is tried again.", 5)
 
     async def submit(self, body: bytes | bytearray, arrived_s: float) -> Request:
         """Queue what a body asks; the request's `done` ends when it is answered.
@@ -294,6 +295,9 @@ class Service:
         self._batcher.put_back(again)
         self._pump_soon()
 
+    def start_failed(self, worker: Worker) -> None:
+        self.metrics.start_failed(worker.number)
+
     def _fail_apart(self, batch: Batch, refusal: Refusal) -> None:
         """One request may have spoilt a batch for others: each row gets a batch of its own, once."""
         rows = [row for row in batch.rows if row.owner in self._open]
@@ -346,7 +350,10 @@ class Service:
     async def _every(self, pause_s: float, work: Any) -> None:
         while True:
             await asyncio.sleep(pause_s)
-            work()
+            try:
+                work()
+            except Exception as error:  # nothing would look at deadlines any more
+                log_seldom("defect", kind=type(error).__name__, doing=work.__name__)
 
     def _sweep(self) -> None:
         now_s = time.perf_counter()

@@ -14,6 +14,7 @@ _OPTIONS = {
     "queue": "--queue-limit",
     "connections": "--max-connections",
     "connections_of_address": "--max-connections-per-address",
+    "no_worker_s": "--no-worker-timeout-s",
 }
 API_KEY_VARIABLE = "WORKBENCH_API_KEY"
 
@@ -32,6 +33,10 @@ class Limits:
         request_timeout_s: from arrival to answer; then 504.
         batch_timeout_s: a worker that takes longer over one batch is killed and started again.
         grace_s: what is queued may still be answered for so long after SIGTERM.
+        no_worker_s: the service ends with an error when no worker could answer for so long: since the last one was
+            lost, or since the first start of the service failed. Whoever supervises it starts it anew.
+        first_start_s: a worker's first start may take so long; then it is killed and tried again. Later ones may take
+            three times what the slowest took, and never less than `no_worker_s`.
     """
 
     body_bytes: int = 1 << 20
@@ -45,6 +50,8 @@ class Limits:
     request_timeout_s: float = 30.0
     batch_timeout_s: float = 120.0
     grace_s: float = 30.0
+    no_worker_s: float = 60.0
+    first_start_s: float = 600.0
 
     def __post_init__(self) -> None:
         for name in self.__slots__:

@@ -22,7 +22,7 @@ from litserve.loops import LitLoop  # type: ignore[import-untyped]  # the same
 from workbench.bundle import Bundle, golden_batches, preprocessor_of, read_bundle
 from workbench.bundle.verify import replay_golden
 from workbench.canonical import encode as to_json
-from workbench.errors import BundleError, MeasureError, WorkbenchError
+from workbench.errors import BundleError, MeasureError, ToolchainError, WorkbenchError
 from workbench.fingerprint import Policy, admit
 from workbench.preprocess import collate, encode
 from workbench.serve.wire import Message, pack, receive
@@ -69,10 +69,10 @@ class BundleWorker(LitAPI):  # type: ignore[misc]  # LitServe ships no types
             number = int(os.environ["LITSERVE_WORKER_ID"])  # LitServe's way to tell a worker which it is
             self._session, facts = _opened(bundle, self.rows, self.policy, number % self.devices)
         except WorkbenchError as error:
-            self._send({"failed": str(error)})
+            self._send({"failed": str(error), "final": True, "machine": isinstance(error, ToolchainError)})
             raise SystemExit(1) from None
         except Exception as error:  # LitServe writes the traceback; who waits for this worker is told here
-            self._send({"failed": f"{type(error).__name__}: {error}"})
+            self._send({"failed": f"{type(error).__name__}: {error}", "final": False})
             raise
         self._send({"ready": {**facts, "startup_s": time.perf_counter() - started}})
 

@@ -4,28 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing.process
+import signal
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, cast
 
 import psutil
 
+from workbench.errors import BundleError, ToolchainError, WorkbenchError
 from workbench.serve.batcher import Batch
-from workbench.serve.events import log
+from workbench.serve.events import log, log_defect
 from workbench.serve.lit import WorkerLauncher
+from workbench.serve.outage import Outage, longest_start_s
+from workbench.serve.settings import Limits
 from workbench.serve.wire import Message, Reader, pack
 from workbench.targets.base import Array
 
 State = Literal["starting", "ready", "lost"]
 
-MOST_FAILED_STARTS = 5
-"""In a row, of every worker; then the service ends and its supervisor decides. While one answers, the others go on
-trying: a card that broke does not take the cards beside it out of service."""
 _FAILED_BATCHES = 3
 """In a row; then the worker is started again, which replays the golden samples."""
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 10.0
 _END_S = 3.0
 """How long a worker may take to end once its socket is closed."""
+_KILL_S = 10.0
+"""How long the kernel may take to end a process that was killed; one in a driver's call may take for ever."""
+_POLL_S = 0.02
+_REAP_S = 0.05
+"""How long to wait for the status of a process whose socket the kernel has closed: it follows at once."""
 
 
 class Owner(Protocol):
@@ -44,12 +50,25 @@ class Owner(Protocol):
         """The session refused a batch; the worker lives."""
 
     def lost(self, batch: Batch | None, worker: int) -> None:
-        """A worker that had been ready died, with this batch in its hands."""
+        """A worker died, with this batch in its hands."""
+
+    def start_failed(self, worker: Worker) -> None:
+        """A worker could not be started, or died before it was ready; it is tried again."""
 
 
 @dataclass(slots=True, eq=False)
 class Worker:
-    """One worker process, as seen from here."""
+    """One worker process, as seen from here.
+
+    Attributes:
+        restarts: processes that were started after the first.
+        failed_starts: in a row, since it was ready last.
+        error: why it was lost last, or did not start; '' once it is ready.
+        said: why its process cannot become ready, in its own words or in ours; '' while nothing is known.
+        refused: what ends a service that was never ready, since another try would end the same.
+        began_s: when its process was started.
+        slow: what ends a start that hangs.
+    """
 
     number: int
     state: State = "starting"
@@ -60,30 +79,51 @@ class Worker:
     failed_starts: int = 0
     failed_batches: int = 0
     error: str = ""
+    said: str = ""
+    refused: WorkbenchError | None = None
+    began_s: float = 0.0
+    slow: asyncio.TimerHandle | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
+    _resident_bytes: int = 0
 
     @property
     def resident_bytes(self) -> int:
-        """0 when it is gone."""
+        """0 when it is gone; the last known where it cannot be read, as when this process has no file left."""
         assert self.process is not None
         assert self.process.pid is not None
         try:
-            return int(psutil.Process(self.process.pid).memory_info().rss)
+            self._resident_bytes = int(psutil.Process(self.process.pid).memory_info().rss)
         except psutil.NoSuchProcess:
             return 0
+        except (psutil.Error, OSError):
+            pass
+        return self._resident_bytes
 
 
 class Workers:
-    """A fixed number of workers that are kept running."""
+    """A fixed number of workers that are kept running.
+
+    A worker that cannot be started, whatever the reason, is tried again after a pause that grows. While one answers,
+    the others go on trying without end: a card that broke does not take the cards beside it out of service. Where none
+    does for `limits.no_worker_s`, the service is told to give up, and what supervises it decides.
+    """
 
     def __init__(
-        self, launcher: WorkerLauncher, count: int, devices: int, owner: Owner, give_up: Callable[[str], None]
+        self,
+        launcher: WorkerLauncher,
+        count: int,
+        devices: int,
+        owner: Owner,
+        give_up: Callable[[WorkbenchError], None],
+        limits: Limits,
     ) -> None:
         """`count` workers on all devices together; worker n computes on device n modulo `devices`."""
         self.all: Sequence[Worker] = [Worker(number) for number in range(count)]
         self.proved = False
-        self._launcher, self._owner, self._give_up = launcher, owner, give_up
+        self.outage = Outage(limits.no_worker_s)
+        self._launcher, self._owner, self._give_up, self._limits = launcher, owner, give_up, limits
         self._devices = devices
+        self._slowest_s: float | None = None
         self._free: list[Worker] = []
         self._ending = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -97,14 +137,14 @@ class Workers:
         return sum(worker.state == "ready" for worker in self.all)
 
     @property
-    def restarting(self) -> bool:
-        """A lost worker is on its way back."""
-        return bool(self._tasks) or any(worker.state == "starting" for worker in self.all)
+    def none_starts(self) -> bool:
+        """None is ready, and the last start of each failed; what came now would wait for no one knows how long."""
+        return all(worker.failed_starts for worker in self.all)
 
-    async def start(self) -> None:
-        """Start all; `proved` is True once each was ready at the same time."""
+    def start(self) -> None:
+        """Start all; `proved` is True once each was ready at the same time. Call it inside the event loop."""
         for worker in self.all:
-            await self._launch(worker)
+            self._begin(worker)
 
     def run(self, batch: Batch) -> None:
         """Hand a batch to a free worker."""
@@ -124,26 +164,68 @@ class Workers:
         self._ending = True
         for task in self._tasks:
             task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         for worker in self.all:
             if worker.transport is not None:
                 worker.transport.close()
             if worker.state != "ready":  # it would look at its socket only when it has opened the model
                 self.kill(worker)
-        await asyncio.gather(*(asyncio.to_thread(_gone, w.process) for w in self.all if w.process is not None))
+        if not await _gone(self.all, _END_S):
+            for worker in self.all:
+                self.kill(worker)
+            if not await _gone(self.all, _KILL_S):
+                log("worker_remains", pids=[w.process.pid for w in self.all if w.process is not None and _runs(w)])
+
+    def _begin(self, worker: Worker) -> None:
+        task = asyncio.get_running_loop().create_task(self._until_it_runs(worker))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _until_it_runs(self, worker: Worker) -> None:
+        while True:
+            if worker.process is not None or worker.failed_starts:
+                await asyncio.sleep(self.outage.pause_s(worker.failed_starts, time.monotonic()))
+            try:
+                await _killed(worker)
+                await self._launch(worker)
+            except Exception as error:  # whatever it is, the others must be kept and this one tried again
+                if not isinstance(error, OSError):
+                    log_defect(error)
+                self._start_failed(worker, f"it could not be started: {_words(error)}")
+            else:
+                return
 
     async def _launch(self, worker: Worker) -> None:
-        worker.state, worker.batch, worker.facts = "starting", None, {}
+        again = worker.process is not None
+        worker.said, worker.refused, worker.facts = "", None, {}
         worker.process, ours = self._launcher.launch(worker.number)
-        ours.setblocking(False)
-        loop = asyncio.get_running_loop()
-        worker.transport, _ = await loop.create_unix_connection(lambda: _Link(self, worker), sock=ours)
-        worker.transport.set_write_buffer_limits(0)  # uvloop would keep a batch until it has read whatever else came
+        worker.restarts += again
+        worker.state, worker.began_s = "starting", time.monotonic()
+        loop, limits = asyncio.get_running_loop(), self._limits
+        most_s = longest_start_s(self._slowest_s, first_s=limits.first_start_s, limit_s=limits.no_worker_s)
+        worker.slow = loop.call_later(most_s, self._too_slow, worker, most_s)
+        try:
+            ours.setblocking(False)
+            await loop.create_unix_connection(lambda: _Link(self, worker), sock=ours)
+        except BaseException:
+            self._no_longer_slow(worker)
+            ours.close()
+            worker.process.kill()
+            raise
+
+    def _too_slow(self, worker: Worker, most_s: float) -> None:
+        worker.said = f"it was not ready after {most_s:.0f} s"
+        self.kill(worker)
 
     def received(self, worker: Worker, message: Message) -> None:
         head = message.head
         if "ready" in head:
             worker.facts, worker.state, worker.failed_starts, worker.error = head["ready"], "ready", 0, ""
+            self._slowest_s = max(self._slowest_s or 0.0, time.monotonic() - worker.began_s)
+            self._no_longer_slow(worker)
             self.proved = self.proved or self.ready == len(self.all)
+            if self.proved:
+                self.outage.end()
             log(
                 "worker_ready",
                 worker=worker.number,
@@ -151,7 +233,9 @@ class Workers:
             )
             self._owner.worker_ready(worker)
         elif "failed" in head:
-            worker.error = head["failed"]
+            worker.said = head["failed"]
+            if head["final"]:
+                worker.refused = (ToolchainError if head["machine"] else BundleError)(head["failed"])
             return
         else:
             batch, worker.batch = worker.batch, None
@@ -179,40 +263,39 @@ class Workers:
             self._free.remove(worker)
         was, worker.state = worker.state, "lost"
         batch, worker.batch = worker.batch, None
+        self._no_longer_slow(worker)
         if self._ending:
             return
-        if was == "starting":
-            worker.failed_starts += 1
-            worker.error = worker.error or "it ended while it started"
-        else:
-            worker.error = "it died"
-        log("worker_lost", worker=worker.number, was=was, error=worker.error)
+        error = "it died" if was == "ready" else worker.said or _end_of_start(worker)
+        worker.error = error
+        log("worker_lost", worker=worker.number, was=was, error=error)
         self._owner.lost(batch, worker.number)
-        if was == "starting" and not self.proved:
-            self._give_up(worker.error)
-        elif none_starts(self.all):
-            self._give_up(f"no worker starts any more, {MOST_FAILED_STARTS} times in a row: {worker.error}")
+        if was == "ready":
+            if not self.ready:
+                self.outage.begin(time.monotonic())
+        elif worker.refused is not None and not self.proved:
+            self._give_up(worker.refused)
+            return
         else:
-            task = asyncio.get_running_loop().create_task(self._restart(worker))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._start_failed(worker, error)
+        self._begin(worker)
 
-    async def _restart(self, worker: Worker) -> None:
-        assert worker.process is not None
-        await asyncio.to_thread(_gone, worker.process, 0.0)
-        await asyncio.sleep(pause_s(worker.failed_starts))
-        worker.restarts += 1
-        await self._launch(worker)
+    def _start_failed(self, worker: Worker, error: str) -> None:
+        now_s = time.monotonic()
+        worker.failed_starts += 1
+        worker.state, worker.error = "lost", error
+        if not self.proved or not self.ready:
+            self.outage.begin(now_s)
+        log("start_failed", worker=worker.number, error=error, in_a_row=worker.failed_starts)
+        self._owner.start_failed(worker)
+        under_way = any(w.state == "starting" and not w.failed_starts for w in self.all)
+        if self.outage.is_over_limit(now_s) and not under_way:
+            self._give_up(_no_worker(self.outage, self.all, worker))
 
-
-def none_starts(workers: Sequence[Worker]) -> bool:
-    """Whether every worker failed to start too often; one that was ready since, or has just died, has not."""
-    return all(worker.failed_starts >= MOST_FAILED_STARTS for worker in workers)
-
-
-def pause_s(failed_starts: int) -> float:
-    """Before a worker is started again that failed to start so many times in a row."""
-    return min(_FIRST_PAUSE_S * 4.0 ** min(failed_starts, MOST_FAILED_STARTS), _LONGEST_PAUSE_S)
+    def _no_longer_slow(self, worker: Worker) -> None:
+        if worker.slow is not None:
+            worker.slow.cancel()
+            worker.slow = None
 
 
 def least_loaded(free: Sequence[int], busy: Sequence[int], devices: int) -> int:
@@ -238,6 +321,10 @@ class _Link(asyncio.Protocol):
     def __init__(self, workers: Workers, worker: Worker) -> None:
         self._workers, self._worker, self._reader = workers, worker, Reader()
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._worker.transport = stream = cast(asyncio.Transport, transport)  # uvloop's is not derived from it
+        stream.set_write_buffer_limits(0)  # uvloop would keep a batch until it has read whatever else came
+
     def data_received(self, data: bytes) -> None:
         for message in self._reader.feed(data):
             self._workers.received(self._worker, message)
@@ -246,8 +333,55 @@ class _Link(asyncio.Protocol):
         self._workers.disconnected(self._worker)
 
 
-def _gone(process: multiprocessing.process.BaseProcess, patience_s: float = _END_S) -> None:
-    process.join(patience_s)
-    if process.exitcode is None:
-        process.kill()
-        process.join()
+async def _killed(worker: Worker) -> None:
+    """End what is left of its last process: two would share its device.
+
+    Raises:
+        TimeoutError: the kernel does not end it.
+    """
+    if worker.process is None:
+        return
+    worker.process.kill()
+    if not await _gone([worker], _KILL_S):
+        raise TimeoutError(f"its last process, {worker.process.pid}, does not end although it was killed")
+
+
+async def _gone(workers: Sequence[Worker], patience_s: float) -> bool:
+    """Whether their processes ended in time. Asks again and again: a thread that waits may itself not be had."""
+    until_s = time.monotonic() + patience_s
+    while any(map(_runs, workers)):
+        if time.monotonic() > until_s:
+            return False
+        await asyncio.sleep(_POLL_S)
+    return True
+
+
+def _end_of_start(worker: Worker) -> str:
+    assert worker.process is not None
+    worker.process.join(_REAP_S)
+    status = worker.process.exitcode
+    if status is None:
+        return "it ended while it started"
+    if status >= 0:
+        return f"it ended with status {status} while it started"
+    try:
+        return f"it was killed by {signal.Signals(-status).name} while it started"
+    except ValueError:  # a real-time signal has no name
+        return f"it was killed by signal {-status} while it started"
+
+
+def _runs(worker: Worker) -> bool:
+    return worker.process is not None and worker.process.exitcode is None
+
+
+def _words(error: Exception) -> str:
+    return error.strerror if isinstance(error, OSError) and error.strerror else f"{type(error).__name__}: {error}"
+
+
+def _no_worker(outage: Outage, workers: Sequence[Worker], last: Worker) -> ToolchainError:
+    count = sum(worker.failed_starts for worker in workers)
+    return ToolchainError(
+        f"no worker could answer for {outage.limit_s:g} s (--no-worker-timeout-s), in which {count} starts failed; the "
+        f"last one, of worker {last.number}: {last.error}. Start the service again; where that does not help, look at "
+        "its limits of memory, processes and open files, at its log and at the device."
+    )

@@ -1,0 +1,56 @@
+"""How long a service goes on without a worker; that it does, `test_lifecycle` shows with real ones."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.serve.outage import Outage, longest_start_s, pause_s
+
+
+def test_pauses_between_starts_grow_to_ten_seconds_and_no_further_however_long_it_goes_on() -> None:
+    pauses = [pause_s(failed) for failed in range(12)]
+
+    assert pauses == sorted(pauses)
+    assert pauses[0] == 0.1
+    assert pause_s(100_000) == 10.0
+
+
+@given(limit_s=st.floats(0.01, 1e4), began_s=st.floats(0, 1e7), start_s=st.floats(0, 30))
+def test_an_outage_ends_at_its_limit_or_with_the_start_that_was_under_way_then(
+    limit_s: float, began_s: float, start_s: float
+) -> None:
+    """Every start takes `start_s` and fails; the service gives up at a failure, never before the limit."""
+    outage, now_s, failed = Outage(limit_s), began_s, 0
+    outage.begin(now_s)
+    while True:
+        now_s += outage.pause_s(failed, now_s) + start_s
+        failed += 1
+        if outage.is_over_limit(now_s):
+            break
+
+    assert limit_s <= outage.lasts_s(now_s) <= limit_s + start_s + 0.1
+
+
+def test_while_another_worker_answers_there_is_no_limit() -> None:
+    outage = Outage(60)
+
+    assert outage.pause_s(100, 1e6) == 10.0
+    assert not outage.is_over_limit(1e6)
+    assert outage.lasts_s(1e6) == 0
+
+
+def test_an_outage_counts_from_its_beginning_until_a_worker_answers() -> None:
+    outage = Outage(60)
+    outage.begin(100)
+    outage.begin(130)
+
+    assert (outage.lasts_s(150), outage.is_over_limit(159), outage.is_over_limit(160)) == (50, False, True)
+    outage.end()
+    outage.begin(200)
+    assert outage.lasts_s(201) == 1
+
+
+def test_a_start_may_take_three_times_what_is_known_of_this_bundle() -> None:
+    assert longest_start_s(None, first_s=600, limit_s=60) == 600
+    assert longest_start_s(5, first_s=600, limit_s=60) == 60
+    assert longest_start_s(90, first_s=600, limit_s=60) == 270
+    assert longest_start_s(None, first_s=600, limit_s=900) == 900
