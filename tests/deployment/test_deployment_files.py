@@ -327,6 +327,7 @@ def series_of_the_service() -> dict[str, set[str]]:
     metrics.queue(0)
     metrics.batch(length=16, rows=1, positions=16, padded=4, waited_s=[0.001], run_s=0.01, worker=0)
     metrics.worker(0, resident_bytes=1, device_bytes=1, restarts=0)
+    metrics.start_failed(0)
     found: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(metrics.text().decode()):
         for sample in family.samples:

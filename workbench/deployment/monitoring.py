@@ -101,6 +101,15 @@ def grafana_dashboard(facts: Facts) -> str:
                 "started again {{instance}}",
                 f"sum by (instance) (increase(workbench_worker_restarts_total{_SELECT}{_WINDOW}))",
             ),
+            (
+                "starts that failed {{instance}}",
+                f"sum by (instance) (increase(workbench_worker_failed_starts_total{_SELECT}{_WINDOW}))",
+            ),
+        ),
+        _lines(
+            "Time without a worker",
+            "s",
+            ("{{instance}}", f"workbench_no_worker_seconds{_SELECT}"),
         ),
         _lines(
             "Processor time and open files of the front end",
