@@ -175,8 +175,10 @@ class _Writer:
                 self.wide[edges.name, name] = f"{name}__wide"
 
     def round_output(self, name: str, dtype: str) -> None:
-        """The model's own output type, where no kernel has seen to it."""
-        if dtype not in Narrow or self.stored.get(name) == dtype or name in self.source.known:
+        """The model's own output type, where no kernel has seen to it. An input that is an output is left as it is fed;
+        whoever returns it converts it."""
+        inputs = {value.name for value in self.source.plain.graph.input}
+        if dtype not in Narrow or self.stored.get(name) == dtype or name in self.source.known or name in inputs:
             return
         for node in self.nodes:
             for position, output in enumerate(node.output):

@@ -70,15 +70,26 @@ def test_the_first_record_that_is_no_inner_error_is_the_headline() -> None:
     lines = error_lines([INNER, SHAPE])
 
     assert "E10016" in lines[0]
-    assert lines[-1] == "        GE GenerateOfflineModel execute failed"
+    # below the headline stands every other record, and the headline's own text again where it was not the first one
+    inner, again = lines[-2:]
+    assert inner == "        GE GenerateOfflineModel execute failed"
+    assert again.startswith("        The node ids of --input_shape")
 
 
+@pytest.mark.usefixtures("_new_layout")
 def test_inner_errors_alone_have_a_headline_of_their_own() -> None:
+    """runtime v8.5.0 error_manager.cc:549-565: the code before and behind the stamp, then always the traceback."""
     first, second, *rest = error_lines([INNER, Record(code="E19999", arguments={"message": "why"})])
 
     assert first == "E19999: Inner Error!"
-    assert re.fullmatch(rf"E19999: {STAMP} GE GenerateOfflineModel execute failed", second)
-    assert rest == ["        TraceBack (most recent call last):", "        why"]
+    assert re.fullmatch(rf"E19999{STAMP} \(E19999\):  GE GenerateOfflineModel execute failed", second)
+    assert rest == ["        TraceBack (most recent call last):", "       why"]
+    assert error_lines([INNER])[2:] == ["        TraceBack (most recent call last):"]
+
+
+@pytest.mark.usefixtures("_old_layout")
+def test_inner_errors_of_older_releases_have_the_code_once() -> None:
+    assert re.fullmatch(rf"E19999: {STAMP} GE GenerateOfflineModel execute failed", error_lines([INNER])[1])
 
 
 def test_the_same_record_is_told_once() -> None:

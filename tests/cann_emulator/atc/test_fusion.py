@@ -23,8 +23,9 @@ from tests.cann_emulator.atc.compiling import (
 )
 from tests.targets.encoder import ids, model_of
 from workbench.ascend_settings import FUSION_GROUPS
-from workbench.cann_emulator.atc.compiler import run_compile
 from workbench.cann_emulator.atc.console import Console
+from workbench.cann_emulator.atc.conversion import run_compile
+from workbench.cann_emulator.atc.failure import AtcFailure
 from workbench.cann_emulator.om import OfflineModel
 
 
@@ -247,9 +248,12 @@ def test_fusion_result_names_what_matched(tmp_path: Path) -> None:
 def test_an_earlier_result_goes_when_the_engine_starts_and_none_is_written_on_request(tmp_path: Path) -> None:
     path, result = encoder(tmp_path), tmp_path / "fusion_result.json"
     result.write_text("old")
-    with pytest.raises(Exception, match="E10016"):
-        run_compile(options(path, input_shape="nobody:1,2"), Console())
+    with pytest.raises(AtcFailure, match="EE1001"):
+        run_compile(options(path, input_shape=STATIC, soc_version="nobody"), Console())
     assert result.read_text() == "old"  # it failed before
+    with pytest.raises(AtcFailure, match="E10016"):
+        run_compile(options(path, input_shape=f"{STATIC};nobody:1,2"), Console())
+    assert not result.exists()
     run_compile(options(path, input_shape=STATIC, export_compile_stat="0"), Console())
     assert not result.exists()
 

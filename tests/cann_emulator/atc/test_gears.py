@@ -1,4 +1,4 @@
-"""Shapes that are compiled: what the flags ask for against what the model has (atc.md §3.3)."""
+"""Shapes that are compiled: what the flags ask for against what the model has (atc.md §3.3, §13a)."""
 
 from pathlib import Path
 
@@ -7,14 +7,19 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from tests.cann_emulator.atc.compiling import encoder
+from tests.cann_emulator.atc.compiling import codes_of, compiled, encoder
 from tests.targets.encoder import model_of
 from workbench.cann_emulator.atc.failure import AtcFailure
 from workbench.cann_emulator.atc.gears import ShapePlan, plan_shapes
+from workbench.cann_emulator.atc.input_shapes import check_names, check_ranks, input_shapes
 from workbench.cann_emulator.atc.onnx_parser import parse_onnx
+from workbench.cann_emulator.atc.requests import read_requests
+from workbench.cann_emulator.atc.shape_flags import check_shape_flags
+
+Sizes = list[int | str] | None
 
 
-def two_inputs(folder: Path, first: list[int | str], second: list[int | str]) -> Path:
+def two_inputs(folder: Path, first: Sizes, second: Sizes) -> Path:
     values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("a", first), ("b", second))]
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     nodes = [helper.make_node("Add", ["a", "b"], ["y"], name="add")]
@@ -23,7 +28,13 @@ def two_inputs(folder: Path, first: list[int | str], second: list[int | str]) ->
 
 
 def plan(path: Path, **flags: str) -> ShapePlan:
-    return plan_shapes(parse_onnx(path), flags)
+    """What a conversion plans, through every step that looks at shapes."""
+    check_shape_flags(flags)
+    requests, parsed = read_requests(flags), parse_onnx(path)
+    check_ranks(parsed, requests)
+    check_names(parsed, requests)
+    shapes = input_shapes(parsed, requests)
+    return plan_shapes(shapes, requests, input_format=flags.get("input_format", "NCHW"), quantized=parsed.quantized)
 
 
 def code(path: Path, **flags: str) -> str:
@@ -36,16 +47,14 @@ def test_fixed_shapes_of_the_file_need_no_flag(tmp_path: Path) -> None:
     path = two_inputs(tmp_path, [2, 3], [2, 3])
     assert plan(path).gears == (((), {"a": (2, 3), "b": (2, 3)}),)
     assert plan(path, input_shape="b:1,3").boundary == {"a": (2, 3), "b": (1, 3)}
+    assert plan(path, input_shape="b:1,3;b:9,9").boundary["b"] == (1, 3)
 
 
-def test_shapes_by_position_go_to_the_inputs_in_order(tmp_path: Path) -> None:
-    path = two_inputs(tmp_path, ["n", 3], ["n", 3])
-    assert plan(path, input_shape="2,3;4,3").boundary == {"a": (2, 3), "b": (4, 3)}
-
-
-def test_open_axes_without_a_shape_are_the_usual_failure(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shape", ["", "a:1,3", "a:1,3;c:2"])
+def test_an_open_axis_without_a_shape_is_the_usual_failure(shape: str, tmp_path: Path) -> None:
+    """Also where another input has its shape, and before a name that no input has (omg.cc:108-135)."""
     with pytest.raises(AtcFailure) as caught:
-        plan(encoder(tmp_path))
+        plan(two_inputs(tmp_path, ["n", 3], ["n", 3]), input_shape=shape)
     (record,) = caught.value.records
     assert (record.code, record.arguments["parameter"], record.arguments["value"]) == (
         "E10001",
@@ -54,38 +63,102 @@ def test_open_axes_without_a_shape_are_the_usual_failure(tmp_path: Path) -> None
     )
 
 
-def test_names_must_be_inputs_of_the_model(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"input_shape": "a:1,3;b:1,3;{}:1,3"},
+        {"input_shape": "a:-1,3;b:1,3;{}:1,3"},
+        {"input_shape_range": "a:[1~8,3];{}:[1,3]"},
+        {"input_shape": "a:-1,3;b:-1,3;{}:1,3", "dynamic_batch_size": "1,2"},
+    ],
+)
+def test_names_must_be_inputs_of_the_model(flags: dict[str, str], tmp_path: Path) -> None:
     path = two_inputs(tmp_path, ["n", 3], ["n", 3])
-    assert code(path, input_shape="c:1,3") == "E10016"
-    assert code(path, input_shape="add:1,3") == "E10017"
+    for name, expected in (("c", "E10016"), ("add", "E10017"), ("a ;", "E10002"), ("", "E10016")):
+        given = {flag: text.format(name) for flag, text in flags.items()}
+        if ";" in name or (not name and "-1" in str(flags)):
+            continue
+        with pytest.raises(AtcFailure) as caught:
+            plan(path, **given)
+        record = caught.value.records[0]
+        assert (record.code, record.arguments["parameter"]) == (expected, "input_shape")
 
 
-def test_a_shape_of_another_rank_and_an_axis_outside_its_range_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shape", ["a:1,3,3;b:1,3", "a:3;b:1,3", "a:;b:1,3"])
+def test_a_static_shape_of_another_rank_is_an_inner_error_of_the_parser(shape: str, tmp_path: Path) -> None:
     path = two_inputs(tmp_path, ["n", 3], ["n", 3])
-    assert code(path, input_shape="a:1,3,3;b:1,3") == "E10049"
-    assert code(path, input_shape="a:1,4~8;b:1,3") == "E10050"
+    assert code(path, input_shape=shape) == "E19999"
+    assert code(path, input_shape=f"{shape.replace('b:1', 'b:-1')}", dynamic_batch_size="1,2") in ("E19999", "E10012")
+
+
+def test_an_input_of_no_declared_rank_takes_any_shape(tmp_path: Path) -> None:
+    path = two_inputs(tmp_path, [], None)
+    assert plan(path, input_shape="a:1,3;b:2,2").boundary == {"a": (1, 3), "b": (2, 2)}
+    assert plan(path).boundary == {"a": (), "b": ()}
+    assert plan(path, input_shape="a:1~8,3").boundary == {"a": (-1, 3), "b": ()}
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ("a:-1,3,3", "E10049"),
+        ("a:-1,4~8", "E10050"),
+        ("a:-1,1~2", "E10050"),
+        ("a:-1,4", "E10050"),
+        ("a:-1,2", "E10050"),
+        ("a:-1,0", "E10050"),
+        ("a:-1,-5", "E10048"),
+        ("a:-1,4~2", "E10050"),
+        ("a:-1,1~8", None),
+        ("a:-1,3", None),
+        ("a:-1,-1", None),
+        ("a:7,1~8", None),
+        ("a:-5,-1", None),
+    ],
+)
+def test_every_size_of_a_range_is_held_against_the_models(asked: str, expected: str | None, tmp_path: Path) -> None:
+    """tensor_utils.cc:391: a fixed size is a range with equal ends."""
+    path = two_inputs(tmp_path, ["n", 3], ["n", 3])
+    brackets = ";".join(f"{name}:[{dims}]" for name, _, dims in [asked.partition(":")])
+    for flags in ({"input_shape": asked}, {"input_shape_range": brackets}):
+        if expected is None:
+            assert plan(path, **flags).kind == "range"
+        else:
+            assert code(path, **flags) == expected
+
+
+def test_a_range_by_position_is_refused_once_the_model_is_there(tmp_path: Path) -> None:
+    path = two_inputs(tmp_path, ["n", 3], ["n", 3])
+    assert code(path, input_shape="-1,3;-1,3") == "E10048"
+    assert code(path, input_shape_range="[1~8,3],[1~8,3]") == "E10048"
+    assert code(path, input_shape="1,3;1,3") == "E10002"
+    assert code(path, input_shape="1,3;1,3", dynamic_batch_size="1,2") == "E10002"
 
 
 def test_an_input_that_is_left_open_makes_a_range_model(tmp_path: Path) -> None:
     path = two_inputs(tmp_path, ["n", 3], ["n", 3])
-    found = plan(path, input_shape="a:2~4,3")
-    assert found.kind == "range"
-    assert found.boundary == {"a": (-1, 3), "b": (-1, 3)}
+    for shape in ("a:2~4,3", "a:2~4,3;b:"):  # an entry without sizes says nothing
+        found = plan(path, input_shape=shape)
+        assert found.kind == "range"
+        assert found.boundary == {"a": (-1, 3), "b": (-1, 3)}
 
 
 def test_batches_fill_the_first_axis_of_every_open_input(tmp_path: Path) -> None:
     path = two_inputs(tmp_path, ["n", 3], ["n", 3])
-    found = plan(path, input_shape="a:-1,3;b:-1,3", dynamic_batch_size="4,1,")
-    assert found.kind == "dynamic_batch_size"
-    assert found.gears == (((4,), {"a": (4, 3), "b": (4, 3)}), ((1,), {"a": (1, 3), "b": (1, 3)}))
+    for sizes in ("4,1,", "4,,1", ",4,1"):
+        found = plan(path, input_shape="a:-1,3;b:-1,3", dynamic_batch_size=sizes)
+        assert found.kind == "dynamic_batch_size"
+        assert found.gears == (((4,), {"a": (4, 3), "b": (4, 3)}), ((1,), {"a": (1, 3), "b": (1, 3)}))
 
 
-def test_dims_fill_the_open_axes_in_input_order(tmp_path: Path) -> None:
+def test_dims_fill_the_open_axes_in_the_order_of_the_input_shape(tmp_path: Path) -> None:
     path = two_inputs(tmp_path, ["n", "m"], ["n", "m"])
     found = plan(path, input_shape="a:-1,-1;b:-1,3", dynamic_dims="1,2,3;4,5,6")
     assert found.gears[1] == ((4, 5, 6), {"a": (4, 5), "b": (6, 3)})
     turned = plan(path, input_shape="a:-1,-1;b:-1,3", dynamic_dims="9,2,3;1,2,3;4,5,6")
     assert [dims for dims, _ in turned.gears] == [(9, 2, 3), (1, 2, 3), (4, 5, 6)]
+    found = plan(path, input_shape="b:-1,3;a:-1,-1", dynamic_dims="1,2,3;4,5,6")
+    assert dict(found.gears)[5, 6, 4] == {"a": (5, 6), "b": (4, 3)}  # a gear's key is in the order of the inputs
 
 
 def test_image_sizes_fill_height_and_width(tmp_path: Path) -> None:
@@ -94,13 +167,82 @@ def test_image_sizes_fill_height_and_width(tmp_path: Path) -> None:
     found = plan(path, input_shape=shape, dynamic_image_size="16,32;8,8")
     assert [gear for gear, _ in found.gears] == [(16, 32), (8, 8)]
     assert found.gears[0][1]["b"] == (1, 3, 16, 32)
+    assert code(path, input_shape=shape, dynamic_image_size="16, 32;8,8") == "E19999"
+    assert code(path, input_shape=shape, dynamic_image_size="16,;8,8") == "E10037"
+    assert code(path, input_shape=shape, dynamic_image_size="16,;8,") == "E10046"
 
 
-@pytest.mark.parametrize(("dims", "expected"), [("1", "E10035"), ("1,1", "E10039"), ("1,2,1", "E10039"), ("0,4", None)])
-def test_lists_of_gears_have_their_own_codes(dims: str, expected: str | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [("1", "E10035"), ("1,,", "E10035"), ("1,1", "E10039"), ("1,2,01", "E10039"), ("0,4", None), ("1,,2", None)],
+)
+def test_lists_of_gears_have_their_own_codes(sizes: str, expected: str | None, tmp_path: Path) -> None:
     path = two_inputs(tmp_path, ["n", 3], ["n", 3])
-    flags = {"input_shape": "a:-1,3;b:-1,3", "dynamic_batch_size": dims}
+    flags = {"input_shape": "a:-1,3;b:-1,3", "dynamic_batch_size": sizes}
     if expected is None:
-        assert plan(path, **flags).gears[0][0] == (0,)  # only negative ones are refused there
+        assert len(plan(path, **flags).gears) == 2  # only negative sizes are refused there
     else:
         assert code(path, **flags) == expected
+
+
+@pytest.mark.parametrize(
+    ("shape", "dims", "expected"),
+    [
+        ("a:-5,-1;b:-1,3", "1,2;3,4", "E10045"),
+        ("a:-5,-1;b:1,3", "1;2", "E10046"),
+        ("a:-1,3;b:-1,3", "1,;2,", "E19999"),
+        ("a:-1,3;b:-1,3", "1,2;,3", "E19999"),
+        ("a:-1,3", "1;2", "E10001"),
+        ("a:-1,3;a:-1,3;b:2,3", "1;2", "E19999"),
+        ("a:-5,3;b:-1,3;a:1,3", "1;2", "E19999"),
+        (f"a:-1,{2**40};b:1,3", f"{2**40};1", "E19999"),
+    ],
+)
+def test_gears_that_do_not_fit_their_shapes_are_refused(shape: str, dims: str, expected: str, tmp_path: Path) -> None:
+    """Only -1 is counted with the flags, every negative size when the compile begins."""
+    assert code(two_inputs(tmp_path, ["n", "m"], ["n", "m"]), input_shape=shape, dynamic_dims=dims) == expected
+
+
+def test_another_negative_size_is_open_too_where_a_gear_has_a_value_for_it(tmp_path: Path) -> None:
+    path = two_inputs(tmp_path, ["n", "m"], ["n", "m"])
+    found = plan(path, input_shape="a:-5,3;b:-1,3", dynamic_dims="1;2")
+    assert dict(found.gears)[2, 2] == {"a": (2, 3), "b": (2, 3)}
+
+
+def test_gears_that_are_all_empty_leave_the_axes_open(tmp_path: Path) -> None:
+    path = two_inputs(tmp_path, ["n", 3], ["n", 3])
+    assert plan(path, input_shape="a:-1,3;b:2,3", dynamic_dims=";;").kind == "range"
+    assert plan(path, input_shape="a:-1,3;b:2,3", dynamic_batch_size=",").boundary["a"] == (-1, 3)
+
+
+@pytest.mark.parametrize(
+    ("second", "flags", "expected"),
+    [
+        (["n", 3], {"dynamic_batch_size": "1,2"}, None),
+        (["n", "m"], {"dynamic_batch_size": "1,2"}, "E10018"),
+        ([1, "m"], {"dynamic_batch_size": "1,2"}, "E19999"),
+        (["n", 3], {"dynamic_dims": "1;2"}, "E10001"),
+        ([1, "m"], {"dynamic_image_size": "1,2;3,4"}, "E10019"),
+    ],
+)
+def test_an_open_input_that_has_no_shape_is_held_against_the_gears(
+    second: Sizes, flags: dict[str, str], expected: str | None, tmp_path: Path
+) -> None:
+    image = "dynamic_image_size" in flags
+    path = two_inputs(tmp_path, [1, 3, "h", "w"] if image else ["n", 3], second)
+    shape = "a:1,3,-1,-1" if image else "a:-1,3"
+    if expected is None:
+        assert plan(path, input_shape=shape, **flags).boundary["b"] == (-1, 3)
+    else:
+        assert code(path, input_shape=shape, **flags) == expected
+
+
+def test_a_fixed_size_inside_a_range_that_contradicts_the_model_compiles_no_more(tmp_path: Path) -> None:
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["b", 3, 8, 8]) for n in "xy"]
+    onnx.save(model_of([helper.make_node("Relu", ["x"], ["y"], name="r")], {}, values[:1], values[1:]), tmp_path / "r")
+    assert codes_of(tmp_path / "r", input_shape="x:-1,4,8,8") == ["E10050"]
+    assert compiled(tmp_path / "r", input_shape="x:-1,3,8,8").gear_kind == "range"
+
+
+def test_the_encoder_without_shapes(tmp_path: Path) -> None:
+    assert codes_of(encoder(tmp_path)) == ["E10001"]

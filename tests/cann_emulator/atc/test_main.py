@@ -150,7 +150,7 @@ def test_an_om_becomes_json_and_is_shown(folder: Path, capsys: pytest.CaptureFix
 def test_an_unknown_chip_fails_in_the_engine(capsys: pytest.CaptureFixture[str]) -> None:
     status, lines, _ = run(capsys, *BUILD, "--soc_version=Ascend910B9")
 
-    assert (status, code_of(lines)) == (255, "E20101")
+    assert (status, code_of(lines)) == (255, "EE1001")
 
 
 def test_an_empty_value_is_no_value(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,71 +1,99 @@
-"""atc.md §2.1 output_type, §2.2 out_nodes and the two layout flags."""
+"""atc.md §2.1 output_type, §2.2 out_nodes and the two layout flags, §13a."""
 
 import pytest
 
 from workbench.cann_emulator.atc.failure import AtcFailure
 from workbench.cann_emulator.atc.output_flags import (
     OUTPUT_TYPES,
-    check_output_flags,
+    OutNodes,
+    check_layouts,
     parse_out_nodes,
     parse_output_type,
 )
 
 
-def test_outputs_are_nodes_with_an_index_or_names_of_tensors() -> None:
-    assert parse_out_nodes("Conv_120:0;Conv_9:1") == (("Conv_120", 0), ("Conv_9", 1))
-    assert parse_out_nodes("o1;o2") == (("o1", None), ("o2", None))
-    assert parse_out_nodes("") == ()
+def code(call: object, *arguments: object) -> str:
+    assert callable(call)
+    with pytest.raises(AtcFailure) as caught:
+        call(*arguments)
+    return caught.value.records[0].code
+
+
+@pytest.mark.parametrize(
+    ("text", "outputs"),
+    [
+        ("Conv_120:0;Conv_9:1", OutNodes(nodes=(("Conv_120", 0), ("Conv_9", 1)))),
+        ("o1;o2", OutNodes(tensors=("o1", "o2"))),
+        (" o1;", OutNodes(tensors=(" o1", ""))),  # blanks and empty parts are names
+        (" a :007", OutNodes(nodes=((" a ", 7),))),
+        ("", OutNodes()),
+    ],
+)
+def test_outputs_are_nodes_with_an_index_or_names_of_tensors(text: str, outputs: OutNodes) -> None:
+    assert parse_out_nodes(text) == outputs
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a:0;b", "E10001"),
+        ("b;a:0", "E10001"),
+        ("b;a:x", "E10001"),
+        ("a:0;", "E10001"),
+        ("a:0:1", "E10001"),
+        ("a:-1", "E10001"),
+        ("a:x", "E10001"),
+        ("a: 0", "E10001"),
+        ("a:0 ;b:0", "E10001"),
+        ("a:0; b:0 ", "E10001"),
+        ("a:²", "E10001"),
+        ("a:", "E10014"),
+        ("a:99999999999", "E10013"),
+        (f"a:{'9' * 5000}", "E10013"),
+    ],
+)
+def test_outputs_that_are_refused(text: str, expected: str) -> None:
+    assert code(parse_out_nodes, text) == expected
 
 
 @pytest.mark.parametrize("name", OUTPUT_TYPES)
 def test_one_type_for_all_outputs(name: str) -> None:
-    assert parse_output_type(name) == name
-    check_output_flags({"output_type": name})
+    assert parse_output_type(name, ()) == name
 
 
 def test_a_type_for_each_of_the_named_outputs() -> None:
-    assert parse_output_type("a:0:FP16; b : 1 : FP32") == (("a", 0, "FP16"), ("b", 1, "FP32"))
-    check_output_flags({"output_type": "a:0:FP16", "out_nodes": "a:0;b:0"})
+    outputs = [("a", 0), ("b", 1), ("c", 0)]
+    assert parse_output_type("a:0:FP16; b : 1 : FP32", outputs) == {("a", 0): "FP16", ("b", 1): "FP32"}
 
 
 @pytest.mark.parametrize(
-    ("options", "code"),
+    ("text", "expected"),
     [
-        ({"out_nodes": "a:0;b"}, "E10001"),
-        ({"out_nodes": "b;a:0"}, "E10001"),
-        ({"out_nodes": "a:0:1"}, "E10001"),
-        ({"out_nodes": "a:-1"}, "E10001"),
-        ({"out_nodes": "a:x"}, "E10001"),
-        ({"out_nodes": "a:"}, "E10014"),
-        ({"out_nodes": "a:99999999999"}, "E10013"),
-        ({"output_type": "INT32"}, "E10001"),
-        ({"output_type": "INT64"}, "E10001"),
-        ({"output_type": "fp16"}, "E10001"),
-        ({"output_type": "a:FP16"}, "E10001"),
-        ({"output_type": "a:0:INT64", "out_nodes": "a:0"}, "E10001"),
-        ({"output_type": "a:x:FP16", "out_nodes": "a:0"}, "E10001"),
-        ({"output_type": "a:0:FP16"}, "E10001"),
-        ({"output_type": "a:1:FP16", "out_nodes": "a:0"}, "E10001"),
-        ({"is_output_adjust_hw_layout": "true,maybe", "out_nodes": "a:0"}, "E10005"),
-        ({"is_input_adjust_hw_layout": "1"}, "E10005"),
+        ("INT32", "E10001"),
+        ("INT64", "E10001"),
+        ("fp16", "E10001"),
+        (" FP16", "E10001"),
+        ("a:FP16", "E10001"),
+        ("a:0:INT64", "E10001"),
+        ("a:x:FP16", "E10001"),
+        ("a::FP16", "E10014"),
+        ("a:99999999999:FP16", "E10013"),
+        ("a:1:FP16", "E10001"),
+        ("b:0:FP16", "E10001"),
+        ("a:00:FP16", "E10001"),  # compared as text
+        ("a:0:FP16;", "E10001"),
     ],
 )
-def test_what_is_refused(options: dict[str, str], code: str) -> None:
-    with pytest.raises(AtcFailure) as caught:
-        check_output_flags(options)
+def test_types_that_are_refused(text: str, expected: str) -> None:
+    assert code(parse_output_type, text, [("a", 0)]) == expected
 
-    assert caught.value.records[0].code == code
+
+def test_without_named_outputs_no_node_has_a_type() -> None:
+    assert code(parse_output_type, "a:0:FP16", ()) == "E10001"
 
 
 def test_layouts_are_lists_of_true_and_false() -> None:
-    check_output_flags({"is_output_adjust_hw_layout": "true, false", "is_input_adjust_hw_layout": "false"})
-
-
-def test_whose_output_a_tensor_is_only_the_model_knows() -> None:
-    check_output_flags({"output_type": "a:0:FP16", "out_nodes": "o1;o2"})
-
-
-def test_a_pre_check_does_not_come_to_types() -> None:
-    check_output_flags({"output_type": "INT64", "mode": "3"})
-    with pytest.raises(AtcFailure):
-        check_output_flags({"out_nodes": "a:0;b", "mode": "3"})
+    check_layouts("is_output_adjust_hw_layout", "true, false")
+    check_layouts("is_output_adjust_hw_layout", "")
+    for text in ("true,maybe", "1", "true,", "TRUE"):
+        assert code(check_layouts, "is_output_adjust_hw_layout", text) == "E10005"

@@ -11,8 +11,8 @@ from onnx import TensorProto, helper
 
 from tests.cann_emulator.atc.compiling import encoder, options
 from tests.targets.encoder import model_of, tiny_encoder
-from workbench.cann_emulator.atc.compiler import run_compile, run_precheck
 from workbench.cann_emulator.atc.console import Console
+from workbench.cann_emulator.atc.conversion import run_compile, run_precheck
 from workbench.cann_emulator.atc.failure import AtcFailure, Record
 from workbench.cann_emulator.atc.operators import is_registered
 
@@ -48,7 +48,7 @@ def unsupported(folder: Path) -> Path:
 
 
 def test_a_good_model_passes_without_shapes_or_output(tmp_path: Path) -> None:
-    run_precheck({"model": str(encoder(tmp_path)), "framework": "5"}, Console())
+    run_precheck(options(encoder(tmp_path)), Console())
     report = json.loads((tmp_path / "check_result.json").read_text())
     assert (report["name"], report["result"], report["fail"]) == ("encoder", "success", 0)
     proto = tiny_encoder()
@@ -155,7 +155,7 @@ def test_a_nameless_node_is_named_by_its_type_and_a_count_of_the_nameless(tmp_pa
     ]
     x, y = value("x", TensorProto.FLOAT, [1]), value("y", TensorProto.FLOAT, [1])
     onnx.save(model_of(nodes, {}, [x], [y]), tmp_path / "m.onnx")
-    run_precheck({"model": str(tmp_path / "m.onnx")}, Console())
+    run_precheck(options(tmp_path / "m.onnx"), Console())
     report = json.loads((tmp_path / "check_result.json").read_text())
     assert [op["name"] for op in report["op"]] == ["named", "Exp_0", "Tanh_1", "x"]
 

@@ -60,16 +60,38 @@ REFUSALS: list[tuple[dict[str, str], str, str]] = [
     ({"input_shape": "ids:1.5,2"}, "E10002", "'1.5' is no size"),
     ({"input_shape": "ids:0,128"}, "E10011", "0 is not positive"),
     ({"input_shape": "ids:1,9999999999999999999"}, "E10013", "out of range"),
-    ({"input_shape": " "}, "E10014", "is empty"),
+    ({"input_shape": " "}, "E10002", "is empty"),
+    ({"input_shape": "ids:1,128;"}, "E10002", "an entry is empty"),
+    ({"input_shape": "1,128;1,128"}, "E10002", "whose shape it is"),
+    ({"input_shape": "1~8,128;1,128"}, "E10048", "whose shape it is"),
+    ({"input_shape": "ids:-1,x"}, "E10002", "'-1,x' is no range"),
+    ({"input_shape": "ids:1~-1,8"}, "E10048", "'1~-1' is no range"),
+    ({"input_shape": "ids:-1,1~2~3"}, "E10048", "'1~2~3' is no range"),
+    ({"input_shape": ":-1,8"}, "E10002", "has no name"),
+    ({"input_shape": f"ids:{'9' * 5000}"}, "E10013", "out of range"),
     ({"dynamic_batch_size": "1,2", "dynamic_dims": "1;2"}, "E10009", "excludes --"),
     ({"dynamic_batch_size": "1,2"}, "E10031", "no size in --input_shape is -1"),
     ({"dynamic_batch_size": "1,2", "input_shape": "ids:-1,-1"}, "E10018", "ids has -1 behind"),
     ({"dynamic_batch_size": "1,a", "input_shape": "ids:-1,8"}, "E10003", "only digits"),
+    ({"dynamic_batch_size": "1, 2", "input_shape": "ids:-1,8"}, "E10003", "no blank"),
+    ({"dynamic_batch_size": "1;2", "input_shape": "ids:-1,8"}, "E10003", "only digits"),
+    ({"dynamic_batch_size": "1,2", "input_shape": "-1,8"}, "E10002", "whose shape it is"),
     ({"dynamic_image_size": "1,2,3;4,5,6", "input_shape": "x:1,3,-1,-1"}, "E10020", "height,width"),
     ({"dynamic_dims": "1;2"}, "E10001", "no size in --input_shape is -1"),
     ({"dynamic_dims": "1;2", "input_shape": "ids:1~8,128"}, "E10040", "exclude each other"),
     ({"dynamic_dims": "1,64;1,128", "input_shape": "a:-1,-1;b:-1,-1"}, "E10003", "has 2 sizes"),
     ({"dynamic_dims": "64", "input_shape": "a:1,-1"}, "E10035", "at least two"),
+    ({"dynamic_dims": "64;;", "input_shape": "a:1,-1"}, "E10035", "at least two"),
+    ({"dynamic_dims": ";", "input_shape": "a:1,-1"}, "E10001", "there is no gear"),
+    ({"dynamic_dims": "1,64; 1,128", "input_shape": "a:-1,-1"}, "E10001", "no blank"),
+    ({"dynamic_dims": "1;2", "input_shape": "a:-5,3,8,-1"}, "E10046", "-5 is neither a size nor -1"),
+    ({"out_nodes": "a: 0"}, "E10001", "' 0' is no index"),
+    ({"out_nodes": "a:0;b"}, "E10001", "every entry is"),
+    ({"out_nodes": "a:0;"}, "E10001", "no empty entry"),
+    ({"out_nodes": "a:"}, "E10014", "'' is no index"),
+    ({"out_nodes": "a:99999999999"}, "E10013", "is no index"),
+    ({"out_nodes": "a:0", "output_type": "b:0:FP32"}, "E10001", "b:0:FP32 is none of"),
+    ({"out_nodes": "a:0", "output_type": "a:0:FP32;"}, "E10001", "Choose one"),
     ({"dynamic_dims": "0;2", "input_shape": "a:1,-1"}, "E10038", "not positive"),
     ({"dynamic_dims": "64;64", "input_shape": "a:1,-1"}, "E10039", "twice"),
     ({"dynamic_dims": ";".join(map(str, range(1, 102))), "input_shape": "a:1,-1"}, "E10036", "101 gears"),
@@ -140,10 +162,10 @@ def test_mode_6_refuses_a_framework() -> None:
         ("op_bank_path", "/bank", "AOE"),
         ("weight", "/w/a.caffemodel", "Caffe"),
         ("op_name_map", "/w/map", "Caffe"),
-        ("framework", "0", "Caffe is refused on every 910B"),
+        ("framework", "0", "Caffe is refused on the 910B family"),
         ("framework", "3", "compiles ONNX"),
         ("soc_version", "Ascend910B", "first generation"),
-        ("soc_version", "Ascend310P3", "E20101"),
+        ("soc_version", "Ascend310P3", "EE1001"),
         ("deterministic_level", "1", "maintenance releases"),
         ("jit_compile", "1", "does not know"),
         ("precison_mode", "force_fp16", "Did you mean 'precision_mode'"),
@@ -157,6 +179,35 @@ def test_what_has_no_place_on_a_910b3_is_the_users_to_change(flag: str, value: s
         check_flags({**COMPILE, flag: value})
 
     assert words in str(raised.value)
+
+
+@pytest.mark.parametrize("value", ["a;", " a", "a; b", ";", ""])
+def test_blanks_and_empty_entries_are_names_of_inputs(value: str) -> None:
+    """omg.cc:172, which is seen once the model is there."""
+    with pytest.raises(CompileError, match=r"taken for names \(ATC: E10016"):
+        check_flags({**COMPILE, "input_fp16_nodes": value})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"dynamic_batch_size": "1,,2,", "input_shape": "ids:-1,8"},
+        {"dynamic_dims": "1;;2;", "input_shape": "ids:-1,8"},
+        {"input_shape": "ids: -1 , 8;mask:"},
+        {"input_shape": "ids:1~8,128;mask:-1,128"},
+        {"out_nodes": "a:0;b:1", "output_type": " b : 1 : FP16"},
+        {"out_nodes": "a;b", "output_type": "n:0:FP16"},
+        {"input_fp16_nodes": "a;b"},
+    ],
+    ids=str,
+)
+def test_what_atc_takes_is_taken(change: dict[str, str]) -> None:
+    check_flags({**COMPILE, **change})
+
+
+def test_what_only_the_pages_refuse_is_said_so() -> None:
+    with pytest.raises(CompileError, match="option pages; ATC does not check it"):
+        check_flags({**GEARS, "input_hint_shape": "0:[1,64]"})
 
 
 def test_flags_of_later_releases_are_in_no_table_of_8_5_0() -> None:

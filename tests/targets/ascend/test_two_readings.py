@@ -17,8 +17,12 @@ from workbench.cann_emulator.atc.console import error_lines, warning_lines
 from workbench.cann_emulator.atc.failure import AtcFailure, Record
 from workbench.cann_emulator.atc.flags import known_flags
 from workbench.cann_emulator.atc.fusion_switch import read_switches
+from workbench.cann_emulator.atc.gears import plan_shapes
+from workbench.cann_emulator.atc.optimization_flags import check_optimization_flags
+from workbench.cann_emulator.atc.output_flags import parse_output_type
 from workbench.cann_emulator.atc.precision_files import read_precision
-from workbench.cann_emulator.atc.shapes import check_gears, parse_dynamic_dims
+from workbench.cann_emulator.atc.requests import read_requests
+from workbench.cann_emulator.atc.shapes import parse_ranges
 from workbench.errors import ConfigError
 from workbench.targets.ascend.atc_codes import meaning_of, operator_of
 from workbench.targets.ascend.atc_output import parse_output
@@ -35,8 +39,16 @@ def emulated(flags: Mapping[str, str]) -> dict[str, str]:
     checks.check_withdrawn(options)
     checks.check_framework(options)
     checks.check_conversion(options, lambda _: None)
-    if "dynamic_dims" in options:
-        check_gears(parse_dynamic_dims(options["dynamic_dims"]))
+    check_optimization_flags(options)
+    requests = read_requests(options)
+    if requests.ranges:
+        parse_ranges(requests.ranges)
+    if options.get("output_type") and not requests.out_nodes.tensors:
+        parse_output_type(options["output_type"], requests.out_nodes.nodes)
+    if requests.gear_flag:
+        # names are the model's business: this one has what the command line says
+        boundary = dict(requests.shapes)
+        plan_shapes(boundary, requests, input_format=options.get("input_format", "NCHW"), quantized=False)
     return dict(options)
 
 

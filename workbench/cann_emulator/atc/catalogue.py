@@ -169,8 +169,12 @@ CATALOGUE: Mapping[str, Entry] = {
     "E10042": Entry(
         _ARGUMENT, "The offline model cannot be generated.", "", "Look at the other messages and into the log."
     ),
-    "E10045": Entry(_GEARS, "--input_shape has more -1 than a gear of --dynamic_dims has values.", "", _GEAR_LISTS),
-    "E10046": Entry(_GEARS, "--input_shape has fewer -1 than a gear of --dynamic_dims has values.", "", _GEAR_LISTS),
+    "E10045": Entry(
+        _GEARS, "The input {name} of shape {shape} has more open axes than a gear has values left.", "", _GEAR_LISTS
+    ),
+    "E10046": Entry(
+        _GEARS, "The input {name} of shape {shape} has more open axes than a gear has values.", "", _GEAR_LISTS
+    ),
     "E10047": Entry(_ARGUMENT, "--{parameter0} and --{parameter1} exclude each other.", "", "Leave one of them out."),
     "E10048": Entry(
         _ARGUMENT,
@@ -385,6 +389,12 @@ CATALOGUE: Mapping[str, Entry] = {
         "The Python function {func_name} failed: {reason}.",
         "There is no such function.",
         "Check the installation and its environment.",
+    ),
+    "EE1001": Entry(
+        _ARGUMENT,
+        "An argument is invalid: {extend_info}.",
+        "",
+        "Use one of the supported SoC versions, such as Ascend910B3.",
     ),
     "EZ3002": Entry(
         "Unsupported_Operator",

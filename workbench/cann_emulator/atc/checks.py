@@ -1,23 +1,27 @@
-"""Every check of the flags that needs no model, in ATC's order: the first that fails decides (atc.md §1).
+"""Every check of the flags before the engines start, in ATC's order: the first that fails decides (atc.md §1).
 
-The order is that of ge v8.5.0 api/atc/main_impl.cc:1995-2035, 633-860, 1618-1660; numbers in comments are the steps of
-atc.md §1. Values of single flags were checked before, while the command line was parsed.
+The order is that of ge v8.5.0 api/atc/main_impl.cc:1995-2035, 633-860, 1618-1660; numbers are the steps of atc.md §1.
+Values of single flags were checked before, while the command line was parsed. What is judged later stands in
+`conversion`: static shapes, --out_nodes, --output_type, oo_* and --export_compile_stat among it.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 
 from workbench.cann_emulator.atc.failure import AtcFailure, Record, failure
 from workbench.cann_emulator.atc.flags import FRAMEWORKS, value_of
-from workbench.cann_emulator.atc.output_flags import check_output_flags
 from workbench.cann_emulator.atc.paths import check_file_name, check_input, check_output
 from workbench.cann_emulator.atc.shape_flags import check_shape_flags
 
 Options = Mapping[str, str]
 
 _CAFFE = "0"
+_NO_CAFFE = re.compile(r"Ascend910B([1-4]|2C|4-1)|Ascend910_9.*")
+"""Six chips by their whole name and a family by its beginning (main_impl.cc:46-55); Ascend910B itself is not among
+them."""
 _FORMATS = {
     "0": ("NCHW", "ND"),
     "3": ("NCHW", "NHWC", "ND", "NCDHW", "NDHWC"),
@@ -70,7 +74,7 @@ def check_framework(options: Options) -> None:
         framework = options.get("framework")
         if framework is None:
             raise failure("E10007", parameter="framework", support=FRAMEWORKS)
-        if framework == _CAFFE and options.get("soc_version", "").startswith("Ascend910B"):
+        if framework == _CAFFE and _NO_CAFFE.fullmatch(options.get("soc_version", "")):
             raise _bad("framework", framework, f"{options['soc_version']} does not support Caffe")
         if framework == _CAFFE and not options.get("weight"):
             raise failure("E10008")
@@ -82,18 +86,16 @@ def check_framework(options: Options) -> None:
 
 
 def check_conversion(options: Options, notice: Callable[[str], None]) -> None:
-    """Modes 0, 3 and 30: steps 5 to 14, and what the optimizer asks of its own options.
+    """Modes 0, 3 and 30: steps 5 to 14.
 
     Args:
         notice: takes what appears on the screen when the checks reach the shapes.
     """
-    for rule in _BEFORE_SHAPES:
-        rule(options)
-    if options.get("input_shape_range"):
-        notice("WARNING: input_shape_range is deprecated and will be removed, use input_shape instead")
-        if options.get("input_shape"):
-            notice("WARNING: input_shape is ignored beside input_shape_range")
-    for rule in _FROM_SHAPES:
+    for rule in FLAG_CHECKS:
+        if rule is _check_shapes and options.get("input_shape_range"):
+            notice("WARNING: input_shape_range is deprecated and will be removed, use input_shape instead")
+            if options.get("input_shape"):
+                notice("WARNING: input_shape is ignored beside input_shape_range")
         rule(options)
 
 
@@ -187,12 +189,10 @@ def _check_switches(options: Options) -> None:  # 14
     check_output(value_of(options, "check_report"), "check_report")
     _check_true_or_false(options, "save_original_model")
     _check_true_or_false(options, "enable_single_stream")
-    for flag in ("ac_parallel_enable", "tiling_schedule_optimize", "quant_dumpable"):
+    for flag in ("ac_parallel_enable", "tiling_schedule_optimize"):
         _check_zero_or_one(options, flag)
     if value_of(options, "mode") == "30" and options.get("display_model_info") == "1":
         raise _bad("display_model_info", "1", "a model for a nano device cannot be shown")
-    _check_host(options)
-    _check_true_or_false(options, "allow_hf32")
 
 
 def _check_host(options: Options) -> None:
@@ -204,32 +204,23 @@ def _check_host(options: Options) -> None:
         raise _bad("host_env_cpu", processor, f"the operator packages are for {', '.join(_HOSTS[system])}")
 
 
-def _check_optimization(options: Options) -> None:
-    """Flags whose values the optimizer checks when it is set up; E10001 is established for oo_level [inferred]."""
-    for flag, allowed in (
-        ("oo_level", ("O1", "O3")),
-        ("oo_constant_folding", ("true", "false")),
-        ("oo_dead_code_elimination", ("true", "false")),
-        ("topo_sorting_mode", ("0", "1", "2", "3")),
-        ("export_compile_stat", ("0", "1", "2")),
-    ):
-        if options.get(flag) and options[flag] not in allowed:
-            raise _bad(flag, options[flag], f"it is one of {', '.join(allowed)}")
+def _check_last(options: Options) -> None:  # 14, its end
+    _check_true_or_false(options, "allow_hf32")
+    _check_zero_or_one(options, "quant_dumpable")
 
 
-_BEFORE_SHAPES: tuple[Callable[[Options], None], ...] = (
+FLAG_CHECKS: tuple[Callable[[Options], None], ...] = (
     _check_input_format,
     _check_paths,
     _check_implementation_mode,
     _check_precision_flags,
-)
-_FROM_SHAPES: tuple[Callable[[Options], None], ...] = (
     _check_shapes,
     _check_files,
     _check_switches,
-    _check_optimization,
-    check_output_flags,
+    _check_host,
+    _check_last,
 )
+"""The order of the checks of a conversion, which `conversion` continues."""
 
 
 def _require(options: Options, flag: str) -> None:

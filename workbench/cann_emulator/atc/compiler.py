@@ -1,4 +1,4 @@
-"""What atc does once its flags are checked: parse, pre-check, start the engine, compile, write.
+"""The compile itself: from a parsed model at planned shapes to the OM file.
 
 ONNX ─► fold at each shape ─► operators ─► graph passes ─► dtypes and Casts ─► buffer passes ─► kernels ─► OM
 """
@@ -6,41 +6,28 @@ ONNX ─► fold at each shape ─► operators ─► graph passes ─► dtype
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.cann_emulator.atc.aipp import PREFIX, insert_aipp
+from workbench.cann_emulator.atc.aipp import PREFIX
 from workbench.cann_emulator.atc.ascend_graph import AscendGraph
-from workbench.cann_emulator.atc.boundary import format_of, input_dtypes, output_dtypes, output_tensors
+from workbench.cann_emulator.atc.boundary import Output, format_of, output_dtypes
 from workbench.cann_emulator.atc.emission import constants_read, emit
-from workbench.cann_emulator.atc.engine import Engine, Screen, start_engine
-from workbench.cann_emulator.atc.failure import Record, failure
+from workbench.cann_emulator.atc.engine import Engine, Screen
 from workbench.cann_emulator.atc.folding import Folded, Shape, fold
 from workbench.cann_emulator.atc.fusion import Counts, Settings, run_passes
 from workbench.cann_emulator.atc.fusion_graph import GRAPH_PASSES, LATE_GRAPH_PASSES
-from workbench.cann_emulator.atc.fusion_result import forget_earlier_result, write_result
+from workbench.cann_emulator.atc.fusion_result import write_result
 from workbench.cann_emulator.atc.fusion_ub import UB_PASSES
-from workbench.cann_emulator.atc.gears import ShapePlan, plan_shapes
+from workbench.cann_emulator.atc.gears import ShapePlan
 from workbench.cann_emulator.atc.info import show_info
-from workbench.cann_emulator.atc.json_form import json_of_om, json_of_onnx
 from workbench.cann_emulator.atc.kernels import kernels_of, weight_bytes, work_bytes
 from workbench.cann_emulator.atc.lowering import dtype_of, lower
-from workbench.cann_emulator.atc.onnx_parser import Parsed, parse_onnx
+from workbench.cann_emulator.atc.onnx_parser import Parsed
 from workbench.cann_emulator.atc.outputs import om_path, write_file, write_kernel_meta, write_weights
-from workbench.cann_emulator.atc.precheck import check, report_path, write_report
 from workbench.cann_emulator.atc.precision import assign
-from workbench.cann_emulator.om import (
-    Dtype,
-    Gear,
-    Kernel,
-    NotAnOm,
-    OfflineModel,
-    Tensor,
-    largest_gear,
-    load_om,
-    write_om,
-)
+from workbench.cann_emulator.om import Dtype, Gear, Kernel, OfflineModel, Tensor, largest_gear, write_om
 from workbench.cann_emulator.revision import emulator
 
 _KERNELS_PER_DOT = 50
@@ -57,44 +44,25 @@ class _Compiled:
     ub_counts: Counts
 
 
-def run_precheck(options: Mapping[str, str], console: Screen) -> tuple[Record, ...]:
-    """Mode 3: the report, and failure where an operator did not pass.
-
-    Raises:
-        AtcFailure: of the parse, or E13010/E13009, one record for each operator.
-    """
-    parsed = parse_onnx(Path(options["model"]))
-    checked, error = check(parsed)
-    write_report(parsed, checked, report_path(options))
-    console.log("info", "GE", f"{len(checked)} operators checked")
-    if error is not None:
-        raise error
-    return ()
-
-
-def run_compile(options: Mapping[str, str], console: Screen) -> tuple[Record, ...]:
-    """Mode 0: from the ONNX file to the OM file; returns warnings.
+def compile_model(
+    parsed: Parsed,
+    plan: ShapePlan,
+    engine: Engine,
+    options: Mapping[str, str],
+    fed: Mapping[str, Dtype],
+    outputs: Sequence[Output],
+    console: Screen,
+) -> None:
+    """From the parsed model to the OM file.
 
     Args:
         options: flag → text of those given, and `_command_line`.
+        fed: input → dtype at the boundary.
 
     Raises:
-        AtcFailure: whatever stops the run, in the vendor's order: the model, the engine's files, the compile, writing.
+        AtcFailure: whatever stops the compile, or the writing of a file.
     """
-    parsed = parse_onnx(Path(options["model"]))
-    checked, error = check(parsed)
-    if error is not None:
-        if any(op.causes for op in checked):
-            write_report(parsed, checked, report_path(options))
-        raise error
-    outputs = output_tensors(parsed, options)
-    parsed, plan = insert_aipp(parsed, plan_shapes(parsed, options), options)
-    fed = input_dtypes(parsed, options)
-    forget_earlier_result()
-    engine = start_engine(options, console)
-    for name in sorted(engine.precision.keep_names - {node.name for node in parsed.proto.graph.node}):
-        console.log("warning", "GE", f"keep_dtype: the graph has no node {name}")
-    names = tuple(name for name, _ in outputs)
+    names = tuple(output.tensor for output in outputs)
     fold_floats = options.get("oo_constant_folding") != "false"
     at_gears = [fold(parsed, shapes, names, fold_floats=fold_floats) for _, shapes in plan.gears]
     data_dependent = any(folded.data_dependent for folded in at_gears)
@@ -122,39 +90,6 @@ def run_compile(options: Mapping[str, str], console: Screen) -> tuple[Record, ..
         write_file(f"{options['output']}_original.om", content)
     if options.get("display_model_info") == "1":
         show_info(model, len(content), console.line)
-    return ()
-
-
-def run_to_json(options: Mapping[str, str], console: Screen) -> tuple[Record, ...]:
-    """Mode 1: an OM, or with --framework=5 an ONNX file, as JSON.
-
-    Raises:
-        AtcFailure: E10041 (no OM), those of the parse, E10001 (the JSON file cannot be written).
-    """
-    if options.get("framework") == "5":
-        text = json_of_onnx(parse_onnx(Path(options["om"])).proto)
-    else:
-        text = json_of_om(_load(options["om"]))
-    write_file(options["json"], text.encode())
-    console.log("info", "GE", f"{options['json']} is written")
-    return ()
-
-
-def run_info(options: Mapping[str, str], console: Screen) -> tuple[Record, ...]:
-    """Mode 6: what an OM holds.
-
-    Raises:
-        AtcFailure: E10041 (no OM).
-    """
-    show_info(_load(options["om"]), Path(options["om"]).stat().st_size, console.line)
-    return ()
-
-
-def _load(path: str) -> OfflineModel:
-    try:
-        return load_om(Path(path))
-    except (OSError, NotAnOm) as error:
-        raise failure("E10041", parameter=path) from error
 
 
 def _compile(
@@ -164,11 +99,11 @@ def _compile(
     engine: Engine,
     options: Mapping[str, str],
     fed: Mapping[str, Dtype],
-    outputs: tuple[tuple[str, str], ...],
+    outputs: Sequence[Output],
     positions: Mapping[str, int],
 ) -> _Compiled:
     graph = lower(folded, [value.name for value in parsed.inputs])
-    leaves = output_dtypes(parsed, options, outputs, {name: _own_dtype(folded, name) for name, _ in outputs})
+    leaves = output_dtypes(outputs, {output.tensor: _own_dtype(folded, output.tensor) for output in outputs})
     graph.dtypes.update(fed)
     _join_aipp(graph)
     settings = Settings(static=plan.kind != "range", quant_dumpable=options.get("quant_dumpable") == "1")
@@ -200,14 +135,15 @@ def _assemble(
     kept: Folded,
     compiled: list[_Compiled],
     fed: Mapping[str, Dtype],
-    outputs: tuple[tuple[str, str], ...],
+    outputs: Sequence[Output],
     name: str,
 ) -> OfflineModel:
-    leaves = output_dtypes(parsed, options, outputs, {name: _own_dtype(kept, name) for name, _ in outputs})
+    leaves = output_dtypes(outputs, {output.tensor: _own_dtype(kept, output.tensor) for output in outputs})
+    names = [output.tensor for output in outputs]
     gears = tuple(
         Gear(
             dims=dims,
-            outputs=tuple(Tensor(name=n, dtype=leaves[n], shape=_shape(one.graph, n)) for n, _ in outputs),
+            outputs=tuple(Tensor(name=n, dtype=leaves[n], shape=_shape(one.graph, n)) for n in names),
             kernels=one.kernels,
         )
         for (dims, _), one in zip(plan.gears, compiled, strict=True)
@@ -229,7 +165,7 @@ def _assemble(
             Tensor(
                 name=n, dtype=leaves[n], shape=_common([gear.outputs[i].shape for gear in gears], kept.shapes.get(n))
             )
-            for i, (n, _) in enumerate(outputs)
+            for i, n in enumerate(names)
         ),
         gear_kind=plan.kind,
         gears=gears,
@@ -238,7 +174,7 @@ def _assemble(
         work_bytes=max(work_bytes(one.graph, one.kernels, reuse=reuse) for one in compiled),
         weight_bytes=max(weight_bytes(one.graph, one.kernels) for one in compiled),
         truncate_deq_scale=True,
-        output_names=tuple(acl_name for _, acl_name in outputs),
+        output_names=tuple(output.name for output in outputs),
         graph=emit(parsed, kept, plan.boundary, gears, name, clip=options.get("is_weight_clip") != "0"),
     )
 

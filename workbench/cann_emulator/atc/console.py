@@ -16,7 +16,7 @@ VERSION = "8.5.0"
 _BANNER = "ATC start working now, please wait for a moment."
 _SUCCESS = "ATC run success, welcome to the next use."
 _FAILURE = "ATC run failed, Please check the detail log, Try 'atc --help' for more information"
-_INDENT = " " * 8
+_INDENT, _INNER_INDENT = " " * 8, " " * 7
 _LAST_OLD_LAYOUT = (8, 1)
 _TRACEBACK = f"{_INDENT}TraceBack (most recent call last):"
 
@@ -77,7 +77,7 @@ def emulated_version() -> tuple[int, ...]:
 
 def error_lines(records: Sequence[Record]) -> list[str]:
     """The block of errors; the headline is the first record that is no inner error."""
-    told = [record for record in records if message_of(record) is not None]
+    told = _told(records)
     if not told:
         return []
     headline = next((record for record in told if not is_inner(record.code)), None)
@@ -89,29 +89,36 @@ def error_lines(records: Sequence[Record]) -> list[str]:
         lines.append(f"{_INDENT}Possible Cause: {entry.cause}")
     if entry and entry.solution:
         lines.append(f"{_INDENT}Solution: {entry.solution}")
-    # the manager keeps each record once, whatever reported it again
-    others = dict.fromkeys(message_of(record) for record in told if record is not headline)
-    others.pop(message_of(headline), None)
+    # of the headline's own code the manager leaves out only what says the same as the very first record
+    others = [r for r in told if (r.code, message_of(r)) != (headline.code, message_of(told[0]))]
     if others:
         lines.append(_TRACEBACK)
-        lines += [f"{_INDENT}{message}" for message in others]
+        lines += [f"{_INDENT}{message_of(record)}" for record in others]
     return lines
 
 
 def warning_lines(records: Sequence[Record]) -> list[str]:
     """Warnings: the headline's form, one line each."""
+    return [_headline(record) for record in _told(records)]
+
+
+def _told(records: Sequence[Record]) -> list[Record]:
+    """What the manager keeps: registered codes, each record once, whatever reported it again."""
     once = {(record.code, message_of(record)): record for record in records if message_of(record) is not None}
-    return [_headline(record) for record in once.values()]
+    return list(once.values())
 
 
 def _inner_lines(records: Sequence[Record]) -> list[str]:
-    """Only inner errors: no title in their headline [inferred: which form 8.5 gives it is not established]."""
+    """Only inner errors: they have no title, and from 8.5 on the code stands twice in their second line (runtime
+    v8.5.0 src/dfx/error_manager/error_manager.cc:549-565)."""
     first, *others = records
-    lines = [f"{first.code}: Inner Error!", f"{first.code}: {_stamp()} {message_of(first)}"]
-    if others:
-        lines.append(_TRACEBACK)
-        lines += [f"{_INDENT}{message_of(record)}" for record in others]
-    return lines
+    lines = [f"{first.code}: Inner Error!"]
+    if emulated_version()[:2] <= _LAST_OLD_LAYOUT:
+        lines.append(f"{first.code}: {_stamp()} {message_of(first)}")
+    else:
+        lines.append(f"{first.code}{_stamp()} ({first.code}):  {message_of(first)}")
+    lines.append(_TRACEBACK)
+    return [*lines, *(f"{_INNER_INDENT}{message_of(record)}" for record in others)]
 
 
 def _headline(record: Record) -> str:

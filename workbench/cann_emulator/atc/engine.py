@@ -1,4 +1,5 @@
-"""The engine's start: files and names whose content is first looked at here, after every check of the flags."""
+"""The engine's start: the chip, and the files whose content is first looked at here. It comes after every check of the
+flags and before anything of the model (ge v8.5.0 api/atc/main_impl.cc:1457)."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from workbench.cann_emulator.atc.fusion_result import forget_earlier_result
 from workbench.cann_emulator.atc.fusion_switch import Switches, read_switches
 from workbench.cann_emulator.atc.precision import Precision
 from workbench.cann_emulator.atc.precision_files import check_op_debug_config, read_precision
@@ -32,12 +34,13 @@ class Engine:
 
 
 def start_engine(options: Mapping[str, str], console: Screen) -> Engine:
-    """Read what the flags name.
+    """Read what the flags name: the chip, the switches, the lists of types, the debug file, in this order.
 
     Raises:
-        AtcFailure: of the chip (E20101, E20103), the switch file (E21001, E21002, E20003), or a precision file.
+        AtcFailure: of the chip (EE1001, E20101, E20103), the switch file (E21001, E21002, E20003), or a precision file.
     """
     soc_version = check_engine_options(options)
+    forget_earlier_result()
     switches = read_switches(options.get("fusion_switch_file", ""), options.get("oo_level") or "O3")
     warned = read_precision(options)
     check_op_debug_config(options.get("op_debug_config", ""))

@@ -110,8 +110,7 @@ def fold(
         fold_floats: also compute what no shape needs, such as a transposed weight (--oo_constant_folding).
 
     Raises:
-        AtcFailure: E19999, the vendor's inner error: with E10042 for shapes that do not fit, alone for a graph that is
-            no graph.
+        AtcFailure: E19999, the vendor's inner error: shapes that do not fit, or a graph that is no graph.
     """
     walk = _Walk(parsed, input_shapes, fold_floats, guess)
     walk.run()

@@ -1,7 +1,7 @@
 """One run of the emulated atc: words, flags, checks, work, verdict (atc.md §1, §5).
 
-The work itself, from the model's parse on, is `workbench.cann_emulator.atc.compiler`, imported only when the flags
-allow it.
+The work itself, from the start of the engines on, is `workbench.cann_emulator.atc.conversion`, imported only when the
+flags allow it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from workbench.cann_emulator.atc import checks, grammar
 from workbench.cann_emulator.atc.console import Console, emulated_version
 from workbench.cann_emulator.atc.failure import AtcFailure, Record, failure
 from workbench.cann_emulator.atc.flags import SECTIONS, known_flags, value_of
+from workbench.cann_emulator.atc.optimization_flags import EMPTY_IS_A_VALUE
 
 _ONNX = "5"
 _FAILED = 255
@@ -92,7 +93,7 @@ def usage() -> str:
 def _run(options: Mapping[str, str], console: Console) -> tuple[Record, ...]:
     checks.check_withdrawn(options)
     if options.get("singleop"):
-        return _compile_single_operators(options)
+        return _compile_single_operators(options, console)
     checks.check_framework(options)
     mode = value_of(options, "mode")
     if mode in ("1", "5"):
@@ -100,7 +101,7 @@ def _run(options: Mapping[str, str], console: Console) -> tuple[Record, ...]:
         return _to_json(options, console)
     if mode == "6":
         checks.check_info(options)
-        from workbench.cann_emulator.atc.compiler import run_info
+        from workbench.cann_emulator.atc.om_files import run_info
 
         run_info(_given(options), console)
         return ()
@@ -111,17 +112,17 @@ def _run(options: Mapping[str, str], console: Console) -> tuple[Record, ...]:
 
 
 def _convert(options: Mapping[str, str], console: Console) -> tuple[Record, ...]:
-    if value_of(options, "mode") == "30":
-        raise _not_emulated("models for nano devices (--mode=30)")
-    if options["framework"] != _ONNX:
-        raise _not_emulated(f"models of --framework={options['framework']}; convert ONNX models (--framework=5)")
-    if options.get("compression_optimize_conf"):
-        from workbench.cann_emulator.atc.compression_conf import check_compression_conf
+    mode, framework = value_of(options, "mode"), options["framework"]
+    if mode == "30" or framework != _ONNX:
+        from workbench.cann_emulator.atc.engine import start_engine
 
-        check_compression_conf(options["compression_optimize_conf"])
-    from workbench.cann_emulator.atc.compiler import run_compile, run_precheck
+        start_engine(_given(options), console)  # an unknown chip is told whatever the model is
+        if mode == "30":
+            raise _not_emulated("models for nano devices (--mode=30)")
+        raise _not_emulated(f"models of --framework={framework}; convert ONNX models (--framework=5)")
+    from workbench.cann_emulator.atc.conversion import run_compile, run_precheck
 
-    work = run_precheck if value_of(options, "mode") == "3" else run_compile
+    work = run_precheck if mode == "3" else run_compile
     return work(_given(options), console)
 
 
@@ -130,24 +131,24 @@ def _to_json(options: Mapping[str, str], console: Console) -> tuple[Record, ...]
         raise _not_emulated("the conversion of dumped graphs (--mode=5)")
     if options.get("framework", _ONNX) != _ONNX:
         raise _not_emulated(f"models of --framework={options['framework']}")
-    from workbench.cann_emulator.atc.compiler import run_to_json
+    from workbench.cann_emulator.atc.om_files import run_to_json
 
     run_to_json(_given(options), console)
     return ()
 
 
-def _compile_single_operators(options: Mapping[str, str]) -> tuple[Record, ...]:
+def _compile_single_operators(options: Mapping[str, str], console: Console) -> tuple[Record, ...]:
     checks.check_single_operators(options)
     from workbench.cann_emulator.atc.single_operators import check_single_operator_file
 
-    check_single_operator_file(options)
+    check_single_operator_file(options, console)
     raise _not_emulated("models of single operators (--singleop)")
 
 
 def _given(options: Mapping[str, str]) -> dict[str, str]:
-    """Flags that mean something: an empty value is the same as none, and shape ranges replace shapes."""
+    """Flags that mean something: mostly an empty value is the same as none, and shape ranges replace shapes."""
     replaced = "input_shape" if options.get("input_shape_range") else ""
-    return {name: value for name, value in options.items() if value and name != replaced}
+    return {name: value for name, value in options.items() if (value or name in EMPTY_IS_A_VALUE) and name != replaced}
 
 
 def _not_emulated(what: str) -> AtcFailure:

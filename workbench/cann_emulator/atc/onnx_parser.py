@@ -11,7 +11,10 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # protobuf ships no stubs
 from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
 
-from workbench.cann_emulator.atc.failure import AtcFailure, Record, failure
+from workbench.cann_emulator.atc.failure import failure
+
+_LARGEST_FILE = 2**31 - 1
+"""Bytes of a model's file (ge v8.5.0 parser/parser/common/acl_graph_parser_util.cc:814)."""
 
 QUANTIZED_OPERATORS = frozenset({"AscendQuant", "AscendDequant", "AscendAntiQuant"})
 
@@ -49,19 +52,22 @@ def parse_onnx(path: Path) -> Parsed:
     """The model of a file, with its external data.
 
     Raises:
-        AtcFailure: E13001 (cannot be read), E13005 with E10041 (no ONNX), E16004 (no graph), E16001 (no input or
-            output), E10041 (external data missing).
+        AtcFailure: E13015 (empty, a special file, or over 2 GB), E13001 (cannot be read), E13005 (no ONNX), E16004 (no
+            graph: protobuf takes any bytes whose fields happen to close), E16001 (no input or output), E10041
+            (external data missing).
     """
     proto = ModelProto()
     try:
+        size = path.stat().st_size
+        if not 0 < size <= _LARGEST_FILE:
+            raise failure("E13015", file=str(path), size=str(size), maxsize=str(_LARGEST_FILE))
         proto.ParseFromString(path.read_bytes())
     except OSError as error:
         raise failure("E13001", file=str(path), errmsg=str(error.strerror)) from error
     except DecodeError as error:
-        raise _not_onnx(path) from error
+        raise failure("E13005", file=str(path)) from error
     if not proto.HasField("graph"):
-        # protobuf takes any bytes whose fields happen to close: without a version it is no ONNX at all
-        raise failure("E16004") if proto.ir_version else _not_onnx(path)
+        raise failure("E16004")
     initializers = {tensor.name for tensor in proto.graph.initializer}
     inputs = tuple(value for value in proto.graph.input if value.name not in initializers)
     if not proto.graph.input:
@@ -90,7 +96,7 @@ def type_of(parsed: Parsed, node: NodeProto) -> tuple[str, int]:
             raise failure("E16005", domain_version_size=str(len(parsed.domains)))
         return next(iter(parsed.domains.items()))
     if node.domain not in parsed.domains:
-        raise failure("E19999")
+        raise failure("E19999", message=f"The domain {node.domain} of the node {node.name} has no version.")
     return node.domain, parsed.domains[node.domain]
 
 
@@ -136,12 +142,6 @@ def in_order(graph: GraphProto, *, nested: bool = False) -> list[NodeProto]:
     if len(order) < len(graph.node):
         raise failure("E19999", message="The graph has a cycle.")
     return order
-
-
-def _not_onnx(path: Path) -> AtcFailure:
-    return AtcFailure(
-        Record(code="E13005", arguments={"file": str(path)}), Record(code="E10041", arguments={"parameter": str(path)})
-    )
 
 
 def _name_nodes(proto: ModelProto) -> None:

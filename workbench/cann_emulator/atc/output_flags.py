@@ -1,90 +1,100 @@
-"""What the flags say about outputs, as far as it can be judged without the model (ge v8.5.0 api/atc/omg.cc)."""
+"""The flags about a model's outputs, read as text (ge v8.5.0 api/atc/omg.cc:300-375,600-680)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from workbench.cann_emulator.atc.failure import AtcFailure, failure
 
 OUTPUT_TYPES = ("FP32", "FP16", "UINT8", "INT8", "HIF8", "FP8E5M2", "FP8E4M3FN")
 _TYPE_REASON = f"an output is one of {', '.join(OUTPUT_TYPES)}"
+_INT32_MAX = 2**31 - 1
 
 
-def parse_out_nodes(text: str) -> tuple[tuple[str, int | None], ...]:
-    """(node, index of its output), or (name of an output tensor, None), in the order written.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutNodes:
+    """What --out_nodes names, in the order written: nodes with the index of an output, or tensors; or nothing."""
+
+    nodes: tuple[tuple[str, int], ...] = ()
+    tensors: tuple[str, ...] = ()
+
+
+def parse_out_nodes(text: str) -> OutNodes:
+    """The value of --out_nodes. Blanks belong to the names, and an index has none.
 
     Raises:
-        AtcFailure: E10001 (the two styles mixed, or neither), E10013, E10014 (the index).
+        AtcFailure: E10001 (the two styles mixed, another form, or an index that is no number), E10013, E10014 (the
+            index).
     """
-    if not text:
-        return ()
-    outputs: list[tuple[str, int | None]] = []
-    for entry in text.split(";"):
+    nodes: list[tuple[str, int]] = []
+    tensors: list[str] = []
+    for entry in text.split(";") if text else ():
         parts = entry.split(":")
-        if len(parts) == 1:
-            outputs.append((entry, None))
-        elif len(parts) == 2:
-            outputs.append((parts[0], _index("out_nodes", parts[1], text)))
-        else:
+        if len(parts) > 2:
             raise _bad("out_nodes", entry, 'an entry is "node:index" or the name of an output tensor')
-        if len({index is None for _, index in outputs}) > 1:
+        if (nodes and len(parts) == 1) or (tensors and len(parts) == 2):
             raise _bad("out_nodes", text, "node:index and names of output tensors cannot be mixed")
-    return tuple(outputs)
+        if len(parts) == 1:
+            tensors.append(entry)
+        else:
+            nodes.append((parts[0], _index("out_nodes", parts[1], text)))
+    return OutNodes(nodes=tuple(nodes), tensors=tuple(tensors))
 
 
-def parse_output_type(text: str) -> str | tuple[tuple[str, int, str], ...]:
-    """The type of all outputs, or (node, index, type) of each that is named.
+def parse_output_type(text: str, outputs: Collection[tuple[str, int]]) -> str | Mapping[tuple[str, int], str]:
+    """The type of all outputs, or (node, index) → type of each that is named.
+
+    Args:
+        outputs: (node, index) of those that --out_nodes names, by either style.
 
     Raises:
-        AtcFailure: E10001 (form or type), E10013, E10014 (the index).
+        AtcFailure: E10001 (form, type, or a node that is not among the outputs), E10013, E10014 (the index).
     """
     if ":" not in text:
         if text not in OUTPUT_TYPES:
             raise _bad("output_type", text, _TYPE_REASON)
         return text
-    typed: list[tuple[str, int, str]] = []
+    written: list[str] = []
+    typed: dict[tuple[str, int], str] = {}
     for entry in text.split(";"):
         parts = [part.strip() for part in entry.split(":")]
         if len(parts) != 3:
             raise _bad("output_type", entry, 'an entry is "node:index:type"')
-        node, index, name = parts
-        number = _index("output_type", index, index)
+        node, digits, name = parts
+        index = _index("output_type", digits, digits)
         if name not in OUTPUT_TYPES:
             raise _bad("output_type", name, _TYPE_REASON)
-        typed.append((node, number, name))
-    return tuple(typed)
+        written.append(f"{node}:{digits}")
+        typed.setdefault((node, index), name)
+    named = {f"{node}:{index}" for node, index in outputs}
+    for name in written:
+        if name not in named:
+            raise _bad("output_type", name, "a node with its own type is among --out_nodes")
+    return typed
 
 
-def check_output_flags(options: Mapping[str, str]) -> None:
-    """The four flags about outputs, in ATC's order; a pre-check (mode 3) ends before it comes to types.
+def check_layouts(flag: str, text: str) -> None:
+    """--is_input_adjust_hw_layout, --is_output_adjust_hw_layout: words between commas, blanks around them left out.
 
     Raises:
-        AtcFailure: E10005 (a list of true and false), E10001, E10013, E10014.
+        AtcFailure: E10005.
     """
-    for flag in ("is_output_adjust_hw_layout", "is_input_adjust_hw_layout"):
-        for word in options.get(flag, "").split(",") if options.get(flag) else ():
-            if word.strip() not in ("true", "false"):
-                raise failure("E10005", parameter=flag, value=word.strip())
-    outputs = parse_out_nodes(options.get("out_nodes", ""))
-    if not options.get("output_type") or options.get("mode") == "3":
-        return
-    typed = parse_output_type(options["output_type"])
-    if isinstance(typed, str) or any(index is None for _, index in outputs):
-        return  # which node an output tensor belongs to is the model's business
-    for node, index, _ in typed:
-        if (node, index) not in outputs:
-            raise _bad("output_type", f"{node}:{index}", "a node with its own type is among --out_nodes")
+    for word in text.split(",") if text else ():
+        if word.strip() not in ("true", "false"):
+            raise failure("E10005", parameter=flag, value=word.strip())
 
 
-def _index(flag: str, text: str, value: str) -> int:
-    text = text.strip()
-    if not text:
-        raise failure("E10014", parameter=flag, value=value)
-    if not text.isdecimal():
+def _index(flag: str, digits: str, value: str) -> int:
+    if re.search(r"[^0-9]", digits):
         raise _bad(flag, value, "the index is no positive integer")
-    if int(text) >= 2**31:
+    if not digits:
+        raise failure("E10014", parameter=flag, value=value)
+    significant = digits.lstrip("0") or "0"
+    if len(significant) > len(str(_INT32_MAX)) or int(significant) > _INT32_MAX:
         raise failure("E10013", parameter=flag, value=value)
-    return int(text)
+    return int(significant)
 
 
 def _bad(flag: str, value: str, reason: str) -> AtcFailure:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,26 +62,21 @@ class Warned:
 
 
 def read_precision(options: Mapping[str, str]) -> Warned:
-    """Every flag and file about precision.
+    """Every flag and file about precision that the engine reads when it starts: all but --keep_dtype.
 
     Raises:
-        AtcFailure: E21001, E21002, E20003 (modify_mixlist), E10003 (keep_dtype), E20003, E20101 (customize_dtypes).
+        AtcFailure: E21001, E21002, E20003 (modify_mixlist), E20003, E20101 (customize_dtypes).
     """
     given = options.get("precision_mode") or options.get("precision_mode_v2") or "force_fp16"
     mode = TWINS.get(given, given)
     warnings: list[str] = []
     white, black = read_mixlist(options.get("modify_mixlist", ""))
-    keep_names, keep_types = read_keep_dtype(options.get("keep_dtype", ""))
-    if mode == "must_keep_origin_dtype":
-        keep_names = keep_types = frozenset()
     custom_names, custom_types = read_customize_dtypes(options.get("customize_dtypes", ""))
     by_name, by_type, everywhere = read_implementations(options, warnings)
     precision = Precision(
         mode=mode,
         white=white,
         black=black,
-        keep_names=keep_names,
-        keep_types=keep_types,
         custom_names=custom_names,
         custom_types=custom_types,
         implementation_names=by_name,
@@ -89,6 +84,19 @@ def read_precision(options: Mapping[str, str]) -> Warned:
         implementation_all=everywhere,
     )
     return Warned(precision=precision, warnings=tuple(warnings))
+
+
+def with_kept_types(precision: Precision, options: Mapping[str, str]) -> Precision:
+    """The precision with what --keep_dtype says, which is read once the model is parsed (ge v8.5.0
+    api/atc/main_impl.cc, SetAttrOptions).
+
+    Raises:
+        AtcFailure: those of `read_keep_dtype`.
+    """
+    names, types = read_keep_dtype(options.get("keep_dtype", ""))
+    if precision.mode == "must_keep_origin_dtype":
+        return precision  # every type is kept anyway
+    return replace(precision, keep_names=names, keep_types=types)
 
 
 def read_mixlist(path: str) -> tuple[frozenset[str], frozenset[str]]:
@@ -169,11 +177,11 @@ def read_customize_dtypes(path: str) -> tuple[dict[str, CustomDtypes], dict[str,
     """Entries by name and by type; the first of a name counts.
 
     Raises:
-        AtcFailure: E21001 (missing) [inferred], E20101 (a line of another form), E20003 (no such dtype).
+        AtcFailure: E20101 (a file that cannot be opened, a line of another form), E20003 (no such dtype).
     """
     names: dict[str, CustomDtypes] = {}
     types: dict[str, CustomDtypes] = {}
-    for line in _lines(path, missing="E21001"):
+    for line in _lines(path, missing="E20101"):
         match = re.fullmatch(r"(?:OpType::(?P<type>[^:]+):|(?P<name>.+?)::)(?P<dtypes>(?:In|Out)putDtype:.*)", line)
         parts = match and re.fullmatch(r"(?:InputDtype:(.*?))?(?:,?OutputDtype:(.*))?", match["dtypes"])
         if not match or not parts:
@@ -266,4 +274,6 @@ def _read(path: str, missing: str = "E21001") -> str:
 
 
 def _missing(path: str, code: str) -> AtcFailure:
+    if code == "E20101":
+        return failure(code, parameter="ge.customizeDtypes", value=path, reason="the file cannot be opened")
     return failure(code, **({"cfgpath": path} if code == "E10410" else {"file_name": path}))

@@ -13,7 +13,7 @@ from typing import Protocol
 from onnx import NodeProto, OperatorSetIdProto, TensorProto, TypeProto, checker, defs, helper, shape_inference
 
 from workbench.cann_emulator.atc.constant_nodes import Array
-from workbench.cann_emulator.atc.failure import AtcFailure, Record
+from workbench.cann_emulator.atc.failure import AtcFailure, failure
 
 Shape = tuple[int, ...]
 
@@ -49,7 +49,7 @@ def inferred(
         certain: the shapes are no guesses, so that one that does not fit is the model's fault.
 
     Raises:
-        AtcFailure: E19999 with E10042, shapes that do not fit.
+        AtcFailure: E19999, shapes that do not fit.
     """
     for version in (opset, *(later for later in _LATER if later > opset and not domain)):
         try:
@@ -63,7 +63,7 @@ def inferred(
         except shape_inference.InferenceError as error:
             if not certain:
                 return {}
-            raise _does_not_fit() from error
+            raise _does_not_fit(node) from error
         except (ValueError, RuntimeError, checker.ValidationError):
             continue
         if (
@@ -71,7 +71,7 @@ def inferred(
             and node.op_type == "Reshape"
             and not _same_size(types.get(node.input[0]), found.get(node.output[0]))
         ):
-            raise _does_not_fit()
+            raise _does_not_fit(node)
         return found
     return {}
 
@@ -123,5 +123,5 @@ def _size(kind: TypeProto) -> int:
     return prod(dim.dim_value for dim in dims) if known else -1
 
 
-def _does_not_fit() -> AtcFailure:
-    return AtcFailure(Record(code="E19999"), Record(code="E10042"))
+def _does_not_fit(node: NodeProto) -> AtcFailure:
+    return failure("E19999", message=f"The shapes that {node.name} of type {node.op_type} reads do not fit.")

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from workbench.cann_emulator.atc.engine import Screen, start_engine
 from workbench.cann_emulator.atc.failure import failure
-from workbench.cann_emulator.atc.soc import check_engine_options
 from workbench.json_reader import loads
 
+_NOT_HANDED_ON = ("fusion_switch_file", "op_debug_config")
+"""Flags that the engine of single operators is not told of (ge v8.5.0 api/atc/main_impl.cc, SetEnvForSingleOp)."""
 
-def check_single_operator_file(options: Mapping[str, str]) -> None:
-    """The chip, then the file.
+
+def check_single_operator_file(options: Mapping[str, str], console: Screen) -> None:
+    """The engine, then the file.
 
     Raises:
-        AtcFailure: E20101 (the chip); E10023 (no file), E10024 (not readable), E10025 (no JSON).
+        AtcFailure: of the engine's start; E10023 (no file), E10024 (not readable), E10025 (no JSON).
     """
-    check_engine_options(options)
+    start_engine({name: value for name, value in options.items() if name not in _NOT_HANDED_ON}, console)
     file = Path(options["singleop"])
     if not file.exists():
         raise failure("E10023", value=str(file))

@@ -115,7 +115,7 @@ CODES: Mapping[str, Meaning] = {
     "E10045": _m("there are more -1 in the shapes than sizes in a gear", _GEARS, "settings"),
     "E10046": _m("the number of -1 in the shapes is not that of a gear", _GEARS, "settings"),
     "E10047": _m("two flags exclude each other", "Give one of the two.", "settings"),
-    "E10048": _m("a range of sizes is malformed", "Write name:[1~8,128].", "settings"),
+    "E10048": _m("a range of sizes is malformed", "Write name:1~8,128 with every input's name.", "settings"),
     "E10049": _m("a shape has more or fewer sizes than the model's input", "Correct the shape.", "model"),
     "E10050": _m("a size lies outside the range that was given", "Correct the shape or the range.", "model"),
     "E10052": _m("the AIPP configuration is invalid", "It is for images; leave it out for texts.", "settings"),
@@ -151,7 +151,11 @@ CODES: Mapping[str, Meaning] = {
     "E13025": _m("an input of the model is invalid", "Export the model again.", "model"),
     "E13026": _m("a path is invalid", _FILE, "files"),
     "E13031": _m("an output of the model is invalid", "Export the model again.", "model"),
-    "E13015": _m("a file is empty or too large", "Keep weights in files beside the ONNX file from 2 GB on.", "model"),
+    "E13015": _m(
+        "a file is empty or too large",
+        "Export the model again; keep its weights in files beside the ONNX file from 2 GB on.",
+        "model",
+    ),
     "E13023": _m(
         "the compiled model is larger than the format allows", "Use fewer gears, or static files.", "settings"
     ),
@@ -179,6 +183,7 @@ CODES: Mapping[str, Meaning] = {
         "compiler",
     ),
     "E20101": _m("a value was refused by the compile engine", _CORRECT, "settings"),
+    "EE1001": _m("an argument was refused by the runtime", _CORRECT, "settings"),
     "E20103": _m("a value is larger than the chip allows", _CORRECT, "settings"),
     "E21001": _m("a configuration file cannot be opened", _FILE, "files"),
     "E21002": _m("a configuration file does not parse", _CORRECT, "settings"),
@@ -276,8 +281,8 @@ _CASES: tuple[tuple[str, str, Meaning], ...] = (
         ),
     ),
     (
-        r"E20101",
-        r"(?i)soc_?version|platform",
+        r"E20101|EE1001",
+        r"(?i)soc[_ ]?version|platform",
         _m(
             "this CANN does not know the chip that was named",
             "Use the name of `npu-smi info` behind 'Ascend', such as Ascend910B3, and install the operator package of "

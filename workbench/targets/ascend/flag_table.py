@@ -89,7 +89,8 @@ _BASIC = (
         never="it is deprecated, and replaces --input_shape in silence; write ranges there",
         source=_SHAPES,
     ),
-    Flag(name="input_hint_shape", excludes=DYNAMIC, excludes_code="E10009", source=_PAGES),
+    # the pages exclude them; ATC's own flag check of 8.5.0 does not look
+    Flag(name="input_hint_shape", excludes=DYNAMIC, excludes_code="", source=_PAGES),
     Flag(
         name="dynamic_batch_size",
         kind="numbers",
@@ -102,7 +103,7 @@ _BASIC = (
     Flag(
         name="dynamic_image_size",
         kind="numbers",
-        code="E10020",
+        code="E10003",
         requires=("input_shape",),
         excludes=("dynamic_batch_size", "dynamic_dims", "input_shape_range"),
         excludes_code="E10009",

@@ -80,8 +80,11 @@ def _check_value(flag: Flag, value: str) -> None:
         )
     if flag.name == "output" and value.endswith("/"):
         raise refusal("E10022", "output", value, "the path names no file", "Add the file's name, without .om.")
-    if flag.kind == "numbers" and not re.fullmatch(r"[\d,; ]+", value):
-        raise refusal(flag.code, flag.name, value, "only digits, commas and semicolons belong here", "Correct it.")
+    if flag.kind == "numbers":
+        others = re.search(r"[^0-9,]" if flag.name == "dynamic_batch_size" else r"[^0-9,;]", value)
+        if others or not value:
+            reason = "only digits, commas and semicolons belong here, and no blank"
+            raise refusal(flag.code, flag.name, value, reason, "Correct it.")
 
 
 def _check_mode(values: Mapping[str, str]) -> None:
@@ -96,7 +99,8 @@ def _check_mode(values: Mapping[str, str]) -> None:
     framework = values.get("framework", ONNX)
     if framework != ONNX:
         raise ConfigError(
-            "this product compiles ONNX models." + (" Caffe is refused on every 910B (E10001)." * (framework == "0")),
+            "this product compiles ONNX models."
+            + (" Caffe is refused on the 910B family (E10001)." * (framework == "0")),
             key=f"--framework={framework}",
             hint="Use 5.",
         )
@@ -105,7 +109,7 @@ def _check_mode(values: Mapping[str, str]) -> None:
         reason = (
             "the chip of the first generation, with another architecture"
             if soc == "Ascend910B"
-            else "no chip of the 910B family (ATC answers E20101 where it does not know it either)"
+            else "no chip of the 910B family (ATC answers EE1001 where it does not know it either)"
         )
         raise ConfigError(f"is {reason}.", key=f"--soc_version={soc}", hint=nearest(soc, SOC_VERSIONS))
 
@@ -160,8 +164,26 @@ def _check_others(values: Mapping[str, str]) -> None:
         raise CompileError("--debug_dir is void with --op_debug_level=0. Set a level, or leave it out.")
     if "aicore_num" in values:
         _check_cores(values["aicore_num"], SOC_VERSIONS.get(values.get("soc_version", ""), (20, 40)))
+    outputs = _check_out_nodes(values["out_nodes"]) if "out_nodes" in values else set()
     if "output_type" in values:
-        _check_output_type(values["output_type"], "out_nodes" in values)
+        _check_output_type(values["output_type"], outputs)
+    for name in values["input_fp16_nodes"].split(";") if "input_fp16_nodes" in values else ():
+        if not name or name != name.strip():
+            reason = f"{name!r} is no input: blanks and empty entries are taken for names"
+            raise refusal("E10016", "input_fp16_nodes", values["input_fp16_nodes"], reason, "Leave them out.")
+
+
+def _check_out_nodes(value: str) -> set[str] | None:
+    """The outputs of nodes that are named, `node:0`; None where tensors are, whose nodes only the model knows."""
+    entries = [entry.split(":") for entry in value.split(";")]
+    if {len(entry) for entry in entries} not in ({1}, {2}):
+        reason = "every entry is node:index, or every entry is an output tensor"
+        raise refusal("E10001", "out_nodes", value, reason, "Use one style, and no empty entry.")
+    for _, index in (entry for entry in entries if len(entry) == 2):
+        if not re.fullmatch(r"[0-9]{1,9}", index):
+            code = "E10001" if re.search(r"[^0-9]", index) else "E10013" if index else "E10014"
+            raise refusal(code, "out_nodes", value, f"{index!r} is no index", "Write such as node:0, without blanks.")
+    return None if len(entries[0]) == 1 else {f"{node}:{int(index)}" for node, index in entries}
 
 
 def _check_cores(value: str, most: tuple[int, int]) -> None:
@@ -173,13 +195,21 @@ def _check_cores(value: str, most: tuple[int, int]) -> None:
             raise refusal("E20103", "aicore_num", value, f"{part} is outside (0, {limit}]", "The chip has no more.")
 
 
-def _check_output_type(value: str, has_nodes: bool) -> None:
-    per_node = ":" in value
-    types = {entry.rpartition(":")[2] for entry in value.split(";") if entry}
-    if not types or types - _OUTPUT_TYPES:
+def _check_output_type(value: str, outputs: set[str] | None) -> None:
+    """
+    Args:
+        outputs: `node:0` of --out_nodes; empty without the flag, None where only the model knows.
+    """
+    entries = [[part.strip() for part in entry.split(":")] for entry in value.split(";")] if ":" in value else [[value]]
+    if any(entry[-1] not in _OUTPUT_TYPES for entry in entries):
         raise refusal("E10001", "output_type", value, "8.5.0 takes FP32, FP16, UINT8 and INT8", "Choose one.")
-    if per_node and not has_nodes:
+    if ":" not in value or outputs is None:
+        return
+    if not outputs:
         raise refusal("E10001", "output_type", value, "nodes are named but --out_nodes is missing", "Add --out_nodes.")
+    other = next((":".join(entry) for entry in entries if ":".join(entry[:-1]) not in outputs), None)
+    if other is not None:
+        raise refusal("E10001", "output_type", value, f"{other} is none of --out_nodes", "Write such as node:0:FP16.")
 
 
 def _check_quantized(values: Mapping[str, str]) -> None:
