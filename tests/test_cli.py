@@ -120,7 +120,7 @@ def test_the_cache_is_shown_and_pruned_and_the_sweep_stays(swept: tuple[Path, st
         (["sweep", "absent.yaml"], 2, "absent.yaml: no such file"),
         (["show", "EXPERIMENT", "--candidate", "zzz"], 2, "no candidate of the last sweep begin with 'zzz'"),
         (["sweep", "EXPERIMENT", "--timeout", "soon"], 2, "'soon' is not a duration"),
-        (["convert", "/nowhere", "--to", "/nowhere/x.onnx", "--samples", "/nowhere.csv"], 2, "No such file"),
+        (["convert", "/nowhere", "--to", "/nowhere/x.onnx", "--samples", "/nowhere.csv"], 2, "no such file"),
         (["verify", "/nowhere"], 1, "this is no complete bundle"),
         (["inspect", "/nowhere.onnx"], 2, "nowhere.onnx"),
         (["example", "loan-intent-huge"], 2, "There is no example 'loan-intent-huge'"),

@@ -127,7 +127,7 @@ def test_sensitivity_as_json_without_measuring(experiment: Path, studied: str) -
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("compare", "absent.onnx", "absent.onnx"), "no such ONNX file"),
+        (("compare", "absent.onnx", "absent.onnx"), "no such file"),
         (("compare", "tensorrt:a.onnx", "a.onnx"), "'tensorrt' is not an engine"),
         (("sensitivity", "EXPERIMENT", "--metric", "l2"), "'l2' is none of"),
         (("sensitivity", "EXPERIMENT", "--candidate", "baseline"), "only static INT8 keeps layers in float"),

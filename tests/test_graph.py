@@ -79,7 +79,7 @@ def test_external_data_outside_the_models_folder_is_refused(tmp_path: Path) -> N
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"absent\.onnx: no such ONNX file"):
+    with pytest.raises(ConfigError, match=r"absent\.onnx: no such file"):
         read_model(tmp_path / "absent.onnx")
 
 

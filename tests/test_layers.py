@@ -21,7 +21,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
         "experiment",
         "dimensions",
         *("bin_words", "space", "space_lengths", "space_reader"),
-        "graph",
+        *("onnx_tensors", "onnx_bounds", "graph", "model_door", "model_opener"),
         "quantizable",
         "grouping",
         "preprocess",

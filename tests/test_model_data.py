@@ -94,7 +94,7 @@ def test_integers_of_another_width_are_converted_when_nothing_is_lost(tmp_path: 
 def test_a_file_of_another_kind_is_named(one_input: Model, tmp_path: Path) -> None:
     (tmp_path / "data.npz").write_bytes(b"not a zip")
 
-    with pytest.raises(ConfigError, match=r"data\.npz: cannot be read as an NPZ file"):
+    with pytest.raises(ConfigError, match=r"data\.npz: cannot be read: File is not a zip file"):
         open_data(tmp_path / "data.npz", one_input, batch=4, samples=8)
 
 

@@ -24,10 +24,11 @@ import numpy.typing as npt
 import onnx
 
 from workbench.errors import CalibrationError, ConfigError, ToolchainError
-from workbench.graph import load_graph, read_model
+from workbench.graph import load_graph
 from workbench.input_files import read_text
 from workbench.model import Model
 from workbench.model_data import ModelData, open_data
+from workbench.model_door import open_foreign
 from workbench.quantizable import Layer, quantizable_layers
 from workbench.quantization.amct_cfg import AmctConfig
 from workbench.quantization.amct_config import expand, parse_config
@@ -106,7 +107,7 @@ def calibrate_model(
         CandidateError: the model cannot be run, calibrated or lowered.
         ToolchainError: the folder cannot be written.
     """
-    model = read_model(model_path)
+    model = open_foreign(model_path)
     proto = load_graph(model)
     layers = quantizable_layers(normalized(proto))
     if not layers:

@@ -22,6 +22,7 @@ from workbench.canonical import encode
 from workbench.differences import Differences
 from workbench.errors import ConfigError, nearest
 from workbench.graph import load_graph, read_model
+from workbench.model_door import open_foreign
 from workbench.quantization.interpreter import Interpreter
 from workbench.quantization.observe import Feeds
 from workbench.targets import TARGETS, open_target
@@ -163,8 +164,7 @@ def side_of(text: str) -> Side:
     elif engine not in engines:
         raise ConfigError(f"{engine!r} is not an engine.", key=text, hint=nearest(engine, engines))
     path = Path(rest)
-    if not path.is_file():
-        raise ConfigError("no such ONNX file.", file=path, hint="Check the path.")
+    open_foreign(path)
     if not engine:
         proto = onnx.load(path, load_external_data=False)
         deploy = any(node.op_type in ("AscendQuant", "AscendDequant") for node in proto.graph.node)

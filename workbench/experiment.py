@@ -11,8 +11,8 @@ from workbench.canonical import digest
 from workbench.dataset import Dataset, read_manifest
 from workbench.dimensions import TARGET
 from workbench.errors import nearest
-from workbench.graph import read_model
 from workbench.model import Model
+from workbench.model_door import open_foreign
 from workbench.objectives import METRICS, Constraint, Objective
 from workbench.preprocess import LONGEST_TEXT
 from workbench.results import Split
@@ -171,7 +171,7 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
     _check_service(top, service, space, objectives, constraints)
     if service is not None and service.p99_ms is not None and all(c.metric != "service_p99_ms" for c in constraints):
         constraints += (Constraint(metric="service_p99_ms", limit=service.p99_ms),)
-    model = read_model(model_path)
+    model = open_foreign(model_path)
     dataset = read_manifest(dataset_path, model)
     text = dataset.preprocessor
     space = with_lengths(space, dataset.length_sample, None if text is None else text.max_length)

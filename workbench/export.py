@@ -30,6 +30,9 @@ from tokenizers import Tokenizer
 
 from workbench.errors import ConfigError
 from workbench.files import temporary_beside
+from workbench.input_files import read_text
+from workbench.model_door import open_foreign
+from workbench.preprocess import MOST_TOKENIZER_BYTES
 
 Task = Literal["classification", "ner"]
 Feeds = Mapping[str, npt.NDArray[np.int64]]
@@ -223,7 +226,9 @@ def sample_batches(
     if not tokenizer.is_file():
         raise ConfigError("no such file.", file=tokenizer, hint="Name the model's tokenizer.json.")
     try:
-        encoder = Tokenizer.from_str(tokenizer.read_text(encoding="utf-8"))
+        encoder = Tokenizer.from_str(read_text(tokenizer, limit_bytes=MOST_TOKENIZER_BYTES))
+    except ConfigError:
+        raise
     except Exception as error:  # tokenizers raises bare Exception for every malformed file
         raise ConfigError(f"is no tokenizer: {error}.", file=tokenizer) from error
     encoder.no_padding()
@@ -338,7 +343,7 @@ def _compare(model: Any, task: Task, exported: Path, batches: Sequence[Feeds], l
     )
     return ExportReport(
         model=exported,
-        opset=_opset(exported),
+        opset=open_foreign(exported).opset,
         samples=len(cosines),
         shapes=tuple(feeds["input_ids"].shape for feeds in batches),
         verdicts=tuple(LimitVerdict(name=n, value=v, limit=li, at_least=a) for n, v, li, a in measured),
@@ -346,6 +351,7 @@ def _compare(model: Any, task: Task, exported: Path, batches: Sequence[Feeds], l
 
 
 def _session(model: Path) -> Any:
+    open_foreign(model)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 2
     options.log_severity_level = 3
@@ -362,8 +368,3 @@ def _cosine(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> float:
     if norm == 0.0:
         return float(np.array_equal(a, b))
     return float(a @ b) / norm
-
-
-def _opset(model: Path) -> int:
-    proto = onnx.load(str(model), load_external_data=False)
-    return next(int(entry.version) for entry in proto.opset_import if entry.domain in ("", "ai.onnx"))

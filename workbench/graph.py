@@ -8,16 +8,17 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # protobuf ships no stubs
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
 from workbench.errors import ConfigError
+from workbench.input_files import read_bytes
 from workbench.model import Model, TensorSpec
+from workbench.onnx_bounds import MOST_BYTES, check_model, parse_model
+from workbench.onnx_tensors import external_place, raw_bytes
 
 DEFAULT_DOMAINS = ("", "ai.onnx")
 _LARGE_TENSOR = 4096  # elements; shape inference needs the values of small constants only
@@ -33,8 +34,9 @@ def read_model(path: Path) -> Model:
         ConfigError: the file is missing, does not parse, is truncated, has no inputs or outputs, or its external
             data is missing, too short or outside its folder (the message names that file).
     """
-    payload = _read_bytes(path)
-    proto = _parse(path, payload)
+    payload = read_bytes(path, limit_bytes=MOST_BYTES)
+    proto = parse_model(payload, path)
+    check_model(proto, path)
     external = _external_files(path, proto)
     inputs = tuple(_spec(path, value) for value in feedable(proto.graph))
     outputs = tuple(_spec(path, value) for value in proto.graph.output)
@@ -62,16 +64,19 @@ def load_graph(model: Model) -> onnx.ModelProto:
     Raises:
         ConfigError: the file has changed since `read_model`, or cannot be read any more.
     """
-    payload = _read_bytes(model.path)
+    payload = read_bytes(model.path, limit_bytes=MOST_BYTES)
     if _model_digest(payload, model.external_files) != model.sha256:
         raise ConfigError(
             f"the file has changed since it was read (it was {model.sha256[:12]}).",
             file=model.path,
             hint="Start again, so that every result belongs to one model.",
         )
-    proto = _parse(model.path, payload)
+    proto = parse_model(payload, model.path)
     if model.external_files:
-        onnx.load_external_data_for_model(proto, str(model.path.parent))
+        try:
+            onnx.load_external_data_for_model(proto, str(model.path.parent))
+        except (OSError, ValueError, onnx.checker.ValidationError) as error:
+            raise ConfigError(f"its external data cannot be read: {error}.", file=model.path) from error
     _name_nodes(proto.graph)
     _infer_shapes(proto)
     return proto
@@ -135,54 +140,6 @@ def attribute(node: onnx.NodeProto, name: str, default: float) -> float:
 # --- files ---------------------------------------------------------------------------------------------------------
 
 
-def _read_bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError as error:
-        raise ConfigError("no such ONNX file.", file=path, hint="Check the path.") from error
-    except OSError as error:
-        raise ConfigError(f"cannot be read: {error.strerror}.", file=path) from error
-
-
-def _parse(path: Path, payload: bytes) -> onnx.ModelProto:
-    proto = onnx.ModelProto()
-    try:
-        proto.ParseFromString(payload)
-    except DecodeError as error:
-        raise ConfigError(
-            f"this is not a complete ONNX file ({len(payload)} bytes do not parse).",
-            file=path,
-            hint="It may be truncated or of another format; copy or export it again.",
-        ) from error
-    # protobuf takes any bytes whose fields happen to close; these are what a real model always has
-    if not proto.graph.node or not proto.opset_import:
-        raise ConfigError(
-            "this is not a complete ONNX file (it has no nodes or no opset).",
-            file=path,
-            hint="It may be truncated or of another format; copy or export it again.",
-        )
-    for tensor in proto.graph.initializer:
-        expected = _raw_bytes(tensor)
-        if tensor.HasField("raw_data") and expected is not None and len(tensor.raw_data) != expected:
-            raise ConfigError(
-                f"initializer {tensor.name!r} holds {len(tensor.raw_data)} bytes, its shape needs {expected}.",
-                file=path,
-                hint="The file is damaged; copy or export it again.",
-            )
-    return proto
-
-
-def _raw_bytes(tensor: TensorProto) -> int | None:
-    """Bytes of `raw_data` by the tensor's shape; None for types that are packed or unknown."""
-    try:
-        item = helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
-    except (KeyError, TypeError):
-        return None
-    if tensor.data_type in (TensorProto.INT4, TensorProto.UINT4, TensorProto.FLOAT4E2M1, TensorProto.STRING):
-        return None
-    return int(math.prod(tensor.dims) * item)
-
-
 def _opset(path: Path, proto: onnx.ModelProto) -> int:
     for entry in proto.opset_import:
         if entry.domain in DEFAULT_DOMAINS:
@@ -193,18 +150,20 @@ def _opset(path: Path, proto: onnx.ModelProto) -> int:
 def _external_files(path: Path, proto: onnx.ModelProto) -> tuple[Path, ...]:
     folder = path.parent.resolve()
     needed: dict[Path, tuple[int, str]] = {}
-    for tensor in _all_tensors(proto):
-        if tensor.data_location != TensorProto.EXTERNAL:
-            continue
-        place = {entry.key: entry.value for entry in tensor.external_data}
-        file = (folder / place.get("location", "")).resolve()
+    for tensor in _external_tensors(proto):
+        place = external_place(tensor, path)
+        try:
+            file = (folder / place.location).resolve()
+            file.is_file()  # raises where no file can have this name
+        except (OSError, RuntimeError) as error:  # too long, or links that lead back to themselves
+            raise ConfigError(f"tensor {tensor.name!r} has its data at no path: {error}.", file=path) from error
         if file == folder or not file.is_relative_to(folder):
             raise ConfigError(
-                f"tensor {tensor.name!r} has its data at {place.get('location', '')!r}, outside the model's folder.",
+                f"tensor {tensor.name!r} has its data at {place.location!r}, outside the model's folder.",
                 file=path,
                 hint="Put the external data next to the model and export again.",
             )
-        end = int(place.get("offset", 0)) + int(place.get("length", 0) or _raw_bytes(tensor) or 0)
+        end = place.offset + (place.length or raw_bytes(tensor))
         needed[file] = max(needed.get(file, (0, "")), (end, tensor.name))
     for file, (end, name) in sorted(needed.items()):
         if not file.is_file():
@@ -222,12 +181,17 @@ def _external_files(path: Path, proto: onnx.ModelProto) -> tuple[Path, ...]:
     return tuple(sorted(needed, key=lambda file: file.relative_to(folder).as_posix()))
 
 
-def _all_tensors(proto: onnx.ModelProto) -> Iterable[TensorProto]:
-    yield from proto.graph.initializer
-    for node in proto.graph.node:
-        for attribute in node.attribute:
-            if attribute.HasField("t"):
-                yield attribute.t
+def _external_tensors(proto: onnx.ModelProto) -> list[TensorProto]:
+    """Wherever they stand: bodies of If and Loop and the model's functions may hold them too."""
+    nodes = [*proto.graph.node, *(node for function in proto.functions for node in function.node)]
+    tensors = list(proto.graph.initializer)
+    while nodes:
+        for each in nodes.pop().attribute:
+            tensors += [each.t, *each.tensors]
+            for body in (each.g, *each.graphs):
+                nodes.extend(body.node)
+                tensors.extend(body.initializer)
+    return [tensor for tensor in tensors if tensor.data_location == TensorProto.EXTERNAL]
 
 
 def _model_digest(payload: bytes, external: tuple[Path, ...]) -> str:
@@ -266,13 +230,13 @@ def _dimension(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
 def _name_nodes(graph: onnx.GraphProto) -> None:
     taken = {node.name for node in graph.node}
     seen: set[str] = set()
+    following: dict[str, int] = {}
     for index, node in enumerate(graph.node):
-        wanted = node.name or f"{node.op_type}_{index}"
-        name, suffix = wanted, 0
+        name = wanted = node.name or f"{node.op_type}_{index}"
         # a made-up or repeated name must not push aside one that a later node carries by right
         while name in seen or (name != node.name and name in taken):
-            suffix += 1
-            name = f"{wanted}_{suffix}"
+            following[wanted] = following.get(wanted, 0) + 1
+            name = f"{wanted}_{following[wanted]}"
         node.name = name
         seen.add(name)
 

@@ -25,6 +25,7 @@ LIMIT_VARIABLE = "WORKBENCH_MAX_FILE_GIB"
 MOST_LINE_CHARACTERS = 1 << 24
 """Characters of one line. A sample is a text that a model reads; a book of this length is none."""
 
+_BLOCK_BYTES = 1 << 20
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a FIFO"),
@@ -47,10 +48,12 @@ def read_bytes(path: Path, *, limit_bytes: int, key: str | None = None) -> bytes
     with open_file(path, limit_bytes=limit_bytes, key=key) as stream:
         most = raised(limit_bytes)
         try:
-            content = stream.read(most + 1)
+            content = stream.read(os.fstat(stream.fileno()).st_size + 1)  # at once: reading twice would copy it
+            while len(content) <= most and (more := stream.read(_BLOCK_BYTES)):
+                content += more  # it grows while it is read, or is of a kind whose size is not known beforehand
         except OSError as error:
             raise ConfigError(f"cannot be read: {error.strerror}.", file=path, key=key) from error
-    if len(content) > most:  # it grew while it was read, or is of a kind whose size is not known beforehand
+    if len(content) > most:
         raise _too_large(path, None, limit_bytes, key)
     return content
 

@@ -15,8 +15,9 @@ from workbench.ascend_settings import ASCEND
 from workbench.candidate import COMPILE_OF, EVERYTHING_INT8, Candidate, Quantization
 from workbench.canonical import encode
 from workbench.errors import ConfigError, LoweringError, ToolchainError, nearest
-from workbench.graph import constants, load_graph, operator_counts, read_model
+from workbench.graph import constants, load_graph, operator_counts
 from workbench.model import Model, TensorSpec
+from workbench.model_door import open_foreign
 from workbench.quantizable import Layer, quantizable_layers
 from workbench.quantization.normalize import normalized
 from workbench.targets import open_target
@@ -65,7 +66,7 @@ def inspect_model(path: Path, target: str | None = None) -> Inspection:
     """
     if target is not None and target not in TARGETS:
         raise ConfigError(f"{target!r} is not a target.", key="--target", hint=nearest(target, TARGETS))
-    model = read_model(path)
+    model = open_foreign(path)
     proto = load_graph(model)
     found = {"every target": _model_issues(model, proto)}
     for name in TARGETS if target is None else (target,):

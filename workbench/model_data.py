@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.dataset import read_manifest
+from workbench.dataset.arrays import load_array, npz_arrays
 from workbench.errors import ConfigError
 from workbench.graph import embedding_rows, load_graph
 from workbench.model import Model, TensorSpec
@@ -96,20 +97,15 @@ def random_data(model: Model, *, batch: int, count: int, seed: int = 0) -> Model
 
 def _open_npz(path: Path, model: Model) -> ModelData:
     """`arr_0`, `arr_1` … for a model with one input, or `NAME_0`, `NAME_1` … for every input."""
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            names = list(stored.files)
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"cannot be read as an NPZ file: {error}.", file=path, hint="Write it with numpy.savez(path, *batches)."
-        ) from error
+    stored = npz_arrays(path)
+    names = list(stored)
     prefixes = {spec.name: spec for spec in model.inputs}
     single = model.inputs[0] if len(model.inputs) == 1 else None
     if single is not None and not any(name.startswith(f"{single.name}_") for name in names):
         prefixes = {"arr": single}
     found: dict[str, dict[int, str]] = {prefix: {} for prefix in prefixes}
     for name in names:
-        match = re.fullmatch(r"(.+)_(\d+)", name)
+        match = re.fullmatch(r"(.+)_([0-9]{1,9})", name)
         if match is None or match[1] not in prefixes:
             wanted = ", ".join(f"{prefix}_0" for prefix in prefixes)
             raise ConfigError(
@@ -126,12 +122,11 @@ def _open_npz(path: Path, model: Model) -> ModelData:
             )
 
     def read() -> Iterator[Feeds]:
-        with np.load(path, allow_pickle=False) as stored:
-            for number in range(count):
-                yield {
-                    spec.name: _fitting(stored[found[prefix][number]], spec, path, found[prefix][number])
-                    for prefix, spec in prefixes.items()
-                }
+        for number in range(count):
+            yield {
+                spec.name: _fitting(load_array(stored[found[prefix][number]]), spec, path, found[prefix][number])
+                for prefix, spec in prefixes.items()
+            }
 
     next(read())  # a wrong type or shape is the user's to know before any work
     return ModelData(about=path.name, count=count, usual=count, read=read)

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import io
+import lzma
+import math
+import os
 import struct
+import warnings
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,8 +26,20 @@ import numpy as np
 from workbench.canonical import digest, file_digest
 from workbench.dataset.batch import NOT_SCORED, Batch, IntArray, valid_positions
 from workbench.errors import ConfigError, nearest
+from workbench.input_files import LIMIT_VARIABLE, open_file, raised, size_text
 from workbench.preprocess import Array
 
+MOST_BYTES = 1 << 36
+"""Of a file: its arrays are read where they lie, so no memory is needed for it, but each is read once whole."""
+MOST_UNPACKED_BYTES = 1 << 29
+"""Of all compressed arrays of a file, which are held in memory: a file of half a megabyte may unpack to this."""
+MOST_MEMBERS = 100_000
+_MOST_HEADER_BYTES = 10_000  # what NumPy itself reads without being told that the file can be trusted
+_MOST_RANK, _MOST_SIZE = 32, (1 << 63) - 1
+_MAGIC_BYTES = 8
+_HEADER_LENGTHS = {(1, 0): struct.Struct("<H"), (2, 0): struct.Struct("<I")}
+_DAMAGE = (zipfile.BadZipFile, ValueError, EOFError, OSError, RuntimeError, zlib.error, lzma.LZMAError, struct.error)
+"""What damaged archives raise; RuntimeError for encrypted members and unknown ways of compression."""
 _BLOCK_BYTES = 1 << 23
 _LOCAL_HEADER = struct.Struct("<26xHH")  # of a ZIP member: lengths of its name and of its extra field
 
@@ -42,6 +59,10 @@ class StoredArray:
     shape: tuple[int, ...]
     fortran_order: bool
     offset: int | None
+
+    @property
+    def size_bytes(self) -> int:
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
     @property
     def place(self) -> str:
@@ -89,7 +110,7 @@ def read_arrays(files: Path | Mapping[str, Path], *, label: str | None, classes:
             or a label is out of range; names array and sample.
     """
     if isinstance(files, Path):
-        place, arrays = files, _npz_arrays(files)
+        place, arrays = files, npz_arrays(files)
     else:
         place, arrays = next(iter(files.values())), {name: _npy_array(path) for name, path in files.items()}
     targets = None
@@ -108,48 +129,94 @@ def read_arrays(files: Path | Mapping[str, Path], *, label: str | None, classes:
     return ArrayRows(inputs=tuple(sorted(arrays.items())), targets=targets, size=size, sha256=sha256)
 
 
-def _npz_arrays(path: Path) -> dict[str, StoredArray]:
-    arrays = {}
+def npz_arrays(path: Path) -> dict[str, StoredArray]:
+    """The arrays of an NPZ file by name, none of them read yet.
+
+    Raises:
+        ConfigError: not an NPZ file, or one whose members are not what their headers say.
+    """
+    arrays: dict[str, StoredArray] = {}
+    packed_bytes = 0
     try:
-        with zipfile.ZipFile(path) as archive, path.open("rb") as raw:
-            for info in archive.infolist():
+        with open_file(path, limit_bytes=MOST_BYTES) as raw, zipfile.ZipFile(raw) as archive:
+            members = archive.infolist()
+            if len(members) > MOST_MEMBERS:
+                raise ConfigError(f"holds {len(members)} arrays, more than {MOST_MEMBERS}.", file=path)
+            for info in members:
                 name = info.filename.removesuffix(".npy")
+                if name in arrays:
+                    raise _damaged(path, f"array {name!r} is in it twice")
                 with archive.open(info) as stream:
-                    dtype, shape, fortran_order = _npy_header(stream)
-                    header_bytes = stream.tell()
+                    dtype, shape, fortran_order, header_bytes = _npy_header(stream)
                 offset = None
                 if info.compress_type == zipfile.ZIP_STORED:
                     raw.seek(info.header_offset)
                     offset = info.header_offset + _LOCAL_HEADER.size + header_bytes
                     offset += sum(_LOCAL_HEADER.unpack(raw.read(_LOCAL_HEADER.size)))
-                arrays[name] = _stored(path, name, dtype, shape, fortran_order, offset)
-    except (zipfile.BadZipFile, ValueError, EOFError, zlib.error, struct.error) as error:
+                else:
+                    packed_bytes += info.file_size
+                array = _stored(path, name, dtype, shape, fortran_order, offset)
+                _refuse_other_size(array, info.file_size - header_bytes)
+                arrays[name] = array
+            size = os.fstat(raw.fileno()).st_size
+    except _DAMAGE as error:
         raise _damaged(path, error) from error
+    if packed_bytes > raised(MOST_UNPACKED_BYTES):
+        raise ConfigError(
+            f"its compressed arrays have {size_text(packed_bytes)}; at most {size_text(raised(MOST_UNPACKED_BYTES))} "
+            "are unpacked into memory.",
+            file=path,
+            hint="Write it with numpy.savez: arrays that are not compressed are read where they lie. "
+            f"{LIMIT_VARIABLE}=N in the environment allows N GiB.",
+        )
+    for array in arrays.values():
+        if array.offset is not None and array.offset + array.size_bytes > size:
+            raise _damaged(path, f"{array.place} ends behind the end of the file")
     return arrays
 
 
 def _npy_array(path: Path) -> StoredArray:
     try:
-        with path.open("rb") as stream:
-            dtype, shape, fortran_order = _npy_header(stream)
-            offset = stream.tell()
-    except ValueError as error:
+        with open_file(path, limit_bytes=MOST_BYTES) as stream:
+            dtype, shape, fortran_order, offset = _npy_header(stream)
+            size = os.fstat(stream.fileno()).st_size
+    except _DAMAGE as error:
         raise _damaged(path, error) from error
-    wanted = offset + dtype.itemsize * int(np.prod(shape))
-    if path.stat().st_size < wanted:
-        raise _damaged(path, f"{path.stat().st_size} bytes, but its header promises {wanted}")
-    return _stored(path, None, dtype, shape, fortran_order, offset)
+    array = _stored(path, None, dtype, shape, fortran_order, offset)
+    if size < offset + array.size_bytes:
+        raise _damaged(path, f"{size} bytes, but its header promises {offset + array.size_bytes}")
+    return array
 
 
-def _npy_header(stream: IO[bytes]) -> tuple[np.dtype[np.generic], tuple[int, ...], bool]:
+def _npy_header(stream: IO[bytes]) -> tuple[np.dtype[np.generic], tuple[int, ...], bool, int]:
+    """Type, shape, whether columns come first, and the bytes of the header, behind which the stream stands."""
     version = np.lib.format.read_magic(stream)
-    if version == (1, 0):
-        shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(stream)
-    elif version == (2, 0):
-        shape, fortran_order, dtype = np.lib.format.read_array_header_2_0(stream)
-    else:
+    if version not in ((1, 0), (2, 0)):
         raise ValueError(f"NPY format version {version} holds no plain numbers")
-    return dtype, shape, fortran_order
+    field = _HEADER_LENGTHS[version]
+    (length,) = field.unpack(stream.read(field.size))
+    if length > _MOST_HEADER_BYTES:  # it would be read whole before NumPy looks at it
+        raise ValueError(f"its header has {length} bytes, more than {_MOST_HEADER_BYTES}")
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    header = stream.read(length)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # of how the header is written; it is none of NumPy's then
+            shape, fortran_order, dtype = read(io.BytesIO(field.pack(length) + header))
+    # NumPy evaluates the header as a Python literal, and what that stumbles over escapes as it is
+    except (SyntaxError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, MemoryError) as error:
+        raise ValueError(f"its header is no description of an array: {error}") from error
+    except Warning as error:
+        raise ValueError(f"its header is not written as NumPy writes it: {error}") from error
+    if len(shape) > _MOST_RANK or any(isinstance(size, bool) or not 0 <= size <= _MOST_SIZE for size in shape):
+        raise ValueError(f"its header declares the shape {list(shape)}")
+    return dtype, shape, fortran_order, _MAGIC_BYTES + field.size + length
+
+
+def _refuse_other_size(array: StoredArray, found_bytes: int) -> None:
+    if array.size_bytes != found_bytes:
+        rule = f"{array.place} has {found_bytes} bytes, but its header promises {array.size_bytes}"
+        raise _damaged(array.file, rule)
 
 
 def _stored(
@@ -205,10 +272,10 @@ def _scan(array: StoredArray) -> None:
                         hint="Remove the sample (counted from 0) or repair it.",
                     )
                 done += values.size
-    except (zipfile.BadZipFile, ValueError, EOFError, zlib.error) as error:
+    except _DAMAGE as error:
         raise _damaged(array.file, error) from error
-    if done != int(np.prod(array.shape)):
-        raise _damaged(array.file, f"{array.place} has {done} of {int(np.prod(array.shape))} values")
+    if done != math.prod(array.shape):
+        raise _damaged(array.file, f"{array.place} has {done} of {math.prod(array.shape)} values")
 
 
 def _open_data(array: StoredArray) -> IO[bytes]:
@@ -256,8 +323,17 @@ def _view(array: StoredArray) -> Array:
     order: Literal["F", "C"] = "F" if array.fortran_order else "C"
     if array.offset is not None:
         return np.memmap(array.file, dtype=array.dtype, mode="r", offset=array.offset, shape=array.shape, order=order)
-    with _open_data(array) as stream:
-        return np.frombuffer(stream.read(), dtype=array.dtype).reshape(array.shape, order=order)
+    try:
+        with _open_data(array) as stream:
+            content = stream.read(array.size_bytes + 1)
+        return np.frombuffer(content, dtype=array.dtype).reshape(array.shape, order=order)
+    except _DAMAGE as error:
+        raise _damaged(array.file, error) from error
+
+
+def load_array(array: StoredArray) -> Array:
+    """All values of an array, mapped where its bytes lie open in the file."""
+    return _view(array)
 
 
 def _damaged(path: Path, reason: object) -> ConfigError:

@@ -12,12 +12,12 @@ from pathlib import Path
 from workbench.artifacts import check_data
 from workbench.errors import ConfigError
 from workbench.experiment import read_experiment
-from workbench.graph import read_model
 from workbench.init.data import Corpus, examine_data
 from workbench.init.experiment import experiment_text
 from workbench.init.manifest import manifest_text
 from workbench.init.model import Outline, examine_model
 from workbench.init.space import space_text
+from workbench.model_door import open_foreign
 from workbench.targets.onnxruntime import parse_cpu
 
 
@@ -54,7 +54,7 @@ def initialize(
     for path in _files_of(to, chosen):
         if path.exists():
             raise ConfigError("exists already and is not overwritten.", file=path, hint="Choose another --name.")
-    corpus = examine_data(data, read_model(model), tokenizer=tokenizer, labels=labels)
+    corpus = examine_data(data, open_foreign(model), tokenizer=tokenizer, labels=labels)
     outline = examine_model(model)
     cores = parse_cpu(None).cores  # what this process may run on; `workbench doctor` warns of a quota below it
     with tempfile.TemporaryDirectory(prefix="workbench-init-") as folder:

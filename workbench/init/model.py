@@ -8,8 +8,9 @@ from pathlib import Path
 import onnx
 
 from workbench.candidate import ONNXRUNTIME_FUSIONS
-from workbench.graph import constants, load_graph, read_model
+from workbench.graph import constants, load_graph
 from workbench.model import Model
+from workbench.model_door import open_foreign
 from workbench.quantizable import Layer, quantizable_layers
 from workbench.quantization.normalize import normalized
 from workbench.targets.onnxruntime_compiler import fusions_that_fire
@@ -43,7 +44,7 @@ def examine_model(path: Path) -> Outline:
         ConfigError: the file is no readable model.
         CompileError: ONNX Runtime refused it.
     """
-    model = read_model(path)
+    model = open_foreign(path)
     proto = load_graph(model)
     shapes = [spec.shape for spec in model.inputs]
     batch = shapes[0][0] if shapes[0] else None

@@ -1,0 +1,132 @@
+"""Models of others are opened once in a process with limits; what asks for too much is refused, and quickly."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto as T
+from onnx import helper, numpy_helper
+
+from workbench import model_door
+from workbench.errors import ConfigError
+from workbench.model_door import MEMORY_VARIABLE, SECONDS_VARIABLE, limits_of, open_foreign
+
+
+@pytest.fixture(autouse=True)
+def _nothing_passed_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(model_door, "_passed", set())
+
+
+def write(path: Path, nodes: Sequence[onnx.NodeProto], **constants: Any) -> Path:
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", T.FLOAT, [1])],
+        [helper.make_tensor_value_info("y", T.FLOAT, None)],
+        initializer=[numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path.write_bytes(made.SerializeToString())
+    return path
+
+
+def endless() -> onnx.NodeProto:
+    inputs = [("i", T.INT64), ("more", T.BOOL), ("value", T.FLOAT)]
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["more"], ["again"]), helper.make_node("Relu", ["value"], ["next"])],
+        "body",
+        [helper.make_tensor_value_info(name, kind, []) for name, kind in inputs],
+        [helper.make_tensor_value_info("again", T.BOOL, []), helper.make_tensor_value_info("next", T.FLOAT, None)],
+    )
+    return helper.make_node("Loop", ["", "yes", "x"], ["y"], body=body)
+
+
+def test_a_sound_model_passes_and_is_not_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "model.onnx", [helper.make_node("Relu", ["x"], ["y"])])
+
+    model = open_foreign(path)
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("it was opened again")
+
+    monkeypatch.setattr(model_door, "_refuse", refuse)
+    assert open_foreign(path) == model
+    monkeypatch.setattr(model_door, "_passed", set())  # another process, which finds the mark
+    assert open_foreign(path) == model
+
+
+def test_a_graph_whose_constants_grow_without_end_is_ended_by_its_limit_of_memory(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Concat", [f"t{i}" if i else "one"] * 2, [f"t{i + 1}"], axis=0) for i in range(50)]
+    path = write(tmp_path / "double.onnx", [*nodes, helper.make_node("Add", ["t50", "x"], ["y"])], one=np.ones(1, "f"))
+
+    with pytest.raises(ConfigError, match=rf"double\.onnx: opening it .* needs more than 0\.75 GiB.*{MEMORY_VARIABLE}"):
+        open_foreign(path)
+
+
+def test_a_loop_without_end_is_ended_by_its_limit_of_time(tmp_path: Path) -> None:
+    path = write(tmp_path / "loop.onnx", [endless()], yes=True)
+
+    with pytest.raises(ConfigError, match=rf"loop\.onnx: opening it .* did not end within 2 s.*{SECONDS_VARIABLE}"):
+        open_foreign(path)
+
+
+def test_after_a_refusal_the_next_model_is_opened(tmp_path: Path) -> None:
+    bad = write(
+        tmp_path / "range.onnx",
+        [
+            helper.make_node("Range", ["zero", "many", "step"], ["r"]),
+            helper.make_node("Cast", ["r"], ["f"], to=T.FLOAT),
+            helper.make_node("Add", ["x", "f"], ["y"]),
+        ],
+        zero=np.int64(0),
+        many=np.int64(2**40),
+        step=np.int64(1),
+    )
+
+    with pytest.raises(ConfigError, match=r"range\.onnx: opening it"):
+        open_foreign(bad)
+    assert open_foreign(write(tmp_path / "good.onnx", [helper.make_node("Relu", ["x"], ["y"])])).opset == 17
+
+
+def test_limits_follow_the_model_and_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = open_foreign(write(tmp_path / "model.onnx", [helper.make_node("Relu", ["x"], ["y"])]))
+    large = model.__class__(
+        path=model.path, sha256="0", size_bytes=2 << 30, opset=17, inputs=model.inputs, outputs=model.outputs
+    )
+
+    assert limits_of(model).memory_bytes < 1 << 30
+    assert limits_of(large).memory_bytes > 4 * large.size_bytes
+    assert limits_of(large).cpu_s > 100
+    monkeypatch.setenv(MEMORY_VARIABLE, "64")
+    monkeypatch.setenv(SECONDS_VARIABLE, "1000")
+    assert (limits_of(model).memory_bytes, limits_of(model).cpu_s) == (64 << 30, 1000)
+    monkeypatch.setenv(MEMORY_VARIABLE, "plenty")
+    with pytest.raises(ConfigError, match=f"{MEMORY_VARIABLE}: 'plenty' is not a positive number"):
+        limits_of(model)
+
+
+def test_the_process_that_opens_ends_with_the_command(tmp_path: Path) -> None:
+    path = write(tmp_path / "model.onnx", [helper.make_node("Relu", ["x"], ["y"])])
+    code = (
+        "import sys; from pathlib import Path; from workbench import model_door\n"
+        "model_door.open_foreign(Path(sys.argv[1])); print(model_door._OPENER._process.pid)"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code, str(path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(Path(model_door.__file__).parents[1])},
+    )
+
+    assert done.stderr == ""
+    assert not Path(f"/proc/{done.stdout.strip()}").exists()

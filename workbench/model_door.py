@@ -1,0 +1,223 @@
+"""The door for models of others: read, checked, and opened once in a process with limits before this one opens them.
+
+    model = open_foreign(path)        # ConfigError: beyond a bound, or its opening took too much, or crashed
+
+A file of some hundred bytes may ask a runtime for terabytes, or for ever. Which file does so is not seen by looking at
+it, so the libraries' work is done beforehand where the kernel can end it: shape inference, ONNX Runtime's optimizer,
+and one sample where the graph holds a Loop. What passed is remembered by content, in this process and in the user's
+cache folder.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from workbench.canonical import digest, source_digest
+from workbench.errors import ConfigError, ToolchainError
+from workbench.graph import read_model
+from workbench.lifeline import ending, tied
+from workbench.model import Model
+
+SECONDS_VARIABLE = "WORKBENCH_MODEL_SECONDS"
+"""Processor seconds that opening a model may take, where that is more than its size allows."""
+MEMORY_VARIABLE = "WORKBENCH_MODEL_GIB"
+"""Memory that opening a model may take, where that is more than its size allows."""
+
+_BASE_BYTES, _BYTES_PER_BYTE = 768 << 20, 4
+"""The libraries take 130 MB. A model of 400 MB needs 1.1 times its size with external data, 2.1 times without; one in
+float16 whose weights the optimizer casts to float32, twice that."""
+_BASE_S, _BYTES_PER_S = 1.0, 64 << 20
+"""A graph of a hundred nodes takes 0.05 s, 400 MB of weights 2 s of a slow processor."""
+_GRAPH_BYTES, _GRAPH_BYTES_PER_S = 8 << 20, 64 << 10
+"""What of a file may be graph rather than weights: 50,000 nodes in 1.2 MB take 5 s."""
+OUT_OF_MEMORY = 77
+"""Exit code of the process that opens a model, where an allocation failed."""
+_WALL = 10.0
+"""Times the processor's seconds: other programs want their turn."""
+_START_S = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpeningLimits:
+    """What opening one model may take. The kernel enforces the first two."""
+
+    memory_bytes: int
+    cpu_s: int
+    wall_s: float
+
+
+def open_foreign(path: Path) -> Model:
+    """Read a model that somebody else made, once a process with limits could open it.
+
+    Raises:
+        ConfigError: as `read_model`; or opening it needs more memory or time than its size explains, or crashes.
+        ToolchainError: no process can be started.
+    """
+    model = read_model(path)
+    if model.sha256 not in _passed and not (mark := _mark(model.sha256)).exists():
+        _refuse(path, model, limits_of(model))
+        with contextlib.suppress(OSError):  # a read-only home: it will be opened again
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            mark.touch()
+    _passed.add(model.sha256)
+    return model
+
+
+def limits_of(model: Model) -> OpeningLimits:
+    """What a model of this size may take to open; the environment raises it."""
+    memory = _BASE_BYTES + _BYTES_PER_BYTE * model.size_bytes
+    seconds = _BASE_S + model.size_bytes / _BYTES_PER_S + min(model.size_bytes, _GRAPH_BYTES) / _GRAPH_BYTES_PER_S
+    seconds = max(seconds, _given(SECONDS_VARIABLE))
+    return OpeningLimits(
+        memory_bytes=max(memory, int(_given(MEMORY_VARIABLE) * (1 << 30))),
+        cpu_s=-int(-seconds // 1),
+        wall_s=_WALL * seconds,
+    )
+
+
+def _given(variable: str) -> float:
+    written = os.environ.get(variable)
+    if not written:
+        return 0.0
+    try:
+        value = float(written)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e9:
+        raise ConfigError(f"{written!r} is not a positive number.", key=variable)
+    return value
+
+
+def _refuse(path: Path, model: Model, limits: OpeningLimits) -> None:
+    """Raises ConfigError where the process that opened the model did not end by itself, and well."""
+    answer = _OPENER.ask(
+        {
+            "path": str(path.resolve()),
+            "memory_bytes": limits.memory_bytes,
+            "cpu_s": limits.cpu_s,
+            "wall_s": limits.wall_s,
+        }
+    )
+    code = answer["returncode"]
+    if code == 0:
+        return
+    size = f"{model.size_bytes / 1e6:.3g} MB"
+    about = "opening it (shape inference, ONNX Runtime's optimizer, a Loop's first sample)"
+    if code is None or code in (-signal.SIGXCPU, -signal.SIGKILL):
+        raise ConfigError(
+            f"{about} did not end within {limits.cpu_s} s of processor time, {limits.wall_s:.0f} s in all, which is a "
+            f"lot for {size}.",
+            file=path,
+            hint=f"Does a Loop or Range have no end? {SECONDS_VARIABLE}=N in the environment allows N seconds.",
+        )
+    if code == OUT_OF_MEMORY:
+        raise ConfigError(
+            f"{about} needs more than {limits.memory_bytes / (1 << 30):.2g} GiB of memory, which is a lot for {size}.",
+            file=path,
+            hint=f"Do constants grow in it? {MEMORY_VARIABLE}=N in the environment allows N GiB.",
+        )
+    raise ConfigError(
+        f"{about}: the process that did so {ending(code)}.", file=path, hint="The file is damaged; export it again."
+    )
+
+
+# --- what passed -----------------------------------------------------------------------------------------------------
+
+_passed: set[str] = set()
+
+
+def _mark(sha256: str) -> Path:
+    """An empty file that says: a model of this content was opened, by this code and these libraries."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return home / "workbench" / "opened" / digest([sha256, *_versions()])
+
+
+@functools.cache
+def _versions() -> tuple[str, ...]:
+    from importlib.metadata import version
+
+    own = source_digest("model_door", "model_opener", "graph", "onnx_bounds", "onnx_tensors")
+    return (own, version("onnx"), version("onnxruntime"))
+
+
+# --- the program that opens ------------------------------------------------------------------------------------------
+
+
+class _Opener:
+    """Starts `model_opener` when first asked, and asks it; one question at a time. It ends with this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log: IO[bytes] | None = None
+
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        with self._lock:
+            process = self._process if self._process is not None and self._process.poll() is None else self._start()
+            assert process.stdin is not None  # it was asked for
+            try:
+                process.stdin.write(json.dumps(request).encode() + b"\n")
+                process.stdin.flush()
+            except OSError as error:
+                raise ToolchainError(f"the process that opens models is gone: {self._end()}") from error
+            return self._read(process, request["wall_s"] + _START_S)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        self._end()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  # it lives as long as the process does
+        self._process = subprocess.Popen(
+            tied([sys.executable, "-m", "workbench.model_opener"]),
+            cwd=Path(__file__).parent.parent,  # `-m` looks here first: this package, and not another of its name
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            start_new_session=True,
+        )
+        self._read(self._process, _START_S)
+        return self._process
+
+    def _read(self, process: subprocess.Popen[bytes], timeout_s: float) -> dict[str, Any]:
+        assert process.stdout is not None  # it was asked for
+        with selectors.DefaultSelector() as ready:
+            ready.register(process.stdout, selectors.EVENT_READ)
+            line = process.stdout.readline() if ready.select(timeout_s) else b""
+        if not line:
+            raise ToolchainError(f"the process that opens models gave no answer: {self._end()}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def _end(self) -> str:
+        """Ends the process, if there is one; its last words."""
+        words = "nothing"
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+        if self._log is not None:
+            with self._log as log:
+                log.seek(0)
+                words = log.read().decode("utf-8", "replace").strip()[-500:] or words
+            self._log = None
+        return words
+
+    def close(self) -> None:
+        with self._lock:
+            self._end()
+
+
+_OPENER = _Opener()
+atexit.register(_OPENER.close)
