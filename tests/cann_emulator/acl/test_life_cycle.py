@@ -168,18 +168,18 @@ def test_of_several_texts_the_first_is_the_headline_and_the_others_follow_withou
 
 
 def test_inner_errors_alone_have_a_headline_of_their_own(device: int) -> None:
-    """atc.md §5.3."""
+    """error_manager.cc:549-565 of runtime v8.5.0."""
     acl.mdl.unload(77)
     acl.mdl.unload(78)
 
     first, second, *rest = text().splitlines()
 
     assert first == "E19999: Inner Error!"
-    assert second.startswith("E19999: [PID: ")
-    assert second.endswith("Model id 77 is invalid: no model of this id is loaded.")
+    assert second.startswith("E19999[PID: ")
+    assert second.endswith(" (E19999):  Model id 77 is invalid: no model of this id is loaded.")
     assert rest == [
         "        TraceBack (most recent call last):",
-        "        Model id 78 is invalid: no model of this id is loaded.",
+        "       Model id 78 is invalid: no model of this id is loaded.",
     ]
 
 

@@ -351,7 +351,7 @@ def test_with_a_cfg_the_other_arguments_are_ignored(folder: Path) -> None:
         ({"batch_num": 0}, ValueError, "greater than zero"),
         ({"batch_num": 1.5}, TypeError, "should be an int"),
         ({"activation_offset": 1}, TypeError, "should be a bool"),
-        ({"config_defination": "absent.cfg"}, ValueError, "cannot be read"),
+        ({"config_defination": "absent.cfg"}, ValueError, "no such file"),
     ],
 )
 def test_arguments_that_amct_refuses_are_refused(

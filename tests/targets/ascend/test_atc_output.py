@@ -1,5 +1,6 @@
 """Both layouts of the error block: atc.md §5.1 and §5.3."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -79,12 +80,17 @@ def test_a_success_may_come_with_warnings() -> None:
     ]
 
 
-def test_an_inner_error_takes_its_words_from_the_records_behind_it() -> None:
-    """atc.md §5.3: if all are inner, `<Code>: Inner Error!` and then the records."""
+@pytest.mark.parametrize(
+    "head",
+    ["E19999[PID: 3] 2026-01-02-03:04:05.006.007 (E19999):  ", "E19999: [PID: 3] 2026-01-02-03:04:05.006.007 "],
+    ids=["8.5", "8.1"],
+)
+def test_an_inner_error_takes_its_words_from_the_records_behind_it(head: str) -> None:
+    """If all are inner, `<Code>: Inner Error!` and then the records: error_manager.cc:549-565 of runtime v8.5.0."""
     output = parse_output(
         "ATC run failed, Please check the detail log\nE19999: Inner Error!\n"
-        "E19999: [PID: 3] 2026-01-02-03:04:05.006.007 domain ai.onnx is not imported[FUNC:x]\n"
-        "        TraceBack (most recent call last):\n        Parse failed\n\n"
+        f"{head}domain ai.onnx is not imported[FUNC:x]\n"
+        "        TraceBack (most recent call last):\n       Parse failed\n\n"
     )
 
     (message,) = output.errors

@@ -65,7 +65,7 @@ def test_an_interface_is_read_back_as_it_was_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[" * 100_000, "nested too deeply"),
+        ("[" * 100_000, "nested deeper than 64 levels"),
         ('{"inputs": [], "outputs": []}', "0 inputs"),
         ('{"inputs": [PORT], "outputs": [PORT]}'.replace("PORT", '{"name": "a", "dtype": "O", "shape": [1]}'), "none"),
         (

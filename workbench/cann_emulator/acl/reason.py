@@ -16,7 +16,8 @@ _MODE = {"process": False}
 _THREADS = threading.local()
 _INNER = re.compile(r".*(9999|8888)")
 """A fault of the library itself, which never becomes the headline beside others."""
-_INDENT = " " * 8
+_INDENT, _INNER_INDENT = " " * 8, " " * 7
+_TRACEBACK = f"{_INDENT}TraceBack (most recent call last):"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +98,14 @@ def take() -> str | None:
 def _lines(records: Sequence[_Record]) -> list[str]:
     """The first record that is no inner error is the headline; the others follow, each once, without their codes.
 
-    Inner errors alone have a headline of their own, without a title [inferred, atc.md §12.7].
+    Inner errors alone have a headline of their own, no title, and the code twice in their second line from 8.5 on
+    (runtime v8.5.0 src/dfx/error_manager/error_manager.cc:549-565).
     """
-    headline = next((record for record in records if not _INNER.fullmatch(record.code)), None)
-    first = headline or records[0]
+    first = next((record for record in records if not _INNER.fullmatch(record.code)), None)
+    if first is None:
+        return _inner_lines(records)
     entry = _CATALOGUE[first.code]
-    if headline is None:
-        lines = [f"{first.code}: Inner Error!", f"{first.code}: {first.stamp} {first.message}"]
-    elif _older():
+    if _older():
         lines = [f"{first.code}: {first.stamp} {first.message}"]
     else:
         lines = [f"{first.stamp} {entry.title}({first.code}): {first.message}"]
@@ -112,8 +113,16 @@ def _lines(records: Sequence[_Record]) -> list[str]:
     lines += [f"{_INDENT}Solution: {entry.solution}"] if entry.solution else []
     others = dict.fromkeys(record.message for record in records if record.message != first.message)
     if others:
-        lines += [f"{_INDENT}TraceBack (most recent call last):", *(f"{_INDENT}{message}" for message in others)]
+        lines += [_TRACEBACK, *(f"{_INDENT}{message}" for message in others)]
     return lines
+
+
+def _inner_lines(records: Sequence[_Record]) -> list[str]:
+    first = records[0]
+    head = f"{first.code}: {first.stamp} " if _older() else f"{first.code}{first.stamp} ({first.code}):  "
+    others = list(dict.fromkeys(record.message for record in records))[1:]
+    lines = [f"{first.code}: Inner Error!", f"{head}{first.message}", _TRACEBACK]
+    return [*lines, *(f"{_INNER_INDENT}{message}" for message in others)]
 
 
 def share(process: bool) -> None:

@@ -7,6 +7,9 @@
                      TraceBack (most recent call last):
                      …
 
+Where every record is an inner error, a line `E19999: Inner Error!` comes first, and from 8.5 on the code stands twice
+in the line behind it: `E19999[PID: 812] 2026-01-02-03:04:05.006.007 (E19999):  …`.
+
 Sources: runtime v8.5.0 src/dfx/error_manager/error_manager.cc:55-75,538-626; user reports for the older one.
 """
 
@@ -20,7 +23,7 @@ from typing import Literal
 _CODE = r"[EW][0-9A-Z]\d{4}"
 _PID = r"\[PID: ?(?P<pid>\d+)\]"
 _TIME = r"\d{4}-\d{2}-\d{2}-\d{2}:\d{2}:\d{2}[.\d]*"
-_NEW = re.compile(rf"^(?:{_PID} )?(?:{_TIME} )?(?P<title>[^():]*)\((?P<code>{_CODE})\):\s*(?P<text>.*)$")
+_NEW = re.compile(rf"^(?:(?:{_CODE})?{_PID} )?(?:{_TIME} )?(?P<title>[^():]*)\((?P<code>{_CODE})\):\s*(?P<text>.*)$")
 _OLD = re.compile(rf"^(?P<code>{_CODE}):\s*(?:{_PID}\s*)?(?:{_TIME}\s*)?(?P<text>.*)$")
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
 
