@@ -70,6 +70,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
             "emulator_command",
             "opening",
             "options",
+            *("stopping", "guard"),
             "progress",
             "serve",
             "doctor",

@@ -18,6 +18,7 @@ from tests.tiny import EXPERIMENT, write_workspace
 from workbench.artifacts import Bench, open_bench
 from workbench.candidate import Candidate
 from workbench.errors import ConfigError, ToolchainError
+from workbench.executors import ChildProcess
 from workbench.experiment import Experiment, read_experiment
 from workbench.journal import Journal, open_journal
 from workbench.results import Evaluation
@@ -143,6 +144,7 @@ RUNNER = """
 import pathlib, sys
 from tests.test_sweep import silent
 from workbench.artifacts import open_bench
+from workbench.executors import ChildProcess
 from workbench.experiment import read_experiment
 from workbench.journal import exclusive, open_journal
 from workbench.store import Store
@@ -153,7 +155,9 @@ def report(candidate, stage):
     print(candidate.quantization.scheme, stage, flush=True)
 with exclusive(journal):
     store = Store(question.workspace / ".workbench" / "store")
-    run_sweep(question, open_bench(question, journal, store, report))
+    bench = open_bench(question, journal, store, report)
+    with ChildProcess(question, bench) as executor:
+        run_sweep(question, bench, executor=executor)
 """
 
 
@@ -172,48 +176,60 @@ def start(experiment: Path) -> "subprocess.Popen[str]":
     )
 
 
-@pytest.mark.parametrize(
-    "moment", ["none check", "none latency_full", "dynamic compile", "static calibrate", "static smoke"]
-)
-def test_a_sweep_killed_at_any_stage_goes_on_and_loses_only_what_was_in_flight(tmp_path: Path, moment: str) -> None:
+def test_a_sweep_killed_at_any_stage_goes_on_and_loses_only_what_was_in_flight(tmp_path: Path) -> None:
     file = write_workspace(tmp_path)
-    with start(file) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.strip() == moment:
-                break
-        process.kill()
-    question = read_experiment(file)
-    journal = open_journal(question.workspace, question.name, question.identity)
-    before = journal.evaluations()
-
-    with start(file) as process:
-        _, errors = process.communicate(timeout=120)
-
-    assert process.returncode == 0, errors
-    after = journal.evaluations()
-    assert len(after) == question.trials
-    assert {i: after[i] for i in before} == before
-    assert all(e.status != "failed" for e in after.values())
-
-
-def test_a_sweep_killed_three_times_at_one_candidate_evaluates_it_all_the_same(tmp_path: Path) -> None:
-    file = write_workspace(tmp_path)
-    for _ in range(3):
+    kept: dict[str, Evaluation] = {}
+    # twice at the static candidate: a kill from outside never counts against it
+    for moment in ("none latency_full", "dynamic compile", "static calibrate", "static smoke"):
         with start(file) as process:
             assert process.stdout is not None
             for line in process.stdout:
-                if line.startswith("static"):
+                if line.strip() == moment:
                     break
             process.kill()
+        before, kept = kept, journal_of(file).evaluations()
+        assert {i: kept[i] for i in before} == before
 
     with start(file) as process:
         _, errors = process.communicate(timeout=120)
 
     assert process.returncode == 0, errors
-    evaluations = journal_of(file).evaluations()
-    assert [e.candidate.quantization.scheme for e in evaluations.values()][:3] == ["none", "dynamic", "static"]
-    assert all(e.status != "failed" for e in evaluations.values())
+    after = journal_of(file).evaluations()
+    assert len(after) == 6
+    assert {i: after[i] for i in kept} == kept
+    assert [e.candidate.quantization.scheme for e in after.values()][:3] == ["none", "dynamic", "static"]
+    assert all(e.status != "failed" and e.attempt == 1 for e in after.values())
+
+
+def test_a_candidate_whose_evaluation_dies_twice_while_the_sweep_lives_is_given_up(
+    question: Experiment, bench: Bench
+) -> None:
+    deaths: list[str] = []
+
+    def report(candidate: Candidate, stage: str) -> None:
+        if candidate.quantization.scheme == "static" and stage == "smoke":
+            if len(deaths) == 1 and "stopped" not in deaths[0]:
+                deaths[0] += ", stopped"
+                raise KeyboardInterrupt  # between the two: the first is not forgotten
+            deaths.append(candidate.id)
+            assert executor.pid is not None
+            os.kill(executor.pid, signal.SIGSEGV)
+
+    watched = replace(bench, report=report)
+    with ChildProcess(question, watched) as executor:
+        with pytest.raises(KeyboardInterrupt):
+            run_sweep(question, watched, trials=4, executor=executor)
+        end = run_sweep(question, watched, trials=4, executor=executor)
+
+    evaluations = bench.journal.evaluations()
+    assert (end.reason, len(evaluations), len(deaths)) == ("budget", 4, 2)
+    (failed,) = [e for e in evaluations.values() if e.failure is not None]
+    assert failed.candidate.id == deaths[1]
+    assert failed.failure is not None
+    assert (failed.failure.kind, failed.failure.stage) == ("CrashError", "smoke")
+    assert "crashed 2 times" in failed.failure.message
+    assert "SIGSEGV" in failed.failure.message
+    assert not failed.deserves_another
 
 
 def test_a_candidate_that_ran_out_of_time_is_tried_once_more_when_the_sweep_goes_on(

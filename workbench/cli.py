@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
 import shutil
-import signal
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +32,8 @@ from workbench.console import err, out
 from workbench.emulator_command import emulator
 from workbench.errors import ConfigError, WorkbenchError
 from workbench.exit_codes import FAILED, INTERRUPTED, exit_code_of
+from workbench.guard import GUARDED, guarded
+from workbench.lifeline import run_tied
 from workbench.opening import (
     calibration_line,
     find_candidate,
@@ -47,9 +48,10 @@ from workbench.opening import (
 )
 from workbench.options import seconds
 from workbench.signing_command import SigningKey, TrustedKeysFile
+from workbench.stopping import ended_by_signals
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
-    from workbench.results import Evaluation
+    from workbench.results import Evaluation, Split
 
 PREPARE, SEARCH, SHIP, STUDY, AROUND = TASKS = ("Prepare", "Search", "Ship", "Study one model", "Around it")
 """What commands are for: the headings of `workbench --help`, in the order in which a user needs them."""
@@ -75,13 +77,15 @@ def main() -> None:
     The codes stand in `workbench.exit_codes`.
     """
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-    try:
-        app()
-    except (WorkbenchError, DecodeError) as error:
-        said = f"a stored file does not fit this version: {error}" if isinstance(error, DecodeError) else str(error)
-        err.print(Text.assemble(("error: ", "bold red"), said), soft_wrap=True)
-        raise SystemExit(exit_code_of(error)) from error
+    with ended_by_signals():
+        try:
+            if len(sys.argv) > 1 and sys.argv[1] in GUARDED:
+                guarded(sys.argv[1])
+            app()
+        except (WorkbenchError, DecodeError) as error:
+            said = f"a stored file does not fit this version: {error}" if isinstance(error, DecodeError) else str(error)
+            err.print(Text.assemble(("error: ", "bold red"), said), soft_wrap=True)
+            raise SystemExit(exit_code_of(error)) from error
 
 
 @app.callback(invoke_without_command=True)
@@ -122,19 +126,16 @@ def sweep(
         return search.is_feasible(question, evaluation)
 
     progress = Progress(question, trials or question.trials, out, feasible)
-    with exclusive(journal), open_store(question.workspace) as store:
+    with exclusive(journal), open_store(question.workspace) as store, contextlib.ExitStack() as stack:
         for damage in journal.set_aside():
             err.print(f"damaged: {damage.words('this sweep')}", highlight=False, soft_wrap=True, markup=False)
         bench = open_bench(question, journal, store, progress.stage)
-        plan = make_plan(question, bench, trials=trials)
-        plan_text = plan_lines(plan)
+        executor = stack.enter_context(ChildProcess(question, bench))
+        plan_text = plan_lines(make_plan(question, bench, trials=trials, call_ms=executor.probe()))
         out.print("\n".join(plan_text), highlight=False, soft_wrap=True)
-        with (
-            ChildProcess(question, bench) as executor,
-            open_tracker(
-                question.workspace, question.name, journal, is_feasible=feasible, about=question.about
-            ) as tracker,
-        ):
+        with open_tracker(
+            question.workspace, question.name, journal, is_feasible=feasible, about=question.about
+        ) as tracker:
             try:
                 with progress:
                     end = search.run_sweep(
@@ -224,12 +225,18 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Evaluate one candidate again, in full and with fresh timing; the sweep's own results stay as they are."""
-    from workbench.evaluate import evaluate as run
+    from workbench.errors import CrashError
+    from workbench.evaluate import failed_evaluation
+    from workbench.executors import ChildProcess
     from workbench.progress import outcome_words
 
-    with opened(experiment, workspace, scratch=True) as (question, bench):
+    with opened(experiment, workspace, scratch=True) as (question, bench), ChildProcess(question, bench) as executor:
         chosen = named_candidate(candidate, question)
-        result = run(question, chosen, bench, split="holdout" if holdout else "validation", gates=False)
+        split: Split = "holdout" if holdout else "validation"
+        try:
+            result = executor.evaluate(chosen, split=split, gates=False)
+        except CrashError as crash:
+            result = failed_evaluation(question, chosen, bench, split, crash)
         result = _with_kept_log(result, question.workspace)
     if as_json:
         print(json.dumps(result.to_json(), ensure_ascii=False))
@@ -330,12 +337,7 @@ def ui(
     command, environment = ui_command(question.workspace, host, port)
     tell_damage(current_journal(question.workspace, question.name))
     out.print("\n".join(links_of(question.workspace, question.name, host, port)), highlight=False, soft_wrap=True)
-    with subprocess.Popen(command, env={**os.environ, **environment}) as process:
-        try:
-            raise SystemExit(process.wait())
-        except KeyboardInterrupt:
-            process.send_signal(signal.SIGINT)
-            process.wait(timeout=20)
+    raise SystemExit(run_tied(command, {**os.environ, **environment}))
 
 
 # --- before the sweep --------------------------------------------------------------------------------------------

@@ -5,11 +5,12 @@ eval "$(workbench emulator env)"
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import typer
+
+from workbench.lifeline import run_tied
 
 _RUN = (
     "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); "
@@ -47,6 +48,6 @@ def remove(context: typer.Context) -> None:
 def _start(command: str, arguments: list[str]) -> None:
     """Its words go through as they are; so does its exit code."""
     package = Path(__file__).parents[1]
-    done = subprocess.run([sys.executable, "-P", "-c", _RUN, str(package), command, *arguments], check=False)
-    if done.returncode:
-        raise typer.Exit(done.returncode if done.returncode > 0 else 1)
+    code = run_tied([sys.executable, "-P", "-c", _RUN, str(package), command, *arguments])
+    if code:
+        raise typer.Exit(code if code > 0 else 1)

@@ -30,6 +30,7 @@ from workbench.experiment import Experiment, read_experiment
 from workbench.files import lock_file
 from workbench.journal import Journal
 from workbench.lifeline import die_with
+from workbench.plan import probe_call_ms
 from workbench.results import evaluation_from_json
 from workbench.service_confirmation import served
 from workbench.store import Store
@@ -77,6 +78,8 @@ def _do(task: Message, experiment: Experiment, bench: Bench, line: Line) -> None
 
 
 def _answer(task: Message, experiment: Experiment, bench: Bench, line: Line) -> Any:
+    if task["task"] == "probe":
+        return probe_call_ms(experiment, bench)
     candidate = candidate_from_json(task["candidate"])
     if task["task"] == "service":
         line.send({"kind": "stage", "stage": "service"})

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
+import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 _PR_SET_PDEATHSIG = 1  # man 2 prctl
 _TIED = """
@@ -18,6 +20,7 @@ if os.getppid() != int(sys.argv[1]):
     sys.exit("who started this is gone")
 os.execv(sys.argv[3], sys.argv[3:])
 """
+_PATIENCE_S = 20.0
 _CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 
 
@@ -28,6 +31,25 @@ def tied(command: Sequence[str], *, number: signal.Signals = signal.SIGKILL) -> 
     the process id that was started, and belongs to the thread that started it: it ends with that thread.
     """
     return [sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid()), str(int(number)), *command]
+
+
+def run_tied(command: Sequence[str], environment: Mapping[str, str] | None = None) -> int:
+    """Run a command to its end and return its exit code; it ends when this process is told to end, or dies.
+
+    It has a process group of its own, so Ctrl-C comes here alone and is passed on as SIGTERM to all of the group.
+    """
+    process = subprocess.Popen(tied(command, number=signal.SIGTERM), env=environment, start_new_session=True)
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        os.killpg(process.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=_PATIENCE_S)
+        raise
+    finally:
+        with contextlib.suppress(ProcessLookupError):  # what the command itself has left
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def die_with(parent: int) -> None:

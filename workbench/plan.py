@@ -48,8 +48,11 @@ class Plan:
     store_entries: dict[str, int]
 
 
-def make_plan(experiment: Experiment, bench: Bench, *, trials: int | None = None) -> Plan:
+def make_plan(experiment: Experiment, bench: Bench, *, trials: int | None = None, call_ms: float | None = None) -> Plan:
     """Forecast a sweep; costs one compile of the float model and a few calls of it.
+
+    Args:
+        call_ms: what `probe_call_ms` found in another process; None to ask it here.
 
     Raises:
         CandidateError: the float model itself cannot be compiled or run on the target.
@@ -58,7 +61,8 @@ def make_plan(experiment: Experiment, bench: Bench, *, trials: int | None = None
     budget = min(experiment.trials if trials is None else trials, space.candidates)
     known = {i: e for i, e in bench.journal.evaluations().items() if not e.deserves_another}
     todo = max(0, budget - len(known))
-    call_ms = _probe_call_ms(experiment, bench)
+    if call_ms is None:
+        call_ms = probe_call_ms(experiment, bench)
     measured = [e.seconds for e in known.values() if e.status == "complete"]
     if len(measured) >= 3:
         candidate_s, basis = statistics.mean(measured), f"{len(measured)} complete evaluations of this sweep"
@@ -101,7 +105,12 @@ def _files_each(experiment: Experiment) -> float:
     return statistics.mean(counts) if counts else 1.0
 
 
-def _probe_call_ms(experiment: Experiment, bench: Bench) -> float:
+def probe_call_ms(experiment: Experiment, bench: Bench) -> float:
+    """Milliseconds of one call of the float baseline: the median of a few.
+
+    Raises:
+        CandidateError: it cannot be compiled or run on the target.
+    """
     baseline = experiment.baseline
     artifact, directory = artifact_of(experiment, baseline, bench)
     feeds = experiment.dataset.with_bins(baseline.sequence_bins).sample_feeds(

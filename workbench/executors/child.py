@@ -59,6 +59,11 @@ class ChildProcess:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
+    @property
+    def pid(self) -> int | None:
+        """Process id of the child; None where there is none."""
+        return None if self._child is None else self._child.pid
+
     def close(self) -> None:
         """End the child, whatever it does; a later task starts another."""
         if self._child is not None:
@@ -86,6 +91,14 @@ class ChildProcess:
             "gates": gates,
         }
         return evaluation_from_json(self._ask(task, candidate))
+
+    def probe(self) -> float:
+        """As `workbench.plan.probe_call_ms`.
+
+        Raises:
+            CrashError: the child died.
+        """
+        return float(self._ask({"task": "probe"}, self._experiment.baseline))
 
     def confirm_service(self, candidate: Candidate, report: Callable[[str], None]) -> ServiceResult:
         """Serve and load a confirmed candidate; what its confirmation then says of its service.
@@ -182,7 +195,11 @@ class ChildProcess:
 
 
 class _Child:
-    """The process, its line, and what it writes to standard output and error."""
+    """The process, its line, and what it writes to standard output and error.
+
+    Attributes:
+        opened: it has read the experiment and takes tasks.
+    """
 
     def __init__(self, opening: Message) -> None:
         self._words: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the process, in `close`
@@ -204,6 +221,7 @@ class _Child:
                 ours.close()
                 self._words.close()
                 raise
+        self.pid = self._process.pid
         self.line = Line(ours)
         with contextlib.suppress(OSError):  # dead already: the first task finds out and says how
             self.line.send(opening)

@@ -1,0 +1,120 @@
+"""A process of its own for evaluations: the same results, and whatever happens to it happens to it alone."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.tiny import write_workspace
+from workbench.artifacts import Bench, open_bench
+from workbench.candidate import Candidate
+from workbench.errors import ConfigError, CrashError
+from workbench.evaluate import evaluate
+from workbench.executors import ChildProcess
+from workbench.experiment import Experiment, read_experiment
+from workbench.journal import open_journal
+from workbench.store import Store
+
+ROOT = Path(__file__).parents[2]
+STAGES: list[str] = []
+
+
+@pytest.fixture(scope="module")
+def question(tmp_path_factory: pytest.TempPathFactory) -> Experiment:
+    return read_experiment(write_workspace(tmp_path_factory.mktemp("child")))
+
+
+@pytest.fixture(scope="module")
+def bench(question: Experiment) -> Iterator[Bench]:
+    journal = open_journal(question.workspace, question.name, question.identity)
+    store = Store(question.workspace / ".workbench" / "store")
+    yield open_bench(question, journal, store, lambda candidate, stage: STAGES.append(stage))
+    store.close()
+
+
+def test_a_child_evaluates_as_this_process_does_and_ignores_what_ends_the_sweep(
+    question: Experiment, bench: Bench
+) -> None:
+    STAGES.clear()
+    with ChildProcess(question, bench) as executor:
+        assert executor.probe() > 0
+        assert executor.pid is not None
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            os.kill(executor.pid, number)  # a terminal and a service manager mean the sweep, which ends the child
+        theirs = executor.evaluate(question.baseline)
+        pid = executor.pid
+    ours = evaluate(question, question.baseline, bench)
+
+    assert (theirs.status, theirs.stage_reached) == ("complete", "latency_full")
+    assert theirs.measurement.accuracy == ours.measurement.accuracy
+    assert STAGES[: len(STAGES) // 2] == STAGES[len(STAGES) // 2 :]
+    assert bench.journal.latency(question.baseline.id, "validation").exists()
+    assert not psutil.pid_exists(pid)
+
+
+def test_a_child_that_dies_is_named_with_stage_and_signal_and_replaced(question: Experiment, bench: Bench) -> None:
+    died: list[int] = []
+
+    def report(candidate: Candidate, stage: str) -> None:
+        if stage == "smoke" and not died:
+            assert executor.pid is not None
+            died.append(executor.pid)
+            os.kill(executor.pid, signal.SIGABRT)
+
+    with ChildProcess(question, replace(bench, report=report)) as executor:
+        with pytest.raises(CrashError, match="SIGABRT, a crash inside a compiler or runtime") as crash:
+            executor.evaluate(question.baseline)
+        again = executor.evaluate(question.baseline)
+        assert executor.pid != died[0]
+        os.kill(executor.pid or 0, signal.SIGKILL)  # with nothing to do: nobody's fault, and nobody notices
+        psutil.wait_procs([psutil.Process(executor.pid)], timeout=10)
+        assert executor.probe() > 0
+
+    assert crash.value.stage == "smoke"
+    assert crash.value.log_path is not None
+    assert "Fatal Python error: Aborted" in crash.value.log_path.read_text(encoding="utf-8")
+    assert again.status == "complete"
+
+
+def test_an_experiment_that_changed_meanwhile_is_refused(tmp_path: Path) -> None:
+    file = write_workspace(tmp_path)
+    question = read_experiment(file)
+    journal = open_journal(question.workspace, question.name, question.identity)
+    bench = open_bench(question, journal, Store(tmp_path / ".workbench" / "store"), lambda candidate, stage: None)
+    file.write_text(file.read_text(encoding="utf-8").replace("drop_pp: 2.0", "drop_pp: 1.0"), encoding="utf-8")
+
+    with ChildProcess(question, bench) as executor, pytest.raises(ConfigError, match=r"was changed while the sweep"):
+        executor.evaluate(question.baseline)
+
+
+def test_a_child_does_not_outlive_a_killed_parent(question: Experiment, bench: Bench) -> None:
+    code = """
+import sys, time, pathlib
+from workbench.artifacts import open_bench
+from workbench.executors import ChildProcess
+from workbench.experiment import read_experiment
+from workbench.journal import Journal
+from workbench.store import Store
+question = read_experiment(pathlib.Path(sys.argv[1]))
+bench = open_bench(question, Journal(root=pathlib.Path(sys.argv[2])), Store(pathlib.Path(sys.argv[3])), print)
+with ChildProcess(question, bench) as executor:
+    print(executor.pid, flush=True)
+    time.sleep(60)
+"""
+    places = [str(question.path), str(bench.journal.root), str(bench.store.root)]
+    with subprocess.Popen([sys.executable, "-c", code, *places], stdout=subprocess.PIPE, text=True, cwd=ROOT) as parent:
+        assert parent.stdout is not None
+        child = psutil.Process(int(parent.stdout.readline()))
+        parent.kill()
+
+    deadline = time.monotonic() + 10
+    while child.is_running() and child.status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
