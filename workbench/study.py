@@ -9,6 +9,7 @@ queue stays.
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Collection
 from pathlib import Path
 
 import optuna
@@ -63,14 +64,20 @@ def open_study(experiment: Experiment, path: Path) -> optuna.Study:
     return study
 
 
-def trials_left_open(study: optuna.Study) -> list[FrozenTrial]:
+def trials_left_open(study: optuna.Study, known: Collection[str]) -> list[FrozenTrial]:
     """Trials to go on with, oldest first: an ended run had asked for them and not told them.
 
-    One whose values were still being drawn is closed: the same seed draws it again.
+    One whose values were still being drawn is closed: the same seed draws it again. So is one that half of a result was
+    told to which does not stand: Optuna keeps what it was told, so the next attempt is a trial of its own.
+
+    Args:
+        known: ids of candidates whose result stands.
     """
     found = []
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-        if "candidate" in trial.user_attrs or "fixed_params" in trial.system_attrs:
+        candidate_id = trial.user_attrs.get("candidate")
+        stale = bool(trial.constraints) and candidate_id not in known
+        if (candidate_id is not None or "fixed_params" in trial.system_attrs) and not stale:
             found.append(trial)
         else:
             study.tell(trial.number, state=TrialState.FAIL)

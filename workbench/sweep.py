@@ -258,7 +258,7 @@ class _Loop:
         self.proposals = self.repeats = self.forbidden = 0
         self.evaluate_s = 0.0
         self.attempts: dict[str, int] = {}  # made so far at candidates that are tried again
-        self.left_open = trials_left_open(study)
+        self.left_open = trials_left_open(study, known)
 
     @property
     def outstanding(self) -> bool:
@@ -407,8 +407,10 @@ class _Loop:
     def _set_constraints(self, trial: optuna.Trial, violated: Mapping[str, float]) -> None:
         """Every trial carries every name (GPSampler refuses studies where they differ); unknown counts as met."""
         names = [constraint.metric for constraint in self.experiment.constraints]
+        there = trial.constraints  # of a run that was killed while it told this very result; they cannot be set twice
         for name in (*names, SMOKE_CONSTRAINT, FORBIDDEN_CONSTRAINT, FAILED_CONSTRAINT):
-            trial.set_constraint(name, float(violated.get(name, 0.0)))
+            if name not in there:
+                trial.set_constraint(name, float(violated.get(name, 0.0)))
 
 
 def _survived(

@@ -1,0 +1,56 @@
+"""SIGTERM ends what a script has started with `&`, where SIGINT is ignored."""
+
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+
+from tests.tiny import write_workspace
+
+ROOT = Path(__file__).parent.parent
+IN_BACKGROUND = 'trap "" INT; exec "$@"'
+
+
+def start(*arguments: str) -> "subprocess.Popen[str]":
+    """The command as `command &` starts it in a script."""
+    return subprocess.Popen(
+        ["sh", "-c", IN_BACKGROUND, "sh", sys.executable, "-m", "workbench", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=ROOT,
+    )
+
+
+def test_a_sweep_in_the_background_ends_with_all_it_started(tmp_path: Path) -> None:
+    with start("sweep", str(write_workspace(tmp_path))) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("store:"):  # the plan is said, and the evaluation process runs
+                break
+        children = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGINT)  # as the terminal sends it: it stays ignored
+        process.send_signal(signal.SIGTERM)
+        rest, _ = process.communicate(timeout=60)
+
+    assert children
+    assert process.returncode == 143, rest
+    assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children)
+
+
+def test_a_load_in_the_background_ends(tmp_path: Path) -> None:
+    bodies = tmp_path / "texts.csv"
+    bodies.write_text("text\nwhen is my next payment due\n", encoding="utf-8")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        with start("load", url, "--data", str(bodies), "--duration", "60s") as process:
+            server.settimeout(60)
+            server.accept()[0].close()  # it has begun
+            process.send_signal(signal.SIGTERM)
+            words, _ = process.communicate(timeout=60)
+
+    assert process.returncode != 0, words
+    assert "Traceback" not in words
