@@ -1,5 +1,6 @@
 """Records and artifacts through the store: what is derived from what, and how often the calibration data is read."""
 
+import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +12,10 @@ import pytest
 
 from tests.targets.encoder import CLASSES, WEIGHT_LAYERS, ids, run, save, tiny_encoder
 from tests.tiny import EXPERIMENT, SPACE, write_workspace
-from workbench.artifacts import Bench, artifact_of, open_bench, record_of
-from workbench.candidate import Candidate, Quantization, SensitivityMetric
+from workbench import source_closure
+from workbench.artifacts import Bench, _handed, artifact_of, open_bench, record_of
+from workbench.ascend_settings import ASCEND, FUSION_GROUPS, AscendCompile
+from workbench.candidate import Candidate, Precision, Quantization, SensitivityMetric
 from workbench.dataset import Batch
 from workbench.errors import CalibrationError
 from workbench.experiment import Experiment, read_experiment
@@ -25,7 +28,9 @@ from workbench.quantization.amct_recipe import recipe_of_config
 from workbench.quantization.exact import calibrate_exactly
 from workbench.quantization.normalize import normalized
 from workbench.quantization.record import QuantizationRecord, read_record
+from workbench.source_closure import closure_digest
 from workbench.store import Store
+from workbench.targets.ascend import config_files
 
 SAMPLES, BATCH, LENGTH = 32, 8, 9
 PLAIN = Quantization(
@@ -246,3 +251,50 @@ def test_a_record_becomes_an_artifact_that_computes_in_integers(work: Workplace,
     session.close()
     assert found.shape == (16, CLASSES)
     assert np.abs(found - wanted).max() < 0.15 * np.abs(wanted).max()
+
+
+def test_an_artifact_is_made_again_when_a_module_it_depends_on_changed_and_kept_otherwise(
+    work: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a copy of the source, as an upgrade would change it between two sweeps of one workspace."""
+    source = tmp_path / "workbench"
+    shutil.copytree(source_closure._ROOT, source, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(source_closure, "_ROOT", source)
+    caches = (closure_digest, source_closure._needed, source_closure._file, source_closure._content)
+
+    def made(edited: str) -> tuple[int, ...]:
+        """How many new statistics, lowered and compiled models a candidate needs after a change of this file."""
+        kinds = [work.bench.store.root / kind for kind in ("statistics", "lowered", "artifact")]
+        if edited:
+            with (source / edited).open("a") as file:
+                file.write("# changed\n")
+        for cached in caches:
+            cached.cache_clear()
+        before = [len(list(kind.glob("*/*"))) for kind in kinds]
+        artifact_of(work.experiment, Candidate(quantization=PLAIN), work.bench)
+        return tuple(len(list(kind.glob("*/*"))) - n for kind, n in zip(kinds, before, strict=True))
+
+    try:
+        assert made("") == (1, 1, 1)
+        assert made("") == made("store.py") == made("targets/openvino.py") == made("sweep.py") == (0, 0, 0)
+        assert made("targets/onnxruntime_simplify.py") == made("targets/onnxruntime_optimize.py") == (0, 1, 1)
+        assert made("quantization/observe.py") == made("ascend_settings.py") == (1, 1, 1)
+    finally:
+        monkeypatch.undo()
+        for cached in caches:
+            cached.cache_clear()
+
+
+def test_the_texts_of_files_that_atc_reads_are_part_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    candidate = Candidate(
+        target=ASCEND,
+        precision=Precision(mode="force_fp16"),
+        compile=AscendCompile(disabled_fusions=("gelu",)),
+    )
+    before = _handed(candidate)["fusion_switch_file"]
+    changed = {**FUSION_GROUPS, "gelu": replace(FUSION_GROUPS["gelu"], graph=("AnotherPass",))}
+    monkeypatch.setattr(config_files, "FUSION_GROUPS", changed)
+    after = _handed(candidate)["fusion_switch_file"]
+    assert before != after
+    assert "AnotherPass" in after[1]
+    assert _handed(replace(candidate, compile=AscendCompile())) == {}

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 
 from workbench.artifacts import Bench, artifact_of
 from workbench.candidate import Candidate
-from workbench.canonical import source_digest
 from workbench.dataset import Batch
 from workbench.experiment import Experiment
 from workbench.metrics import (
@@ -25,6 +24,7 @@ from workbench.metrics import (
     take,
 )
 from workbench.results import Artifact, Split
+from workbench.source_closure import closure_digest
 from workbench.targets.base import Session
 
 
@@ -132,5 +132,8 @@ class AccuracyPass:
             "data": self.experiment.dataset.with_bins(candidate.sequence_bins).digest(self.split),
             "model": self.experiment.model.sha256,
             "batch": candidate.serving.batch,
-            "code": source_digest("accuracy_pass", "metrics", "dataset", "preprocess", "targets"),
+            "code": closure_digest(
+                *("workbench.metrics", "workbench.dataset", type(self.bench.target(candidate)).__module__),
+                alone=(__name__,),
+            ),
         }

@@ -20,9 +20,9 @@ from pathlib import Path
 
 from onnx import ModelProto
 
-from workbench.ascend_settings import ASCEND
+from workbench.ascend_settings import ASCEND, AscendCompile
 from workbench.candidate import EVERYTHING_INT8, Candidate, FloatUnit, Quantization
-from workbench.canonical import canonical_json, decode, encode, file_digest, source_digest
+from workbench.canonical import canonical_json, decode, encode, file_digest
 from workbench.dataset import check_inputs
 from workbench.dataset.arrays import ArrayRows
 from workbench.errors import CalibrationError, CandidateError, ConfigError, ToolchainError
@@ -44,10 +44,12 @@ from workbench.quantization.sensitivity import Sensitivity, measure_sensitivity,
 from workbench.quantization.statistics import Statistics, load_statistics, save_statistics
 from workbench.results import Artifact, Split, Toolchain
 from workbench.shared_shapes import compile_missing_shapes, shares_shapes
+from workbench.source_closure import closure_digest
 from workbench.store import Store
 from workbench.targets import open_target
 from workbench.targets.ascend.amct_installation import find_amct
 from workbench.targets.ascend.amct_process import AmctInstallation
+from workbench.targets.ascend.config_files import config_texts
 from workbench.targets.base import Target
 from workbench.vendor_calibration import amct_configuration, write_amct_record
 
@@ -281,7 +283,7 @@ def _record_by_amct(
     amct = bench.amct
     assert amct is not None  # who gave a configuration had it
     key = {**_data_key(experiment), "amct": encode(replace(amct, variables={})), "config": config}
-    key["code"] = source_digest("quantization", "graph", "quantizable", "grouping", "dataset", "preprocess", "targets")
+    key["code"] = closure_digest("workbench.vendor_calibration", "workbench.dataset", alone=(__name__,))
 
     def build(to: Path) -> None:
         with _log_kept(bench, candidate):
@@ -339,7 +341,7 @@ def _data_key(experiment: Experiment) -> dict[str, object]:
         "data": experiment.dataset.digest("calibration"),
         "settings": experiment.calibration,
         "onnxruntime": version("onnxruntime"),  # it runs the float model, whatever the candidates' target
-        "code": source_digest("quantization", "graph", "quantizable", "grouping", "dataset", "preprocess"),
+        "code": closure_digest("workbench.quantization", "workbench.grouping", "workbench.dataset", alone=(__name__,)),
     }
 
 
@@ -455,7 +457,7 @@ def _lowered(
         "dynamic": q.weight_granularity if q.scheme == "dynamic" else None,
         "target": candidate.target,
         "onnx": version("onnx"),
-        "code": source_digest("quantization", "graph", "quantizable", "targets"),
+        "code": closure_digest(type(bench.target(candidate)).__module__, alone=(__name__,)),
     }
 
     def build(to: Path) -> None:
@@ -475,7 +477,8 @@ def _compiled(candidate: Candidate, bench: Bench, lowered: Path, clock: StageClo
         "precision": candidate.precision,
         "scheme": candidate.quantization.scheme,
         "toolchain": bench.toolchain(candidate),
-        "code": source_digest("targets", "shared_shapes"),
+        "handed": _handed(candidate),
+        "code": closure_digest(type(bench.target(candidate)).__module__, alone=("workbench.shared_shapes", __name__)),
     }
     key = {**shared, "compile": candidate.compile}
 
@@ -492,6 +495,16 @@ def _compiled(candidate: Candidate, bench: Bench, lowered: Path, clock: StageClo
     clock.cached = entry.cached
     data = json.loads((entry.path / "artifact.json").read_text(encoding="utf-8"))
     return decode(Artifact, data), entry.path
+
+
+def _handed(candidate: Candidate) -> dict[str, tuple[str, str]]:
+    """The texts of the files that the compiler reads beside the model: flag → (file name, content)."""
+    if not isinstance(candidate.compile, AscendCompile):
+        return {}
+    try:
+        return config_texts(candidate.compile)
+    except ConfigError:
+        return {}  # the compile itself fails of it, and says so
 
 
 @contextlib.contextmanager

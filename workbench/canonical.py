@@ -141,20 +141,3 @@ def _decode_dataclass(kind: Any, data: Any, path: str) -> Any:
         return kind(**values)
     except ValueError as error:
         raise DecodeError(f"{path}: {error}") from error
-
-
-@functools.cache
-def source_digest(*packages: str) -> str:
-    """64 hex digits over the source files of modules or packages of the workbench (`'quantization'`, `'graph'`).
-
-    Joins every cache key whose content depends on our own code, so that a changed algorithm never meets old results.
-    """
-    root = Path(__file__).parent
-    hasher = hashlib.sha256()
-    for package in sorted(packages):
-        path = root / package
-        files = sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
-        for file in files:
-            hasher.update(file.relative_to(root).as_posix().encode())
-            hasher.update(file.read_bytes())
-    return hasher.hexdigest()

@@ -25,7 +25,6 @@ from workbench import significance
 from workbench.accuracy_pass import AccuracyPass
 from workbench.artifacts import Bench, StageClock, artifact_of
 from workbench.candidate import Candidate
-from workbench.canonical import source_digest
 from workbench.dataset.bins import timed_length
 from workbench.device import device_figures
 from workbench.errors import CandidateError, CheckError, CompileError, MeasureError
@@ -60,6 +59,7 @@ from workbench.results import (
     accuracy_metrics,
 )
 from workbench.service_measurement import best_service, measured_curve, measured_startup_s
+from workbench.source_closure import closure_digest
 from workbench.targets.base import DeviceSession, Session
 
 _log = logging.getLogger(__name__)
@@ -388,7 +388,9 @@ class _Climb(StageClock):
             "serving": self.candidate.serving,
             "toolchain": self.bench.toolchain(self.candidate),
             "data": self.data.digest(self.split),
-            "code": source_digest("memory", "replay", "targets"),
+            "code": closure_digest(
+                "workbench.memory", type(self.bench.target(self.candidate)).__module__, alone=(__name__,)
+            ),
         }
         found = self.bench.store.get_json("memory", key)
         if found is None:

@@ -7,22 +7,18 @@ import hashlib
 import os
 from pathlib import Path
 
+from workbench.source_closure import closure_digest
+
 NAME = "int8-workbench"
 
-_PACKAGE = Path(__file__).parents[1]
-_SOURCES = ("cann_emulator", "quantization", "graph.py", "quantizable.py")
+_DEVICE_DATA = "ascend910b3.yaml"
 
 
 @functools.cache
 def source_digest() -> str:
-    """12 hex digits over every .py and .yaml file of the emulator and of the arithmetic it borrows."""
-    digest = hashlib.sha256()
-    for place in _SOURCES:
-        root = _PACKAGE / place
-        files = [root] if root.is_file() else sorted(p for p in root.rglob("*") if p.suffix in (".py", ".yaml"))
-        for file in files:
-            digest.update(file.relative_to(_PACKAGE).as_posix().encode() + b"\0")
-            digest.update(hashlib.sha256(file.read_bytes()).digest())
+    """12 hex digits over the emulator's modules, what they import of the workbench, and the device's parameters."""
+    digest = hashlib.sha256(closure_digest("workbench.cann_emulator").encode())
+    digest.update(Path(__file__).with_name(_DEVICE_DATA).read_bytes())
     return digest.hexdigest()[:12]
 
 

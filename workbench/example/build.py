@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-from workbench.canonical import canonical_json, file_digest, source_digest
+from workbench.canonical import canonical_json, file_digest
 from workbench.errors import ConfigError, ToolchainError, nearest
 from workbench.example import files
 from workbench.example.texts import CLASSES, TAGS, documents
+from workbench.source_closure import closure_digest
 
 if TYPE_CHECKING:
     from workbench.export import Task  # torch comes with it: never at run time
@@ -120,7 +121,7 @@ def build_example(name: ExampleName, to: Path, report: Callable[[str], None], *,
 
 def build(name: str, recipe: Recipe, to: Path, report: Callable[[str], None], *, seed: int = 0) -> Path:
     """`build_example` for any recipe."""
-    identity = {"name": name, "recipe": recipe, "seed": seed, "sources": source_digest("example", "export")}
+    identity = {"name": name, "recipe": recipe, "seed": seed, "sources": closure_digest("workbench.example")}
     if to.exists():
         _refuse_unless_complete(to, json.loads(canonical_json(identity)))
         report(f"{name}: already built in {to}")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from workbench.canonical import decode, digest, encode, source_digest
+from workbench.canonical import decode, digest, encode
 from workbench.dataset import Dataset
 from workbench.errors import BundleError, ToolchainError
 from workbench.host_costs.capacity import measure_capacity, processors
@@ -27,6 +27,7 @@ from workbench.model import Model
 from workbench.noise import OTHERS_CPUS
 from workbench.results import Toolchain
 from workbench.service import HostCosts, ServiceLoad, ServiceSettings
+from workbench.source_closure import closure_digest
 from workbench.store import Store
 from workbench.targets import open_target
 
@@ -55,7 +56,8 @@ def host_costs(model: Model, dataset: Dataset, store: Store, *, report: Callable
     Raises:
         ToolchainError: the service cannot be started here, or failed under load.
     """
-    toolchain = open_target("onnxruntime").toolchain()
+    reference = open_target("onnxruntime")
+    toolchain = reference.toolchain()
     key = {
         "inputs": model.inputs,
         "outputs": model.outputs,
@@ -63,7 +65,9 @@ def host_costs(model: Model, dataset: Dataset, store: Store, *, report: Callable
         "toolchain": toolchain,
         "machine": [platform.release(), platform.python_version(), processors()],
         "libraries": {name: importlib.metadata.version(name) for name in _LIBRARIES},
-        "code": source_digest("serve", "load", "host_costs", "preprocess", "bundle", "targets"),
+        "code": closure_digest(
+            *("workbench.serve", "workbench.load", "workbench.host_costs", type(reference).__module__)
+        ),
     }
     found = store.get_json("host_costs", key)
     if found is not None:

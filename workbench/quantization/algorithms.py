@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from onnx import ModelProto
 
 from workbench.candidate import Quantization
-from workbench.canonical import source_digest
 from workbench.quantizable import Layer
 from workbench.quantization.density import expected_error as expected_error  # "as": importers may take it from here
 from workbench.quantization.ranges import clip_range
@@ -25,6 +24,7 @@ from workbench.quantization.record import ActivationScale, LayerRecord, Provenan
 from workbench.quantization.scales import as_half, int8_parameters
 from workbench.quantization.statistics import Statistics, TensorStatistics
 from workbench.quantization.weights import Floats, scale_from_extremes, weight_scale, weights_of
+from workbench.source_closure import closure_digest
 
 
 def choose(
@@ -82,7 +82,7 @@ def choose(
             engine="native",
             recipe=dict(recipe.source),
             statistics=statistics.digest,
-            code_revision=source_digest("quantization", "graph", "quantizable"),
+            code_revision=closure_digest("workbench.quantization"),
         ),
         force_fp16=recipe.force_fp16,
     )

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workbench.canonical import digest, source_digest
+from workbench.canonical import digest
 from workbench.errors import ConfigError, nearest
 from workbench.quantizable import Layer
 from workbench.quantization import protobuf_text
@@ -29,6 +29,7 @@ from workbench.quantization.record import (
     QuantizationRecord,
     WeightScale,
 )
+from workbench.source_closure import closure_digest
 
 _EPSILON = float(np.finfo(np.float32).eps)
 _INT8 = quoted("INT8")
@@ -122,7 +123,7 @@ def parse_record(text: str, *, layers: Sequence[Layer], model_sha256: str, file:
             engine="amct-file",
             recipe={"record_sha256": digest(text)},
             statistics=None,
-            code_revision=source_digest("quantization", "graph", "quantizable"),
+            code_revision=closure_digest("workbench.quantization"),
         ),
         fold_balance=False,
         force_fp16=forced == {True},

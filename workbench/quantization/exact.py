@@ -21,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 from onnx import ModelProto, numpy_helper
 
-from workbench.canonical import source_digest
 from workbench.errors import CalibrationError
 from workbench.graph import load_graph
 from workbench.model import Model
@@ -37,6 +36,7 @@ from workbench.quantization.record import ActivationScale, LayerRecord, Provenan
 from workbench.quantization.scales import as_half
 from workbench.quantization.searches import search_for
 from workbench.quantization.weights import fake_quantized, weight_scale, weights_of
+from workbench.source_closure import closure_digest
 
 Floats = npt.NDArray[np.float32]
 Batches = Callable[[], Iterable[Feeds]]
@@ -109,7 +109,7 @@ def calibrate_exactly(
             engine="native",
             recipe={**recipe.source, "procedure": "amct"},
             statistics=None,
-            code_revision=source_digest("quantization", "graph", "quantizable"),
+            code_revision=closure_digest("workbench.quantization"),
         ),
         fold_balance=False,
         force_fp16=recipe.force_fp16,

@@ -1,0 +1,145 @@
+"""Which source files a result depends on: found as Python would import them, and no others."""
+
+from __future__ import annotations
+
+import ast
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from workbench import source_closure
+from workbench.source_closure import closure, closure_digest
+from workbench.targets import TARGETS
+
+PACKAGE = Path(__file__).parent.parent / "workbench"
+MODULES = {name: spec.partition(":")[0] for name, spec in TARGETS.items()}
+
+EDITS = """
+import json, sys
+from pathlib import Path
+from workbench import source_closure
+from workbench.source_closure import closure_digest
+
+def digests():
+    for cached in (closure_digest, source_closure._needed, source_closure._file, source_closure._content):
+        cached.cache_clear()
+    return {name: closure_digest(module) for name, module in modules.items()}
+
+root, modules, edits = Path(source_closure.__file__).parent, json.loads(sys.argv[1]), json.loads(sys.argv[2])
+before, told = digests(), {}
+for name, (old, new) in edits.items():
+    file = root / name
+    text = file.read_text()
+    assert old in text, name
+    file.write_text(text.replace(old, new, 1))
+    told[name] = sorted(target for target, digest in digests().items() if digest != before[target])
+    file.write_text(text)
+assert digests() == before
+print(json.dumps([before, told]))
+"""
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """What Python would import of the workbench, by its own parser."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield from (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
+        yield from imported(node)
+
+
+def test_every_import_is_found_as_pythons_own_parser_finds_it() -> None:
+    known = {".".join(("workbench", *f.relative_to(PACKAGE).with_suffix("").parts)): f for f in PACKAGE.rglob("*.py")}
+    known = {name.removesuffix(".__init__"): file for name, file in known.items()}
+    keyed = (*MODULES.values(), "workbench.dataset", "workbench.vendor_calibration", "workbench.memory")
+    for name, file in closure(*keyed, "workbench.cann_emulator.acl").items():
+        wanted = {m for m in imported(ast.parse(file.read_text(encoding="utf-8"))) if m in known}
+        assert wanted <= set(source_closure._needed(name, file)), name
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_target_depends_on_its_own_modules_and_on_no_other_targets(target: str) -> None:
+    found = set(closure(MODULES[target]))
+    assert "workbench.ascend_settings" in found  # groups of fusion passes, which become a file for the compiler
+    assert "workbench.quantization.surgery" in found
+    assert not found & {"workbench.store", "workbench.journal", "workbench.sweep", "workbench.cli", "workbench.serve"}
+    assert not [name for name in found if name.startswith("workbench.cann_emulator")]
+    borrowed = set() if target == "onnxruntime" else {"onnxruntime"}  # it runs the float models of the others' probes
+    assert not found & {module for name, module in MODULES.items() if name not in (target, *borrowed)}
+
+
+def test_programs_that_are_started_beside_a_module_belong_to_it() -> None:
+    assert "workbench.targets.onnxruntime_optimize" in closure(MODULES["onnxruntime"])
+    assert "workbench.targets.openvino_convert" in closure(MODULES["openvino"])
+    assert {"workbench.targets.ascend.atc_child", "workbench.targets.ascend.amct_child"} <= set(
+        closure("workbench.targets.ascend.target", "workbench.vendor_calibration")
+    )
+
+
+def test_a_digest_changes_with_every_file_of_its_closure_and_with_no_other(tmp_path: Path) -> None:
+    """On a copy, as an installed package is one."""
+    shutil.copytree(PACKAGE, tmp_path / "workbench", ignore=shutil.ignore_patterns("__pycache__", "serve", "report"))
+    edits = {
+        "ascend_settings.py": ("FUSION_GROUPS", "FUSION_GROUPS_"),
+        "quantization/deploy.py": ("import", "import  "),
+        "quantization/qdq.py": ("import", "import  "),
+        "targets/openvino_convert.py": ("import", "import  "),
+        "targets/onnxruntime_optimize.py": ("import", "import  "),
+        "targets/ascend/config_files.py": ("_json", "_json_"),
+        "store.py": ("import", "import  "),
+        "cann_emulator/acl/streams.py": ("import", "import  "),
+        "serving_model/__init__.py": ("", "\n"),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", EDITS, json.dumps(MODULES), json.dumps(edits)],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    before, told = json.loads(done.stdout)
+    assert len(set(before.values())) == len(MODULES)
+    assert before == {name: closure_digest(module) for name, module in MODULES.items()}
+    everyone = sorted(MODULES)
+    assert told == {
+        "ascend_settings.py": everyone,
+        "quantization/deploy.py": ["ascend910b3"],
+        "quantization/qdq.py": everyone,
+        "targets/openvino_convert.py": ["openvino"],
+        "targets/onnxruntime_optimize.py": everyone,
+        "targets/ascend/config_files.py": ["ascend910b3"],
+        "store.py": [],
+        "cann_emulator/acl/streams.py": [],
+        "serving_model/__init__.py": [],
+    }
+
+
+def test_a_module_may_count_alone_and_one_that_is_not_there_is_told() -> None:
+    alone = closure_digest(MODULES["onnxruntime"], alone=("workbench.artifacts",))
+    assert alone not in (closure_digest(MODULES["onnxruntime"]), closure_digest("workbench.artifacts"))
+    with pytest.raises(ValueError, match="no module"):
+        closure_digest("workbench.nothing")
+
+
+def test_a_target_of_somebodys_own_counts_with_what_it_imports() -> None:
+    assert set(closure(__name__)) >= {__name__, "workbench.source_closure", "workbench.targets"}
+
+
+def test_it_takes_no_time_worth_mentioning() -> None:
+    """Every command computes it."""
+    began = time.process_time()
+    for module in MODULES.values():
+        closure_digest(module)
+    assert time.process_time() - began < 1.0
