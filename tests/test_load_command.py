@@ -91,6 +91,15 @@ def test_every_request_of_a_trace_counts(texts: Path, tmp_path: Path) -> None:
     assert result["requests"] == result["answered"] == 4
 
 
+def test_a_log_in_seconds_since_1970_is_replayed_from_its_first_line(texts: Path, tmp_path: Path) -> None:
+    (tmp_path / "access.txt").write_text("1795350000.25\n1795350000.35\n1795350000.45\n", encoding="utf-8")
+    with serving(delayed(0.001)) as server:
+        done = run(server.url, "--trace", tmp_path / "access.txt", "--data", texts, "--json")
+
+    (result,) = json.loads(done.stdout)["loads"]
+    assert result["requests"] == result["answered"] == 3
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -111,7 +120,7 @@ def test_what_cannot_be_loaded_is_said_with_the_next_step(texts: Path, arguments
 
 
 @pytest.mark.parametrize(
-    ("second", "says"), [("nan", "'nan' is no time."), ("0.05", "'0.05' comes before 0.1.")], ids=["no time", "earlier"]
+    ("second", "says"), [("nan", "'nan' is no time in seconds."), ("0.05", "'0.05' comes before 0.1.")], ids=["no time", "earlier"]
 )
 def test_a_wrong_time_of_a_trace_is_refused_with_its_line(texts: Path, tmp_path: Path, second: str, says: str) -> None:
     trace = tmp_path / "trace.txt"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import math
 import os
 import tempfile
 from collections.abc import Iterator
@@ -50,7 +49,12 @@ def load(
     ] = None,
     rate: Annotated[float | None, typer.Option(min=0.001, help="open loop: Poisson arrivals per second")] = None,
     trace: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="open loop: file of arrival times, seconds a line")
+        Path | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            help="open loop: file of arrival times in seconds, one a line; the first counts as 0",
+        ),
     ] = None,
     duration: Annotated[str, typer.Option(help="what counts, such as 30s or 10m")] = "30s",
     warmup: Annotated[
@@ -155,41 +159,20 @@ def load(
 
 def _load(concurrency: int | None, rate: float | None, trace: Path | None) -> ServiceLoad:
     from workbench.service import ServiceLoad
+    from workbench.service_reader import read_trace
 
     if [concurrency, rate, trace].count(None) < 2:
         raise ConfigError("more than one kind of load.", key="--concurrency, --rate, --trace", hint="Choose one.")
     if rate is not None:
         return ServiceLoad(arrivals="poisson", rate_per_s=rate)
     if trace is not None:
-        return ServiceLoad(arrivals="trace", trace_s=_trace(trace))
+        return read_trace(trace)
     return ServiceLoad(concurrency=concurrency if concurrency is not None else 100)
 
 
 def _warmup_s(asked: ServiceLoad, seconds: float) -> float:
     """A tenth of the window, 1 to 5 s; none for a trace, every request of which counts."""
     return 0.0 if asked.arrivals == "trace" else min(5.0, max(1.0, _WARMUP_SHARE * seconds))
-
-
-def _trace(path: Path) -> tuple[float, ...]:
-    times: list[float] = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            time_s = float(line)
-        except ValueError:
-            time_s = math.nan
-        if not math.isfinite(time_s):
-            hint = "Write seconds from the start, one a line."
-            raise ConfigError(f"{line[:40]!r} is no time.", file=path, line=number, hint=hint)
-        before = times[-1] if times else 0.0
-        if time_s < before:
-            hint = "Times are seconds from the start, and ascend."
-            raise ConfigError(f"{line[:40]!r} comes before {before:g}.", file=path, line=number, hint=hint)
-        times.append(time_s)
-    if not times:
-        raise ConfigError("holds no arrival time.", file=path, key="--trace")
-    return tuple(times)
 
 
 def _loads(asked: ServiceLoad, against: Baseline | None) -> list[ServiceLoad]:

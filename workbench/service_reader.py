@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import get_args
 
@@ -124,10 +125,13 @@ def read_trace(path: Path) -> ServiceLoad:
             try:
                 value = float(line)
             except ValueError:
-                raise ConfigError(f"{line[:40]!r} is no time in seconds.", file=path, line=number) from None
-            if not abs(value) < float("inf") or (times and value < times[-1]):
-                rule = f"{line[:40]!r} comes before {times[-1] if times else 0}."
-                raise ConfigError(rule, file=path, line=number)
+                value = math.nan
+            if not math.isfinite(value):
+                hint = "Write seconds, one time a line."
+                raise ConfigError(f"{line[:40]!r} is no time in seconds.", file=path, line=number, hint=hint)
+            if times and value < times[-1]:
+                rule, hint = f"{line[:40]!r} comes before {times[-1]:.15g}.", "Write the times in ascending order."
+                raise ConfigError(rule, file=path, line=number, hint=hint)
             times.append(value)
     if len(times) < 2:
         raise ConfigError("holds fewer than two arrival times.", file=path)
