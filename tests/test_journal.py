@@ -12,6 +12,7 @@ import pytest
 from tests.evaluations import evaluation
 from workbench.errors import ConfigError, ToolchainError
 from workbench.journal import current_journal, exclusive, open_journal
+from workbench.results import Failure
 
 
 def test_an_evaluation_comes_back_equal_and_in_the_order_of_starting(tmp_path: Path) -> None:
@@ -24,6 +25,22 @@ def test_an_evaluation_comes_back_equal_and_in_the_order_of_starting(tmp_path: P
     assert list(journal.evaluations().values()) == [first, second]
     assert journal.evaluation(first.candidate.id) == first
     assert journal.evaluations("holdout") == {}
+
+
+def test_a_log_is_found_again_when_the_workspace_has_moved(tmp_path: Path) -> None:
+    journal = open_journal(tmp_path / "here", "demo", "a" * 64)
+    log = journal.log(evaluation().candidate.id, "validation")
+    log.write_text("what the compiler said")
+    failure = Failure(stage="compile", kind="CompileError", message="no", reproduce="again", log_path=str(log))
+    journal.write(evaluation(failure=failure))
+
+    (tmp_path / "here").rename(tmp_path / "there")
+
+    moved = open_journal(tmp_path / "there", "demo", "a" * 64)
+    (found,) = moved.evaluations().values()
+    assert found.failure is not None
+    assert found.failure.log_path is not None
+    assert Path(found.failure.log_path).read_text() == "what the compiler said"
 
 
 def test_the_newest_sweep_goes_on_and_fresh_starts_another(tmp_path: Path) -> None:

@@ -120,7 +120,9 @@ def test_what_cannot_be_loaded_is_said_with_the_next_step(texts: Path, arguments
 
 
 @pytest.mark.parametrize(
-    ("second", "says"), [("nan", "'nan' is no time in seconds."), ("0.05", "'0.05' comes before 0.1.")], ids=["no time", "earlier"]
+    ("second", "says"),
+    [("nan", "'nan' is no time in seconds."), ("0.05", "'0.05' comes before 0.1.")],
+    ids=["no time", "earlier"],
 )
 def test_a_wrong_time_of_a_trace_is_refused_with_its_line(texts: Path, tmp_path: Path, second: str, says: str) -> None:
     trace = tmp_path / "trace.txt"

@@ -333,12 +333,36 @@ def test_a_locked_database_is_refused_and_says_by_what(workspace: Path, monkeypa
         assert "Another process is writing to it" in refusal(workspace)
 
 
-def test_a_workspace_that_was_moved_is_refused_rather_than_written_elsewhere(workspace: Path, tmp_path: Path) -> None:
+def test_a_workspace_that_was_copied_is_written_and_read_in_its_new_place_and_the_old_one_stays(
+    workspace: Path, tmp_path: Path
+) -> None:
     swept(workspace)
-    moved = tmp_path / "moved"
-    shutil.copytree(workspace / "mlruns", moved / "mlruns")
+    before = {path: path.stat().st_mtime_ns for path in (workspace / "mlruns" / "artifacts").rglob("*")}
+    copied = tmp_path / "a copy"
+    shutil.copytree(workspace / "mlruns", copied / "mlruns")
 
-    assert "was made in another place" in refusal(moved)
+    swept(copied, evaluations()[:5])
+
+    places = {run.info.run_id: run.info.artifact_uri for run in runs(copied, "")}
+    assert all(place.startswith((copied / "mlruns" / "artifacts").as_uri() + "/") for place in places.values())
+    assert all(artifacts(run) for run in runs(workspace, ""))
+    assert {path: path.stat().st_mtime_ns for path in (workspace / "mlruns" / "artifacts").rglob("*")} == before
+
+
+def test_artifacts_that_somebody_keeps_elsewhere_are_left_there(workspace: Path, tmp_path: Path) -> None:
+    swept(workspace)
+    with store.mlflow_errors():
+        client = store.open_client(workspace / "mlruns" / "mlflow.db")
+        theirs = client.create_experiment("theirs", artifact_location="s3://bucket/mlruns/artifacts")
+        run = client.create_run(theirs)
+    copied = tmp_path / "copy"
+    shutil.copytree(workspace / "mlruns", copied / "mlruns")
+
+    store.follow_move(copied / "mlruns" / "mlflow.db")
+
+    with store.mlflow_errors():
+        found = store.open_client(copied / "mlruns" / "mlflow.db").get_run(run.info.run_id)
+    assert found.info.artifact_uri == run.info.artifact_uri
 
 
 def test_a_new_database_appears_whole_and_leaves_nothing_beside_it(empty_store: Path) -> None:

@@ -67,6 +67,22 @@ def test_a_registered_bundle_comes_back_with_its_provenance(versions: Versions, 
     assert (versions.bundle(found) / "model" / "model.onnx").read_bytes() == b"a" * 100
 
 
+def test_bundles_and_aliases_move_with_the_workspace(versions: Versions, workspace: Path, tmp_path: Path) -> None:
+    a, b = (registered(versions, workspace, letter) for letter in "ab")
+    versions.promote(a, over=None)
+    versions.promote(b, over=a)
+    (tmp_path / "elsewhere").mkdir()
+    (workspace / "mlruns").rename(tmp_path / "elsewhere" / "mlruns")
+
+    with open_versions(tmp_path / "elsewhere", NAME) as moved:
+        back = moved.rollback().champion
+        folder = moved.bundle(back)
+
+    assert back.number == a.number
+    assert folder.is_relative_to(tmp_path / "elsewhere")
+    assert (folder / "model" / "model.onnx").read_bytes() == b"a" * 100
+
+
 def test_registering_again_gives_the_same_version(versions: Versions, workspace: Path) -> None:
     first = registered(versions, workspace, "a")
     second = registered(versions, workspace, "a")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -88,7 +89,7 @@ def detail(summary: Summary, candidate_id: str) -> str:
 
 def reproduce(summary: Summary, evaluation: Evaluation) -> str:
     """The command that evaluates this candidate again."""
-    return f"workbench evaluate {summary.experiment_file} --candidate {evaluation.candidate.short_id}"
+    return f"workbench evaluate {shlex.quote(summary.experiment_file)} --candidate {evaluation.candidate.short_id}"
 
 
 def to_json(summary: Summary) -> dict[str, Any]:

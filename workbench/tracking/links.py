@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 
 from workbench.errors import ToolchainError
 from workbench.objectives import METRICS
-from workbench.tracking.store import ENVIRONMENT, check_database, find_runs, mlflow_errors, open_client, store_uri
+from workbench.tracking.store import (
+    ENVIRONMENT,
+    check_database,
+    find_runs,
+    follow_move,
+    mlflow_errors,
+    open_client,
+    store_uri,
+)
 from workbench.tracking.versions import has_model
 
 if TYPE_CHECKING:
@@ -93,12 +101,13 @@ def ui_command(workspace: Path, host: str = HOST, port: int = PORT) -> tuple[lis
     """The command that serves the UI on this workspace's store, and what to add to its environment.
 
     Raises:
-        ToolchainError: there is no store yet, or it cannot be read.
+        ToolchainError: there is no store yet, or it cannot be read, or not written after it was moved.
     """
     database = workspace / "mlruns" / "mlflow.db"
     if not database.exists():
         raise ToolchainError(f"{database} does not exist: nothing was logged here. Run a sweep first.")
     check_database(database)
+    follow_move(database)
     command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", store_uri(database)]
     return [*command, "--host", host, "--port", str(port), "--workers", "1"], dict(ENVIRONMENT)
 

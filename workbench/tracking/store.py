@@ -9,7 +9,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from workbench.errors import ToolchainError
 
@@ -17,7 +17,10 @@ if TYPE_CHECKING:  # importing mlflow takes a second and reads the environment, 
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
+ARTIFACTS = "artifacts"
 LOCK_WAIT_S = 5.0
+_ADDRESSES = (("experiments", "artifact_location"), ("runs", "artifact_uri"), ("logged_models", "artifact_location"))
+"""Tables and columns in which MLflow 3.17 keeps where artifacts lie."""
 ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SKIP_PIP_REQUIREMENTS_CHECK": "true",
@@ -36,7 +39,7 @@ def prepare(store: Path) -> None:
     """
     database = store / "mlflow.db"
     try:
-        (store / "artifacts").mkdir(parents=True, exist_ok=True)
+        (store / ARTIFACTS).mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=store, prefix=".new-") as folder:
             if not database.exists():
                 fresh = Path(folder) / "mlflow.db"
@@ -50,6 +53,37 @@ def prepare(store: Path) -> None:
             "Check its owner, its mount and free space, or choose another folder with --workspace."
         ) from error
     check_database(database, write=True)
+    follow_move(database)
+
+
+def follow_move(database: Path) -> None:
+    """Have a database whose folder was moved or copied find its artifacts beside it again.
+
+    MLflow keeps absolute addresses of artifacts, in every experiment and every run. Those that end as ours do, in
+    another folder, become those of this one, in one transaction; what somebody keeps elsewhere (in S3, say) stays.
+
+    Raises:
+        ToolchainError: the database cannot be read, or written where that is needed.
+    """
+    here = (database.parent.resolve() / ARTIFACTS).as_uri()
+    ours = "/" + "/".join(here.split("/")[-2:])
+    with _sqlite(database, "ro") as connection:
+        known = [str(place) for (place,) in connection.execute("SELECT DISTINCT artifact_location FROM experiments")]
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    moved = [place for place in known if place.startswith("file://") and place.endswith(ours) and place != here]
+    if not moved:
+        return
+    with _sqlite(database, "rw") as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        for place in moved:
+            for table, column in _ADDRESSES:
+                if table in tables:
+                    connection.execute(
+                        f"UPDATE {table} SET {column} = ? || substr({column}, ?) "
+                        f"WHERE {column} = ? OR substr({column}, 1, ?) = ?",
+                        (here, len(place) + 1, place, len(place) + 1, f"{place}/"),
+                    )
+        connection.execute("COMMIT")
 
 
 def check_database(database: Path, *, write: bool = False) -> None:
@@ -58,16 +92,24 @@ def check_database(database: Path, *, write: bool = False) -> None:
     Args:
         write: also that it can be written, and in WAL mode from now on (a property of the file).
     """
-    mode = "rw" if write else "ro"
+    with _sqlite(database, "rw" if write else "ro") as connection:
+        connection.execute("SELECT version_num FROM alembic_version").fetchone()
+        if write:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("ROLLBACK")
+
+
+@contextlib.contextmanager
+def _sqlite(database: Path, mode: Literal["ro", "rw"]) -> Iterator[sqlite3.Connection]:
+    """A connection without a transaction of its own, and SQLite's errors in our words."""
     try:
         with contextlib.closing(
-            sqlite3.connect(f"{database.as_uri()}?mode={mode}", uri=True, timeout=LOCK_WAIT_S)
+            sqlite3.connect(
+                f"{database.resolve().as_uri()}?mode={mode}", uri=True, timeout=LOCK_WAIT_S, isolation_level=None
+            )
         ) as connection:
-            connection.execute("SELECT version_num FROM alembic_version").fetchone()
-            if write:
-                connection.execute("PRAGMA journal_mode = WAL")
-                connection.execute("BEGIN IMMEDIATE")
-                connection.execute("ROLLBACK")
+            yield connection
     except sqlite3.DatabaseError as error:
         if "locked" in str(error) or "busy" in str(error):
             todo = "Another process is writing to it; stop it or wait, then run again."
@@ -116,7 +158,7 @@ def open_experiment(client: MlflowClient, name: str, artifacts: Path, about: str
     """The id of the experiment, made when it is new and restored when it was deleted in the UI.
 
     Raises:
-        ToolchainError: its artifacts lie elsewhere, since the store was moved or copied.
+        ToolchainError: its artifacts lie in a place that is not this store's.
     """
     found = client.get_experiment_by_name(name)
     if found is None:
@@ -124,8 +166,8 @@ def open_experiment(client: MlflowClient, name: str, artifacts: Path, about: str
         return str(client.create_experiment(name, artifact_location=artifacts.as_uri(), tags=tags))
     if found.artifact_location != artifacts.as_uri():
         raise ToolchainError(
-            f"{artifacts.parent / 'mlflow.db'} was made in another place: its artifacts lie in "
-            f"{found.artifact_location}. Move the workspace back, or move mlruns/ away; the next sweep logs again."
+            f"the experiment {name!r} of {artifacts.parent / 'mlflow.db'} was not made by the workbench: its artifacts "
+            f"lie in {found.artifact_location}. Rename it, or move mlruns/ away; the next sweep logs again."
         )
     if found.lifecycle_stage == "deleted":
         client.restore_experiment(found.experiment_id)
