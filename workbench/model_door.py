@@ -25,11 +25,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from workbench.canonical import digest, source_digest
+from workbench.canonical import digest
 from workbench.errors import ConfigError, ToolchainError
 from workbench.graph import read_model
 from workbench.lifeline import ending, tied
 from workbench.model import Model
+from workbench.source_closure import closure_digest
 
 SECONDS_VARIABLE = "WORKBENCH_MODEL_SECONDS"
 """Processor seconds that opening a model may take, where that is more than its size allows."""
@@ -149,7 +150,7 @@ def _mark(sha256: str) -> Path:
 def _versions() -> tuple[str, ...]:
     from importlib.metadata import version
 
-    own = source_digest("model_door", "model_opener", "graph", "onnx_bounds", "onnx_tensors")
+    own = closure_digest("workbench.model_opener", alone=(__name__,))
     return (own, version("onnx"), version("onnxruntime"))
 
 
