@@ -504,6 +504,7 @@ for task, command in (
     (STUDY, commands.compare),
     (STUDY, commands.profile),
     (SHIP, serve_command.serve),
+    (SHIP, serve_command.api_key),
     (SHIP, load_command.load),
     (SHIP, capacity_command.plan_capacity),
     (SHIP, release_commands.promote),

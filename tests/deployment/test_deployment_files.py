@@ -23,7 +23,11 @@ from tests.deployment.manifests import TARGETS, manifest
 from workbench.deployment import deployment_files
 from workbench.deployment.container import DEVICES, ascend_shell
 from workbench.deployment.facts import GRACE_S, facts_of
+from workbench.errors import ConfigError
+from workbench.serve.hosts import canonical_host
 from workbench.serve.metrics import Metrics, bundle_labels
+from workbench.serve.settings import ServeSettings
+from workbench.service import ServiceSettings
 
 SLUG = re.compile(r"[a-z]([a-z0-9-]{0,60}[a-z0-9])?")
 
@@ -103,7 +107,7 @@ def test_the_image_runs_as_a_user_that_is_not_root_and_stops_on_sigterm(files: d
     assert [value for name, value in made if name == "USER"][-1].startswith("10001:")
     assert names.index("ENTRYPOINT") > len(names) - 1 - names[::-1].index("USER")
     assert ("STOPSIGNAL", "SIGTERM") in made
-    assert ("EXPOSE", "8000") in made
+    assert ("EXPOSE", "8000 8001") in made
     assert made[0][0] == "FROM" or made[0] == ("ARG", "CANN_IMAGE=quay.io/ascend/cann:8.5.0-910b-ubuntu22.04-py3.11")
 
 
@@ -138,7 +142,7 @@ def test_the_health_check_of_the_image_is_true_of_200_only(files: dict[str, str]
 
     class Health(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_response(answer["status"] if self.path == "/health" else 404)
+            self.send_response(answer["status"] if self.path == "/health/ready" else 404)
             self.end_headers()
 
         def log_message(self, *_: object) -> None:
@@ -149,7 +153,7 @@ def test_the_health_check_of_the_image_is_true_of_200_only(files: dict[str, str]
         thread.start()
         try:
             port = str(server.server_port)
-            command = [sys.executable, "-c", command[2].replace("8000", port)]
+            command = [sys.executable, "-c", command[2].replace("8001", port)]
             codes = []
             for status in (200, 503):
                 answer["status"] = status
@@ -188,18 +192,21 @@ def test_the_ascend_entry_sets_canns_environment_and_becomes_the_service(tmp_pat
         "/usr/local/Ascend/driver/lib64/driver",
         "/own",
     ]
-    assert second == "<-m><workbench.serve></srv/bundle><--host><0.0.0.0><--port><8000><--workers><3>"
+    assert second == (
+        "<-m><workbench.serve></srv/bundle><--host><0.0.0.0><--port><8000><--admin-host><0.0.0.0><--admin-port><8001>"
+        "<--metrics><admin><--docs><admin><--workers><3>"
+    )
 
 
 def test_compose_publishes_on_loopback_and_waits_longer_than_the_drain(files: dict[str, str]) -> None:
     (made,) = documents(files["compose.yaml"])
     (service,) = made["services"].values()
 
-    assert service["ports"] == ["127.0.0.1:8000:8000"]
+    assert service["ports"] == ["127.0.0.1:8000:8000", "127.0.0.1:8001:8001"]
     assert int(service["stop_grace_period"].removesuffix("s")) > GRACE_S
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
-    assert service["environment"]["WORKBENCH_API_KEY"] is None, "handed on; an empty key would be refused"
+    assert service["environment"]["WORKBENCH_API_KEY"].startswith("${WORKBENCH_API_KEY:?"), "compose asks for it"
     assert (Path("/x/bundle/deploy") / service["build"]["context"]).resolve() == Path("/x")
 
 
@@ -280,8 +287,11 @@ def test_kubernetes_sends_requests_to_pods_that_are_healthy(files: dict[str, str
     assert all(isinstance(value, str) for value in template["metadata"]["annotations"].values())
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert service["spec"]["ports"][0]["targetPort"] in ports
-    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-        assert container[probe]["httpGet"] == {"path": "/health", "port": "http"}
+    for probe, path in (("startupProbe", "ready"), ("readinessProbe", "ready"), ("livenessProbe", "live")):
+        assert container[probe]["httpGet"] == {"path": f"/health/{path}", "port": "admin"}
+    assert ports == {"http": 8000, "admin": 8001}
+    assert [port["targetPort"] for port in service["spec"]["ports"]] == ["http"], "the admin port asks for no key"
+    assert template["metadata"]["annotations"]["prometheus.io/port"] == "8001"
     assert template["spec"]["terminationGracePeriodSeconds"] > GRACE_S + int(
         container["lifecycle"]["preStop"]["exec"]["command"][1]
     )
@@ -289,6 +299,23 @@ def test_kubernetes_sends_requests_to_pods_that_are_healthy(files: dict[str, str
     mounted = {mount["name"] for mount in container["volumeMounts"]}
     assert mounted == {volume["name"] for volume in template["spec"]["volumes"]}
     assert all(SLUG.fullmatch(name) for name in mounted)
+
+
+def test_beyond_loopback_kubernetes_starts_no_service_without_keys(files: dict[str, str]) -> None:
+    """The file of keys is a Secret that must be there, and what the image's command would refuse is handed to it."""
+    template = documents(files["kubernetes.yaml"])[0]["spec"]["template"]["spec"]
+    (container,) = template["containers"]
+    (keys,) = [volume for volume in template["volumes"] if volume["name"] == "keys"]
+    (mount,) = [mount for mount in container["volumeMounts"] if mount["name"] == "keys"]
+
+    assert keys["secret"] == {"secretName": "loan-intent-small"}
+    assert container["args"][0] == f"--api-keys={mount['mountPath']}/keys.txt"
+    hosts = [option.removeprefix("--allowed-host=") for option in container["args"][1:]]
+    assert hosts[0] == "loan-intent-small"
+    assert all(canonical_host(host.replace("$(POD_NAMESPACE)", "default")) for host in hosts)
+    for listens in ("0.0.0.0", "::"):
+        with pytest.raises(ConfigError, match="no key is asked for"):
+            ServeSettings(host=listens, service=ServiceSettings())
 
 
 def test_kubernetes_asks_for_one_card_in_requests_and_limits_alike(ascend: dict[str, str]) -> None:
@@ -324,6 +351,8 @@ def series_of_the_service() -> dict[str, set[str]]:
     metrics.received()
     metrics.answered(200, 0.01)
     metrics.rejected("queue_full")
+    metrics.key_used("first")
+    metrics.connections(1, refused=0, displaced=0)
     metrics.queue(0)
     metrics.batch(length=16, rows=1, positions=16, padded=4, waited_s=[0.001], run_s=0.01, worker=0)
     metrics.worker(0, resident_bytes=1, device_bytes=1, restarts=0)
@@ -401,4 +430,4 @@ def test_prometheus_scrapes_the_port_that_is_served(files: dict[str, str]) -> No
     (job,) = made["scrape_configs"]
 
     assert job["metrics_path"] == "/metrics"
-    assert job["static_configs"][0]["targets"] == ["127.0.0.1:8000"]
+    assert job["static_configs"][0]["targets"] == ["127.0.0.1:8001"]

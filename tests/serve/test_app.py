@@ -56,7 +56,7 @@ async def exchange(directory: Path, limits: Limits, incoming: list[Message]) -> 
     async def send(message: Message) -> None:
         sent.append(message)
 
-    headers = [(b"content-type", b"application/json")]
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
     scope = {"type": "http", "method": "POST", "path": "/predict", "headers": headers}
     await application(service, FastAPI())(scope, receive, send)
     service.stop()

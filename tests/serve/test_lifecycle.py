@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.serve.attacks import good
 from tests.serve.making import Reply, Running, launch, make_bundle, running
 
 SLOW = 3
@@ -256,15 +257,11 @@ def test_beyond_the_queue_requests_are_refused_with_a_time_to_come_back(narrow: 
 
 
 def test_a_client_that_goes_away_leaves_its_place_to_others(narrow: Running) -> None:
-    body = b'{"text": "anna"}'
-    head = b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(
-        body
-    )
     batches = metric(narrow, "workbench_batch_rows_count")
     left = metric(narrow, 'workbench_errors_total{kind="client_gone"}')
     clients = [socket.create_connection((narrow.host, narrow.port)) for _ in range(8)]
     for client in clients:
-        client.sendall(head + body)
+        client.sendall(good("anna"))
     narrow.wait_until(lambda: metric(narrow, "workbench_queue_depth") >= 5)
     for client in clients:
         client.close()
@@ -311,9 +308,7 @@ def test_ctrl_c_drains_like_sigterm_and_does_not_wait_for_bodies_that_do_not_com
         family = service.family()
         slow_clients = [socket.create_connection((service.host, service.port)) for _ in range(20)]
         for client in slow_clients:
-            client.sendall(
-                b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
-            )
+            client.sendall(good()[:-5])
         assert service.predict({"text": "anna"}).status == 200
         os.killpg(service.process.pid, signal.SIGINT)  # a terminal tells the whole group
 

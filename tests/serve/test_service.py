@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.serve.attacks import HOST, JSON_TYPE, good
 from tests.serve.making import LABELS, WORDS, Running, make_bundle, running
 from workbench.bundle import Bundle, preprocessor_of, read_bundle
 from workbench.preprocess import collate, encode
@@ -107,10 +108,16 @@ def test_an_id_outside_the_vocabulary_never_reaches_the_runtime(service: Running
             415,
             "media_type",
         ),
+        ("POST", "/predict", b'{"text": "anna"}', {}, 415, "media_type"),
+        ("POST", "/predict", b'{"text": "anna"}', {"Content-Type": ""}, 415, "media_type"),
         ("POST", "/predict", b" " * 1_100_000, {"Content-Type": "application/json"}, 413, "too_large"),
         ("POST", "/predict", b" " * 3_000_000, {"Content-Type": "application/json"}, 413, "too_large"),
         ("GET", "/predict", None, {}, 405, "method"),
         ("POST", "/health", b"", {}, 405, "method"),
+        ("POST", "/predict", b"{}", {"Host": "evil.example"}, 421, "host"),
+        ("GET", "/health", None, {"Host": "evil.example"}, 421, "host"),
+        ("GET", "/docs", None, {"Host": "127.0.0.1.evil.example:80"}, 421, "host"),
+        ("GET", "/health", None, {"Host": ""}, 400, "bad_request"),
         ("GET", "/shutdown", None, {}, 404, "not_found"),
         ("POST", "/shutdown", b"", {}, 404, "not_found"),
     ],
@@ -136,7 +143,7 @@ def test_what_is_no_http_gets_400_and_a_head_without_end_431(service: Running) -
 
 def test_a_chunked_body_is_read_whole(service: Running) -> None:
     body = json.dumps({"text": "anna paid"}).encode()
-    head = b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    head = b"POST /predict HTTP/1.1\r\n" + HOST + JSON_TYPE + b"Transfer-Encoding: chunked\r\n\r\n"
     with socket.create_connection((service.host, service.port), timeout=10) as client:
         client.sendall(head)
         for part in (body[:5], body[5:]):
@@ -146,15 +153,34 @@ def test_a_chunked_body_is_read_whole(service: Running) -> None:
 
 
 def test_requests_on_one_connection_are_answered_in_order(service: Running) -> None:
-    one = b'{"text": "anna"}'
-    request = (
-        b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(one)
-    )
     with socket.create_connection((service.host, service.port), timeout=10) as client:
-        client.sendall((request + one) * 5)
+        client.sendall(good() * 5)
         got = b""
         while got.count(b"HTTP/1.1 200") < 5:
             got += client.recv(65536)
+
+
+def test_a_request_names_one_host_in_every_version_of_http(service: Running) -> None:
+    ours = b"Host: 127.0.0.1\r\n"
+    for version, hosts, expected in (
+        (b"1.1", b"", b"400"),
+        (b"1.0", b"", b"400"),
+        (b"1.1", ours * 2, b"400"),
+        (b"1.1", ours + b"Host: evil\r\n", b"400"),
+        (b"1.1", b"Host: a b\r\n", b"400"),
+        (b"1.0", ours, b"200"),
+        (b"1.1", b"Host: LOCALHOST.:99\r\n", b"200"),
+        (b"1.1", b"Host: [::1]:8000\r\n", b"200"),
+    ):
+        with socket.create_connection((service.host, service.port), timeout=10) as client:
+            client.sendall(b"GET /health HTTP/" + version + b"\r\n" + hosts + b"\r\n")
+            assert client.recv(1000).split(b" ")[1] == expected, (version, hosts)
+
+
+def test_the_service_is_live_and_ready(service: Running) -> None:
+    for path, status in (("/health/live", "live"), ("/health/ready", "ready")):
+        reply = service.request("GET", path)
+        assert (reply.status, reply.body) == (200, {"status": status})
 
 
 def test_health_and_info_say_what_is_served(bundle: Bundle, service: Running) -> None:

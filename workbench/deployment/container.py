@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 
-from workbench.deployment.facts import PORT, SERVICE_ID, STOP_S, TRUSTED_KEYS, Facts
+from workbench.deployment.facts import ADMIN_PORT, PORT, SERVICE_ID, STOP_S, TRUSTED_KEYS, Facts
 from workbench.signing import TRUSTED_VARIABLE
 
 CANN_IMAGE = "quay.io/ascend/cann:{cann}-910b-ubuntu22.04-py3.11"
@@ -30,8 +30,9 @@ COPY wheels/{wheel} /tmp/build/
 RUN {python} -m pip install --no-cache-dir --no-deps -r /tmp/build/requirements-serve.txt \\
  && {python} -m pip install --no-cache-dir --no-deps /tmp/build/{wheel}
 """
+_PORTS = f"{PORT} {ADMIN_PORT}"
 _RUN = """\
-EXPOSE {port}
+EXPOSE {ports}
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=30s --timeout=5s --start-period=120s --retries=3 CMD {health}
 ENTRYPOINT {command}
@@ -54,7 +55,7 @@ ENV PYTHONUNBUFFERED=1 HOME=/tmp
 COPY --chown={SERVICE_ID}:{SERVICE_ID} bundle /srv/bundle
 USER {SERVICE_ID}:{SERVICE_ID}
 WORKDIR /srv
-{_trusted(facts)}{_RUN.format(port=PORT, health=_health("python"), command=json.dumps(command))}"""
+{_trusted(facts)}{_RUN.format(ports=_PORTS, health=_health("python"), command=json.dumps(command))}"""
 
 
 def _ascend(facts: Facts) -> str:
@@ -77,12 +78,13 @@ USER root
 COPY --chown={SERVICE_ID}:${{HWHIAI_GID}} bundle /srv/bundle
 USER {SERVICE_ID}:${{HWHIAI_GID}}
 WORKDIR /srv
-{_trusted(facts)}{_RUN.format(port=PORT, health=_health("python3"), command=json.dumps(command))}"""
+{_trusted(facts)}{_RUN.format(ports=_PORTS, health=_health("python3"), command=json.dumps(command))}"""
 
 
 def serve_arguments(bundle: str, *, host: str) -> list[str]:
     """Arguments of Python that serve a bundle with its own settings."""
-    return ["-m", "workbench.serve", bundle, "--host", host, "--port", str(PORT)]
+    served = ["-m", "workbench.serve", bundle, "--host", host, "--port", str(PORT)]
+    return [*served, "--admin-host", host, "--admin-port", str(ADMIN_PORT), "--metrics", "admin", "--docs", "admin"]
 
 
 def ascend_shell(bundle: str, *, host: str, python: str = "python3") -> str:
@@ -109,7 +111,7 @@ def _trusted(facts: Facts) -> str:
 
 
 def _health(python: str) -> str:
-    code = f"import urllib.request; urllib.request.urlopen('http://127.0.0.1:{PORT}/health', timeout=4)"
+    code = f"import urllib.request; urllib.request.urlopen('http://127.0.0.1:{ADMIN_PORT}/health/ready', timeout=4)"
     return json.dumps([python, "-c", code])
 
 
@@ -129,10 +131,10 @@ services:
     stop_signal: SIGTERM
     stop_grace_period: {STOP_S}s
     # loopback only; put a proxy with TLS in front before other hosts may ask
-    ports: ["127.0.0.1:{PORT}:{PORT}"]
+    ports: ["127.0.0.1:{PORT}:{PORT}", "127.0.0.1:{ADMIN_PORT}:{ADMIN_PORT}"]
     environment:
-      # handed on from the shell; where it is not set there, no key is asked for
-      WORKBENCH_API_KEY:
+      # handed on from the shell, and must be set there: inside its container the service listens beyond loopback
+      WORKBENCH_API_KEY: ${{WORKBENCH_API_KEY:?the key that X-API-Key must hold}}
 {_compose_ascend_environment(facts)}{_compose_trusted(facts)}    read_only: true
     tmpfs: [/tmp]
     cap_drop: [ALL]

@@ -12,6 +12,8 @@ if TYPE_CHECKING:  # write_bundle imports this package, so at run time it must n
     from workbench.bundle.manifest import Manifest
 
 PORT = 8000
+ADMIN_PORT = 8001
+"""Health, from a process that load cannot block, /metrics and /docs; it asks for no key and is published nowhere."""
 SERVICE_ID = 10001
 """User and group of the service in the image: no account of any host, and not root."""
 GRACE_S = 30

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from workbench.deployment.container import DRIVER_MOUNTS, log_folder
-from workbench.deployment.facts import GRACE_S, PORT, SERVICE_ID, TRUSTED_KEYS, Facts
+from workbench.deployment.facts import ADMIN_PORT, GRACE_S, PORT, SERVICE_ID, TRUSTED_KEYS, Facts
 from workbench.signing import TRUSTED_VARIABLE
 
 
@@ -39,8 +39,8 @@ python3.11 -m pip wheel --no-deps --wheel-dir wheels .       # gives wheels/{fac
 
 ```
 mkdir image && cp -r BUNDLE image/bundle && cp -r wheels image/wheels && cd image
-docker compose -f bundle/deploy/compose.yaml up --build
-curl http://127.0.0.1:{PORT}/health
+WORKBENCH_API_KEY=... docker compose -f bundle/deploy/compose.yaml up --build
+curl http://127.0.0.1:{ADMIN_PORT}/health/ready
 ```
 
 Without compose: `docker build -f bundle/deploy/Dockerfile -t {facts.slug}:{facts.candidate} .`{_docker_run(facts)}
@@ -58,9 +58,13 @@ systemctl daemon-reload && systemctl enable --now {facts.slug}
 {_signature_notes(facts)}{_ascend_notes(facts)}
 ## What to know
 
-- It listens on loopback unless told otherwise. `WORKBENCH_API_KEY` in its environment makes it ask for the header \
-`X-API-Key`; it speaks no TLS: put a proxy in front.
-- `/health` is 200 only after every worker replayed the bundle's golden samples on that very machine. On a \
+- It listens on loopback unless told otherwise, and beyond it only with a key: `WORKBENCH_API_KEY` in its \
+environment, or `--api-keys FILE` with a line for each client (`workbench api-key NAME` prints one); the file is read \
+again when it changes. Clients send the key as `X-API-Key`. It speaks no TLS: put a proxy in front.
+- Requests must name a host it knows: loopback, the address they arrive at, or an `--allowed-host`.
+- Port {ADMIN_PORT} is for probes and Prometheus alone and asks for no key. `/health/live` there is answered by a \
+process of its own, whatever the load; it fails when the service hangs. `/health/ready` is 200 only after every worker \
+replayed the bundle's golden samples on that very machine. On a \
 machine that differs in what kernels are chosen by (chip, instruction sets, release of the runtime) it does not start; \
 `--policy warn`, appended to the command of the container or the unit, serves all the same and says so.
 - SIGTERM drains: requests already accepted are answered for up to {GRACE_S} s, new ones get 503. Whoever stops the \
@@ -92,7 +96,7 @@ A line `revoked KEY why` takes a key back.
 
 
 def _docker_run(facts: Facts) -> str:
-    run = f", then\n`docker run --init --read-only --tmpfs /tmp -p 127.0.0.1:{PORT}:{PORT}"
+    run = f", then\n`docker run --init --read-only --tmpfs /tmp -e WORKBENCH_API_KEY -p 127.0.0.1:{PORT}:{PORT}"
     if facts.ascend:
         return "; `compose.yaml` lists the devices and mounts that `docker run` then needs."
     return f"{run} {facts.slug}:{facts.candidate}`."

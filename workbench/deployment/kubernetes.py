@@ -8,9 +8,10 @@ Ascend Docker Runtime is installed it mounts devices and driver itself, and the 
 from __future__ import annotations
 
 from workbench.deployment.container import DRIVER_MOUNTS, log_folder
-from workbench.deployment.facts import PORT, SERVICE_ID, STOP_S, TRUSTED_FOLDER, TRUSTED_KEYS, Facts
+from workbench.deployment.facts import ADMIN_PORT, PORT, SERVICE_ID, STOP_S, TRUSTED_FOLDER, TRUSTED_KEYS, Facts
 from workbench.signing import TRUSTED_VARIABLE
 
+KEYS = "/etc/workbench/keys"
 PRE_STOP_S = 5
 """Longer than a node's proxy usually needs to learn that a pod is going; only then does the service stop accepting."""
 
@@ -21,7 +22,11 @@ def kubernetes(facts: Facts) -> str:
     cpu = facts.workers * facts.threads + 1
     card, mounts, volumes = _ascend(facts) if facts.ascend else ("", "", "")
     return f"""\
-{facts.header}# kubectl apply -f kubernetes.yaml; replace the image by the name in your registry. Examples: adapt them.
+{facts.header}# Replace the image by the name in your registry. Examples: adapt them. Without the Secret no pod starts:
+#   workbench api-key first-client >> keys.txt
+#   kubectl create secret generic {facts.slug} --from-file=keys.txt
+#   kubectl apply -f kubernetes.yaml
+# A changed Secret reaches the pods within a minute or two; the service reads its keys again without a restart.
 apiVersion: apps/v1
 kind: Deployment
 metadata:
@@ -36,7 +41,7 @@ spec:
       labels: {{app: {facts.slug}, candidate: "{facts.candidate}"}}
       annotations:
         prometheus.io/scrape: "true"
-        prometheus.io/port: "{PORT}"
+        prometheus.io/port: "{ADMIN_PORT}"
         prometheus.io/path: /metrics
     spec:
       terminationGracePeriodSeconds: {STOP_S + PRE_STOP_S}
@@ -51,26 +56,36 @@ spec:
           image: {facts.slug}:{facts.candidate}
           ports:
             - {{name: http, containerPort: {PORT}}}
+            # health and metrics, without a key: in no Service, and to be closed to other pods by a NetworkPolicy
+            - {{name: admin, containerPort: {ADMIN_PORT}}}
+          # appended to the image's command: the keys, and the names by which the Service is called
+          args:
+            - --api-keys={KEYS}/keys.txt
+            - --allowed-host={facts.slug}
+            - --allowed-host={facts.slug}.$(POD_NAMESPACE)
+            - --allowed-host={facts.slug}.$(POD_NAMESPACE).svc
+            - --allowed-host={facts.slug}.$(POD_NAMESPACE).svc.cluster.local
           env:
-            - name: WORKBENCH_API_KEY
+            - name: POD_NAMESPACE
               valueFrom:
-                secretKeyRef: {{name: {facts.slug}, key: api-key, optional: true}}
-{_environment(facts)}          # 200 only after every worker replayed the golden samples
+                fieldRef: {{fieldPath: metadata.namespace}}
+{_environment(facts)}          # ready: every worker replayed the golden samples, and one can answer
           startupProbe:
-            httpGet: {{path: /health, port: http}}
+            httpGet: {{path: /health/ready, port: admin}}
             periodSeconds: 2
             failureThreshold: 150
           readinessProbe:
-            httpGet: {{path: /health, port: http}}
+            httpGet: {{path: /health/ready, port: admin}}
             periodSeconds: 5
             timeoutSeconds: 3
             failureThreshold: 2
-          # a worker that died is back in seconds; restart the pod only where it is not
+          # live: the front end's event loop turns; a process of its own says so, whatever the load. Workers that died
+          # are no reason to start the pod again: the service starts them, and ends itself where it cannot
           livenessProbe:
-            httpGet: {{path: /health, port: http}}
+            httpGet: {{path: /health/live, port: admin}}
             periodSeconds: 10
-            timeoutSeconds: 5
-            failureThreshold: 12
+            timeoutSeconds: 3
+            failureThreshold: 3
           lifecycle:
             preStop:
               exec: {{command: [sleep, "{PRE_STOP_S}"]}}
@@ -87,8 +102,10 @@ spec:
             capabilities: {{drop: [ALL]}}
           volumeMounts:
             - {{name: tmp, mountPath: /tmp}}
+            - {{name: keys, mountPath: {KEYS}, readOnly: true}}
 {_trusted_mount(facts)}{mounts}      volumes:
         - {{name: tmp, emptyDir: {{}}}}
+        - {{name: keys, secret: {{secretName: {facts.slug}}}}}
 {_trusted_volume(facts)}{volumes}---
 apiVersion: v1
 kind: Service

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from workbench.deployment.facts import PORT, Facts
+from workbench.deployment.facts import ADMIN_PORT, Facts
 
 _SELECT = '{job=~"$job", instance=~"$instance"}'
 _WINDOW = "[$__rate_interval]"
@@ -22,7 +22,7 @@ scrape_configs:
     metrics_path: /metrics
     scrape_interval: 15s
     static_configs:
-      - targets: ["127.0.0.1:{PORT}"]
+      - targets: ["127.0.0.1:{ADMIN_PORT}"]
         labels:
           service: {facts.slug}
 """
@@ -38,6 +38,16 @@ def grafana_dashboard(facts: Facts) -> str:
         ),
         _lines("Requests by status", "reqps", ("{{status}}", f"sum by (status) ({_rate('workbench_requests_total')})")),
         _lines("Errors by kind", "reqps", ("{{kind}}", f"sum by (kind) ({_rate('workbench_errors_total')})")),
+        _lines("Requests by key", "reqps", ("{{key}}", f"sum by (key) ({_rate('workbench_key_requests_total')})")),
+        _lines(
+            "Connections",
+            "none",
+            ("open {{instance}}", f"workbench_connections{_SELECT}"),
+            (
+                "{{how}} {{instance}}",
+                f"sum by (instance, how) (increase(workbench_connections_closed_total{_SELECT}{_WINDOW}))",
+            ),
+        ),
         _lines("Latency of successful requests", "s", *_percentiles("workbench_request_duration_seconds", 50, 95, 99)),
         _lines("Time in the queue", "s", *_percentiles("workbench_queue_duration_seconds", 50, 95, 99)),
         _lines("Time of one call of the model", "s", *_percentiles("workbench_model_duration_seconds", 50, 95, 99)),

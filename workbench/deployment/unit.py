@@ -41,7 +41,8 @@ Type=exec
 ExecStart={start}
 {user}WorkingDirectory={HOME}
 Environment=PYTHONUNBUFFERED=1
-{_trusted(facts)}# WORKBENCH_API_KEY=… stands in this file, readable by root only; without the file no key is asked for
+{_trusted(facts)}# WORKBENCH_API_KEY=… stands in this file, readable by root only; without the file no key is asked for,
+# as it listens on loopback alone. Beyond that it does not start without a key, this one or those of --api-keys FILE
 EnvironmentFile=-/etc/workbench/{facts.slug}.env
 Restart=on-failure
 RestartSec=2

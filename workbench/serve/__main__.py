@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,19 @@ def main() -> None:
     parser.add_argument(
         "--no-worker-timeout-s", type=float, help="without a worker that answers for so long it ends with an error"
     )
+    parser.add_argument("--max-connections", type=int, help="open at a time; default: 2048")
+    parser.add_argument("--max-connections-per-address", type=int, help="of one client's address; default: 1024")
     parser.add_argument("--policy", choices=("warn", "refuse"), default="refuse")
+    parser.add_argument(
+        "--allowed-host", action="append", default=[], help="that requests may name, beside loopback; again for more"
+    )
+    parser.add_argument("--api-keys", type=Path, help="file of keys, as `workbench api-key` prints their lines")
+    parser.add_argument("--no-key", action="store_true", help="listen beyond loopback and ask for no key")
+    parser.add_argument("--rate-limit", type=float, help="requests a second of each key that states no limit")
+    parser.add_argument("--admin-host", default="127.0.0.1")
+    parser.add_argument("--admin-port", type=int, help="liveness and readiness from a process of its own")
+    parser.add_argument("--metrics", choices=("open", "admin", "off"), default="open")
+    parser.add_argument("--docs", choices=("open", "admin", "off"), default="open")
     parser.add_argument(
         "--trusted-keys", type=Path, help="whose signature is required; default: WORKBENCH_TRUSTED_KEYS"
     )
@@ -48,8 +61,18 @@ def main() -> None:
             batch_timeout_ms=given.batch_timeout_ms,
             queue_limit=given.queue_limit,
             no_worker_timeout_s=given.no_worker_timeout_s,
+            max_connections=given.max_connections,
+            max_connections_per_address=given.max_connections_per_address,
             policy=given.policy,
             trusted_keys=given.trusted_keys,
+            allowed_hosts=given.allowed_host,
+            api_keys=given.api_keys,
+            no_key=given.no_key,
+            rate_limit=given.rate_limit,
+            admin_host=given.admin_host,
+            admin_port=given.admin_port,
+            metrics=given.metrics,
+            docs=given.docs,
         )
     except WorkbenchError as error:
         sys.stderr.write(f"error: {error}\n")
@@ -67,8 +90,18 @@ def start(
     batch_timeout_ms: float | None,
     queue_limit: int | None,
     no_worker_timeout_s: float | None = None,
+    max_connections: int | None = None,
+    max_connections_per_address: int | None = None,
     policy: str,
     trusted_keys: Path | None = None,
+    allowed_hosts: Sequence[str] = (),
+    api_keys: Path | None = None,
+    no_key: bool = False,
+    rate_limit: float | None = None,
+    admin_host: str = "127.0.0.1",
+    admin_port: int | None = None,
+    metrics: str = "open",
+    docs: str = "open",
 ) -> None:
     """Serve with what the command line says, and what the bundle was tuned to where it says nothing.
 
@@ -77,7 +110,7 @@ def start(
     """
     from workbench.bundle import read_bundle
     from workbench.serve.lifecycle import serve
-    from workbench.serve.settings import API_KEY_VARIABLE, Limits, ServeSettings
+    from workbench.serve.settings import API_KEY_VARIABLE, Access, Limits, ServeSettings
     from workbench.signing import trusted_keys_of
 
     opened = read_bundle(bundle)
@@ -88,15 +121,31 @@ def start(
         max_batch_size=tuned.max_batch_size if max_batch_size is None else max_batch_size,
         batch_timeout_ms=tuned.batch_timeout_ms if batch_timeout_ms is None else batch_timeout_ms,
     )
-    said: dict[str, Any] = {"queue": queue_limit, "no_worker_s": no_worker_timeout_s}
+    bounds: dict[str, Any] = {
+        "queue": queue_limit,
+        "connections": max_connections,
+        "connections_of_address": max_connections_per_address,
+        "no_worker_s": no_worker_timeout_s,
+    }
+    access = Access(
+        hosts=tuple(allowed_hosts),
+        key_file=api_keys,
+        api_key=os.environ.get(API_KEY_VARIABLE),
+        keyless=no_key,
+        rate_per_s=rate_limit,
+        admin_host=admin_host,
+        admin_port=admin_port,
+        metrics=metrics,  # type: ignore[arg-type]  # Access checks it
+        docs=docs,  # type: ignore[arg-type]  # the same
+    )
     settings = ServeSettings(
         host=host,
         port=port,
         service=service,
         devices=devices,
-        limits=Limits(**{name: value for name, value in said.items() if value is not None}),
+        limits=Limits(**{name: value for name, value in bounds.items() if value is not None}),
         policy=policy,  # type: ignore[arg-type]  # ServeSettings checks it
-        api_key=os.environ.get(API_KEY_VARIABLE),
+        access=access,
         trusted=trusted_keys_of(trusted_keys),
     )
     serve(opened, settings)

@@ -7,7 +7,6 @@ take longer than tokenizing does. Everything else is ordinary routes on LitServe
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -19,7 +18,8 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from workbench.serve.documentation import openapi, page
 from workbench.serve.events import log_defect, log_seldom
-from workbench.serve.facts import health, info
+from workbench.serve.facts import health, info, live, ready
+from workbench.serve.hosts import Hosts, canonical_host
 from workbench.serve.metrics import CONTENT_TYPE
 from workbench.serve.refusals import Refusal
 from workbench.serve.service import Service
@@ -39,20 +39,47 @@ class ClientGone(Exception):
 
 
 def application(service: Service, app: FastAPI) -> Asgi:
-    """The whole HTTP interface of a service.
+    """The whole HTTP interface of a service, but what the port of administration has.
 
     Args:
         app: gets the routes other than /predict.
     """
+    access = service.settings.access
+    hosts = Hosts(host for host in map(canonical_host, (*access.hosts, service.settings.host)) if host is not None)
     _add_routes(service, app)
 
     async def entry(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] == "/predict":
+        if scope["type"] != "http":
+            return
+        predicts = scope["path"] == "/predict"
+        try:
+            hosts.check(scope["headers"], (scope.get("server") or ("",))[0])
+        except Refusal as refusal:
+            service.metrics.rejected(refusal.kind)
+            if predicts:
+                service.metrics.received()
+                service.metrics.answered(refusal.status, 0.0)
+            await _send_refusal(refusal, send)
+            return
+        if predicts:
             await _predict(service, scope, receive, send)
-        elif scope["type"] == "http":
+        else:
             await app(scope, receive, send)
 
     return entry
+
+
+def admin_pages(service: Service) -> dict[str, Callable[[], tuple[int, str, str]]]:
+    """Path → status, media type and text of what the port of administration has beside health."""
+    access = service.settings.access
+    pages: dict[str, Callable[[], tuple[int, str, str]]] = {}
+    if access.metrics != "off":
+        pages["/metrics"] = lambda: (200, CONTENT_TYPE, service.metrics.text().decode())
+    if access.docs != "off":
+        document = openapi(service.bundle.manifest, service.settings)
+        pages["/openapi.json"] = lambda: (200, "application/json", json.dumps(document))
+        pages["/docs"] = lambda: (200, "text/html; charset=utf-8", page(document))
+    return pages
 
 
 async def _predict(service: Service, scope: Scope, receive: Receive, send: Send) -> None:
@@ -73,7 +100,7 @@ async def _predict(service: Service, scope: Scope, receive: Receive, send: Send)
         status, extra, content = 200, service.headers, service.answer(request)
     except Refusal as refusal:
         metrics.rejected(refusal.kind)
-        status, extra, content = refusal.status, refusal.headers(), json.dumps(refusal.body()).encode()
+        status, extra, content = refusal.status, refusal.headers(), _content(refusal)
         if status >= 500 and refusal.kind != "starting":
             log_seldom("refused", kind=refusal.kind, status=status)
     except ClientGone:
@@ -83,18 +110,29 @@ async def _predict(service: Service, scope: Scope, receive: Receive, send: Send)
         log_defect(error)
         defect = Refusal("internal", "A defect of the service; its log says where.")
         metrics.rejected(defect.kind)
-        status, extra, content = defect.status, [], json.dumps(defect.body()).encode()
+        status, extra, content = defect.status, [], _content(defect)
     metrics.answered(status, time.perf_counter() - arrived_s)
+    await _send_json(status, extra, content, send)
+
+
+async def _send_json(status: int, extra: list[tuple[bytes, bytes]], content: bytes, send: Send) -> None:
     head = [_JSON_TYPE, (b"content-length", b"%d" % len(content)), *extra]
     await send({"type": "http.response.start", "status": status, "headers": head})
     await send({"type": "http.response.body", "body": content})
 
 
+async def _send_refusal(refusal: Refusal, send: Send) -> None:
+    await _send_json(refusal.status, refusal.headers(), _content(refusal), send)
+
+
+def _content(refusal: Refusal) -> bytes:
+    return json.dumps(refusal.body()).encode()
+
+
 def _check(service: Service, scope: Scope, headers: dict[bytes, bytes]) -> None:
     if scope["method"] != "POST":
         raise Refusal("method", "/predict takes POST.", allow="POST")
-    if not _authorized(service, headers.get(b"x-api-key")):
-        raise Refusal("unauthorized", "X-API-Key is missing or wrong.")
+    service.identify(headers.get(b"x-api-key"))
     media = headers.get(b"content-type", b"").split(b";", 1)[0].strip().lower()
     if media != b"application/json":
         raise Refusal("media_type", "Content-Type must be there and say application/json.")
@@ -104,11 +142,6 @@ def _check(service: Service, scope: Scope, headers: dict[bytes, bytes]) -> None:
     if int(headers.get(b"content-length", b"0")) > limit:  # before 100 Continue asks for it
         raise _too_large(limit)
     service.admit()
-
-
-def _authorized(service: Service, given: bytes | None) -> bool:
-    wanted = service.settings.api_key
-    return wanted is None or hmac.compare_digest(given or b"", wanted.encode())
 
 
 async def _read(receive: Receive, limit: int) -> bytes | bytearray:
@@ -161,15 +194,24 @@ def _watch(done: asyncio.Future[None], receive: Receive) -> None:
 
 
 def _add_routes(service: Service, app: FastAPI) -> None:
-    document = openapi(service.bundle.manifest, service.settings)
+    access = service.settings.access
 
     async def get_health(request: HttpRequest) -> Response:
         status, content = health(service)
         return JSONResponse(content, status)
 
+    async def get_live(request: HttpRequest) -> Response:
+        return JSONResponse(live())
+
+    async def get_ready(request: HttpRequest) -> Response:
+        status, content = ready(service)
+        return JSONResponse(content, status)
+
     async def get_info(request: HttpRequest) -> Response:
-        if not _authorized(service, request.headers.get("x-api-key", "").encode("latin-1")):
-            return _refused(Refusal("unauthorized", "X-API-Key is missing or wrong."))
+        try:
+            service.identify(request.headers.get("x-api-key", "").encode("latin-1"))
+        except Refusal as refusal:
+            return _refused(refusal)
         return JSONResponse(info(service))
 
     async def get_metrics(request: HttpRequest) -> Response:
@@ -181,13 +223,12 @@ def _add_routes(service: Service, app: FastAPI) -> None:
     async def get_docs(request: HttpRequest) -> Response:
         return HTMLResponse(page(document))
 
-    routes = {
-        "/health": get_health,
-        "/info": get_info,
-        "/metrics": get_metrics,
-        "/openapi.json": get_document,
-        "/docs": get_docs,
-    }
+    routes = {"/health": get_health, "/health/live": get_live, "/health/ready": get_ready, "/info": get_info}
+    if access.metrics == "open":
+        routes["/metrics"] = get_metrics
+    if access.docs == "open":
+        document = openapi(service.bundle.manifest, service.settings)
+        routes |= {"/openapi.json": get_document, "/docs": get_docs}
     app.router.redirect_slashes = False  # it would send clients to the host that their own request names
     for path, endpoint in routes.items():
         app.add_route(path, endpoint, methods=["GET"])

@@ -18,15 +18,17 @@ _WORDS = ["Anna", "Bell", "paid", "in", "Paris"]
 
 def openapi(manifest: Manifest, settings: ServeSettings) -> dict[str, Any]:
     """The OpenAPI 3.1 document of one service."""
-    keyed: dict[str, Any] = {"security": [{"key": []}]} if settings.api_key is not None else {}
+    keyed: dict[str, Any] = {"security": [{"key": []}]} if settings.access.keyed else {}
     return {
         "openapi": "3.1.0",
         "info": {"title": manifest.name, "version": manifest.candidate_id[:12], "description": _about(manifest)},
         "paths": {
             "/predict": {"post": {**_predict(manifest, settings), **keyed}},
             "/health": {"get": _get("200 once every worker replayed the golden samples and one can answer; else 503")},
+            "/health/live": {"get": _get("200 while the service answers at all: no reason to start it again")},
+            "/health/ready": {"get": _get("200 while requests may be sent here, else 503; in one word")},
             "/info": {"get": {**_get("what is served, with what, and what it was measured to do"), **keyed}},
-            "/metrics": {"get": _get("Prometheus' text format")},
+            **({"/metrics": {"get": _get("Prometheus' text format")}} if settings.access.metrics == "open" else {}),
             "/openapi.json": {"get": _get("this document")},
         },
         "components": {

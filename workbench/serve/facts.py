@@ -1,4 +1,4 @@
-"""What /health and /info say."""
+"""What /health, what is below it, and /info say."""
 
 from __future__ import annotations
 
@@ -43,6 +43,17 @@ def _outage(outage: Outage) -> dict[str, Any]:
         return {}
     lasts_s = round(outage.lasts_s(time.monotonic()), 1)
     return {"no_worker": {"lasts_s": lasts_s, "gives_up_after_s": outage.limit_s}}
+
+
+def live() -> dict[str, Any]:
+    """That the event loop turns: whoever reads this was answered by it."""
+    return {"status": "live"}
+
+
+def ready(service: Service) -> tuple[int, dict[str, Any]]:
+    """Whether requests may be sent here, in one word."""
+    status, content = health(service)
+    return status, {"status": "ready" if status == 200 else content["status"]}
 
 
 def info(service: Service) -> dict[str, Any]:

@@ -16,10 +16,12 @@ import uvloop
 
 from workbench.bundle import Bundle, check_bundle
 from workbench.errors import ConfigError, ToolchainError, WorkbenchError
-from workbench.serve.app import application
+from workbench.serve.admin import Admin
+from workbench.serve.app import admin_pages, application
 from workbench.serve.connections import Connections
-from workbench.serve.events import JsonLines, log, log_defect
-from workbench.serve.facts import EMULATED
+from workbench.serve.events import JsonLines, log, log_defect, log_seldom
+from workbench.serve.facts import EMULATED, health
+from workbench.serve.hosts import canonical_host
 from workbench.serve.lit import WorkerLauncher
 from workbench.serve.metrics import Metrics, bundle_labels
 from workbench.serve.protocol import bounded_http
@@ -29,6 +31,7 @@ from workbench.serve.workers import Workers
 from workbench.targets import device_count
 
 _BACKLOG = 2048
+_COUNT_S = 1.0
 _OPEN_FILES = 65_536
 _FILES_OF_SERVICE, _FILES_OF_WORKER = 64, 8
 _FEWEST_CONNECTIONS = 16
@@ -54,8 +57,13 @@ def serve(bundle: Bundle, settings: ServeSettings) -> None:
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # it warns of each request that is no HTTP
     if signer is not None:
         log("signature", key=signer.key, comment=signer.trusted_comment)
-    with contextlib.closing(_bound(settings.host, settings.port)) as listener:
-        main = _main(bundle, settings, devices, listener)
+    with contextlib.ExitStack() as stack:
+        access = settings.access
+        listener = stack.enter_context(_bound(settings.host, settings.port))
+        admin = None
+        if access.admin_port is not None:
+            admin = stack.enter_context(_bound(access.admin_host, access.admin_port, "--admin-"))
+        main = _main(bundle, settings, devices, listener, admin)
         failure = asyncio.Runner(loop_factory=uvloop.new_event_loop).run(main)
     log("ended", failure=None if failure is None else str(failure))
     if failure is not None:
@@ -71,7 +79,7 @@ class _HttpServer(uvicorn.Server):
 
 
 async def _main(
-    bundle: Bundle, settings: ServeSettings, devices: int, listener: socket.socket
+    bundle: Bundle, settings: ServeSettings, devices: int, listener: socket.socket, admin: socket.socket | None
 ) -> WorkbenchError | None:
     """Returns why the service gave up, None when it was told to end."""
     loop = asyncio.get_running_loop()
@@ -103,7 +111,10 @@ async def _main(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told, number)
+    if service.keys is not None:
+        loop.add_signal_handler(signal.SIGHUP, service.keys.reload)
     connections = _connections(settings.limits, workers)
+    watching = [loop.create_task(_count(connections, service.metrics))]
     service.workers = Workers(launcher, workers, devices, service, give_up, settings.limits)
     config = uvicorn.Config(
         application(service, launcher.app),
@@ -120,10 +131,12 @@ async def _main(
     )
     http = _HttpServer(config)
     serving = loop.create_task(http.serve(sockets=[listener]))
-    host, port = listener.getsockname()[:2]
+    if admin is not None:
+        watching.append(loop.create_task(_administration(service, admin).run()))
     if manifest.artifact.toolchain.emulated:
         log("emulated", warning=EMULATED)
-    log("listening", url=f"http://{f'[{host}]' if ':' in host else host}:{port}", bundle=manifest.name)
+    where = {"url": _url(listener), **({} if admin is None else {"admin": _url(admin)})}
+    log("listening", **where, bundle=manifest.name)
     try:
         service.workers.start()
         failure = await ending
@@ -132,9 +145,35 @@ async def _main(
     finally:
         http.should_exit = True
         await serving
+        for task in watching:
+            task.cancel()
+        await asyncio.gather(*watching, return_exceptions=True)
         service.stop()
         await service.workers.end()
     return failure
+
+
+def _administration(service: Service, listener: socket.socket) -> Admin:
+    def beat() -> dict[str, object]:
+        status, content = health(service)
+        return {"health": (status, content), "ready": status == 200}
+
+    access = service.settings.access
+    hosts = [host for host in map(canonical_host, access.hosts) if host is not None]
+    hang_s = service.settings.limits.hang_s
+    return Admin(listener, hosts=hosts, hang_s=hang_s, beat=beat, pages=admin_pages(service))
+
+
+async def _count(connections: Connections, metrics: Metrics) -> None:
+    refused = displaced = 0
+    while True:
+        metrics.connections(
+            connections.count, refused=connections.refused - refused, displaced=connections.displaced - displaced
+        )
+        if connections.refused > refused or connections.displaced > displaced:
+            log_seldom("connections_at_their_bound", kind="connections", open=connections.count)
+        refused, displaced = connections.refused, connections.displaced
+        await asyncio.sleep(_COUNT_S)
 
 
 async def _drained(service: Service, grace_s: float, now: asyncio.Event) -> None:
@@ -182,15 +221,20 @@ def _raise_open_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _bound(host: str, port: int) -> socket.socket:
-    """Raises ConfigError: no such address here, or the port is taken."""
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _bound(host: str, port: int, option: str = "--") -> socket.socket:
+    """Raises ConfigError: no such address here, or the port is taken. `option` is what host and port are given by."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, *_, address = found[0]
         return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
     except (socket.gaierror, UnicodeError) as error:  # no such name, or nothing that can be one
         hint = "Name an address of this machine; 0.0.0.0 is all of them."
-        raise ConfigError(f"{host!r} is no address: {error}.", key="--host", hint=hint) from error
+        raise ConfigError(f"{host!r} is no address: {error}.", key=f"{option}host", hint=hint) from error
     except OSError as error:
         if error.errno in _NOTHING_LEFT:
             raise ToolchainError(
@@ -198,7 +242,7 @@ def _bound(host: str, port: int) -> socket.socket:
             ) from error
         raise ConfigError(
             f"{host}:{port} cannot be bound: {error.strerror or error}.",
-            key="--port",
+            key=f"{option}port",
             hint="Choose another port, or end what listens there.",
         ) from error
 

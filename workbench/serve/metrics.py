@@ -112,6 +112,16 @@ class Metrics:
         self._errors = Counter(
             "workbench_errors", "Requests that were refused or failed, by kind.", ["kind"], registry=registry
         )
+        self._keys = Counter(
+            "workbench_key_requests", "Requests that held a key, by its name.", ["key"], registry=registry
+        )
+        self._connections = Gauge("workbench_connections", "Connections that are open.", registry=registry)
+        self._turned_away = Counter(
+            "workbench_connections_closed",
+            "Connections that were closed for want of room: newcomers refused, idle ones displaced.",
+            ["how"],
+            registry=registry,
+        )
         self._latency = Histogram(
             "workbench_request_duration_seconds",
             "From a request's arrival to its answer; successful answers only.",
@@ -178,6 +188,16 @@ class Metrics:
     def rejected(self, kind: str) -> None:
         """A request was refused or failed; `answered` is told of it as well. `kind` is the error's, of a closed set."""
         self._errors.labels(kind).inc()
+
+    def key_used(self, name: str) -> None:
+        """A request held this key and was within its rate. Names come from the file of keys alone."""
+        self._keys.labels(name).inc()
+
+    def connections(self, count: int, *, refused: int, displaced: int) -> None:
+        """So many are open; so many more were refused and displaced since the last call."""
+        self._connections.set(count)
+        self._turned_away.labels("refused").inc(refused)
+        self._turned_away.labels("displaced").inc(displaced)
 
     def answered(self, status: int, latency_s: float) -> None:
         """A request was answered, `latency_s` after it arrived."""

@@ -20,6 +20,7 @@ from workbench.bundle import Bundle, preprocessor_of
 from workbench.serve.answers import Answer, NotFinite, answers_for, finite
 from workbench.serve.batcher import Batch, Batcher, QueueFull, Row, whole_ms
 from workbench.serve.events import log, log_defect, log_seldom
+from workbench.serve.keys import watched_keys
 from workbench.serve.metrics import Metrics
 from workbench.serve.refusals import Refusal
 from workbench.serve.requests import InputRule, Question, arrays, input_rule, parse
@@ -33,6 +34,8 @@ Phase = Literal["starting", "serving", "draining"]
 _SWEEP_S = 0.1
 """How often deadlines are looked at."""
 _MEMORY_S = 5.0
+_KEYS_S = 1.0
+"""How often the file of keys is looked at."""
 _TRIES = 2
 """Batches a row may be lost in with their worker before its request is refused."""
 _LONGEST_RETRY_AFTER_S = 60
@@ -76,6 +79,8 @@ class Service:
             batch_timeout_s=service.batch_timeout_ms / 1000,
             limit=settings.limits.queue,
         )
+        self.keys = watched_keys(settings.access)
+        """None where everybody is answered."""
         self.loop = asyncio.get_running_loop()
         self._running: set[Batch] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -88,6 +93,8 @@ class Service:
             self.loop.create_task(self._every(_SWEEP_S, self._sweep)),
             self.loop.create_task(self._every(_MEMORY_S, self._read_memory)),
         ]
+        if self.keys is not None:
+            self._sweeping.append(self.loop.create_task(self._every(_KEYS_S, self.keys.look)))
 
     @property
     def phase(self) -> Phase:
@@ -125,6 +132,15 @@ class Service:
             self._reading.pop(task, None)
 
     # --- requests ---------------------------------------------------------------------------------------------------
+
+    def identify(self, given: bytes | None) -> None:
+        """Count a request for its key, where keys are asked for.
+
+        Raises:
+            Refusal: it has no key, or came too soon for its key.
+        """
+        if self.keys is not None:
+            self.metrics.key_used(self.keys.admit(given, time.perf_counter()).name)
 
     def admit(self) -> None:
         """Raises Refusal while the service cannot take requests."""

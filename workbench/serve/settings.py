@@ -1,12 +1,15 @@
-"""What a service is told when it starts: where it listens, how it batches, and what it refuses."""
+"""What a service is told when it starts: where it listens, how it batches, whom it answers, and what it refuses."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
 
 from workbench.errors import ConfigError
 from workbench.fingerprint import Policy
+from workbench.serve.hosts import canonical_host, is_loopback
 from workbench.service import ServiceSettings
 from workbench.signing import TrustedKeys
 
@@ -16,6 +19,9 @@ _OPTIONS = {
     "connections_of_address": "--max-connections-per-address",
     "no_worker_s": "--no-worker-timeout-s",
 }
+Exposure = Literal["open", "admin", "off"]
+_PORTS = "Ports are 0 (any free one) to 65535."
+_GIVE_KEYS = "Give --api-keys FILE, or WORKBENCH_API_KEY in the environment."
 API_KEY_VARIABLE = "WORKBENCH_API_KEY"
 
 
@@ -32,6 +38,7 @@ class Limits:
         body_timeout_s: for sending a body; a slower client is cut off with 408.
         request_timeout_s: from arrival to answer; then 504.
         batch_timeout_s: a worker that takes longer over one batch is killed and started again.
+        hang_s: without a turn of the event loop; then the service does not call itself live any more.
         grace_s: what is queued may still be answered for so long after SIGTERM.
         no_worker_s: the service ends with an error when no worker could answer for so long: since the last one was
             lost, or since the first start of the service failed. Whoever supervises it starts it anew.
@@ -49,6 +56,7 @@ class Limits:
     body_timeout_s: float = 10.0
     request_timeout_s: float = 30.0
     batch_timeout_s: float = 120.0
+    hang_s: float = 10.0
     grace_s: float = 30.0
     no_worker_s: float = 60.0
     first_start_s: float = 600.0
@@ -62,6 +70,56 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Who may ask, for what, and under which name.
+
+    Attributes:
+        hosts: that requests may name beside loopback names and the address they arrive at; see `serve.hosts`.
+        key_file: the keys that X-API-Key must hold one of, as digests; see `serve.keys`. None for none.
+        api_key: one more key, in clear text, named 'default'. Without any key, everybody is answered.
+        keyless: to listen beyond loopback without a key is meant so.
+        rate_per_s: requests that one key may send in a second, where the file does not say.
+        admin_host, admin_port: where a process of its own tells liveness and readiness, and what `metrics` and `docs`
+            put there; no key is asked for. 0 is any free port, None for no such process.
+        metrics, docs: 'open' to whoever reaches the service, at the port of administration only, or nowhere.
+    """
+
+    hosts: tuple[str, ...] = ()
+    key_file: Path | None = None
+    api_key: str | None = None
+    keyless: bool = False
+    rate_per_s: float | None = None
+    admin_host: str = "127.0.0.1"
+    admin_port: int | None = None
+    metrics: Exposure = "open"
+    docs: Exposure = "open"
+
+    def __post_init__(self) -> None:
+        for name in self.hosts:
+            if canonical_host(name) is None:
+                hint = "A name or an address without a port; *.NAME for all below it, * for every host."
+                raise ConfigError(f"{name!r} is no host.", key="--allowed-host", hint=hint)
+        if self.api_key is not None and not (self.api_key.isascii() and self.api_key.strip()):
+            raise ConfigError("must be printable ASCII and not empty.", key=API_KEY_VARIABLE)
+        if self.rate_per_s is not None and not (math.isfinite(self.rate_per_s) and self.rate_per_s > 0):
+            raise ConfigError(f"{self.rate_per_s} is not positive.", key="--rate-limit")
+        if self.rate_per_s is not None and not self.keyed:
+            raise ConfigError("limits requests of each key, and there is none.", key="--rate-limit", hint=_GIVE_KEYS)
+        if self.admin_port is not None and not 0 <= self.admin_port <= 65535:
+            raise ConfigError(f"{self.admin_port} is no port.", key="--admin-port", hint=_PORTS)
+        for name, value in (("--metrics", self.metrics), ("--docs", self.docs)):
+            if value not in ("open", "admin", "off"):
+                raise ConfigError(f"{value!r} is none of open, admin and off.", key=name)
+            if value == "admin" and self.admin_port is None:
+                raise ConfigError("there is no port of administration.", key=name, hint="Give --admin-port as well.")
+
+    @property
+    def keyed(self) -> bool:
+        """A key is asked for."""
+        return self.api_key is not None or self.key_file is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServeSettings:
     """Everything about one service but its bundle.
 
@@ -71,7 +129,6 @@ class ServeSettings:
         devices: that workers are started on, `service.workers` on each; None for all that are visible.
         policy: what a difference between this machine and the one the bundle was measured on does.
         trusted: whose signature the bundle must carry; None for none.
-        api_key: what X-API-Key must hold for /predict and /info; None for open.
     """
 
     host: str = "127.0.0.1"
@@ -80,17 +137,18 @@ class ServeSettings:
     devices: int | None = None
     limits: Limits = Limits()
     policy: Policy = "refuse"
-    api_key: str | None = None
+    access: Access = Access()
     trusted: TrustedKeys | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
-            raise ConfigError(f"{self.port} is no port.", key="--port", hint="Ports are 0 (any free one) to 65535.")
+            raise ConfigError(f"{self.port} is no port.", key="--port", hint=_PORTS)
         if self.devices is not None and self.devices < 1:
             raise ConfigError(f"{self.devices} is less than 1.", key="--devices")
         if self.policy not in ("warn", "refuse"):
             raise ConfigError(f"{self.policy!r} is neither warn nor refuse.", key="--policy")
         if self.service.queueing != "bins":
             raise ConfigError("the service batches by length bin alone.", key="service.queueing", hint="Use bins.")
-        if self.api_key is not None and not (self.api_key.isascii() and self.api_key.strip()):
-            raise ConfigError("must be printable ASCII and not empty.", key=API_KEY_VARIABLE)
+        if not is_loopback(self.host) and not self.access.keyed and not self.access.keyless:
+            hint = f"{_GIVE_KEYS} --no-key serves whoever reaches it."
+            raise ConfigError(f"{self.host} is not loopback, and no key is asked for.", key="--host", hint=hint)

@@ -1,0 +1,215 @@
+"""A port of administration: health from a process of its own, and what else is moved there."""
+
+import asyncio
+import http.client
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.serve.making import Running, launch, make_bundle, running
+from tests.serve.test_lifecycle import gone
+from workbench.errors import ConfigError
+from workbench.serve.__main__ import start
+from workbench.serve.hosts import Hosts
+from workbench.serve.keys import drawn_key
+from workbench.serve.watcher import Watcher
+
+SECRET, LINE = drawn_key("first")
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("keys") / "keys.txt"
+    path.write_text(f"{LINE}   5/s\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_bundle(tmp_path_factory.mktemp("bundle"))
+
+
+@pytest.fixture(scope="module")
+def service(bundle: Path, keys: Path) -> Iterator[Running]:
+    more = ("--admin-port", "0", "--metrics", "admin", "--docs", "off", "--api-keys", str(keys))
+    with running(bundle, *more, "--allowed-host", "model.example") as found:
+        yield found
+
+
+def admin(service: Running) -> Running:
+    url = next(e["admin"] for e in service.events() if e["event"] == "listening")
+    found = replace(service, port=int(url.rpartition(":")[2]))
+    found.wait_until(lambda: _listens(found))
+    return found
+
+
+def _listens(service: Running) -> bool:
+    try:
+        return service.request("GET", "/health/ready").status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+
+
+def watcher_of(service: Running) -> psutil.Process:
+    return next(p for p in service.family() if "workbench.serve.watcher" in p.cmdline())
+
+
+def test_health_is_told_at_both_ports_and_metrics_only_where_they_were_moved(service: Running) -> None:
+    beside = admin(service)
+
+    assert beside.request("GET", "/health/ready").body == {"status": "ready"}
+    assert beside.request("GET", "/health/live").body["status"] == "live"
+    assert beside.request("GET", "/health").body["workers"][0]["state"] == "ready"
+    assert b"workbench_queue_depth" in beside.request("GET", "/metrics").body
+    for path in ("/metrics", "/docs", "/openapi.json"):
+        assert service.request("GET", path).status == 404, path
+    for path in ("/docs", "/openapi.json", "/info", "/predict"):
+        assert beside.request("GET", path).status == 404, path
+    assert beside.request("POST", "/health/live", b"").status == 405
+    assert beside.request("GET", "/health/live", Host="evil.example").status == 421
+    assert beside.request("GET", "/health/live", Host="10.0.0.9:80").status == 200, "what a cluster's probe names"
+    assert service.request("GET", "/health", Host="10.0.0.9:80").status == 421
+    assert service.request("GET", "/health", Host="model.example").status == 200
+
+
+def test_keys_are_named_limited_and_rotated_while_the_service_runs(service: Running, keys: Path) -> None:
+    second, line = drawn_key("second")
+    replies = [service.predict({"text": "anna"}, **{"X-API-Key": SECRET}) for _ in range(8)]
+
+    assert [reply.status for reply in replies][:5] == [200] * 5
+    limited = [reply for reply in replies if reply.status != 200]
+    assert {(reply.status, reply.body["error"]["kind"], reply.headers["retry-after"]) for reply in limited} == {
+        (429, "rate", "1")
+    }
+    assert service.predict({"text": "anna"}, **{"X-API-Key": second}).status == 401
+    keys.write_text(f"{LINE}\n{line}\n")
+    service.process.send_signal(signal.SIGHUP)
+    service.wait_until(lambda: service.predict({"text": "anna"}, **{"X-API-Key": second}).status == 200)
+    assert service.predict({"text": "anna"}, **{"X-API-Key": SECRET}).status == 200
+    keys.write_text(f"{line}\n")
+    service.wait_until(lambda: service.predict({"text": "anna"}, **{"X-API-Key": SECRET}).status == 401)
+    text = admin(service).request("GET", "/metrics").body.decode()
+    assert 'workbench_key_requests_total{key="first"}' in text
+    assert 'workbench_key_requests_total{key="second"}' in text
+    assert SECRET not in text + service.log.read_text()
+
+
+def test_liveness_is_told_while_the_front_end_has_no_turn_and_the_watcher_comes_back(service: Running) -> None:
+    beside = admin(service)
+    os.kill(service.process.pid, signal.SIGSTOP)
+    try:
+        began = time.perf_counter()
+        stopped = beside.request("GET", "/health/live")
+        took_s = time.perf_counter() - began
+    finally:
+        os.kill(service.process.pid, signal.SIGCONT)
+    assert (stopped.status, stopped.body["status"]) == (200, "live"), "ten seconds were not over"
+    assert took_s < 0.5
+
+    first = watcher_of(service)
+    first.kill()
+    service.wait_until(lambda: first.pid not in [p.pid for p in service.family()])
+    service.wait_until(lambda: _listens(beside))
+    assert any(e["event"] == "watcher_ended" for e in service.events())
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_the_watcher_ends_with_the_front_end(bundle: Path, how: signal.Signals) -> None:
+    with running(bundle, "--admin-port", "0", "--admin-host", "localhost") as service:
+        admin(service)
+        family = service.family()
+        assert len([p for p in family if "workbench.serve.watcher" in p.cmdline()]) == 1
+        service.process.send_signal(how)
+
+        assert gone(family)
+
+
+def test_a_front_end_that_says_nothing_is_not_live_and_is_again_when_it_speaks() -> None:
+    front, link = socket.socketpair()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        watcher = Watcher(Hosts(addresses=True), ["/metrics"], hang_s=0.3)
+        thread = threading.Thread(target=asyncio.run, args=(watcher.run(listener, link),))
+        thread.start()
+
+        def ask(path: str) -> int:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+            connection.request("GET", path)
+            status = connection.getresponse().status
+            connection.close()
+            return status
+
+        beat = b'{"health": [200, {"status": "ok"}], "ready": true}\n'
+        starting = ask("/health/ready")
+        front.sendall(beat)
+        time.sleep(0.05)
+        well = ask("/health/live"), ask("/health/ready"), ask("/health")
+        time.sleep(0.35)
+        silent = ask("/health/live"), ask("/health/ready"), ask("/health")
+        front.sendall(beat)
+        time.sleep(0.05)
+        again = ask("/health/live")
+        front.close()
+        thread.join(10)
+
+    assert (starting, well, silent, again) == (503, (200, 200, 200), (503, 503, 503), 200)
+    assert not thread.is_alive()
+
+
+def test_silent_and_hostile_clients_do_not_keep_probes_from_being_answered(service: Running) -> None:
+    beside = admin(service)
+    held = [socket.create_connection((beside.host, beside.port)) for _ in range(40)]
+    try:
+        for number, client in enumerate(held):
+            if number % 2:
+                client.sendall(b"GET /health/live HTTP/1.1\r\nX: " + b"a" * 10_000)
+        with socket.create_connection((beside.host, beside.port), timeout=5) as client:
+            client.sendall(b"\x16\x03" + b"a" * 40_000)
+            with pytest.raises((ConnectionError, AssertionError)):
+                assert client.recv(100) != b""
+
+        assert beside.request("GET", "/health/live").status == 200
+    finally:
+        for client in held:
+            client.close()
+
+
+def test_settings_that_cannot_be_meant_are_the_users_mistake(bundle: Path, tmp_path: Path) -> None:
+    process = launch(bundle, tmp_path / "log", "--api-keys", "/nowhere/keys")
+
+    assert process.wait(30) == 2
+    assert "/nowhere/keys: --api-keys: there is no such file of keys." in (tmp_path / "log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"host": "0.0.0.0"}, "--host: 0.0.0.0 is not loopback, and no key is asked for."),
+        ({"metrics": "admin"}, "--metrics: there is no port of administration."),
+        ({"rate_limit": 5.0}, "--rate-limit: limits requests of each key, and there is none."),
+        ({"allowed_hosts": ["http://a"]}, "--allowed-host: 'http://a' is no host."),
+        ({"max_connections": 0}, "--max-connections: 0 is not positive."),
+        ({"admin_port": 70_000}, "--admin-port: 70000 is no port."),
+        ({"docs": "closed"}, "--docs: 'closed' is none of open, admin and off."),
+    ],
+)
+def test_options_are_checked_before_anything_starts(
+    bundle: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], said: str
+) -> None:
+    monkeypatch.delenv("WORKBENCH_API_KEY", raising=False)
+    given: dict[str, Any] = {"host": "127.0.0.1", "port": 0, "workers": None, "max_batch_size": None}
+    given |= {"batch_timeout_ms": None, "queue_limit": None, "policy": "refuse"}
+
+    with pytest.raises(ConfigError) as error:
+        start(bundle, **(given | changes))
+
+    assert said in str(error.value)

@@ -1,0 +1,140 @@
+"""Keys: their file, who has one, how often it may ask, and how they change while the service runs."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from workbench.errors import ConfigError
+from workbench.serve.keys import Key, Keys, WatchedKeys, drawn_key, key_of, read_keys
+from workbench.serve.refusals import Refusal
+
+HEX = "a" * 64
+
+
+def refused(keys: Keys, given: bytes | None, now_s: float = 0.0) -> tuple[str, int | None] | None:
+    try:
+        keys.admit(given, now_s)
+    except Refusal as refusal:
+        return refusal.kind, refusal.retry_after_s
+    return None
+
+
+def test_a_drawn_key_is_the_one_of_its_line(tmp_path: Path) -> None:
+    secret, line = drawn_key("mobile-app", 2.5)
+    other, second = drawn_key("nightly")
+    path = tmp_path / "keys"
+    path.write_text(f"# ours\n\n{line}  # since March\n{second}\n")
+
+    keys = Keys(read_keys(path))
+
+    assert secret not in path.read_text()
+    assert len(secret) >= 43
+    assert [key.rate_per_s for key in read_keys(path)] == [2.5, None]
+    assert keys.admit(secret.encode(), 0.0).name == "mobile-app"
+    assert keys.admit(other.encode(), 0.0).name == "nightly"
+    for wrong in (None, b"", secret[:-1].encode(), HEX.encode(), "é".encode("latin-1")):
+        assert refused(keys, wrong) == ("unauthorized", None)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "has 0 keys"),
+        ("# nothing\n", "has 0 keys"),
+        ("a secret-in-clear-text\n", "no line of a key"),
+        (f"ok sha256:{HEX}\na sha256:{HEX[:-1]}\n", ":2: this is no line of a key"),
+        (f"a sha256:{HEX} 5\n", "no line of a key"),
+        (f"a sha256:{HEX} 0/s\n", "no line of a key"),
+        (f"a sha256:{HEX} 5/s more\n", "no line of a key"),
+        (f"a/b sha256:{HEX}\n", "no line of a key"),
+        (f"a sha256:{HEX}\na sha256:{HEX[:-1]}b\n", ":2: the name a is taken"),
+        (f"default sha256:{HEX}\n", "the name default is taken"),
+        ("\xff", "no UTF-8"),
+        ("#" * (1 << 20) + "##", "more than 1048576 bytes"),
+        ("".join(f"k{i} sha256:{HEX}\n" for i in range(1001)), "has 1001 keys"),
+    ],
+)
+def test_a_file_that_is_wrong_says_where_and_quotes_nothing(tmp_path: Path, content: str, said: str) -> None:
+    path = tmp_path / "keys"
+    path.write_bytes(content.encode("latin-1"))
+
+    with pytest.raises(ConfigError) as error:
+        read_keys(path)
+
+    assert said in str(error.value)
+    assert str(path) in str(error.value)
+    assert "secret" not in str(error.value)
+
+
+def test_a_file_that_is_none_or_that_everybody_may_write_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    path.write_text(f"a sha256:{HEX}\n")
+    path.chmod(0o666)
+    os.mkfifo(tmp_path / "pipe")
+
+    for wrong, said in ((path, "everybody may write"), (tmp_path, "no such file"), (tmp_path / "pipe", "no such file")):
+        with pytest.raises(ConfigError, match=said):
+            read_keys(wrong)
+
+
+def test_a_key_may_ask_as_often_as_its_rate_says_and_not_at_the_cost_of_others() -> None:
+    slow, quick = key_of("slow", "s"), key_of("quick", "q")
+    keys = Keys([Key(name="slow", digest=slow.digest, rate_per_s=0.25), quick], rate_per_s=10.0)
+
+    assert refused(keys, b"s", 100.0) is None
+    assert refused(keys, b"s", 100.0) == ("rate", 4)
+    assert refused(keys, b"s", 103.0) == ("rate", 1)
+    assert refused(keys, b"s", 104.1) is None
+    assert [refused(keys, b"q", 100.0) is None for _ in range(12)] == [True] * 10 + [False] * 2
+    assert [refused(keys, b"q", 100.55) is None for _ in range(6)] == [True] * 5 + [False]
+
+
+def test_replaced_keys_count_on_and_removed_ones_are_forgotten() -> None:
+    a, b = key_of("a", "1"), key_of("b", "2")
+    keys = Keys([a], rate_per_s=1.0)
+    keys.admit(b"1", 0.0)
+
+    keys.replace([a, b])
+
+    assert refused(keys, b"1") == ("rate", 1)
+    assert refused(keys, b"2") is None
+    keys.replace([b])
+    assert refused(keys, b"1", 9.0) == ("unauthorized", None)
+
+
+def test_a_file_that_changed_is_read_and_one_that_broke_changes_nothing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (first, first_line), (second, second_line) = drawn_key("first"), drawn_key("second")
+    path = tmp_path / "keys"
+    path.write_text(first_line)
+    keys = WatchedKeys(path, [key_of("default", "fixed")])
+    keys.look()
+    assert refused(keys, second.encode()) is not None
+
+    _replace(path, f"{first_line}\n{second_line}\n")
+    keys.look()
+    assert [refused(keys, secret.encode()) for secret in (first, second, "fixed")] == [None] * 3
+    _replace(path, "broken")
+    keys.look()
+    assert refused(keys, second.encode()) is None
+    path.unlink()
+    keys.look()
+    assert refused(keys, second.encode()) is None
+    _replace(path, second_line)
+    keys.look()
+    assert refused(keys, first.encode()) == ("unauthorized", None)
+
+    log = capfd.readouterr().err
+    assert log.count("keys_refused") == 2
+    assert log.count("keys_read") == 2
+    assert second not in log
+
+
+def _replace(path: Path, content: str) -> None:
+    new = path.with_suffix(".new")
+    new.write_text(content)
+    os.utime(new, ns=(time.time_ns(), time.time_ns()))
+    new.replace(path)

@@ -1,0 +1,224 @@
+"""Who may ask: named keys, of which the service knows only digests, and how often each may.
+
+The file of keys has a line for each: a name, the key's SHA-256, and where it is limited, requests a second.
+
+    # made by: workbench api-key NAME
+    mobile-app   sha256:9b74c9897bac770ffc029102a200c5de03c7b8e0f6ea1b9dd21c3b2b2ff2ad30
+    nightly      sha256:6b86b273ff34fce19d6b804eff5a3f5747ada4eaa22f1d49c01e52ddb7875b4b   20/s
+
+A key is rotated by a second line beside the first, until `workbench_key_requests_total` says that nobody uses the old
+one. Keys are drawn with 256 random bits, so a plain digest tells nobody anything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import math
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from workbench.errors import ConfigError
+from workbench.serve.events import log
+from workbench.serve.refusals import Refusal
+from workbench.serve.settings import Access
+
+DEFAULT = "default"
+"""The key of WORKBENCH_API_KEY; no key of a file may be called so."""
+_MOST_BYTES = 1 << 20
+_MOST_KEYS = 1000
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
+_RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)/s")
+_LINE = "NAME sha256:HEX [RATE/s]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """Attributes:
+    digest: SHA-256 of the key.
+    rate_per_s: requests that may come in a second, over any second; None for any number.
+    """
+
+    name: str
+    digest: bytes
+    rate_per_s: float | None = None
+
+
+@dataclass(slots=True)
+class _Bucket:
+    """Requests that may still come at once; it fills with the key's rate up to one second's worth."""
+
+    left: float
+    since_s: float
+
+
+class Keys:
+    """The keys of a running service."""
+
+    def __init__(self, keys: Sequence[Key], *, rate_per_s: float | None = None) -> None:
+        """
+        Args:
+            rate_per_s: of keys that do not state their own.
+        """
+        self._rate_per_s = rate_per_s
+        self._buckets: dict[str, _Bucket] = {}
+        self.replace(keys)
+
+    def __bool__(self) -> bool:
+        return bool(self._keys)
+
+    def replace(self, keys: Sequence[Key]) -> None:
+        """From now on these alone; a key that stays has used what it has used."""
+        self._keys = tuple(keys)
+        names = {key.name for key in keys}
+        self._buckets = {name: bucket for name, bucket in self._buckets.items() if name in names}
+
+    def known(self, given: bytes | None) -> Key | None:
+        """Whose key it is. Takes equally long whichever it is, and whether it is one."""
+        digest = hashlib.sha256(given or b"").digest()
+        found = None
+        for key in self._keys:
+            if hmac.compare_digest(digest, key.digest):
+                found = key
+        return found
+
+    def admit(self, given: bytes | None, now_s: float) -> Key:
+        """The key of a request that comes now.
+
+        Args:
+            now_s: by a clock that never goes back.
+
+        Raises:
+            Refusal: 'unauthorized', or 'rate' with the time when the key may ask again.
+        """
+        key = self.known(given)
+        if key is None:
+            raise Refusal("unauthorized", "X-API-Key is missing or wrong.")
+        rate = self._rate_per_s if key.rate_per_s is None else key.rate_per_s
+        if rate is not None:
+            most = max(1.0, rate)
+            bucket = self._buckets.setdefault(key.name, _Bucket(most, now_s))
+            bucket.left = min(most, bucket.left + (now_s - bucket.since_s) * rate)
+            bucket.since_s = now_s
+            if bucket.left < 1.0:
+                wait_s = math.ceil((1.0 - bucket.left) / rate)
+                raise Refusal("rate", f"This key may ask {rate:g} times a second.", max(1, wait_s))
+            bucket.left -= 1.0
+        return key
+
+
+def key_of(name: str, secret: str) -> Key:
+    """A key that is known in clear text."""
+    return Key(name=name, digest=hashlib.sha256(secret.encode()).digest())
+
+
+def drawn_key(name: str, rate_per_s: float | None = None) -> tuple[str, str]:
+    """(a new key, its line for the file of keys).
+
+    Raises:
+        ConfigError: the name cannot stand in the file.
+    """
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"{name!r} is no name of a key.", hint="Up to 64 letters, digits, '.', '_' and '-'.")
+    secret = secrets.token_urlsafe(32)
+    rate = "" if rate_per_s is None else f"   {rate_per_s:g}/s"
+    return secret, f"{name}   sha256:{hashlib.sha256(secret.encode()).hexdigest()}{rate}"
+
+
+def read_keys(path: Path) -> tuple[Key, ...]:
+    """The keys of a file, at least one.
+
+    Raises:
+        ConfigError: it cannot be read, anybody may write to it, or a line is not one of a key. No line is quoted.
+    """
+    try:
+        if not path.is_file():
+            raise ConfigError("there is no such file of keys.", file=path, key="--api-keys")
+        if path.stat().st_mode & 0o002:
+            raise ConfigError("everybody may write to it, and so let themselves in.", file=path, hint="chmod o-w it.")
+        with path.open("rb") as stream:
+            content = stream.read(_MOST_BYTES + 1)
+        text = content.decode()
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}.", file=path, key="--api-keys") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError("is no UTF-8 text.", file=path, key="--api-keys") from error
+    if len(content) > _MOST_BYTES:
+        raise ConfigError(f"has more than {_MOST_BYTES} bytes.", file=path, key="--api-keys")
+    keys: dict[str, Key] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        key = _key(words, path, number)
+        if key.name in (DEFAULT, *keys):
+            raise ConfigError(f"the name {key.name} is taken.", file=path, line=number, hint="Name it otherwise.")
+        keys[key.name] = key
+    if not 1 <= len(keys) <= _MOST_KEYS:
+        hint = "workbench api-key NAME draws one and prints its line."
+        raise ConfigError(f"has {len(keys)} keys; 1 to {_MOST_KEYS} may be there.", file=path, hint=hint)
+    return tuple(keys.values())
+
+
+def _key(words: Sequence[str], path: Path, number: int) -> Key:
+    name = _NAME.fullmatch(words[0])
+    digest = _DIGEST.fullmatch(words[1].lower()) if len(words) > 1 else None
+    rate = _RATE.fullmatch(words[2]) if len(words) == 3 else None
+    if name is None or digest is None or len(words) > 3 or (len(words) == 3 and (rate is None or not float(rate[1]))):
+        hint = "workbench api-key NAME prints one."
+        raise ConfigError(f"this is no line of a key: {_LINE}.", file=path, line=number, hint=hint)
+    return Key(name=name[0], digest=bytes.fromhex(digest[1]), rate_per_s=float(rate[1]) if rate else None)
+
+
+class WatchedKeys(Keys):
+    """Keys of a file that may change, and one that does not.
+
+    A file that became unreadable or wrong changes nothing: the keys of before go on, and the log says why.
+    """
+
+    def __init__(self, path: Path | None, fixed: Sequence[Key], *, rate_per_s: float | None = None) -> None:
+        self._path, self._fixed = path, tuple(fixed)
+        self._seen = self._stamp()
+        super().__init__((*self._read(), *fixed), rate_per_s=rate_per_s)
+
+    def look(self) -> None:
+        """Read the file again if it is not the one that was read."""
+        before, self._seen = self._seen, self._stamp()
+        if self._seen != before:
+            self.reload()
+
+    def reload(self) -> None:
+        """Read the file again."""
+        try:
+            keys = self._read()
+        except ConfigError as error:
+            log("keys_refused", error=str(error))
+            return
+        self.replace((*keys, *self._fixed))
+        log("keys_read", keys=[key.name for key in keys])
+
+    def _read(self) -> tuple[Key, ...]:
+        return () if self._path is None else read_keys(self._path)
+
+    def _stamp(self) -> tuple[int, int, int] | None:
+        try:
+            found = self._path.stat() if self._path is not None else None
+        except OSError:
+            return None
+        return None if found is None else (found.st_mtime_ns, found.st_ino, found.st_size)
+
+
+def watched_keys(access: Access) -> WatchedKeys | None:
+    """The keys that a service asks for; None where it answers everybody.
+
+    Raises:
+        ConfigError: see `read_keys`.
+    """
+    if not access.keyed:
+        return None
+    fixed = [] if access.api_key is None else [key_of(DEFAULT, access.api_key)]
+    return WatchedKeys(access.key_file, fixed, rate_per_s=access.rate_per_s)
