@@ -44,7 +44,7 @@ async def exchange(directory: Path, limits: Limits, incoming: list[Message]) -> 
     bundle = read_bundle(directory)
     service = Service(bundle, ServeSettings(service=bundle.manifest.service, limits=limits), Metrics())
     launcher = WorkerLauncher(bundle, workers=1, devices=1, max_batch_size=1, policy="warn")
-    service.workers = Workers(launcher, 1, 1, service, lambda why: None)
+    service.workers = Workers(launcher, 1, 1, service, lambda why: None, limits)
     service.workers.proved = True
     sent: list[Message] = []
 

@@ -1,0 +1,253 @@
+"""The clients of `hostile_load`, each in a process of its own so that none measures another's work.
+
+They speak to 127.0.0.1 only. Every hostile request that gets a whole answer is counted by kind and status; a client
+that sends no whole request is counted as connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import random
+import re
+import socket
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+from tests.serve.attacked import Outcome, _attacker, _same
+from tests.serve.attacks import HOST, JSON_TYPE, Attack, attacks, posted
+from workbench.load.http1 import encode_request
+
+FLOOD_BYTES = 3_000_000
+_LINE = re.compile(rb"HTTP/1\.1 (\d\d\d) ")
+_CHUNKED = b"POST /predict HTTP/1.1\r\n" + HOST + JSON_TYPE + b"Transfer-Encoding: chunked\r\n"
+_ONE = b"POST /predict HTTP/1.1\r\n" + HOST + JSON_TYPE + b"Content-Length: 2\r\n"
+
+
+def wrong_hosts(rng: random.Random) -> Attack:
+    """Hosts that are not allowed, two hosts, none; over HTTP/1.1 and 1.0."""
+    host, status = rng.choice(
+        [
+            (b"Host: evil.example\r\n", 421),
+            (b"Host: 127.0.0.1.evil.example:80\r\n", 421),
+            (b"Host: 10.0.0.1\r\n", 421),
+            (b"Host: localhost:80@evil\r\n", 400),
+            (b"Host: \r\n", 400),
+            (b"", 400),
+            (HOST * 2, 400),
+            (HOST + b"Host: evil.example\r\n", 400),
+        ]
+    )
+    path = rng.choice([b"/predict", b"/health", b"/docs", b"/metrics", b"/info"])
+    version = rng.choice([b"1.1", b"1.0"])
+    sent = b"POST " + path + b" HTTP/" + version + b"\r\n" + host + JSON_TYPE + b"Content-Length: 2\r\n\r\n{}"
+    return Attack(name="wrong hosts", parts=(sent,), statuses=(frozenset({status}),), may_close=False)
+
+
+def smuggled(rng: random.Random) -> Attack:
+    """Requests of which two servers could see different ones; what is behind them must never be answered."""
+    sent = rng.choice(
+        [
+            _ONE + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            _ONE + b"Content-Length: 3\r\n\r\n{} ",
+            _ONE + b"X: a\r\n folded\r\n\r\n{}",
+            _ONE.replace(b"th: 2", b"th : 2") + b"\r\n{}",
+            _ONE.replace(b"/predict", b"http://evil/predict") + b"\r\n{}",
+            _ONE.replace(b"HTTP/1.1", b"HTTP/2.0") + b"\r\n{}",
+            _CHUNKED.replace(b"HTTP/1.1", b"HTTP/1.0") + b"\r\n0\r\n\r\n",
+            _CHUNKED.replace(b"chunked", b"identity, chunked") + b"\r\n0\r\n\r\n",
+            _CHUNKED + b"\r\n2;" + b"x" * rng.randint(300, 100_000) + b"\r\n{}\r\n0\r\n\r\n",
+            _CHUNKED + b"\r\n" + b"0" * rng.randint(300, 100_000) + b"2\r\n{}\r\n0\r\n\r\n",
+            _CHUNKED + b"\r\n0\r\n" + b"X: y\r\n" * 20_000 + b"\r\n",
+            _CHUNKED + b"\r\n" + b"1\r\n{\r\n" * 30_000 + b"0\r\n\r\n",
+        ]
+    )
+    return Attack(name="smuggling", parts=(sent + posted(b"{}"),), statuses=(frozenset({400}),) * 2, may_close=True)
+
+
+def mixed(seed: int, count: int) -> Iterator[Attack]:
+    """Malformed requests of every kind of `tests.serve.attacks`, and among ten one wrong host and one smuggled."""
+    rng = random.Random(seed)
+    for number, attack in enumerate(attacks(seed, count)):
+        yield wrong_hosts(rng) if number % 10 == 3 else smuggled(rng) if number % 10 == 7 else attack
+
+
+def malformed(port: int, seed: int, count: int, clients: int) -> dict[str, Any]:
+    """`count` requests of `mixed` over `clients` connections at a time."""
+    found: dict[str, Counter[str]] = {}
+    wrong: list[str] = []
+
+    async def one(waiting: Iterator[Attack]) -> None:
+        for attack in waiting:
+            outcome = Outcome()
+            await _attacker(port, [attack], outcome)
+            found.setdefault(attack.name, Counter()).update(outcome.statuses)
+            wrong.extend(outcome.wrong)
+
+    async def run() -> None:
+        waiting = mixed(seed, count)
+        await asyncio.gather(*(one(waiting) for _ in range(clients)))
+
+    asyncio.run(run())
+    return {"kinds": found, "wrong": wrong, "sent": count}
+
+
+def floods(port: int, connections: int, seconds: float) -> dict[str, Any]:
+    """3 MB of requests at once on each connection; those that closed are opened again. Answers are read and counted."""
+    one = [
+        b"GET /health/live HTTP/1.1\r\n" + HOST + b"\r\n",
+        posted(b"{"),
+        posted(b'{"text": "anna paid in paris"}'),
+        b"GET /nowhere HTTP/1.1\r\n" + HOST + b"\r\n",
+    ]
+    answered: Counter[str] = Counter()
+    opened = 0
+
+    async def flood(number: int, until_s: float) -> None:
+        nonlocal opened
+        request = one[number % len(one)]
+        while time.monotonic() < until_s:
+            with contextlib.suppress(OSError):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                opened += 1
+                try:
+                    writer.write(request * (FLOOD_BYTES // len(request)))
+                    await _count_answers(reader, answered, until_s)
+                finally:
+                    writer.transport.abort()
+
+    async def run() -> None:
+        until_s = time.monotonic() + seconds
+        await asyncio.gather(*(flood(number, until_s) for number in range(connections)))
+
+    asyncio.run(run())
+    return {"kinds": {"pipelining floods": answered}, "wrong": [], "sent": opened, "connections": opened}
+
+
+async def _count_answers(reader: asyncio.StreamReader, answered: Counter[str], until_s: float) -> None:
+    rest = b""
+    while (left_s := until_s - time.monotonic()) > 0:
+        try:
+            data = await asyncio.wait_for(reader.read(65_536), left_s)
+        except TimeoutError:
+            return
+        if not data:
+            return
+        rest += data
+        answered.update(found.decode() for found in _LINE.findall(rest))
+        rest = rest[-12:] if not _LINE.search(rest[-13:]) else b""
+
+
+def drips(port: int, connections: int, seconds: float) -> dict[str, Any]:
+    """Heads, bodies and silence that never end, a byte every half second; closed ones are opened again."""
+    head = b"POST /predict HTTP/1.1\r\n" + HOST + JSON_TYPE
+    begins = [b"", head, head + b"Content-Length: 500\r\n\r\n", head + b"Transfer-Encoding: chunked\r\n\r\n1f4\r\n"]
+    begins.append(b"POST /health HTTP/1.1\r\n" + HOST + b"Content-Length: 100000\r\n\r\n")
+    ended: Counter[str] = Counter()
+    opened = 0
+
+    async def drip(number: int, until_s: float) -> None:
+        nonlocal opened
+        while time.monotonic() < until_s:
+            with contextlib.suppress(OSError):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                opened += 1
+                writer.write(begins[number % len(begins)])
+                said = asyncio.create_task(reader.read(4096))
+                try:
+                    while time.monotonic() < until_s and not (said.done() and reader.at_eof()):
+                        await asyncio.sleep(0.5)
+                        writer.write(b"x" if number % len(begins) else b"")
+                finally:
+                    said.cancel()
+                    with contextlib.suppress(asyncio.CancelledError, OSError):
+                        content = await said
+                        found = _LINE.match(content)
+                        ended[found[1].decode() if found else "closed"] += 1
+                    writer.transport.abort()
+
+    async def run() -> None:
+        until_s = time.monotonic() + seconds
+        await asyncio.gather(*(drip(number, until_s) for number in range(connections)))
+
+    asyncio.run(run())
+    return {"kinds": {"slow heads and bodies": ended}, "wrong": [], "sent": opened, "connections": opened}
+
+
+def good(port: int, texts: list[str], known: list[Any], clients: int, stop: Any) -> dict[str, Any]:
+    """Clients in good conduct: one request after the other, each answer held against the known one."""
+    counted: Counter[str] = Counter()
+    times_ms: list[float] = []
+    wrong: list[str] = []
+    bodies = [encode_request("/predict", "127.0.0.1", json.dumps({"text": text}).encode()) for text in texts]
+
+    async def client(number: int) -> None:
+        order = itertools.islice(itertools.cycle(range(len(texts))), number, None)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for index in order:
+            if stop.is_set():
+                break
+            began = time.perf_counter()
+            writer.write(bodies[index])
+            try:
+                head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)).decode("latin-1").lower()
+                length = re.search(r"content-length: (\d+)", head)
+                content = await reader.readexactly(int(length[1]) if length else 0)
+            except (TimeoutError, OSError, asyncio.IncompleteReadError) as error:
+                counted["failed"] += 1
+                wrong.append(f"a good request: {type(error).__name__}")
+                writer.transport.abort()
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                continue
+            status = head.split(" ")[1]
+            if status == "200" and _same(json.loads(content), known[index]):
+                counted["right"] += 1
+                times_ms.append((time.perf_counter() - began) * 1000)
+            else:
+                counted["refused (503)" if status == "503" else "wrong"] += 1
+                if status != "503":
+                    wrong.append(f"a good request got {status} {content[:200]!r}")
+            await asyncio.sleep(0.005)
+        writer.transport.abort()
+
+    async def run() -> None:
+        await asyncio.gather(*(client(number) for number in range(clients)))
+
+    asyncio.run(run())
+    return {"counted": counted, "times_ms": times_ms, "wrong": wrong}
+
+
+def probe(port: int, path: str, every_s: float, stop: Any) -> dict[str, Any]:
+    """One probe after the other on a connection of its own, as a kubelet does; milliseconds from connecting on."""
+    times_ms: list[float] = []
+    statuses: Counter[str] = Counter()
+    request = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode()
+    due_s = time.perf_counter()
+    while not stop.is_set():
+        due_s = max(due_s + every_s, time.perf_counter() - every_s)
+        time.sleep(max(0.0, due_s - time.perf_counter()))
+        began = time.perf_counter()
+        content = b""
+        try:
+            with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+                client.sendall(request)
+                while data := client.recv(4096):
+                    content += data
+        except OSError as error:
+            content = content or type(error).__name__.encode()
+        times_ms.append((time.perf_counter() - began) * 1000)
+        found = _LINE.match(content)
+        statuses[found[1].decode() if found else content[:40].decode("latin-1") or "no answer"] += 1
+    return {"times_ms": times_ms, "statuses": statuses}
+
+
+Role = Callable[..., Awaitable[Any] | dict[str, Any]]
+
+
+def play(role: Role, arguments: tuple[Any, ...], answer: Any) -> None:
+    """Run a role in this process and send what it found."""
+    answer.send(role(*arguments))

@@ -1,0 +1,245 @@
+"""30,000 hostile requests against a real service while others ask it in good conduct: does it keep its promises?
+
+    python -m tests.benchmarks.hostile_load [--count 30000] [--floods 100] [--drips 200] [--seed 0] [--keep LOG]
+
+Normal load with known answers runs throughout. Beside it, each in a process of its own: malformed requests of every
+kind of `tests.serve.attacks`, wrong and missing hosts and request smuggling, `--count` of them; `--floods` connections
+that send 3 MB of requests each in one go, again and again; `--drips` connections that never end what they began.
+Liveness is asked at the admin port every 50 ms, and readiness of the service's own port beside it, for comparison.
+Everything goes to 127.0.0.1. Run it alone on the machine: it measures times.
+
+Exit code 1 where a promise breaks: a 5xx other than 503, a good answer that is wrong or missing, liveness that is not
+200 or takes 100 ms, descriptors that stay open, memory that grows, a worker or the front end that was started anew, a
+line in the log that says defect or quotes a request.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import shutil
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.benchmarks.hostile_clients import drips, floods, good, malformed, play, probe
+from tests.serve.attacked import peak_bytes
+from tests.serve.attacks import SECRET
+from tests.serve.making import WORDS, Running, make_bundle, running
+from workbench.service import ServiceSettings
+
+LIVENESS_MS = 100.0
+GROWTH_BYTES = 20_000_000
+_CONTEXT = multiprocessing.get_context("spawn")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """The service's processes at one moment; files and bytes by role."""
+
+    at_s: float
+    files: dict[str, int]
+    resident: dict[str, int]
+    pids: tuple[int, ...]
+
+
+class Player:
+    """A role in a process of its own."""
+
+    def __init__(self, role: Any, *arguments: Any) -> None:
+        self._ours, theirs = _CONTEXT.Pipe(duplex=False)
+        self.process = _CONTEXT.Process(target=play, args=(role, arguments, theirs), daemon=True)
+        self.process.start()
+        theirs.close()
+
+    @property
+    def done(self) -> bool:
+        return self._ours.poll(0)
+
+    def found(self, patience_s: float) -> dict[str, Any]:
+        connection: Connection = self._ours
+        if not connection.poll(patience_s):
+            raise SystemExit(f"a client did not end within {patience_s:g} s")
+        answer: dict[str, Any] = connection.recv()
+        self.process.join(30)
+        return answer
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=30_000)
+    parser.add_argument("--floods", type=int, default=100, help="connections that send 3 MB at once")
+    parser.add_argument("--drips", type=int, default=200, help="connections that never end what they began")
+    parser.add_argument("--clients", type=int, default=4, help="of good conduct")
+    parser.add_argument("--attackers", type=int, default=16, help="connections of malformed requests at a time")
+    parser.add_argument("--flood-s", type=float, default=40.0, help="how long floods and drips go on")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keep", type=Path, help="copy the service's log here")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        settings = ServiceSettings(max_batch_size=8, batch_timeout_ms=2.0, workers=2)
+        bundle = make_bundle(Path(folder), service=settings)
+        with running(bundle, "--workers", "2", "--admin-port", "0") as service:
+            wrong = _run(service, given)
+            if given.keep:
+                shutil.copy(service.log, given.keep)
+    for line in wrong[:40]:
+        print(f"BROKEN {line}")
+    print("every promise kept" if not wrong else f"{len(wrong)} promises broken")
+    raise SystemExit(bool(wrong))
+
+
+def _run(service: Running, given: argparse.Namespace) -> list[str]:
+    admin = next(int(e["admin"].rpartition(":")[2]) for e in service.events() if e["event"] == "listening")
+    texts = [" ".join(WORDS[2 + (i * j) % (len(WORDS) - 2)] for j in range(1, 2 + i % 14)) for i in range(40)]
+    known = [service.predict({"text": text}).body for text in texts]
+    _warm_up(service, given)
+    stop = _CONTEXT.Event()
+    before = _settled(service, None, 3.0)
+    began = time.monotonic()
+    calm = Player(good, service.port, texts, known, given.clients, stop)
+    live = Player(probe, admin, "/health/live", 0.05, stop)
+    ready = Player(probe, service.port, "/health/live", 0.05, stop)
+    hostile = [Player(malformed, service.port, given.seed + 1, given.count, given.attackers)]
+    if given.floods:
+        hostile.append(Player(floods, service.port, given.floods, given.flood_s))
+    if given.drips:
+        hostile.append(Player(drips, service.port, given.drips, given.flood_s))
+    samples = [before]
+    while not all(player.done for player in hostile):
+        if service.process.poll() is not None:
+            raise SystemExit(f"the service ended: {service.log.read_text()[-2000:]}")
+        samples.append(_sample(service, began))
+        time.sleep(0.5)
+    seconds = time.monotonic() - began
+    found = [player.found(60) for player in hostile]
+    stop.set()
+    calm_found, live_found, ready_found = (player.found(60) for player in (calm, live, ready))
+    after = _settled(service, before, 20.0)
+    return [
+        *_show_hostile(found, seconds),
+        *_show_good(calm_found),
+        *_show_liveness("liveness, admin port", live_found, judged=True),
+        *_show_liveness("liveness, own port", ready_found, judged=False),
+        *_show_processes([*samples, after], before, after, peak_bytes(service.process.pid)),
+        *_log_problems(service),
+    ]
+
+
+def _warm_up(service: Running, given: argparse.Namespace) -> None:
+    """Buffers, caches and allocators get their size before anything is compared."""
+    Player(malformed, service.port, given.seed, 300, given.attackers).found(120)
+    if given.floods:
+        Player(floods, service.port, given.floods, 3.0).found(60)
+
+
+def _sample(service: Running, began: float) -> Sample:
+    files: Counter[str] = Counter()
+    resident: Counter[str] = Counter()
+    pids = []
+    for process in service.family():
+        try:
+            words = " ".join(process.cmdline())
+            role = "front end" if process.pid == service.process.pid else "workers"
+            role = "watcher" if "serve.watcher" in words else role
+            if "resource_tracker" in words:
+                continue
+            files[role] += process.num_fds()
+            resident[role] += process.memory_info().rss
+            pids.append(process.pid)
+        except psutil.NoSuchProcess:
+            continue
+    return Sample(at_s=time.monotonic() - began, files=files, resident=resident, pids=tuple(sorted(pids)))
+
+
+def _settled(service: Running, before: Sample | None, patience_s: float) -> Sample:
+    """Once connections that were closed here are closed there too."""
+    began = until = time.monotonic()
+    until += patience_s
+    while time.monotonic() < until:
+        found = _sample(service, began)
+        if before is not None and found.files["front end"] <= before.files["front end"]:
+            return found
+        time.sleep(0.2)
+    return _sample(service, began)
+
+
+def _show_hostile(found: list[dict[str, Any]], seconds: float) -> list[str]:
+    kinds: dict[str, Counter[str]] = {}
+    wrong: list[str] = []
+    for one in found:
+        wrong += one["wrong"]
+        for kind, statuses in one["kinds"].items():
+            kinds.setdefault(kind, Counter()).update(statuses)
+    columns = sorted({status for statuses in kinds.values() for status in statuses})
+    print(f"hostile, {found[0]['sent']} requests and {sum(one.get('connections', 0) for one in found)} connections of ")
+    print(f"floods and drips, in {seconds:.0f} s; answers by status, 'left' where the client did not wait:")
+    print(f"{'kind':<28}" + "".join(f"{column:>9}" for column in columns))
+    for kind, statuses in sorted(kinds.items()):
+        print(f"{kind:<28}" + "".join(f"{statuses[column] or '':>9}" for column in columns))
+    for kind, statuses in kinds.items():
+        wrong += [f"{kind}: {n} answers {s}" for s, n in statuses.items() if s.startswith("5") and s != "503"]
+    return wrong
+
+
+def _show_good(found: dict[str, Any]) -> list[str]:
+    times = sorted(found["times_ms"])
+    counted = ", ".join(f"{count} {what}" for what, count in sorted(found["counted"].items()))
+    print(f"good requests: {counted}; P50 {_percentile(times, 50):.1f} ms, P99 {_percentile(times, 99):.1f} ms")
+    return [*found["wrong"], *([] if times else ["no good request was answered"])]
+
+
+def _show_liveness(what: str, found: dict[str, Any], *, judged: bool) -> list[str]:
+    times, statuses = sorted(found["times_ms"]), found["statuses"]
+    said = json.dumps(dict(statuses))
+    print(
+        f"{what}: {len(times)} probes {said}; "
+        f"P50 {_percentile(times, 50):.1f} ms, P99 {_percentile(times, 99):.1f} ms, max {times[-1]:.1f} ms"
+    )
+    if not judged:
+        return []
+    wrong = [f"liveness said {status} {count} times" for status, count in statuses.items() if status != "200"]
+    return [*wrong, *([f"liveness took {times[-1]:.1f} ms"] if times[-1] >= LIVENESS_MS else [])]
+
+
+def _show_processes(samples: list[Sample], before: Sample, after: Sample, peak: int) -> list[str]:
+    roles = ("front end", "workers", "watcher")
+    print(f"{'':>8}" + "".join(f"{role + ' MB':>15}{'files':>8}" for role in roles))
+    step = max(1, len(samples) // 12)
+    for sample in [*samples[:-1:step], samples[-1]]:
+        name = "before" if sample is before else "after" if sample is after else f"{sample.at_s:.0f} s"
+        cells = "".join(f"{sample.resident[role] / 1e6:>15.1f}{sample.files[role]:>8}" for role in roles)
+        print(f"{name:>8}" + cells)
+    print(f"the front end's peak: {peak / 1e6:.1f} MB")
+    wrong = []
+    if after.pids != before.pids:
+        wrong.append(f"processes were started anew: {before.pids} became {after.pids}")
+    for role in roles:
+        if after.files[role] > before.files[role]:
+            wrong.append(f"{role}: {before.files[role]} open files became {after.files[role]}")
+        if after.resident[role] > before.resident[role] + GROWTH_BYTES:
+            wrong.append(f"{role}: memory grew from {before.resident[role]} to {after.resident[role]} bytes")
+    return wrong
+
+
+def _log_problems(service: Running) -> list[str]:
+    wrong = [f"in the log: {e}" for e in service.events() if e["event"] in ("defect", "library", "worker_lost")]
+    if SECRET in service.log.read_text(encoding="utf-8"):
+        wrong.append("the log quotes a request")
+    return wrong
+
+
+def _percentile(ascending: list[float], percent: int) -> float:
+    """Nearest rank."""
+    return ascending[min(len(ascending) - 1, len(ascending) * percent // 100)] if ascending else float("nan")
+
+
+if __name__ == "__main__":
+    main()
