@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import logging
 import random
 import re
 import socket
@@ -250,4 +251,5 @@ Role = Callable[..., Awaitable[Any] | dict[str, Any]]
 
 def play(role: Role, arguments: tuple[Any, ...], answer: Any) -> None:
     """Run a role in this process and send what it found."""
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of each write to a connection that was closed here
     answer.send(role(*arguments))

@@ -79,7 +79,7 @@ def main() -> None:
     parser.add_argument("--drips", type=int, default=200, help="connections that never end what they began")
     parser.add_argument("--clients", type=int, default=4, help="of good conduct")
     parser.add_argument("--attackers", type=int, default=16, help="connections of malformed requests at a time")
-    parser.add_argument("--flood-s", type=float, default=40.0, help="how long floods and drips go on")
+    parser.add_argument("--flood-s", type=float, default=120.0, help="how long floods and drips go on")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, help="copy the service's log here")
     given = parser.parse_args()

@@ -15,6 +15,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import socket
 import time
@@ -29,6 +30,8 @@ MOST_LINE_BYTES = 16 << 20
 """Of what the front end says at a time; a page of documentation shows one example of each input."""
 _HEAD_BYTES = 16 << 10
 _CONNECTIONS = 64
+_PRIORITY = -5
+"""Before the front end and its workers (0), which can keep every processor busy."""
 _HEAD_S, _PAGE_S = 5.0, 5.0
 _JSON = "application/json"
 
@@ -155,6 +158,8 @@ def main() -> None:
     given = parser.parse_args()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the front end drains, and then closes its socket
         signal.signal(number, signal.SIG_IGN)
+    with contextlib.suppress(OSError):  # where the system allows it: a late answer about life may end a life
+        os.setpriority(os.PRIO_PROCESS, 0, _PRIORITY)
     watcher = Watcher(Hosts(given.allowed_host, addresses=True), given.page, given.hang_s)
     asyncio.run(watcher.run(socket.socket(fileno=given.listener), socket.socket(fileno=given.link)))
 
