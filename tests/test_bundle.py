@@ -160,7 +160,9 @@ def test_a_bundle_holds_all_that_serving_needs(pristine: Path) -> None:
         "labels.json",
         "manifest.json",
         "model/model.onnx",
+        "provenance.intoto.json",
         "record.json",
+        "sbom.cdx.json",
         "tokenizer.json",
     ]
     assert [p.name for p in pristine.parent.iterdir()] == ["bundle"]
@@ -208,8 +210,8 @@ def test_golden_samples_and_preprocessing_come_back(pristine: Path, contents: Bu
 def test_a_sound_bundle_replays_without_a_difference_or_a_warning(pristine: Path) -> None:
     report = verify_bundle(pristine)
 
-    assert (report.files, report.samples, report.largest_error, report.warnings) == (17, 3, 0.0, ())
-    assert report.summary.startswith("17 files (0.0 MB) match their sha256; 3 golden samples replayed")
+    assert (report.files, report.samples, report.largest_error, report.warnings) == (19, 3, 0.0, ())
+    assert report.summary.startswith("19 files (0.1 MB) match their sha256; not signed; 3 golden samples replayed")
     assert verify_bundle(pristine, replay=False).largest_error is None
 
 

@@ -17,7 +17,7 @@ from tests.signing.test_signing import needs_minisign
 from tests.test_bundle import reseal
 from workbench import signing_command
 from workbench.bundle import read_bundle, sign_bundle, verify_bundle
-from workbench.deployment import deployment_files
+from workbench.deployment import DeploymentSettings, deployment_files
 from workbench.errors import BundleError, ConfigError
 from workbench.promotion import Limits
 from workbench.promotion.judge import judge
@@ -224,7 +224,7 @@ def test_a_bundle_that_minisign_signed_is_accepted(folder: Path, keys: Path) -> 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_deployment_files_of_a_signed_bundle_carry_the_trusted_keys(target: str) -> None:
-    files = deployment_files(manifest(target), signed=True)
+    files = deployment_files(manifest(target), DeploymentSettings(signed=True))
     place = "/etc/workbench/trusted/keys"
 
     assert f"ENV WORKBENCH_TRUSTED_KEYS={place}" in files["Dockerfile"]

@@ -82,6 +82,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
             "capacity_command",
             "release_commands",
             "signing_command",
+            "lock_command",
             "load_confirmation",
             "service_confirmation",
             "evaluation_process",
@@ -119,7 +120,7 @@ OWNERS = {
     "sklearn": {"report"},
     "typer": {
         *("cli", "commands", "emulator_command"),
-        *("serve_command", "load_command", "capacity_command", "release_commands", "signing_command"),
+        *("serve_command", "load_command", "capacity_command", "release_commands", "signing_command", "lock_command"),
     },
     "rich": {
         *("cli", "commands", "console", "progress", "report", "doctor", "inspection"),

@@ -23,6 +23,7 @@ from workbench import (
     capacity_command,
     commands,
     load_command,
+    lock_command,
     release_commands,
     serve_command,
     signing_command,
@@ -268,12 +269,23 @@ def export(
     allow_emulated: Annotated[bool, typer.Option(help="permit a result that was not measured on a device")] = False,
     register: Annotated[bool, typer.Option(help="make it a version in MLflow's Model Registry")] = True,
     sign: SigningKey = None,
+    lock: Annotated[
+        Path | None,
+        typer.Option(help="sums of the wheels that serving installs, by `workbench lock`; default: the shipped table"),
+    ] = None,
+    base_image: Annotated[
+        str, typer.Option(help="that the Dockerfile starts from, by digest: NAME@sha256:…", show_default=False)
+    ] = "",
     workspace: Workspace = None,
 ) -> None:
     """Write the production bundle of the recommended candidate, or of the one named, and verify it."""
-    from workbench.bundle import verify_bundle, write_bundle
+    from workbench.bundle import read_bundle, verify_bundle, write_bundle
+    from workbench.deployment import DeploymentSettings, unpinned
+    from workbench.deployment.lock import read_lock
     from workbench.handover import bundle_contents
     from workbench.signing import only_key
+
+    deployment = DeploymentSettings(lock=None if lock is None else read_lock(lock), base_image=base_image)
 
     secret = None if sign is None else signing_command.opened_key(sign)  # a wrong password costs no work
     with opened(experiment, workspace) as (question, bench):
@@ -291,9 +303,11 @@ def export(
             chosen = journal.evaluations()[recommended.candidate_id].candidate
         tell_damage(journal)
         contents = bundle_contents(question, chosen, bench, journal)
-    write_bundle(to, contents, allow_emulated=allow_emulated, secret=secret)
+    write_bundle(to, contents, allow_emulated=allow_emulated, secret=secret, deployment=deployment)
     report = verify_bundle(to, trusted=None if secret is None else only_key(secret.public))
     out.print(f"{to}: {chosen.short_id}, verified: {report.summary}", highlight=False, soft_wrap=True)
+    for sentence in unpinned(read_bundle(to).manifest, deployment):
+        err.print(Text.assemble(("note: ", "bold"), f"{sentence}."), soft_wrap=True)
     if register:
         version = release_commands.register(to, question.workspace)
         out.print(
@@ -511,6 +525,7 @@ for task, command in (
     (SHIP, release_commands.rollback),
     (SHIP, signing_command.sign),
     (SHIP, signing_command.keygen),
+    (SHIP, lock_command.lock),
 ):
     app.command(rich_help_panel=task)(command)
 app.add_typer(emulator, rich_help_panel=AROUND)

@@ -8,9 +8,9 @@ from typing import get_args
 import numpy as np
 
 from workbench.artifacts import Bench, artifact_of
-from workbench.bundle import BundleContents, GoldenBatch, Tolerance
+from workbench.bundle import BundleContents, GoldenBatch, Origin, Tolerance
 from workbench.candidate import Candidate
-from workbench.canonical import digest
+from workbench.canonical import digest, file_digest
 from workbench.dataset import Batch, Dataset
 from workbench.errors import ConfigError, ToolchainError
 from workbench.experiment import Experiment
@@ -69,6 +69,13 @@ def bundle_contents(experiment: Experiment, candidate: Candidate, bench: Bench, 
         service=service_settings(candidate, evaluations),
         outcomes=outcomes if any(e.split == "holdout" for e in evaluations) and outcomes.exists() else None,
         outcome_samples_sha256=_scored_samples(experiment),
+        origin=Origin(
+            experiment=experiment.path.name,
+            experiment_sha256=file_digest(experiment.path),
+            identity=experiment.identity,
+            space=experiment.space.path.name,
+            space_sha256=file_digest(experiment.space.path),
+        ),
     )
 
 

@@ -8,17 +8,18 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.deployment.manifests import TARGETS
-from workbench.deployment.requirements import LEFT_OUT, closure, requirements
+from workbench.deployment.lock import read_lock
+from workbench.deployment.requirements import LEFT_OUT, closure, pins, requirements
 from workbench.errors import ToolchainError
 
 
-def listed(text: str) -> dict[str, str]:
-    return dict(line.split("==") for line in text.splitlines() if not line.startswith("#"))
+def listed(target: str, made_with: dict[str, str] | None = None) -> dict[str, str]:
+    return dict(pin.split("==") for pin in pins(target, made_with or {}))
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_each_package_is_pinned_to_what_is_installed_here(target: str) -> None:
-    found = listed(requirements(target, {}))
+    found = listed(target)
 
     assert {"litserve", "tokenizers", "numpy", "onnxruntime", "prometheus-client"} <= found.keys()
     assert ("openvino" in found) == (target == "openvino")
@@ -28,7 +29,7 @@ def test_each_package_is_pinned_to_what_is_installed_here(target: str) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_nothing_that_only_searching_needs_is_listed(target: str) -> None:
-    found = listed(requirements(target, {}))
+    found = listed(target)
 
     assert not found.keys() & {
         *("optuna", "mlflow", "mlflow-skinny", "ray", "torch", "transformers", "scikit-learn", "plotly", "pandas"),
@@ -38,7 +39,7 @@ def test_nothing_that_only_searching_needs_is_listed(target: str) -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_list_is_closed_under_what_packages_declare(target: str) -> None:
-    found = listed(requirements(target, {}))
+    found = listed(target)
 
     for name in found:
         for text in importlib.metadata.requires(name) or ():
@@ -56,14 +57,14 @@ def test_extras_are_followed() -> None:
 
 
 def test_the_bundles_own_versions_go_before_those_installed_here() -> None:
-    found = listed(requirements("onnxruntime", {"onnxruntime": "1.2.3", "platform": "Linux x86_64"}))
+    found = listed("onnxruntime", {"onnxruntime": "1.2.3", "platform": "Linux x86_64"})
 
     assert found["onnxruntime"] == "1.2.3"
     assert "platform" not in found
 
 
 def test_every_left_out_package_has_its_reason_in_the_file() -> None:
-    text = requirements("openvino", {})
+    text = requirements(pins("openvino", {}), read_lock())
 
     for name, why in LEFT_OUT.items():
         assert re.search(rf"^# left out: {name} \({re.escape(why)}\)$", text, re.MULTILINE)

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from tests.serve.making import Running, make_bundle
-from workbench.deployment.requirements import requirements
+from workbench.deployment.requirements import pins
 
 ROOT = Path(__file__).parent.parent.parent
 FORBIDDEN = ("optuna", "mlflow", "ray", "torch", "sklearn", "plotly", "pandas", "scipy", "typer", "ruamel")
@@ -25,12 +25,10 @@ FORBIDDEN = ("optuna", "mlflow", "ray", "torch", "sklearn", "plotly", "pandas", 
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with links to the packages of requirements-serve.txt and to the workbench."""
     to = tmp_path_factory.mktemp("packages")
-    for line in requirements("onnxruntime", {}).splitlines():
-        if line.startswith("#"):
-            continue
-        distribution = importlib.metadata.distribution(line.split("==")[0])
+    for pin in pins("onnxruntime", {}):
+        distribution = importlib.metadata.distribution(pin.partition("==")[0])
         tops = {file.parts[0] for file in distribution.files or () if file.parts[0] not in ("..", "__pycache__")}
-        assert tops, line
+        assert tops, pin
         for top in tops:
             link = to / top
             if not link.exists():

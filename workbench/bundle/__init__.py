@@ -9,6 +9,8 @@
     record.json       the QuantizationRecord, for static INT8
     outcomes/         what became of every holdout sample: two bundles are compared by it without the data
     deploy/           container recipe, service unit, Kubernetes manifests, dashboard
+    sbom.cdx.json     what it is made of (CycloneDX): model, data, packages of serving, files
+    provenance.intoto.json    how it was made (in-toto, SLSA): inputs with digests, toolchain, commit of the workbench
     tokenizer.json …  what turns a request into feeds
 
 The sums find damage: one changed byte anywhere. They are no signature: whoever can change a file can change the sums.
@@ -18,16 +20,21 @@ Who wrote a bundle is proved by the signature alone, against a file of trusted k
 from workbench.bundle.golden import GoldenBatch, golden_batches, preprocessor_of
 from workbench.bundle.manifest import Bundle, HoldoutOutcomes, Manifest, Tolerance, read_bundle
 from workbench.bundle.provenance import description, manifest_sha256, provenance
+from workbench.bundle.sbom import SBOM
 from workbench.bundle.signed import Signer, check_signature, sign_bundle
+from workbench.bundle.statement import STATEMENT, Origin
 from workbench.bundle.verify import VerifyReport, check_bundle, check_files, replay_golden, verify_bundle
 from workbench.bundle.write import BundleContents, write_bundle
 
 __all__ = [
+    "SBOM",
+    "STATEMENT",
     "Bundle",
     "BundleContents",
     "GoldenBatch",
     "HoldoutOutcomes",
     "Manifest",
+    "Origin",
     "Signer",
     "Tolerance",
     "VerifyReport",

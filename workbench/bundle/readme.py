@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from workbench.ascend_settings import ASCEND, AscendCompile
 from workbench.bundle.manifest import DEPLOY, INTEGRITY, MANIFEST, Manifest
+from workbench.bundle.sums import SIGNATURE
 from workbench.candidate import OpenVinoCompile, Serving, describe
 from workbench.model import TensorSpec
 from workbench.results import Evaluation, ServiceFigures, metrics
@@ -29,7 +30,10 @@ def readme(manifest: Manifest) -> str:
         "workbench verify .          # the serving machine: loads the model and replays golden samples",
         "```",
         "",
-        f"The {INTEGRITY}.",
+        f"The {INTEGRITY}. Where `{SIGNATURE}` lies beside them, `workbench verify . --trusted-keys FILE` proves whose "
+        "they are, and so does minisign.",
+        "",
+        "What it is made of: `sbom.cdx.json` (CycloneDX). How it was made: `provenance.intoto.json` (in-toto, SLSA).",
         "",
         "## What it needs",
         "",

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -32,11 +33,14 @@ from workbench.bundle.manifest import (
 )
 from workbench.bundle.paths import entries, name_fault
 from workbench.bundle.readme import readme
+from workbench.bundle.sbom import SBOM, sbom
 from workbench.bundle.signed import sign_bundle
+from workbench.bundle.statement import STATEMENT, Origin, statement
 from workbench.bundle.sums import SUMS, sums_text
 from workbench.candidate import Candidate
 from workbench.canonical import encode, file_digest
-from workbench.deployment import deployment_files
+from workbench.deployment import DeploymentSettings, deployment_files
+from workbench.deployment.lock import read_lock
 from workbench.errors import BundleError, ConfigError, ToolchainError
 from workbench.fingerprint import compare
 from workbench.model import Model
@@ -66,6 +70,7 @@ class BundleContents:
         outcomes: file of the holdout outcomes, None when the candidate was not confirmed.
         outcome_samples_sha256: `HoldoutOutcomes.samples_sha256` of that file.
         extra_files: name in the bundle → file to copy.
+        origin: what the user asked for; None where there was no experiment.
     """
 
     name: str
@@ -87,15 +92,22 @@ class BundleContents:
     outcomes: Path | None = None
     outcome_samples_sha256: str = ""
     extra_files: Mapping[str, Path] = field(default_factory=dict)
+    origin: Origin | None = None
 
 
 def write_bundle(
-    to: Path, contents: BundleContents, *, allow_emulated: bool = False, secret: SecretKey | None = None
+    to: Path,
+    contents: BundleContents,
+    *,
+    allow_emulated: bool = False,
+    secret: SecretKey | None = None,
+    deployment: DeploymentSettings | None = None,
 ) -> Path:
     """Write a bundle that appears whole, by one rename, and return its folder.
 
     Args:
-        secret: signs it; the deployment files then carry the keys that are trusted.
+        secret: signs it; the deployment files then ask for a trusted signature.
+        deployment: how the deployment files are written; `DeploymentSettings()` where it is not given.
 
     Raises:
         ConfigError: `to` exists.
@@ -112,7 +124,8 @@ def write_bundle(
         building = to.parent / f".{to.name}.{uuid.uuid4().hex[:8]}.tmp"
         building.mkdir()
         try:
-            _fill(building, contents, signed=secret is not None)
+            settings = replace(deployment or DeploymentSettings(), signed=secret is not None)
+            _fill(building, contents, settings)
             if secret is not None:
                 sign_bundle(building, contents.name, file_digest(building / MANIFEST), secret)
             _flush(building)
@@ -150,7 +163,7 @@ def _refuse_unfit(contents: BundleContents, allow_emulated: bool) -> None:
                 raise BundleError(f"Output {name!r} of a golden sample is not finite; such a model must not be served.")
 
 
-def _fill(to: Path, contents: BundleContents, *, signed: bool) -> None:
+def _fill(to: Path, contents: BundleContents, settings: DeploymentSettings) -> None:
     for file in contents.artifact.files:
         _copy(contents.artifact_directory / file.file, to, f"{MODEL}/{file.file}")
     for name, source in contents.extra_files.items():
@@ -206,8 +219,11 @@ def _fill(to: Path, contents: BundleContents, *, signed: bool) -> None:
         outcomes=outcomes,
     )
     (to / DEPLOY).mkdir()
-    for name, words in deployment_files(manifest, signed=signed).items():
+    for name, words in deployment_files(manifest, settings).items():
         (to / DEPLOY / name).write_text(words, encoding="utf-8")
+    sums = _sums(to)
+    _write_json(to / SBOM, sbom(manifest, sums, settings.lock or read_lock()))
+    _write_json(to / STATEMENT, statement(manifest, _sums(to), contents.origin))
     (to / README).write_text(readme(replace(manifest, files=_sums(to))), encoding="utf-8")
     sums = _sums(to)
     body = replace(manifest, files=sums).to_json()
@@ -215,6 +231,10 @@ def _fill(to: Path, contents: BundleContents, *, signed: bool) -> None:
     (to / MANIFEST).write_text(text_form, encoding="utf-8")
     listing = {MANIFEST: file_digest(to / MANIFEST), **{name: listed.sha256 for name, listed in sums.items()}}
     (to / SUMS).write_text(sums_text(listing), encoding="ascii")
+
+
+def _write_json(file: Path, body: dict[str, Any]) -> None:
+    file.write_text(json.dumps(body, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def _sums(directory: Path) -> dict[str, FileSum]:

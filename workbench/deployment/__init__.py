@@ -18,39 +18,74 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from workbench.deployment.container import compose, dockerfile
-from workbench.deployment.facts import Facts, facts_of
+from workbench.deployment.facts import DIGEST_HINT, DeploymentSettings, Facts, facts_of
 from workbench.deployment.guide import guide
 from workbench.deployment.kubernetes import kubernetes
+from workbench.deployment.lock import read_lock
 from workbench.deployment.monitoring import grafana_dashboard, prometheus
-from workbench.deployment.requirements import requirements
+from workbench.deployment.requirements import pins, requirements
 from workbench.deployment.unit import systemd_unit
 
 if TYPE_CHECKING:  # write_bundle imports this package, so at run time it must not import bundle
     from workbench.bundle.manifest import Manifest
 
-__all__ = ["deployment_files"]
+__all__ = ["DeploymentSettings", "deployment_files", "serving_pins", "unpinned"]
 
 
-def deployment_files(manifest: Manifest, *, signed: bool = False) -> dict[str, str]:
+def deployment_files(manifest: Manifest, settings: DeploymentSettings | None = None) -> dict[str, str]:
     """Name → text, to be put under deploy/ of the bundle.
-
-    Args:
-        signed: the bundle will be, so that the service asks for a trusted signature.
 
     The same manifest gives the same files in the same Python environment: versions of packages that the manifest does
     not name are those installed here.
 
+    Args:
+        settings: `DeploymentSettings()` where it is not given.
+
     Raises:
+        ConfigError: the table of wheels cannot be read.
         ToolchainError: a package that serving needs is not installed here, so its version is unknown.
     """
-    facts: Facts = facts_of(manifest, signed=signed)
+    settings = settings or DeploymentSettings()
+    lock = settings.lock or read_lock()
+    found = serving_pins(manifest)
+    facts: Facts = facts_of(manifest, settings, hashed=not lock.missing(found))
     return {
         "README.md": guide(facts),
         "Dockerfile": dockerfile(facts),
         "compose.yaml": compose(facts),
-        "requirements-serve.txt": requirements(facts.target, manifest.artifact.toolchain.components),
+        "requirements-serve.txt": requirements(found, lock),
         f"{facts.slug}.service": systemd_unit(facts),
         "kubernetes.yaml": kubernetes(facts),
         "prometheus.yml": prometheus(facts),
         "grafana-dashboard.json": grafana_dashboard(facts),
     }
+
+
+def serving_pins(manifest: Manifest) -> tuple[str, ...]:
+    """'name==version' of every package that serving this bundle installs, sorted.
+
+    Raises:
+        ToolchainError: one is not installed here.
+    """
+    return pins(manifest.artifact.target, manifest.artifact.toolchain.components)
+
+
+def unpinned(manifest: Manifest, settings: DeploymentSettings) -> list[str]:
+    """What an image made with the files is free to exchange without anybody noticing, in sentences.
+
+    Raises:
+        ToolchainError: a package that serving needs is not installed here.
+    """
+    found = []
+    lock = settings.lock or read_lock()
+    if missing := lock.missing(serving_pins(manifest)):
+        found.append(
+            f"requirements-serve.txt has no hashes: {lock.file} lacks {', '.join(missing)}. `workbench lock --to FILE` "
+            "asks pip's index for them; then export with --lock FILE"
+        )
+    if not settings.base_image:
+        found.append(
+            f"the Dockerfile's base image has no digest, so its tag may mean another image tomorrow: {DIGEST_HINT}, "
+            "then export with --base-image NAME@sha256:…"
+        )
+    return found

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 
-from workbench.deployment.facts import ADMIN_PORT, PORT, SERVICE_ID, STOP_S, TRUSTED_KEYS, Facts
+from workbench.deployment.facts import ADMIN_PORT, DIGEST_HINT, PORT, SERVICE_ID, STOP_S, TRUSTED_KEYS, Facts
 from workbench.signing import TRUSTED_VARIABLE
 
 CANN_IMAGE = "quay.io/ascend/cann:{cann}-910b-ubuntu22.04-py3.11"
 """Public images of CANN [github.com/Ascend/cann-container-image]; 8.5.0 is published there under this very tag."""
+CPU_IMAGE = "python:3.11-slim"
 DEVICES = ("/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc")
 """What every process on an NPU needs besides its /dev/davinciN [vendor's container guide]."""
 DRIVER_MOUNTS = (
@@ -27,7 +28,7 @@ SET_ENV = ("/usr/local/Ascend/cann/set_env.sh", "/usr/local/Ascend/ascend-toolki
 _INSTALL = """\
 COPY bundle/deploy/requirements-serve.txt /tmp/build/
 COPY wheels/{wheel} /tmp/build/
-RUN {python} -m pip install --no-cache-dir --no-deps -r /tmp/build/requirements-serve.txt \\
+RUN {python} -m pip install --no-cache-dir --no-deps{hashes} -r /tmp/build/requirements-serve.txt \\
  && {python} -m pip install --no-cache-dir --no-deps /tmp/build/{wheel}
 """
 _PORTS = f"{PORT} {ADMIN_PORT}"
@@ -48,9 +49,8 @@ def _cpu(facts: Facts) -> str:
     command = ["python", *serve_arguments("/srv/bundle", host="0.0.0.0")]
     return f"""\
 # docker build -f bundle/deploy/Dockerfile -t {facts.slug} .      in a folder with bundle/ and wheels/ (see README.md)
-FROM python:3.11-slim
-ENV PYTHONUNBUFFERED=1 HOME=/tmp
-{_INSTALL.format(wheel=facts.wheel, python="python")}RUN groupadd --gid {SERVICE_ID} workbench \\
+{_base("BASE_IMAGE", facts.base_image or CPU_IMAGE, facts)}ENV PYTHONUNBUFFERED=1 HOME=/tmp
+{_install(facts, "python")}RUN groupadd --gid {SERVICE_ID} workbench \\
  && useradd --uid {SERVICE_ID} --gid {SERVICE_ID} --no-create-home --shell /usr/sbin/nologin workbench
 COPY --chown={SERVICE_ID}:{SERVICE_ID} bundle /srv/bundle
 USER {SERVICE_ID}:{SERVICE_ID}
@@ -59,19 +59,17 @@ WORKDIR /srv
 
 
 def _ascend(facts: Facts) -> str:
-    image = CANN_IMAGE.format(cann=facts.cann)
+    base = _base("CANN_IMAGE", facts.base_image or CANN_IMAGE.format(cann=facts.cann), facts)
     command = ["/bin/bash", "-c", ascend_shell("/srv/bundle", host="0.0.0.0"), "serve"]
     return f"""\
 # docker build -f bundle/deploy/Dockerfile -t {facts.slug} .      in a folder with bundle/ and wheels/ (see README.md)
 # Any image with CANN {facts.cann} or newer, the kernels of the 910B and Python 3.11 will do; name yours with
 # --build-arg CANN_IMAGE=… . An OM runs on the CANN it was made with or a newer one.
-ARG CANN_IMAGE={image}
-FROM ${{CANN_IMAGE}}
-# The group that owns /dev/davinci* on the host: `getent group HwHiAiUser | cut -d: -f3` [assumed: 1000].
+{base}# The group that owns /dev/davinci* on the host: `getent group HwHiAiUser | cut -d: -f3` [assumed: 1000].
 ARG HWHIAI_GID=1000
 ENV PYTHONUNBUFFERED=1 HOME=/tmp
 USER root
-{_INSTALL.format(wheel=facts.wheel, python="python3")}RUN (getent group ${{HWHIAI_GID}} \\
+{_install(facts, "python3")}RUN (getent group ${{HWHIAI_GID}} \\
      || groupadd --gid ${{HWHIAI_GID}} HwHiAiUser) \\
  && useradd --uid {SERVICE_ID} --gid ${{HWHIAI_GID}} --no-create-home --shell /usr/sbin/nologin workbench
 # OM files are readable by their owner only
@@ -99,6 +97,22 @@ def ascend_shell(bundle: str, *, host: str, python: str = "python3") -> str:
         f'for script in {scripts}; do if [ -r "$script" ]; then . "$script"; break; fi; done; '
         f'exec {python} {" ".join(serve_arguments(bundle, host=host))} "$@"'
     )
+
+
+def _install(facts: Facts, python: str) -> str:
+    hashes = " --require-hashes" if facts.hashed else ""
+    return _INSTALL.format(wheel=facts.wheel, python=python, hashes=hashes)
+
+
+def _base(argument: str, image: str, facts: Facts) -> str:
+    """The image to start from: by its digest, or with a word about its missing."""
+    warning = (
+        ""
+        if facts.base_image
+        else f"# NOT PINNED: a tag may mean another image tomorrow. {DIGEST_HINT}; then build with\n"
+        f"# --build-arg {argument}=NAME@sha256:… , or export with --base-image.\n"
+    )
+    return f"{warning}ARG {argument}={image}\nFROM ${{{argument}}}\n"
 
 
 def _trusted(facts: Facts) -> str:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from workbench.ascend_settings import ASCEND
+from workbench.deployment.lock import Lock
+from workbench.errors import ConfigError
 
 if TYPE_CHECKING:  # write_bundle imports this package, so at run time it must not import bundle
     from workbench.bundle.manifest import Manifest
@@ -24,9 +26,37 @@ TRUSTED_KEYS = f"{TRUSTED_FOLDER}/keys"
 """Where a service finds whose signatures count."""
 PROCESS_MB = 250
 """Assumed of one Python process with the serving libraries, before the model."""
+_IMAGE = re.compile(r"[a-z0-9][a-zA-Z0-9._:/-]{0,250}@sha256:[0-9a-f]{64}", re.ASCII)
 _WORDS_OF_YAML = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 ASCEND_HOST_MB = 1024
 """Assumed of one Ascend worker on the host: the model lies on the device, CANN's runtime beside the process."""
+
+
+DIGEST_HINT = "`docker buildx imagetools inspect NAME` tells it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeploymentSettings:
+    """What whoever exports decides about the files, beside what the manifest says.
+
+    Attributes:
+        signed: the bundle will be, so that the service asks for a trusted signature.
+        lock: sums of the wheels that serving installs; None for the table that the workbench ships.
+        base_image: that the Dockerfile starts from, with its digest; '' for the public one by its tag, whose digest
+            nobody can know here.
+    """
+
+    signed: bool = False
+    lock: Lock | None = None
+    base_image: str = ""
+
+    def __post_init__(self) -> None:
+        if self.base_image and not _IMAGE.fullmatch(self.base_image):
+            raise ConfigError(
+                f"{self.base_image[:200]!r} names no image by its digest, so it may be another one tomorrow.",
+                key="--base-image",
+                hint=f"Write NAME[:TAG]@sha256:DIGEST; {DIGEST_HINT}.",
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +69,8 @@ class Facts:
         cann: version of CANN, '' where the target is none of Ascend's.
         threads: that one worker keeps busy on the host.
         memory_mb: of the whole service on the host, `memory_origin` says where the figure is from.
+        base_image: '' where no digest was given.
+        hashed: requirements-serve.txt has the sums of all wheels.
         signed: the service must find a file of trusted keys at `TRUSTED_KEYS`, which is no part of image or bundle.
     """
 
@@ -53,6 +85,8 @@ class Facts:
     threads: int
     memory_mb: int
     memory_origin: str
+    base_image: str
+    hashed: bool
     signed: bool
 
     @property
@@ -74,8 +108,9 @@ class Facts:
         return "\n".join(lines) + "\n"
 
 
-def facts_of(manifest: Manifest, *, signed: bool = False) -> Facts:
+def facts_of(manifest: Manifest, settings: DeploymentSettings | None = None, *, hashed: bool = False) -> Facts:
     """Deterministic; strings of the user are reduced to characters that no format gives a meaning."""
+    settings = settings or DeploymentSettings()
     toolchain, serving = manifest.artifact.toolchain, manifest.candidate.serving
     ascend = manifest.artifact.target == ASCEND
     workers = manifest.service.workers
@@ -92,7 +127,9 @@ def facts_of(manifest: Manifest, *, signed: bool = False) -> Facts:
         threads=1 if ascend else serving.intra_op_threads,
         memory_mb=memory_mb,
         memory_origin=origin,
-        signed=signed,
+        base_image=settings.base_image,
+        hashed=hashed,
+        signed=settings.signed,
     )
 
 

@@ -15,6 +15,7 @@ def guide(facts: Facts) -> str:
         if facts.emulated
         else ""
     )
+    hashes = " --require-hashes" if facts.hashed else ""
     return f"""\
 # Deploying {facts.slug}
 
@@ -49,7 +50,7 @@ Without compose: `docker build -f bundle/deploy/Dockerfile -t {facts.slug}:{fact
 
 ```
 python3.11 -m venv /opt/workbench/venv
-/opt/workbench/venv/bin/pip install --no-deps -r BUNDLE/deploy/requirements-serve.txt
+/opt/workbench/venv/bin/pip install --no-deps{hashes} -r BUNDLE/deploy/requirements-serve.txt
 /opt/workbench/venv/bin/pip install --no-deps wheels/{facts.wheel}
 cp -r BUNDLE /opt/workbench/bundles/{facts.slug} && {_readable(facts)}
 cp BUNDLE/deploy/{facts.slug}.service /etc/systemd/system/
@@ -69,9 +70,25 @@ machine that differs in what kernels are chosen by (chip, instruction sets, rele
 `--policy warn`, appended to the command of the container or the unit, serves all the same and says so.
 - SIGTERM drains: requests already accepted are answered for up to {GRACE_S} s, new ones get 503. Whoever stops the \
 service must wait longer than that; these files do.
+- {_pins(facts)}
 - Memory of the host, {facts.memory_mb} MB for {facts.workers} worker{"s" if facts.workers > 1 else ""}: \
 {facts.memory_origin}. Limits are twice that.
 """
+
+
+def _pins(facts: Facts) -> str:
+    """What of an image is fixed, and what is not."""
+    packages = (
+        "pip takes no other wheel than those whose sums `requirements-serve.txt` lists"
+        if facts.hashed
+        else "`requirements-serve.txt` has no hashes (it says why), so pip takes what the index gives for a version"
+    )
+    image = (
+        "The base image is named by its digest"
+        if facts.base_image
+        else "The base image is named by a tag, which may mean another one tomorrow; the Dockerfile says how to pin it"
+    )
+    return f"{image}; {packages}. The workbench's wheel is yours: keep its sum where you build."
 
 
 def _signature_notes(facts: Facts) -> str:

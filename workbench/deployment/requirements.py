@@ -7,9 +7,11 @@ holds these packages and no other, whatever was published since.
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Mapping
+import importlib.util
+from collections.abc import Mapping, Sequence
 
 from workbench.ascend_settings import ASCEND
+from workbench.deployment.lock import Lock
 from workbench.errors import ToolchainError
 
 SERVING = (
@@ -26,8 +28,28 @@ LEFT_OUT = {
 """Declared by a package above, never imported when serving."""
 
 
-def requirements(target: str, made_with: Mapping[str, str]) -> str:
-    """The text of requirements-serve.txt.
+def requirements(found: Sequence[str], lock: Lock) -> str:
+    """The text of requirements-serve.txt: with the sums of all wheels, or, where one is unknown, of none.
+
+    pip takes a file with some sums for one that must have them all.
+
+    Args:
+        found: `pins`.
+    """
+    left_out = "".join(f"# left out: {name} ({why})\n" for name, why in LEFT_OUT.items())
+    if missing := lock.missing(found):
+        head = (
+            f"# NO HASHES: the sums of {', '.join(missing)} are not in the table {lock.file.name}.\n"
+            "# `workbench lock --to FILE` asks pip's index for them; then export with --lock FILE.\n"
+            "# Install with --no-deps: this is the whole list.\n"
+        )
+        return head + left_out + "".join(f"{pin}\n" for pin in found)
+    head = "# Install with --no-deps --require-hashes: this is the whole list, for x86_64 and aarch64.\n"
+    return head + left_out + "".join(_hashed(pin, lock) for pin in found)
+
+
+def pins(target: str, made_with: Mapping[str, str]) -> tuple[str, ...]:
+    """'name==version' of every package that serving a bundle of a target installs, sorted.
 
     Args:
         made_with: component → version of the bundle's toolchain, which go before what is installed here.
@@ -35,10 +57,22 @@ def requirements(target: str, made_with: Mapping[str, str]) -> str:
     Raises:
         ToolchainError: a package is not installed here.
     """
-    versions = {name: made_with.get(name, version) for name, version in closure((*SERVING, *OF_TARGET[target])).items()}
-    left_out = "".join(f"# left out: {name} ({why})\n" for name, why in LEFT_OUT.items())
-    lines = "".join(f"{name}=={version}\n" for name, version in sorted(versions.items()))
-    return f"# Install with --no-deps: this is the whole list.\n{left_out}{lines}"
+    versions = closure((*SERVING, *OF_TARGET[target]))
+    return tuple(f"{name}=={made_with.get(name, version)}" for name, version in sorted(versions.items()))
+
+
+def every_pin() -> tuple[str, ...]:
+    """`pins` of all targets whose packages are installed here."""
+    found: set[str] = set()
+    for target in OF_TARGET:
+        if all(importlib.util.find_spec(name) for name in OF_TARGET[target]):
+            found.update(pins(target, {}))
+    return tuple(sorted(found))
+
+
+def _hashed(pin: str, lock: Lock) -> str:
+    lines = [pin, *(f"    --hash=sha256:{sha256}" for sha256 in sorted({w.sha256 for w in lock.wheels[pin]}))]
+    return " \\\n".join(lines) + "\n"
 
 
 def closure(roots: tuple[str, ...]) -> dict[str, str]:
