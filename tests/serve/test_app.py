@@ -39,7 +39,9 @@ def test_what_a_model_is_about_ends_in_one_mark_on_the_page_of_documentation(dir
     assert said == ["", "Which is fastest? ", "Loans. "]
 
 
-async def exchange(directory: Path, limits: Limits, incoming: list[Message]) -> tuple[list[Message], Service]:
+async def exchange(
+    directory: Path, limits: Limits, incoming: list[Message], *more: tuple[bytes, bytes]
+) -> tuple[list[Message], Service]:
     """Post a body of which only `incoming` comes, to a service whose workers have not been started."""
     bundle = read_bundle(directory)
     service = Service(bundle, ServeSettings(service=bundle.manifest.service, limits=limits), Metrics())
@@ -56,7 +58,7 @@ async def exchange(directory: Path, limits: Limits, incoming: list[Message]) -> 
     async def send(message: Message) -> None:
         sent.append(message)
 
-    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json"), *more]
     scope = {"type": "http", "method": "POST", "path": "/predict", "headers": headers}
     await application(service, FastAPI())(scope, receive, send)
     service.stop()
@@ -91,3 +93,35 @@ def test_without_an_answer_in_time_a_request_gets_504_and_leaves_the_queue(direc
 
     assert sent[0]["status"] == 504
     assert (service.depth, service.open_requests) == (0, 0)
+
+
+def test_bodies_that_came_in_part_take_a_bounded_part_of_memory(directory: Path) -> None:
+    """A thousand connections may each have sent nearly a megabyte."""
+    incoming: list[Message] = [
+        {"type": "http.request", "body": b"x" * 60_000, "more_body": True},
+        {"type": "http.request", "body": b"x" * 60_000, "more_body": True},
+    ]
+
+    sent, service = asyncio.run(exchange(directory, Limits(unread_bytes=100_000), incoming))
+
+    assert sent[0]["status"] == 503
+    assert json.loads(sent[1]["body"])["error"]["kind"] == "overloaded"
+    service.hold(100_000)  # nothing is held any more
+
+
+@pytest.mark.parametrize("name", [b"x-api-key", b"content-type", b"content-encoding"])
+def test_what_says_who_asks_and_how_to_read_is_said_once(directory: Path, name: bytes) -> None:
+    body: list[Message] = [{"type": "http.request", "body": b'{"text": "anna"}', "more_body": False}]
+
+    sent, _ = asyncio.run(exchange(directory, Limits(), body, (name, b"a"), (name, b"b")))
+
+    assert sent[0]["status"] == 400
+    assert json.loads(sent[1]["body"])["error"]["message"] == f"The header {name.decode()} may be there once."
+
+
+def test_a_body_that_says_it_is_too_large_is_not_read(directory: Path) -> None:
+    """Neither is it asked for where the client expects to be told to go on."""
+    sent, _ = asyncio.run(exchange(directory, Limits(body_bytes=1000), [], (b"content-length", b"1001")))
+
+    assert sent[0]["status"] == 413
+    assert (b"connection", b"close") in sent[0]["headers"]

@@ -74,8 +74,10 @@ def test_malformed_requests_are_refused_and_leave_nothing_behind(service: Runnin
     assert after.worker_bytes < before.worker_bytes + 20_000_000
     counted = errors(service)
     assert counted.keys() <= {
-        *("not_json", "fields", "inputs", "too_large", "media_type", "method", "not_found", "client_gone", "slow")
+        *("not_json", "fields", "inputs", "too_large", "media_type", "method", "not_found", "client_gone", "slow"),
+        *("bad_request", "head_too_large"),
     }
+    assert counted["bad_request"] > 10
     assert not [event for event in service.events() if event["event"] in ("defect", "library", "worker_lost")]
     assert SECRET not in service.log.read_text(encoding="utf-8")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
 from fastapi import FastAPI
@@ -88,9 +88,11 @@ async def _predict(service: Service, scope: Scope, receive: Receive, send: Send)
     metrics.received()
     try:
         headers = dict(scope["headers"])
+        if len(headers) < len(scope["headers"]):
+            _check_once(scope["headers"])
         _check(service, scope, headers)
         with service.reading(arrived_s):
-            body = await _read(receive, service.settings.limits.body_bytes)
+            body = await _read(receive, service)
         request = await service.submit(body, arrived_s)
         try:
             await _answered(request.done, receive)
@@ -144,7 +146,15 @@ def _check(service: Service, scope: Scope, headers: dict[bytes, bytes]) -> None:
     service.admit()
 
 
-async def _read(receive: Receive, limit: int) -> bytes | bytearray:
+def _check_once(headers: Sequence[tuple[bytes, bytes]]) -> None:
+    """What says who asks and how the body is to be read must not be said twice: a proxy may have read the other."""
+    for wanted in (b"x-api-key", b"content-type", b"content-encoding"):
+        if [name for name, _ in headers].count(wanted) > 1:
+            raise Refusal("bad_request", f"The header {wanted.decode()} may be there once.", close=True)
+
+
+async def _read(receive: Receive, service: Service) -> bytes | bytearray:
+    limit = service.settings.limits.body_bytes
     message = await receive()
     if not message.get("more_body", False) and message["type"] == "http.request":
         whole: bytes = message["body"]
@@ -152,14 +162,19 @@ async def _read(receive: Receive, limit: int) -> bytes | bytearray:
             raise _too_large(limit)
         return whole
     body = bytearray()
-    while message["type"] != "http.disconnect":
-        body += message.get("body", b"")
-        if len(body) > limit:
-            raise _too_large(limit)
-        if not message.get("more_body", False):
-            return body
-        message = await receive()
-    raise ClientGone
+    try:
+        while message["type"] != "http.disconnect":
+            part = message.get("body", b"")
+            service.hold(len(part))  # a part that is refused is neither held nor in the body
+            body += part
+            if len(body) > limit:
+                raise _too_large(limit)
+            if not message.get("more_body", False):
+                return body
+            message = await receive()
+        raise ClientGone
+    finally:
+        service.hold(-len(body))
 
 
 def _too_large(limit: int) -> Refusal:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from typing import Any, Literal, Protocol
 
@@ -81,6 +81,8 @@ class Connections:
         """Newcomers that found no room."""
         self.displaced = 0
         """Connections that were closed to make room."""
+        self.refusals: Counter[str] = Counter()
+        """Requests that were refused before the application saw them, by kind."""
         self._most, self._most_of_address = most, most_of_address
         self._open: dict[str, dict[Connection, float]] = {}
         self._count = 0

@@ -173,6 +173,9 @@ async def _count(connections: Connections, metrics: Metrics) -> None:
         if connections.refused > refused or connections.displaced > displaced:
             log_seldom("connections_at_their_bound", kind="connections", open=connections.count)
         refused, displaced = connections.refused, connections.displaced
+        for kind, times in connections.refusals.items():
+            metrics.rejected(kind, times)
+        connections.refusals.clear()
         await asyncio.sleep(_COUNT_S)
 
 

@@ -185,9 +185,13 @@ class Metrics:
         """A request to /predict arrived."""
         self._received.inc()
 
-    def rejected(self, kind: str) -> None:
-        """A request was refused or failed; `answered` is told of it as well. `kind` is the error's, of a closed set."""
-        self._errors.labels(kind).inc()
+    def rejected(self, kind: str, times: int = 1) -> None:
+        """A request was refused or failed; `answered` is told of it as well, where it came as far as /predict.
+
+        Args:
+            kind: of the error, of a closed set.
+        """
+        self._errors.labels(kind).inc(times)
 
     def key_used(self, name: str) -> None:
         """A request held this key and was within its rate. Names come from the file of keys alone."""

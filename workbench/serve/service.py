@@ -87,6 +87,7 @@ class Service:
         self._pump_is_due = False
         self._rows_per_s = 0.0
         self._open: set[Request] = set()
+        self._held = 0
         self._reading: dict[asyncio.Task[Any], float] = {}
         metrics.outage(lambda: self.workers.outage.lasts_s(time.monotonic()))
         self._sweeping = [
@@ -130,6 +131,16 @@ class Service:
             raise Refusal("slow", f"The body did not come within {limit:g} s.", close=True) from None
         finally:
             self._reading.pop(task, None)
+
+    def hold(self, size: int) -> None:
+        """Count bytes of bodies that are not whole yet; negative when they are let go.
+
+        Raises:
+            Refusal: all such bodies together would take too much memory.
+        """
+        if size > 0 and self._held + size > self.settings.limits.unread_bytes:
+            raise Refusal("overloaded", "Too many large bodies are on their way.", 1, close=True)
+        self._held += size
 
     # --- requests ---------------------------------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ class Limits:
     """What one request, and all of them together, may ask for.
 
     Attributes:
+        unread_bytes: of all bodies together that have come in part.
         texts: of one request; of raw tensors, rows.
         characters: of one text. Tokenizing takes about 1 µs for each, in the one process that answers everybody.
         words: of one text that is given as a list of words.
@@ -47,6 +48,7 @@ class Limits:
     """
 
     body_bytes: int = 1 << 20
+    unread_bytes: int = 128 << 20
     texts: int = 64
     characters: int = 10_000
     words: int = 2_000
