@@ -2,6 +2,7 @@
 
 import errno
 import os
+import random
 import resource
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 
 from workbench.candidate import Precision
 from workbench.errors import ToolchainError
+from workbench.sealed_json import write_sealed
 from workbench.store import Store
 
 KEY = {"model": "abc", "bins": [16, 32], "scale": 0.5}
@@ -137,14 +139,21 @@ def test_a_builder_may_ask_for_another_key(store: Store) -> None:
         pytest.param(lambda e: (e / "model.bin").write_text("kontent"), "another sha256", id="flipped byte"),
         pytest.param(lambda e: (e / "deep" / "log.txt").unlink(), "log.txt is missing", id="missing file"),
         pytest.param(lambda e: (e.parent / "entry.json").unlink(), "entry.json is missing", id="missing entry"),
-        pytest.param(lambda e: (e.parent / "entry.json").write_text('{"vers'), "not readable", id="truncated entry"),
-        pytest.param(lambda e: (e.parent / "entry.json").write_text("[]"), "not readable", id="foreign entry"),
+        pytest.param(
+            lambda e: (e.parent / "entry.json").write_text('{"vers'), "is not JSON any more", id="truncated entry"
+        ),
+        pytest.param(lambda e: (e.parent / "entry.json").write_text("[]"), "something else", id="foreign entry"),
         pytest.param(
             lambda e: (e.parent / "entry.json").write_text(
                 (e.parent / "entry.json").read_text().replace('"abc"', '"abd"')
             ),
-            "does not match its name",
+            "does not match the sha256 in it",
             id="changed key",
+        ),
+        pytest.param(
+            lambda e: write_sealed(e.parent / "entry.json", {"version": 2, "key": {"of": "another"}, "files": {}}),
+            "does not match its name",
+            id="entry of another key",
         ),
     ],
 )
@@ -165,6 +174,29 @@ def test_a_damaged_entry_is_reported_set_aside_and_built_again(tmp_path: Path, d
     assert words in reports[0]
     assert [u.kind for u in store.usage()] == [".damaged", "artifact"]
     store.close()
+
+
+def test_one_flipped_bit_anywhere_in_an_entry_is_found(store: Store) -> None:
+    rng = random.Random(0)
+    for _ in range(60):
+        entry = store.get_or_build("artifact", KEY, write())
+        file = rng.choice([path for path in sorted(entry.path.parent.rglob("*")) if path.is_file()])
+        data = bytearray(file.read_bytes())
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        file.write_bytes(data)
+
+        assert store.find("artifact", KEY) is None, file
+
+
+def test_a_byte_that_flips_after_the_entry_was_read_is_found_when_it_is_read_again(
+    store: Store, reports: list[str]
+) -> None:
+    entry = store.get_or_build("artifact", KEY, write())
+    assert store.find("artifact", KEY) is not None
+    (entry.path / "model.bin").write_text("kontent")  # as many bytes as before
+
+    assert store.find("artifact", KEY) is None
+    assert "another sha256" in reports[0]
 
 
 def test_a_file_that_vanishes_while_the_process_runs_is_noticed_too(store: Store, reports: list[str]) -> None:

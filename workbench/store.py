@@ -1,6 +1,6 @@
 """Store: results kept by the content of their key, so that no stage runs twice.
 
-    <root>/<kind>/<2 hex>/<digest>/entry.json     key, and sha256 and size of every file
+    <root>/<kind>/<2 hex>/<digest>/entry.json     key, sha256 and size of every file, and a sha256 of its own
                                    files/         what the builder wrote
     <root>/.building/<kind>-<digest>/             half-built or half-deleted; belongs to the holder of the key's lock
     <root>/.damaged/<kind>-<digest>/              moved aside because a digest did not match
@@ -23,7 +23,7 @@ import time
 import uuid
 import weakref
 from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,9 +32,12 @@ from typing import Any
 from workbench.canonical import canonical_json, digest, encode, file_digest
 from workbench.errors import ToolchainError
 from workbench.files import lock_file
+from workbench.sealed_json import Unsound, read_sealed, write_sealed
 
 _log = logging.getLogger(__name__)
 
+_VERSION = 2
+_Stamps = tuple[tuple[str, int, int, int], ...]
 _KIND = re.compile(r"[a-z][a-z0-9_-]*")
 _OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_ACCESS = (errno.EROFS, errno.EACCES, errno.EPERM)
@@ -90,7 +93,7 @@ class Store:
         """
         self.root = root.absolute()
         self._report = report
-        self._verified: set[tuple[str, str]] = set()
+        self._verified: dict[tuple[str, str], _Stamps] = {}
         with self._disk():
             for name in (".building", ".damaged", ".locks", ".users"):
                 (self.root / name).mkdir(parents=True, exist_ok=True)
@@ -120,7 +123,7 @@ class Store:
             if self._usable(kind, place):
                 return Entry(kind=kind, digest=place.name, path=place / "files", cached=True)
             self._build(kind, key, place, build)
-        self._verified.add((kind, place.name))
+            self._verified[kind, place.name] = _stamps(place)
         return Entry(kind=kind, digest=place.name, path=place / "files", cached=False)
 
     def find(self, kind: str, key: Any) -> Entry | None:
@@ -221,13 +224,13 @@ class Store:
                     raise self._full(error) from error  # said here, before what was half written is removed
                 raise
             entry = {
-                "version": 1,
+                "version": _VERSION,
                 "kind": kind,
                 "key": encode(key),
                 "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
                 "files": _fingerprints(building / "files"),
             }
-            _write_text(building / "entry.json", json.dumps(entry, indent=1, ensure_ascii=False, allow_nan=False))
+            write_sealed(building / "entry.json", entry)
             _flush(building)
             place.parent.mkdir(parents=True, exist_ok=True)
             building.rename(place)
@@ -240,16 +243,17 @@ class Store:
         """True when the entry is there and intact; a damaged one is moved aside. Needs the key's lock."""
         if not place.exists():
             return False
-        damage = _damage(place, thorough=(kind, place.name) not in self._verified)
+        stamps = _stamps(place)  # before the look, so that what changes meanwhile is looked at again
+        damage = _damage(place, thorough=self._verified.get((kind, place.name)) != stamps)
         if damage is None:
             os.utime(place / "entry.json")
-            self._verified.add((kind, place.name))
+            self._verified[kind, place.name] = stamps
             return True
         self._report(f"Cache entry {kind}/{place.name[:12]} is damaged ({damage}); it is set aside and built again.")
         aside = self.root / ".damaged" / f"{kind}-{place.name}"
         shutil.rmtree(aside, ignore_errors=True)
         place.rename(aside)
-        self._verified.discard((kind, place.name))
+        self._verified.pop((kind, place.name), None)
         return False
 
     def _sweep(self) -> None:
@@ -327,8 +331,8 @@ def _oldest_user(users: Path) -> float:
 def _damage(place: Path, *, thorough: bool) -> str | None:
     """What is wrong with an entry, or None: names and sizes always, contents when `thorough`."""
     try:
-        entry = json.loads((place / "entry.json").read_text(encoding="utf-8"))
-        if entry["version"] != 1:
+        entry = read_sealed(place / "entry.json")
+        if entry["version"] != _VERSION:
             return f"version {entry['version']!r}"
         if digest(entry["key"]) != place.name:
             return "entry.json does not match its name"
@@ -338,10 +342,10 @@ def _damage(place: Path, *, thorough: bool) -> str | None:
                 return f"{name} has {file.stat().st_size} bytes instead of {expected['size_bytes']}"
             if thorough and file_digest(file) != expected["sha256"]:
                 return f"{name} has another sha256"
+    except Unsound as error:
+        return f"entry.json {error}"
     except FileNotFoundError as error:
         return f"{Path(error.filename).name} is missing"
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return "entry.json is not readable"
     except PermissionError:
         raise  # the entry may be sound; the store says who cannot read it
     except OSError as error:
@@ -356,6 +360,16 @@ def _fingerprints(root: Path) -> dict[str, dict[str, Any]]:
         for file in sorted(root.rglob("*"))
         if file.is_file()
     }
+
+
+def _stamps(place: Path) -> _Stamps:
+    """Name, size, time of the last change and inode of each of an entry's files: where they stay, the content does."""
+    found = []
+    for file in sorted((place / "files").rglob("*")):
+        with suppress(FileNotFoundError):
+            status = file.stat()
+            found.append((str(file), status.st_size, status.st_mtime_ns, status.st_ino))
+    return tuple(found)
 
 
 def _last_used(place: Path) -> float:
