@@ -16,7 +16,7 @@ from workbench.errors import ConfigError, ToolchainError
 from workbench.experiment import Experiment, read_experiment
 from workbench.handover import bundle_contents
 from workbench.journal import Journal, current_journal, open_journal
-from workbench.opening import find_candidate, journal_of, summary_of
+from workbench.opening import find_candidate, journal_of, summary_of, tell_damage_of_last
 from workbench.report import detail, lines, to_json
 from workbench.report.page import pareto_html
 from workbench.store import Store
@@ -157,6 +157,21 @@ def test_a_candidate_with_a_damaged_file_is_not_handed_over_and_the_words_name_t
         find_candidate(candidate.short_id, journal)
 
 
+def test_commands_that_show_no_report_warn_of_a_damaged_sweep(
+    swept: Swept, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    question, bench = swept.copy(tmp_path)
+    tell_damage_of_last(tmp_path, question.name)
+    assert capsys.readouterr().err == ""
+    (bench.journal.root / "anchors.json").unlink()
+
+    tell_damage_of_last(tmp_path, question.name)
+
+    said = capsys.readouterr().err
+    assert "warning: damaged sweep" in said
+    assert "anchors.json (how fast the machine was when the sweep began) is missing" in said
+
+
 def test_the_next_sweep_evaluates_what_was_damaged_again_and_mends_the_rest(swept: Swept, tmp_path: Path) -> None:
     question, bench = swept.copy(tmp_path)
     journal = bench.journal
@@ -251,4 +266,5 @@ def test_a_sweep_of_an_earlier_revision_is_told_from_a_damaged_one(tmp_path: Pat
 
     with pytest.raises(ConfigError, match=r"another revision of the workbench \(version 1.*--fresh"):
         current_journal(tmp_path, "demo")
+    tell_damage_of_last(tmp_path, "demo")  # commands that need no sweep do not stop for it
     assert open_journal(tmp_path, "demo", "a" * 64, fresh=True).root.name == "0002"

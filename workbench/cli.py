@@ -46,6 +46,7 @@ from workbench.opening import (
     plan_lines,
     summary_of,
     tell_damage,
+    tell_damage_of_last,
 )
 from workbench.options import seconds
 from workbench.signing_command import SigningKey, TrustedKeysFile
@@ -344,12 +345,11 @@ def ui(
 ) -> None:
     """Open MLflow's UI on this workspace's store; ends with Ctrl-C."""
     from workbench.experiment import read_experiment
-    from workbench.journal import current_journal
     from workbench.tracking import links_of, ui_command
 
     question = read_experiment(experiment, workspace)
     command, environment = ui_command(question.workspace, host, port)
-    tell_damage(current_journal(question.workspace, question.name))
+    tell_damage_of_last(question.workspace, question.name)
     out.print("\n".join(links_of(question.workspace, question.name, host, port)), highlight=False, soft_wrap=True)
     raise SystemExit(run_tied(command, {**os.environ, **environment}))
 

@@ -90,6 +90,14 @@ def tell_damage(journal: Journal | None) -> None:
         err.print(words, style="yellow", highlight=False, soft_wrap=True, markup=False)
 
 
+def tell_damage_of_last(workspace: Path, name: str) -> None:
+    """The same of an experiment's last sweep, for commands that need none."""
+    from workbench.journal import current_journal
+
+    with contextlib.suppress(ConfigError):  # one of another revision says nothing of damage
+        tell_damage(current_journal(workspace, name))
+
+
 def find_candidate(text: str, journal: Journal) -> Candidate:
     """The candidate an id (or its first digits) or a JSON file means.
 

@@ -18,6 +18,7 @@ import typer
 from workbench.console import err, out
 from workbench.errors import ConfigError
 from workbench.exit_codes import FAILED
+from workbench.opening import tell_damage_of_last
 from workbench.options import share
 from workbench.signing_command import TrustedKeysFile
 
@@ -101,6 +102,7 @@ def promote(
     )
     chosen_policy, trusted = _policy(policy), trusted_keys_of(trusted_keys)
     opened = read_bundle(bundle)
+    tell_damage_of_last(workspace, opened.manifest.name)
     holdout = _holdout(experiment)
     with _versions(workspace, opened) as versions:
         champion = versions.with_alias(CHAMPION)
