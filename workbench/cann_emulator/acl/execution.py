@@ -114,16 +114,20 @@ def check(entry: LoadedModel, inputs: Dataset, outputs: Dataset, call: str, stre
     )
 
 
-def perform(run: Run) -> int:
-    """Read the inputs, compute, write the outputs; 0, or the code of a fault on the device."""
-    code = _perform(run)
+def perform(run: Run, *, held: bool = False) -> int:
+    """Read the inputs, compute, write the outputs; 0, or the code of a fault on the device.
+
+    Args:
+        held: the interpreter's lock is kept while the device computes.
+    """
+    code = _perform(run, held)
     if code:
         device = run.entry.context.device.index
         rt_exception.tell(code, task=run.entry.executions, stream=run.stream_number, device=device)
     return code
 
 
-def _perform(run: Run) -> int:
+def _perform(run: Run, held: bool) -> int:
     from workbench.cann_emulator.executable import ExecutionFailed
 
     model, home = run.entry.model, run.entry.context.device.arena
@@ -136,7 +140,7 @@ def _perform(run: Run) -> int:
     shared = models.executable(run.entry)
     try:
         with run.entry.runnable.lock:
-            results = shared.run(feeds, run.gear)
+            results = shared.run(feeds, run.gear, held=held)
     except ExecutionFailed as error:
         reason.report("EE1009", reason=str(error).replace("\n", " "))
         return codes.RT_AICORE_EXCEPTION
@@ -285,9 +289,7 @@ def _write(run: Run, index: int, buffer: DataBuffer, values: Array) -> int:
         return _fault(f"output {name}", buffer.address)
     if memory.reach(arena, buffer.address, max(room, 1), True) is None:
         return _fault(f"output {name}", buffer.address)
-    raw = values.reshape(-1).view(np.uint8)
-    target = np.frombuffer(arena.bytes, np.uint8, room, offset=buffer.address - arena.public)
-    target[:] = raw[:room]
+    memory.move(buffer.address + arena.shift, values.ctypes.data, room)
     return 0
 
 

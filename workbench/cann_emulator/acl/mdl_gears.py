@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 import numpy as np
@@ -148,7 +147,7 @@ def _tell_device(address: int, size: int, chosen: tuple[int, ...]) -> bool:
     private = memory.reach(arena, address, values.nbytes, True) if arena is not None else None
     if private is None:
         return False
-    ctypes.memmove(private, values.tobytes(), values.nbytes)
+    memory.move(private, values.ctypes.data, values.nbytes)
     return True
 
 

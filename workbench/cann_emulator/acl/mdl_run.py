@@ -106,7 +106,8 @@ def get_dataset_tensor_desc(dataset: int, index: int) -> int:
 
 @call("Ikk", "r")
 def execute(model_id: int, inputs: int, outputs: int) -> int:
-    """Run and wait, on a stream of the model's own."""
+    """Run and wait, on a stream of the model's own. The interpreter's lock is held, as the vendor's binding does;
+    `synchronize_*` and `process_report` give it up."""
     return _execute(model_id, inputs, outputs)
 
 
@@ -196,7 +197,7 @@ def _execute(model_id: int, inputs: int, outputs: int, timeout_ms: int = -1) -> 
         if timeout_ms >= 0 and run.latency_ns > timeout_ms * 1_000_000:
             host_clock.spend(timeout_ms * 1_000_000)
             return codes.RT_STREAM_SYNC_TIMEOUT
-        code = execution.perform(run)
+        code = execution.perform(run, held=True)
         host_clock.spend(run.latency_ns)
     device.busy_us += run.duration_ns / 1000
     use.update(device)

@@ -34,6 +34,11 @@ _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]
 
 
+move = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)(("memmove", _libc))
+"""The C functions, in calls that keep the interpreter's lock, as the vendor's binding does."""
+fill = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t)(("memset", _libc))
+
+
 @dataclass(slots=True, kw_only=True)
 class Block:
     """One allocation.
@@ -194,7 +199,7 @@ def _fill(arena: Arena, block: Block, offset: int, count: int, writes: bool) -> 
         start, end = chunk * CHUNK, min(chunk * CHUNK + CHUNK, block.extent)
         if writes and offset <= start:
             start = max(start, min(offset + count, end))  # the write itself covers what is in front
-        ctypes.memset(base + start, FRESH, end - start)
+        fill(base + start, FRESH, end - start)
         unwritten[chunk] = 0
     if not any(unwritten):
         block.unwritten = None

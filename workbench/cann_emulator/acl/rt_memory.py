@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-
 from workbench.cann_emulator.acl import (
     clock,
     codes,
@@ -24,7 +22,7 @@ _KINDS = range(6)
 _ATTRIBUTES = range(12)
 _HBM = (1, 4, 5, 8, 9, 10, 11)
 _COPY_ALIGNMENT = 64
-_move = ctypes.memmove
+_move = memory.move
 _arena_of, _reach = memory.arena_of, memory.reach
 
 
@@ -351,7 +349,7 @@ def _set(ptr: int, value: int, count: int) -> int:
         if address is None:
             return _outside("written", ptr, count)
         ptr = address
-    ctypes.memset(ptr, value & 0xFF, count)
+    memory.fill(ptr, value & 0xFF, count)
     return 0
 
 
