@@ -81,6 +81,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
             "load_command",
             "capacity_command",
             "release_commands",
+            "releases_command",
             "signing_command",
             "lock_command",
             "load_confirmation",
@@ -120,11 +121,12 @@ OWNERS = {
     "sklearn": {"report"},
     "typer": {
         *("cli", "commands", "emulator_command"),
-        *("serve_command", "load_command", "capacity_command", "release_commands", "signing_command", "lock_command"),
+        *("serve_command", "load_command", "capacity_command", "release_commands"),
+        *("releases_command", "signing_command", "lock_command"),
     },
     "rich": {
         *("cli", "commands", "console", "progress", "report", "doctor", "inspection"),
-        *("load_command", "capacity_command", "release_commands"),
+        *("load_command", "capacity_command", "release_commands", "releases_command"),
     },
     "litserve": {"serve"},
     "fastapi": {"serve"},

@@ -11,7 +11,7 @@ import pytest
 
 from workbench.errors import ConfigError, ToolchainError
 from workbench.tracking import links_of, store
-from workbench.tracking.versions import CHAMPION, PREVIOUS, Version, Versions, open_versions
+from workbench.tracking.versions import CHAMPION, PREVIOUS, Moved, Version, Versions, open_versions
 
 NAME = "loans"
 
@@ -52,6 +52,11 @@ def registered(versions: Versions, workspace: Path, letter: str) -> Version:
 
 def aliases(versions: Versions) -> dict[str, int]:
     return {alias: version.number for version in versions.all() for alias in version.aliases}
+
+
+def roll_back(versions: Versions) -> Moved:
+    champion, previous = versions.restorable()
+    return versions.rollback(previous, over=champion)
 
 
 def test_a_registered_bundle_comes_back_with_its_provenance(versions: Versions, workspace: Path) -> None:
@@ -136,20 +141,20 @@ def test_a_rollback_walks_back_as_far_as_there_were_champions(versions: Versions
     versions.promote(b, over=a)
     versions.promote(c, over=b)
 
-    versions.rollback()
+    roll_back(versions)
     assert aliases(versions) == {CHAMPION: 2, PREVIOUS: 1}
-    moved = versions.rollback()
+    moved = roll_back(versions)
     assert (moved.champion.number, moved.previous) == (1, None)
     assert aliases(versions) == {CHAMPION: 1}
     with pytest.raises(ConfigError, match="no previous version: version 1 is the only one"):
-        versions.rollback()
+        roll_back(versions)
     assert aliases(versions) == {CHAMPION: 1}
     assert "rolled_back_at" in versions.version(3).tags
 
 
 def test_nothing_is_rolled_back_without_a_champion(versions: Versions) -> None:
     with pytest.raises(ConfigError, match="'loans' has no champion"):
-        versions.rollback()
+        roll_back(versions)
 
 
 def test_a_champion_that_changed_during_the_comparison_stops_the_move(versions: Versions, workspace: Path) -> None:
@@ -197,7 +202,7 @@ def kill_after(writes: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("command", "writes"),
-    [("promote", 0), ("promote", 1), ("promote", 2), ("promote", 3), ("rollback", 1), ("rollback", 2)],
+    [(command, writes) for command in ("promote", "rollback") for writes in range(5)],
 )
 def test_a_kill_between_any_two_writes_leaves_the_old_or_the_new_state(
     versions: Versions, workspace: Path, command: str, writes: int
@@ -211,12 +216,20 @@ def test_a_kill_between_any_two_writes_leaves_the_old_or_the_new_state(
     with pytest.MonkeyPatch.context() as patched:
         kill_after(writes, patched)
         with pytest.raises(Killed):
-            versions.promote(c, over=b) if command == "promote" else versions.rollback()
+            versions.promote(c, over=b) if command == "promote" else roll_back(versions)
 
-    assert aliases(versions)[CHAMPION] == (old if writes < 2 else new)[CHAMPION]
+    assert aliases(versions)[CHAMPION] == (old if writes < 3 else new)[CHAMPION]
+    assert {old[PREVIOUS], old[CHAMPION]} & {*aliases(versions).values()}, "both are lost"
     with open_versions(workspace, NAME) as again:
-        assert aliases(again) == (old if writes < 2 else new)
+        assert aliases(again) == (old if writes < 3 else new)
         assert again.recover() == ""
+        log = again.releases()
+    assert log.problems == ()
+    said = [(line.content or {})["release"] for line in log.lines]
+    champion = said[-1]["champion_after"]
+    assert champion == (old if writes < 3 else new)[CHAMPION], "the log's last line is not what stands"
+    if writes:
+        assert (said[-1]["act"], said[-1]["champion_before"]) == ("recovery", old[CHAMPION])
 
 
 def test_a_kill_while_registering_leaves_no_version_and_the_next_try_makes_one(

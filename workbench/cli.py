@@ -25,6 +25,7 @@ from workbench import (
     load_command,
     lock_command,
     release_commands,
+    releases_command,
     serve_command,
     signing_command,
 )
@@ -523,6 +524,7 @@ for task, command in (
     (SHIP, capacity_command.plan_capacity),
     (SHIP, release_commands.promote),
     (SHIP, release_commands.rollback),
+    (SHIP, releases_command.releases),
     (SHIP, signing_command.sign),
     (SHIP, signing_command.keygen),
     (SHIP, lock_command.lock),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 import typer
 
 from workbench.console import err, out
-from workbench.errors import ConfigError
+from workbench.errors import BundleError, ConfigError, ToolchainError
 from workbench.exit_codes import FAILED
 from workbench.opening import tell_damage_of_last
 from workbench.options import share
@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.fingerprint import Policy
     from workbench.promotion import LoadOnce, Verdict
     from workbench.results import ServiceFigures
+    from workbench.tracking.releases import Act
     from workbench.tracking.versions import Moved, Version, Versions
 
 NOBODY = "none"
@@ -46,7 +47,7 @@ def register(bundle: Path, workspace: Path) -> Version:
     opened = read_bundle(bundle)
     check_files(opened)
     with _versions(workspace, opened) as versions:
-        return _register(versions, opened)
+        return _register(versions, opened, act="export")
 
 
 def promote(
@@ -107,6 +108,7 @@ def promote(
     with _versions(workspace, opened) as versions:
         champion = versions.with_alias(CHAMPION)
         if champion is not None and champion.manifest_sha256 == manifest_sha256(opened):
+            _stored(versions, champion)
             _say_already(opened, champion, as_json)
             return
         current = _current(against, champion, versions, opened)
@@ -124,11 +126,14 @@ def promote(
         moved: Moved | None = None
         version: Version | None = None
         if verdict.sound and not check_only:
-            version = _register(versions, opened)
-            versions.keep_verdict(version, passed=verdict.passed, text=json.dumps(verdict.to_json(), indent=1))
+            version, text = _register(versions, opened), json.dumps(verdict.to_json(), indent=1)
+            versions.keep_verdict(version, passed=verdict.passed, text=text)
             if verdict.passed:
                 former = _register(versions, read_bundle(current)) if current is not None and champion is None else None
-                moved = versions.promote(version, over=champion, former=former)
+                moved = versions.promote(version, over=champion, former=former, verdict=text)
+            else:
+                failed = ", ".join(check.name for check in verdict.checks if check.outcome == "failed")
+                versions.note_refused("promotion", version, f"failed: {failed}", text)
     _report(verdict, version, moved, as_json)
     if not verdict.passed:
         raise SystemExit(FAILED)
@@ -137,20 +142,39 @@ def promote(
 def rollback(
     name: Annotated[str, typer.Argument(help="name of the experiment whose champion is meant", show_default=False)],
     workspace: Annotated[Path, typer.Option("--workspace", help="folder of mlruns/")] = Path(),
+    files_only: Annotated[
+        bool, typer.Option("--files-only", help="do not replay golden samples: this machine cannot run the bundle")
+    ] = False,
+    trusted_keys: TrustedKeysFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="machine-readable output on stdout")] = False,
 ) -> None:
-    """Make the previous version champion again. A bundle that is served already has to be started anew."""
+    """Make the previous version champion again, after its bundle was found whole and its golden samples right.
+
+    Nothing moves otherwise. A bundle that is served already has to be started anew.
+    """
+    from workbench.bundle import verify_bundle
+    from workbench.signing import trusted_keys_of
     from workbench.tracking.versions import open_versions
 
+    trusted = trusted_keys_of(trusted_keys)
     with open_versions(workspace, name, create=False) as versions:
-        moved = versions.rollback()
-        folder = versions.bundle(moved.champion)
+        champion, previous = versions.restorable()
+        try:
+            folder = _stored(versions, previous).directory
+            report = verify_bundle(folder, replay=not files_only, trusted=trusted)
+        except (BundleError, ToolchainError) as error:
+            versions.note_refused("rollback", previous, str(error))
+            raise type(error)(f"{error} Nothing was moved: {_still(champion)}.") from error
+        for warning in report.warnings:
+            err.print(f"warning: {warning}", style="yellow", highlight=False, soft_wrap=True, markup=False)
+        moved = versions.rollback(previous, over=champion, reason=report.summary)
     if as_json:
         print(json.dumps({"version": 1, "name": name, **_aliases(moved), "bundle": str(folder)}))
         return
     before = moved.before.number if moved.before is not None else "none"
     out.print(
-        f"{name}: champion is version {moved.champion.number} again, it was {before}. Its bundle: {folder}",
+        f"{name}: champion is version {moved.champion.number} again, it was {before}. "
+        f"{report.summary}. Its bundle: {folder}",
         highlight=False,
         soft_wrap=True,
         markup=False,
@@ -180,7 +204,7 @@ def _current(against: str, champion: Version | None, versions: Versions, new: Bu
                 key=key,
                 hint="Name the folder of the bundle in production, or none for the first one.",
             )
-        return versions.bundle(champion)
+        return _stored(versions, champion).directory
     folder = Path(against)
     if not folder.is_dir():
         raise ConfigError(
@@ -236,16 +260,50 @@ def _versions(workspace: Path, bundle: Bundle) -> Iterator[Versions]:
         yield versions
 
 
-def _register(versions: Versions, bundle: Bundle) -> Version:
-    from workbench.bundle import description, manifest_sha256, provenance
+def _register(versions: Versions, bundle: Bundle, act: Act = "registration") -> Version:
+    """The bundle's version, whose kept copy is as whole as the bundle: production may be served from it.
 
-    return versions.register(
+    Raises:
+        BundleError: the copy that the registry keeps is damaged.
+    """
+    from workbench.bundle import check_files, description, provenance
+
+    version = versions.register(
         bundle.directory,
-        manifest_sha256=manifest_sha256(bundle),
+        manifest_sha256=bundle.manifest_sha256,
         candidate_id=bundle.manifest.candidate_id,
         tags=provenance(bundle),
         description=description(bundle),
+        act=act,
     )
+    kept = _stored(versions, version)
+    try:
+        check_files(kept)
+    except BundleError as error:
+        raise BundleError(
+            f"the copy that the registry keeps of version {version.number} is damaged: {error} To have it copied anew, "
+            f"remove {kept.directory} and run this again."
+        ) from error
+    return version
+
+
+def _stored(versions: Versions, version: Version) -> Bundle:
+    """What the registry keeps of a version, and that it is the bundle which was registered.
+
+    Raises:
+        BundleError: it is no bundle any more, or another.
+        ToolchainError: it is gone.
+    """
+    from workbench.bundle import read_bundle
+
+    folder = versions.bundle(version)
+    kept = read_bundle(folder)
+    if kept.manifest_sha256 != version.manifest_sha256:
+        raise BundleError(
+            f"version {version.number} of {version.name!r} is not what was registered: manifest.json in {folder} has "
+            f"sha256 {kept.manifest_sha256}, the registry says {version.manifest_sha256}. Restore that folder."
+        )
+    return kept
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
@@ -278,6 +336,10 @@ def _report(verdict: Verdict, version: Version | None, moved: Moved | None, as_j
     if verdict.passed and verdict.unproven:
         end += f". Not proven: {', '.join(verdict.unproven)}, whose interval reaches beyond the limit"
     out.print(end, highlight=False, soft_wrap=True, markup=False)
+
+
+def _still(champion: Version | None) -> str:
+    return "there is no champion" if champion is None else f"version {champion.number} is still champion"
 
 
 def _say_already(bundle: Bundle, champion: Version, as_json: bool) -> None:

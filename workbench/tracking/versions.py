@@ -5,13 +5,15 @@
 
 A version points to the whole bundle, logged among the artifacts of its candidate's run, so production can download it
 from there. Its tags say where it comes from. Aliases move in an order that a kill at any moment leaves recoverable:
-what is going to happen is written down first (a tag of the registered model), champion moves by one write, previous
-follows. Whoever opens the registry next finishes what was begun. One process writes at a time (`registry.lock`).
+what is going to happen is written down first (a tag of the registered model, then a line of the log of releases),
+champion moves by one write, previous follows; no alias is taken away before the other stands. Whoever opens the
+registry next finishes what was begun. One process writes at a time (`registry.lock`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import logging
 import urllib.request
@@ -23,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from workbench.errors import ConfigError, ToolchainError
 from workbench.files import lock_file
+from workbench.tracking.releases import Act, Log, Release, append, log_file, mark_of, read_log
 from workbench.tracking.run import flag
 from workbench.tracking.store import find_runs, mlflow_errors, open_client, open_experiment, prepare
 
@@ -36,7 +39,7 @@ CHAMPION, PREVIOUS = "champion", "previous"
 
 LOCK_WAIT_S = 60.0
 
-_MOVING = "workbench.moving"
+_MOVING, _MARK = "workbench.moving", "workbench.releases"
 _MANIFEST, _FOLDER = "manifest_sha256", "artifact_path"
 _REPLACED = "replaced"
 _DESCRIPTION = 5000
@@ -81,11 +84,22 @@ class Versions:
         self._client, self._store, self._about = client, store, about
 
     def register(
-        self, bundle: Path, *, manifest_sha256: str, candidate_id: str, tags: Mapping[str, str], description: str
+        self,
+        bundle: Path,
+        *,
+        manifest_sha256: str,
+        candidate_id: str,
+        tags: Mapping[str, str],
+        description: str,
+        act: Act = "registration",
     ) -> Version:
         """The version of a bundle, made when this manifest is not among them yet; so a second call changes nothing.
 
         The files go to the run of the candidate, or to a run of their own where no sweep of this store measured it.
+        Where a version's files are gone they are put back.
+
+        Args:
+            act: what the log of releases calls it; a version has one such line.
 
         Raises:
             ToolchainError: the store cannot be written.
@@ -93,6 +107,9 @@ class Versions:
         with self._writing():
             known = next((v for v in self.all() if v.manifest_sha256 == manifest_sha256), None)
             if known is not None:
+                if not self._folder(known).is_dir():
+                    self._client.log_artifacts(known.run_id, str(bundle), artifact_path=known.folder)
+                self._note_registered(act, known)
                 return known
             run_id = self._run_of(candidate_id, tags)
             folder = f"bundle-{manifest_sha256[:12]}"
@@ -106,7 +123,9 @@ class Versions:
                 tags={**tags, _MANIFEST: manifest_sha256, _FOLDER: folder},
                 description=description[:_DESCRIPTION],
             )
-            return self.version(int(made.version))
+            version = self.version(int(made.version))
+            self._note_registered(act, version)
+            return version
 
     def all(self) -> list[Version]:
         """Oldest first."""
@@ -141,8 +160,7 @@ class Versions:
             ToolchainError: it is gone.
         """
         with mlflow_errors(_AGAIN):
-            place = str(self._client.get_run(version.run_id).info.artifact_uri)
-        folder = Path(urllib.request.url2pathname(place.removeprefix("file://"))) / version.folder
+            folder = self._folder(version)
         if not version.folder or not folder.is_dir():
             raise ToolchainError(
                 f"version {version.number} of {version.name!r} has no bundle at {folder}: its artifacts were deleted "
@@ -159,19 +177,23 @@ class Versions:
             self._tag(version.number, "promotion_checks", "passed" if passed else "failed")
             self._tag(version.number, "promotion_verdict", file)
 
-    def promote(self, version: Version, *, over: Version | None, former: Version | None = None) -> Moved:
+    def promote(
+        self, version: Version, *, over: Version | None, former: Version | None = None, verdict: str = ""
+    ) -> Moved:
         """Make a version the champion, and what was champion the previous one.
 
         Args:
             over: what it was compared with as champion; None when there was no champion.
-            former: what becomes previous where there was no champion.
+            former: what becomes previous where there was no champion; without it previous stays what it is.
+            verdict: text of the verdict that let it pass; its digest goes into the log of releases.
 
         Raises:
             ConfigError: another version became champion meanwhile; nothing was moved.
         """
         with self._writing():
+            self._finish_interrupted()
             now = self.with_alias(CHAMPION)
-            if (now and now.number) != (over and over.number):
+            if _number(now) != _number(over):
                 raise ConfigError(
                     f"the champion of {self.name!r} changed while this bundle was compared: it is "
                     f"{_called(now)}, it was {_called(over)}.",
@@ -180,57 +202,176 @@ class Versions:
             if now is not None and now.number == version.number:
                 raise ConfigError(f"version {version.number} of {self.name!r} is the champion already.")
             before = now or former
+            kept = before or self.with_alias(PREVIOUS)
             self._tag(version.number, _REPLACED, str(before.number) if before else "")
             self._tag(version.number, "promoted_at", _now())
-            self._move(version.number, before.number if before else None)
+            self._move(
+                Release(
+                    act="promotion",
+                    version=version.number,
+                    manifest_sha256=version.manifest_sha256,
+                    champion_before=_number(now),
+                    champion_after=version.number,
+                    verdict="passed",
+                    verdict_sha256=_sha256(verdict),
+                ),
+                kept.number if kept is not None and kept.number != version.number else None,
+            )
             return Moved(champion=self.version(version.number), previous=self.with_alias(PREVIOUS), before=now)
 
-    def rollback(self) -> Moved:
-        """Make the previous version champion again; previous becomes what that one had replaced, if anything.
+    def restorable(self) -> tuple[Version | None, Version]:
+        """The champion, and the version that a rollback makes champion.
 
         Raises:
-            ConfigError: there is nothing to go back to; nothing was moved.
+            ConfigError: there is nothing to go back to.
+        """
+        found = self.all()
+        champion, previous = (next((v for v in found if alias in v.aliases), None) for alias in (CHAMPION, PREVIOUS))
+        if previous is not None and (champion is None or previous.number != champion.number):
+            return champion, previous
+        if champion is None:
+            raise ConfigError(f"{self.name!r} has no champion.", hint="Promote a bundle first: workbench promote")
+        replaced = champion.tags.get(_REPLACED, "")
+        why = f"version {champion.number} is the only one that was champion"
+        if replaced and replaced not in {str(version.number) for version in found}:
+            why = f"version {replaced}, which version {champion.number} replaced, was deleted"
+        raise ConfigError(
+            f"{self.name!r} has no previous version: {why}. Nothing was moved.", hint="Promote another bundle instead."
+        )
+
+    def rollback(self, to: Version, *, over: Version | None, reason: str = "") -> Moved:
+        """Make the previous version champion again; previous becomes what that one had replaced, if anything.
+
+        Args:
+            to, over: what `restorable` gave, and was checked since.
+            reason: what was checked, for the log of releases.
+
+        Raises:
+            ConfigError: either changed meanwhile; nothing was moved.
         """
         with self._writing():
-            champion, previous = self.with_alias(CHAMPION), self.with_alias(PREVIOUS)
-            if champion is None:
-                raise ConfigError(f"{self.name!r} has no champion.", hint="Promote a bundle first: workbench promote")
-            if previous is None or previous.number == champion.number:
+            self._finish_interrupted()
+            champion, previous = self.restorable()
+            if (_number(champion), previous.number) != (_number(over), to.number):
                 raise ConfigError(
-                    f"{self.name!r} has no previous version: version {champion.number} is the only one that was "
-                    "champion.",
-                    hint="Promote another bundle instead.",
+                    f"champion and previous of {self.name!r} changed while version {to.number} was checked: they are "
+                    f"{_called(champion)} and {_called(previous)}.",
+                    hint="Nothing was moved. Look at the registry, and run the command again.",
                 )
             earlier = previous.tags.get(_REPLACED, "")
-            known = {version.number for version in self.all()} - {champion.number, previous.number}
-            self._tag(champion.number, "rolled_back_at", _now())
-            self._move(previous.number, int(earlier) if earlier.isdigit() and int(earlier) in known else None)
+            known = {version.number for version in self.all()} - {_number(champion), previous.number}
+            if champion is not None:
+                self._tag(champion.number, "rolled_back_at", _now())
+            self._move(
+                Release(
+                    act="rollback",
+                    version=previous.number,
+                    manifest_sha256=previous.manifest_sha256,
+                    champion_before=_number(champion),
+                    champion_after=previous.number,
+                    verdict="passed",
+                    reason=reason,
+                ),
+                int(earlier) if earlier.isdecimal() and int(earlier) in known else None,
+            )
             return Moved(champion=self.version(previous.number), previous=self.with_alias(PREVIOUS), before=champion)
+
+    def note_refused(self, act: Act, version: Version, reason: str, verdict: str = "") -> None:
+        """A line for what was asked and not done."""
+        with self._writing():
+            self._note_unmoved(act, version, verdict="failed", verdict_sha256=_sha256(verdict), reason=reason)
+
+    def releases(self) -> Log:
+        """The log of releases, checked against the registry's mark.
+
+        Raises:
+            ToolchainError: it cannot be read.
+        """
+        with mlflow_errors(_AGAIN):
+            return read_log(self.log_file, mark_of(self._model_tag(_MARK)))
+
+    @property
+    def log_file(self) -> Path:
+        return log_file(self._store, self.name)
 
     def recover(self) -> str:
         """Finish a move of aliases that was killed; says in words what was done, nothing when there was none."""
         with mlflow_errors(_AGAIN):
-            if not self._intent():
+            if not self._model_tag(_MOVING):
                 return ""
         with self._writing():  # whoever is moving them just now holds the lock until it is done
-            model, text = self._model(), self._intent()
-            if model is None or not text:
-                return ""
-            intent = json.loads(text)
-            moved = str(model.aliases.get(CHAMPION, "")) == str(intent["champion"])
-            if moved:
-                self._set_previous(intent["previous"])
-            self._client.delete_registered_model_tag(self.name, _MOVING)
-        if moved:
-            return f"finished the change of champion to version {intent['champion']}, which had been interrupted"
-        return f"a change of champion to version {intent['champion']} was interrupted before it took place"
+            return self._finish_interrupted()
 
-    def _move(self, champion: int, previous: int | None) -> None:
-        intent = json.dumps({"champion": champion, "previous": previous})
-        self._client.set_registered_model_tag(self.name, _MOVING, intent)
-        self._client.set_registered_model_alias(self.name, CHAMPION, str(champion))
+    def _finish_interrupted(self) -> str:
+        model, text = self._model(), self._model_tag(_MOVING)
+        if model is None or not text:
+            return ""
+        try:
+            intent = json.loads(text)
+            champion, previous, before = int(intent["champion"]), intent["previous"], intent.get("before")
+        except (ValueError, TypeError, KeyError):
+            self._client.delete_registered_model_tag(self.name, _MOVING)
+            return "the registry's note of a change of champion made no sense and was removed; no alias was moved"
+        now = model.aliases.get(CHAMPION)
+        moved = str(now) == str(champion)
+        versions = {version.number: version for version in self.all()}
+        if moved and (previous is None or previous in versions):
+            self._set_previous(previous)
+        elif moved and str(model.aliases.get(PREVIOUS)) == str(champion):  # what was to follow is deleted
+            self._set_previous(None)
+        said = f"a change of champion to version {champion} was interrupted before it took place"
+        if moved:
+            said = f"finished the change of champion to version {champion}, which had been interrupted"
+        self._note(
+            Release(
+                act="recovery",
+                version=champion,
+                manifest_sha256=versions[champion].manifest_sha256 if champion in versions else "",
+                champion_before=before if moved else now and int(now),
+                champion_after=now and int(now),
+                reason=said,
+            )
+        )
+        self._client.delete_registered_model_tag(self.name, _MOVING)
+        return said
+
+    def _move(self, release: Release, previous: int | None) -> None:
+        """Log first: there is no move without its line, and a line without its move is followed by a recovery's."""
+        intent = {"champion": release.champion_after, "previous": previous, "before": release.champion_before}
+        self._client.set_registered_model_tag(self.name, _MOVING, json.dumps(intent))
+        self._note(release)
+        self._client.set_registered_model_alias(self.name, CHAMPION, str(release.champion_after))
         self._set_previous(previous)
         self._client.delete_registered_model_tag(self.name, _MOVING)
+
+    def _note(self, release: Release) -> None:
+        mark = append(self.log_file, self.name, release, mark_of(self._model_tag(_MARK)))
+        self._client.set_registered_model_tag(self.name, _MARK, str(mark))
+
+    def _note_registered(self, act: Act, version: Version) -> None:
+        """Once for each version: a kill may have come between it and its line."""
+        for line in read_log(self.log_file, None).lines:
+            said = (line.content or {"release": {}})["release"]
+            if said.get("act") in ("export", "registration") and said.get("manifest_sha256") == version.manifest_sha256:
+                return
+        self._note_unmoved(act, version)
+
+    def _note_unmoved(self, act: Act, version: Version, **words: str) -> None:
+        champion = _number(self.with_alias(CHAMPION))
+        self._note(
+            Release(
+                act=act,
+                version=version.number,
+                manifest_sha256=version.manifest_sha256,
+                champion_before=champion,
+                champion_after=champion,
+                **words,
+            )
+        )
+
+    def _folder(self, version: Version) -> Path:
+        place = str(self._client.get_run(version.run_id).info.artifact_uri)
+        return Path(urllib.request.url2pathname(place.removeprefix("file://"))) / version.folder
 
     def _set_previous(self, number: int | None) -> None:
         if number is None:
@@ -238,9 +379,9 @@ class Versions:
         else:
             self._client.set_registered_model_alias(self.name, PREVIOUS, str(number))
 
-    def _intent(self) -> str:
+    def _model_tag(self, key: str) -> str:
         model = self._model()
-        return "" if model is None else model.tags.get(_MOVING, "")
+        return "" if model is None else str(model.tags.get(key, ""))
 
     def _tag(self, number: int, key: str, value: str) -> None:
         self._client.set_model_version_tag(self.name, str(number), key, value)
@@ -321,12 +462,20 @@ def _version(found: ModelVersion, model: RegisteredModel) -> Version:
     )
 
 
+def _number(version: Version | None) -> int | None:
+    return None if version is None else version.number
+
+
 def _called(version: Version | None) -> str:
     return "none" if version is None else f"version {version.number}"
 
 
 def _quoted(name: str) -> str:
     return f'"{name}"' if "'" in name else f"'{name}'"
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest() if text else ""
 
 
 def _now() -> str:

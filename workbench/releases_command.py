@@ -1,0 +1,82 @@
+"""`workbench releases`: the log of a model's exports, promotions and rollbacks, read and checked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from workbench.console import err, out
+from workbench.errors import ConfigError
+from workbench.exit_codes import FAILED
+
+_SHORT = 12
+
+
+def releases(
+    name: Annotated[str, typer.Argument(help="name of the experiment whose releases are meant", show_default=False)],
+    workspace: Annotated[Path, typer.Option("--workspace", help="folder of mlruns/")] = Path(),
+    contains: Annotated[
+        str | None, typer.Option(help="sha256 of a line, kept elsewhere: the log must still hold that line")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="machine-readable output on stdout")] = False,
+) -> None:
+    """Who released what and when, and whether the log is as it was written; exit code 1 when it is not.
+
+    Keep the digest of the last line elsewhere (a ticket, a mail): with --contains it proves later that nothing up to
+    there was changed, not even by someone who can write to log and registry.
+    """
+    from workbench.tracking.releases import shown
+    from workbench.tracking.versions import open_versions
+
+    with open_versions(workspace, name, create=False) as versions:
+        log, file = versions.releases(), versions.log_file
+    problems = list(log.problems)
+    if contains is not None:
+        wanted = contains.strip().lower()
+        if len(wanted) != 64 or not all(character in "0123456789abcdef" for character in wanted):
+            raise ConfigError(f"{contains!r} is no sha256.", key="--contains", hint="Write its 64 hexadecimal digits.")
+        if all(line.sha256 != wanted for line in log.lines):
+            problems.append(f"no line has sha256 {wanted}: it was changed or removed")
+    if as_json:
+        body = {"version": 1, "name": name, "file": str(file), "whole": not problems, "problems": problems}
+        print(json.dumps({**body, "lines": shown(log.lines)}, ensure_ascii=False))
+    else:
+        if log.lines:
+            out.print(_table(shown(log.lines)))
+        end = f"sha256 of the last line: {log.lines[-1].sha256}" if log.lines else f"{name}: nothing was released yet"
+        out.print(end, highlight=False, soft_wrap=True, markup=False)
+        for problem in problems:
+            err.print(f"DAMAGED  {file}: {problem}", style="bold red", highlight=False, soft_wrap=True, markup=False)
+    if problems:
+        raise SystemExit(FAILED)
+
+
+def _table(lines: list[dict[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("line", "when (UTC)", "who", "what", "version", "manifest", "champion", "verdict"):
+        table.add_column(heading, no_wrap=heading != "verdict")
+    for line in lines:
+        said = line.get("release", {})
+        before, after = said.get("champion_before"), said.get("champion_after")
+        champion = f"{_number(before)} -> {_number(after)}" if before != after else _number(after)
+        verdict = " ".join(filter(None, (said.get("verdict"), said.get("reason"))))
+        cells = (
+            *(_plain(line.get("number")), _plain(line.get("at"))[:19], _plain(line.get("by")), _plain(said.get("act"))),
+            *(_number(said.get("version")), _plain(said.get("manifest_sha256"))[:_SHORT], champion, _plain(verdict)),
+        )
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def _number(value: object) -> str:
+    return "none" if value is None else _plain(value)
+
+
+def _plain(value: object) -> str:
+    """A line may have been written by anybody: nothing in it may command the terminal."""
+    return "".join(c if c.isprintable() else "?" for c in str("" if value is None else value))

@@ -1,0 +1,225 @@
+"""The log of a model's releases: a line for each export, promotion and rollback, chained so that a change shows.
+
+    mlruns/releases/NAME.jsonl
+
+Lines are only ever added. Each holds its number and, as `before`, the sha256 of the line before it, so a line that was
+changed, removed or put between others breaks the chain. Lines cut off the end would not: the registry's mark, a tag of
+the registered model, holds number and digest of the last one. Who can write to both can rewrite both; against that
+helps only a digest that was kept elsewhere (`workbench releases NAME --contains DIGEST`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pwd
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote
+
+from workbench.canonical import canonical_json
+from workbench.errors import ToolchainError
+
+Act = Literal["export", "registration", "promotion", "rollback", "recovery"]
+NOTHING = "0" * 64
+"""What stands as `before` in the first line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """What a line says beside its place in the chain.
+
+    Attributes:
+        version, manifest_sha256: of the bundle it is about.
+        champion_before, champion_after: versions; the same where nothing moved, None for none.
+        verdict: 'passed' or 'failed'; '' where nothing was judged.
+        verdict_sha256: of the verdict's whole text, which the registry keeps; '' where there is none.
+        reason: in words.
+    """
+
+    act: Act
+    version: int
+    manifest_sha256: str
+    champion_before: int | None
+    champion_after: int | None
+    verdict: str = ""
+    verdict_sha256: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """The last line that the registry knows."""
+
+    number: int
+    sha256: str
+
+    def __str__(self) -> str:
+        return f"{self.number}:{self.sha256}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One line as it stands in the file; `content` is None where it is no line of this log."""
+
+    number: int
+    sha256: str
+    content: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """A log that was read.
+
+    Attributes:
+        problems: what shows that it is not as it was written; empty for a whole one.
+        unmarked: lines behind the mark; a kill leaves one at most.
+    """
+
+    lines: tuple[Line, ...]
+    problems: tuple[str, ...]
+    unmarked: int
+
+    @property
+    def end(self) -> Mark:
+        """The last line, as a mark."""
+        return Mark(number=self.lines[-1].number, sha256=self.lines[-1].sha256)
+
+
+def log_file(store: Path, name: str) -> Path:
+    return store / "releases" / f"{quote(name, safe='')}.jsonl"
+
+
+def mark_of(text: str) -> Mark | None:
+    """A mark as the registry keeps it; None for none, number 0 for what is no mark."""
+    if not text:
+        return None
+    number, _, sha256 = text.partition(":")
+    return Mark(number=int(number) if number.isdecimal() else 0, sha256=sha256)
+
+
+def read_log(file: Path, mark: Mark | None) -> Log:
+    """Every line, and whether they are the ones that were written.
+
+    Raises:
+        ToolchainError: the file cannot be read.
+    """
+    lines, torn = _lines(file)
+    problems = []
+    before = NOTHING
+    for place, line in enumerate(lines, 1):
+        if line.content is None:
+            problems.append(f"line {place} is no line of a log of releases")
+        elif line.number != place:
+            problems.append(f"line {place} says it is line {line.number}: lines were removed or added before it")
+        elif line.content.get("before") != before:
+            problems.append(f"line {place} does not continue line {place - 1}: one of the two was changed")
+        before = line.sha256
+    if torn:
+        problems.append(f"line {len(lines) + 1} is cut off: it was being written when the machine or the disk failed")
+    unmarked = 0
+    if mark is None and lines:
+        problems.append("the registry has no mark of the log: its tag was removed, or the model deleted")
+    elif mark is not None:
+        found = next((line for line in lines if line.number == mark.number), None)
+        if found is None:
+            problems.append(f"line {mark.number}, the last that the registry knows, is missing")
+        elif found.sha256 != mark.sha256:
+            problems.append(f"line {mark.number} is not the one that the registry knows as the last")
+        unmarked = max(0, len(lines) - mark.number)
+        if unmarked > 1:
+            problems.append(f"{unmarked} lines stand behind the last that the registry knows")
+    return Log(lines=lines, problems=tuple(problems), unmarked=unmarked)
+
+
+def append(file: Path, name: str, release: Release, mark: Mark | None) -> Mark:
+    """Add a line; returns what the registry's mark must become. Call it alone (`Versions` holds the registry's lock).
+
+    Where the file is not what the mark says, the line goes behind the mark, not behind the file's end: so what is
+    missing stays missed, however many lines follow.
+
+    Raises:
+        ToolchainError: the file cannot be written.
+    """
+    lines, torn = _lines(file)
+    end = Mark(number=0, sha256=NOTHING)
+    if lines:
+        end = Mark(number=lines[-1].number, sha256=lines[-1].sha256)
+    if mark is not None and not any((line.number, line.sha256) == (mark.number, mark.sha256) for line in lines):
+        end = mark
+    content = {
+        "version": 1,
+        "number": end.number + 1,
+        "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "by": _who(),
+        "name": name,
+        "release": {field: getattr(release, field) for field in Release.__slots__},
+        "before": end.sha256,
+    }
+    text = canonical_json(content).encode()
+    try:
+        file.parent.mkdir(exist_ok=True)
+        # a line that was cut off stays, as a line of its own that is none
+        _add(file, (b"\n" if torn else b"") + text + b"\n")
+    except OSError as error:
+        raise ToolchainError(
+            f"{file} cannot be written: {error.strerror}. Nothing was released: free space or mend its permissions, "
+            "then run the command again."
+        ) from error
+    return Mark(number=end.number + 1, sha256=hashlib.sha256(text).hexdigest())
+
+
+def _add(file: Path, data: bytes) -> None:
+    """Only ever appends, so a file with the append-only attribute (`chattr +a`) can be written to."""
+    descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        written = os.write(descriptor, data)
+        if written < len(data):  # a full disk takes part of it; the rest says so
+            os.write(descriptor, data[written:])
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _lines(file: Path) -> tuple[tuple[Line, ...], bytes]:
+    """The whole lines, and what follows the last line's end."""
+    try:
+        data = file.read_bytes()
+    except FileNotFoundError:
+        return (), b""
+    except OSError as error:
+        raise ToolchainError(f"{file} cannot be read: {error.strerror}. Mend its permissions.") from error
+    *whole, torn = data.split(b"\n")
+    return tuple(map(_line, whole)), torn
+
+
+def _line(text: bytes) -> Line:
+    sha256 = hashlib.sha256(text).hexdigest()
+    try:
+        content = json.loads(text)
+        number = content["number"]
+        release = content["release"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return Line(number=0, sha256=sha256, content=None)
+    if not isinstance(number, int) or not isinstance(release, dict):
+        return Line(number=0, sha256=sha256, content=None)
+    return Line(number=number, sha256=sha256, content=content)
+
+
+def _who() -> str:
+    """The user of the process, by the kernel's word and not the environment's."""
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a container's user may have a number alone
+        user = "-"
+    return f"{user} ({os.getuid()}) on {socket.gethostname()}"
+
+
+def shown(lines: Sequence[Line]) -> list[dict[str, Any]]:
+    """Lines as values for people and programs, each with its own digest."""
+    return [{**(line.content or {"number": None}), "sha256": line.sha256} for line in lines]
