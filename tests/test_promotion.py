@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from tests.test_bundle import exact, exported, reseal
 from workbench.bundle import description, manifest_sha256, provenance, read_bundle
 from workbench.cli import app
-from workbench.errors import BundleError, ConfigError, MeasureError
+from workbench.errors import BundleError, ConfigError, MeasureError, ToolchainError
 from workbench.experiment import read_experiment
 from workbench.metrics import ClassificationOutcomes, load_outcomes, save_outcomes
 from workbench.promotion import Check, Limits, Verdict, judge
@@ -381,6 +381,139 @@ def test_a_release_goes_up_and_comes_back(folders: tuple[Path, Path], workspace:
     assert (restored["champion"], restored["previous"], restored["before"]) == (1, None, 2)
     assert manifest_sha256(read_bundle(Path(restored["bundle"]))) == manifest_sha256(read_bundle(before))
     assert isinstance(run("rollback", "tiny", "--workspace", workspace).exception, ConfigError)
+
+
+@pytest.fixture
+def released(folders: tuple[Path, Path], workspace: Path) -> tuple[Path, Path]:
+    """Where the registry keeps version 1, which is previous, and version 2, which is champion."""
+    before, after = (register(folder, workspace) for folder in folders)
+    with open_versions(workspace, "tiny") as versions:
+        versions.promote(before, over=None)
+        versions.promote(after, over=before)
+        return versions.bundle(before), versions.bundle(after)
+
+
+def gone(bundle: Path) -> None:
+    shutil.rmtree(bundle)
+
+
+def no_manifest(bundle: Path) -> None:
+    (bundle / "manifest.json").unlink()
+
+
+def other_bytes(bundle: Path) -> None:
+    (bundle / "model" / "model.onnx").write_bytes(b"\0")
+
+
+def other_manifest(bundle: Path) -> None:
+    changed(bundle, lambda manifest: manifest.update(about="another one"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (gone, "version 1 of 'tiny' has no bundle at "),
+        (no_manifest, "manifest.json"),
+        (other_bytes, "model/model.onnx"),
+        (other_manifest, "version 1 of 'tiny' is not what was registered: manifest.json in "),
+    ],
+)
+def test_a_rollback_looks_before_it_moves(
+    released: tuple[Path, Path], workspace: Path, damage: Callable[[Path], None], said: str
+) -> None:
+    damage(released[0])
+
+    for options in ((), ("--files-only",)):
+        done = run("rollback", "tiny", "--workspace", workspace, *options)
+
+        assert isinstance(done.exception, BundleError | ToolchainError)
+        assert said in str(done.exception)
+        assert str(done.exception).endswith("Nothing was moved: version 2 is still champion.")
+        assert aliases(workspace) == {CHAMPION: 2, PREVIOUS: 1}
+    log = json.loads(run("releases", "tiny", "--workspace", workspace, "--json").stdout)
+    assert log["whole"]
+    assert [(line["release"]["act"], line["release"]["verdict"]) for line in log["lines"]][-2:] == [
+        ("rollback", "failed")
+    ] * 2
+
+
+def test_a_rollback_replays_the_golden_samples_before_it_moves(
+    folders: tuple[Path, Path], released: tuple[Path, Path], workspace: Path
+) -> None:
+    golden = json.loads((folders[0] / "manifest.json").read_text())["golden"]
+    file = folders[0] / golden["files"][0] if "files" in golden else next(folders[0].glob("golden/*.npz"))
+    with np.load(file) as kept:
+        arrays = {name: kept[name] for name in kept.files}
+    wrong = {n: a + np.float32(1) if a.dtype == np.float32 else a for n, a in arrays.items()}
+    np.savez(file, **wrong)
+    reseal(folders[0], {})
+    spoilt = register(folders[0], workspace)
+    with open_versions(workspace, "tiny") as versions:
+        versions.promote(spoilt, over=versions.version(2))
+        versions.promote(versions.version(1), over=spoilt)
+
+    refused = run("rollback", "tiny", "--workspace", workspace)
+
+    assert isinstance(refused.exception, BundleError)
+    assert "golden" in str(refused.exception)
+    assert aliases(workspace) == {CHAMPION: 1, PREVIOUS: 3}
+    on_faith = run("rollback", "tiny", "--workspace", workspace, "--files-only")
+    assert "golden samples not replayed" in on_faith.stdout
+    assert aliases(workspace)[CHAMPION] == 3
+
+
+@pytest.mark.parametrize("against", ["champion", "none"])
+def test_a_champion_whose_manifest_is_not_the_registered_one_is_nothing_to_compare_with(
+    folders: tuple[Path, Path], released: tuple[Path, Path], workspace: Path, against: str
+) -> None:
+    """Nor is it said to be this very bundle."""
+    other_manifest(released[1])
+    bundle = folders[0] if against == "champion" else folders[1]
+
+    done = run("promote", bundle, "--against", against, "--workspace", workspace, "--no-load", "--max-drop-pp", 9)
+
+    assert isinstance(done.exception, BundleError)
+    assert "version 2 of 'tiny' is not what was registered: manifest.json in " in str(done.exception)
+    assert aliases(workspace) == {CHAMPION: 2, PREVIOUS: 1}
+
+
+def test_a_bundle_whose_kept_copy_is_damaged_does_not_become_champion(
+    folders: tuple[Path, Path], workspace: Path
+) -> None:
+    version = register(folders[0], workspace)
+    with open_versions(workspace, "tiny") as versions:
+        kept = versions.bundle(version)
+    other_bytes(kept)
+    asked = ("promote", folders[0], "--against", "none", "--workspace", workspace, "--max-drop-pp", 9)
+
+    refused = run(*asked)
+
+    assert isinstance(refused.exception, BundleError)
+    assert "the copy that the registry keeps of version 1 is damaged" in str(refused.exception)
+    assert aliases(workspace) == {}
+    shutil.rmtree(kept)
+    assert run(*asked).exit_code == 0
+    assert aliases(workspace) == {CHAMPION: 1}
+
+
+def test_the_log_of_releases_is_read_and_checked_by_a_command(released: tuple[Path, Path], workspace: Path) -> None:
+    asked = ("releases", "tiny", "--workspace", workspace)
+    text, machine = run(*asked), json.loads(run(*asked, "--json").stdout)
+    file, end = Path(machine["file"]), machine["lines"][-1]["sha256"]
+
+    assert text.exit_code == 0
+    assert "promotion" in text.stdout
+    assert f"sha256 of the last line: {end}" in text.stdout
+    assert [line["release"]["act"] for line in machine["lines"]] == ["export", "export", "promotion", "promotion"]
+    assert run(*asked, "--contains", end).exit_code == 0
+    assert run(*asked, "--contains", "0" * 64).exit_code == 1
+    assert isinstance(run(*asked, "--contains", "abc").exception, ConfigError)
+
+    file.write_text(file.read_text().replace('"promotion"', '"promotioN"', 1))
+    damaged = run(*asked)
+    assert damaged.exit_code == 1
+    assert "line 4 does not continue line 3: one of the two was changed" in damaged.stderr
+    assert json.loads(run(*asked, "--json").stdout)["whole"] is False
 
 
 def test_a_failed_check_moves_nothing_and_is_kept_with_the_version(folders: tuple[Path, Path], workspace: Path) -> None:

@@ -1,5 +1,6 @@
 """The Model Registry on a real store: versions, aliases, and what a kill between two writes leaves."""
 
+import hashlib
 import shutil
 import subprocess
 import sys
@@ -230,6 +231,128 @@ def test_a_kill_between_any_two_writes_leaves_the_old_or_the_new_state(
     assert champion == (old if writes < 3 else new)[CHAMPION], "the log's last line is not what stands"
     if writes:
         assert (said[-1]["act"], said[-1]["champion_before"]) == ("recovery", old[CHAMPION])
+
+
+def test_a_champion_that_was_lost_leaves_its_previous_to_roll_back_to(versions: Versions, workspace: Path) -> None:
+    a, b = (registered(versions, workspace, letter) for letter in "ab")
+    versions.promote(a, over=None)
+    versions.promote(b, over=a)
+    versions._client.delete_model_version(NAME, "2")
+
+    assert aliases(versions) == {PREVIOUS: 1}
+    moved = roll_back(versions)
+
+    assert (moved.champion.number, moved.previous, moved.before) == (1, None, None)
+    assert aliases(versions) == {CHAMPION: 1}
+
+
+def test_a_promotion_after_a_lost_champion_does_not_lose_previous_too(versions: Versions, workspace: Path) -> None:
+    a, b, c = (registered(versions, workspace, letter) for letter in "abc")
+    versions.promote(a, over=None)
+    versions.promote(b, over=a)
+    versions._client.delete_registered_model_alias(NAME, CHAMPION)
+
+    versions.promote(c, over=None)
+
+    assert aliases(versions) == {CHAMPION: 3, PREVIOUS: 1}
+
+
+def test_a_previous_that_was_deleted_is_named_and_nothing_moves(versions: Versions, workspace: Path) -> None:
+    a, b = (registered(versions, workspace, letter) for letter in "ab")
+    versions.promote(a, over=None)
+    versions.promote(b, over=a)
+    versions._client.delete_model_version(NAME, "1")
+
+    with pytest.raises(ConfigError, match=r"no previous version: version 1, which version 2 replaced, was deleted\."):
+        versions.restorable()
+    assert aliases(versions) == {CHAMPION: 2}
+
+
+def test_what_changed_between_the_look_and_the_rollback_stops_it(versions: Versions, workspace: Path) -> None:
+    a, b, c = (registered(versions, workspace, letter) for letter in "abc")
+    versions.promote(a, over=None)
+    versions.promote(b, over=a)
+    champion, previous = versions.restorable()
+    versions.promote(c, over=b)
+
+    with pytest.raises(ConfigError, match="changed while version 1 was checked: they are version 3 and version 2"):
+        versions.rollback(previous, over=champion)
+    assert aliases(versions) == {CHAMPION: 3, PREVIOUS: 2}
+
+
+@pytest.mark.parametrize("deleted", ["1", "2"])
+def test_a_registry_whose_versions_were_deleted_after_a_kill_opens_again(
+    versions: Versions, workspace: Path, deleted: str
+) -> None:
+    """Between champion and previous: what was to become previous is gone, or the new champion itself."""
+    a, b = (registered(versions, workspace, letter) for letter in "ab")
+    versions.promote(a, over=None)
+    with pytest.MonkeyPatch.context() as patched:
+        kill_after(3, patched)
+        with pytest.raises(Killed):
+            versions.promote(b, over=a)
+    versions._client.delete_model_version(NAME, deleted)
+
+    with open_versions(workspace, NAME) as again:
+        assert aliases(again) == ({CHAMPION: 2} if deleted == "1" else {})
+        assert again.recover() == ""
+        assert again.releases().problems == ()
+
+
+@pytest.mark.parametrize("note", ["{", "[]", '{"champion": "x", "previous": null}', "null"])
+def test_a_note_of_a_move_that_makes_no_sense_locks_nobody_out(versions: Versions, workspace: Path, note: str) -> None:
+    versions.promote(registered(versions, workspace, "a"), over=None)
+    versions._client.set_registered_model_tag(NAME, "workbench.moving", note)
+
+    with open_versions(workspace, NAME) as again:
+        assert aliases(again) == {CHAMPION: 1}
+        assert again.recover() == ""
+
+
+def test_every_export_promotion_and_rollback_has_its_line(versions: Versions, workspace: Path) -> None:
+    a, b = (registered(versions, workspace, letter) for letter in "ab")
+    registered(versions, workspace, "a")
+    versions.promote(a, over=None, verdict="{}")
+    versions.note_refused("promotion", b, "failed: size", "{}")
+    versions.promote(b, over=a)
+    roll_back(versions)
+
+    log = versions.releases()
+    said = [(line.content or {})["release"] for line in log.lines]
+
+    assert log.problems == ()
+    assert [(s["act"], s["version"], s["champion_before"], s["champion_after"]) for s in said] == [
+        ("registration", 1, None, None),
+        ("registration", 2, None, None),
+        ("promotion", 1, None, 1),
+        ("promotion", 2, 1, 1),
+        ("promotion", 2, 1, 2),
+        ("rollback", 1, 2, 1),
+    ]
+    assert [s["verdict"] for s in said] == ["", "", "passed", "failed", "passed", "passed"]
+    assert said[2]["verdict_sha256"] == said[3]["verdict_sha256"] == hashlib.sha256(b"{}").hexdigest()
+    assert {s["manifest_sha256"] for s in said} == {"a" * 64, "b" * 64}
+
+
+def test_nothing_moves_that_cannot_be_logged(versions: Versions, workspace: Path) -> None:
+    a, b = (registered(versions, workspace, letter) for letter in "ab")
+    versions.promote(a, over=None)
+    versions.log_file.unlink()
+    versions.log_file.mkdir()
+
+    with pytest.raises(ToolchainError, match=r"loans\.jsonl cannot be read"):
+        versions.promote(b, over=a)
+    assert aliases(versions) == {CHAMPION: 1}
+
+
+def test_files_of_a_version_that_are_gone_are_put_back_by_registering_again(
+    versions: Versions, workspace: Path
+) -> None:
+    version = registered(versions, workspace, "a")
+    shutil.rmtree(versions.bundle(version))
+
+    assert registered(versions, workspace, "a") == version
+    assert (versions.bundle(version) / "model" / "model.onnx").read_bytes() == b"a" * 100
 
 
 def test_a_kill_while_registering_leaves_no_version_and_the_next_try_makes_one(

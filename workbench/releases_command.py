@@ -43,13 +43,24 @@ def releases(
         if all(line.sha256 != wanted for line in log.lines):
             problems.append(f"no line has sha256 {wanted}: it was changed or removed")
     if as_json:
-        body = {"version": 1, "name": name, "file": str(file), "whole": not problems, "problems": problems}
+        body = {
+            "version": 1,
+            "name": name,
+            "file": str(file),
+            "whole": not problems,
+            "problems": problems,
+            "unmarked": log.unmarked,
+        }
         print(json.dumps({**body, "lines": shown(log.lines)}, ensure_ascii=False))
     else:
         if log.lines:
             out.print(_table(shown(log.lines)))
         end = f"sha256 of the last line: {log.lines[-1].sha256}" if log.lines else f"{name}: nothing was released yet"
         out.print(end, highlight=False, soft_wrap=True, markup=False)
+        if log.unmarked == 1 and not problems:
+            err.print(
+                "the last line is not in the registry yet: a command was killed, or somebody added it", soft_wrap=True
+            )
         for problem in problems:
             err.print(f"DAMAGED  {file}: {problem}", style="bold red", highlight=False, soft_wrap=True, markup=False)
     if problems:
