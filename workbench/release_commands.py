@@ -133,7 +133,7 @@ def promote(
                 moved = versions.promote(version, over=champion, former=former, verdict=text)
             else:
                 failed = ", ".join(check.name for check in verdict.checks if check.outcome == "failed")
-                versions.note_refused("promotion", version, f"failed: {failed}", text)
+                versions.note_refused("promotion", version, failed, text)
     _report(verdict, version, moved, as_json)
     if not verdict.passed:
         raise SystemExit(FAILED)
