@@ -199,10 +199,12 @@ def encoder(preprocessor: Preprocessor) -> Callable[[Text], tuple[Encoded, Token
     tokenize = _tokenizer(preprocessor.tokenizer, preprocessor.tokenizer_sha256, preprocessor.max_length).encode
 
     def one(text: Text) -> tuple[Encoded, Tokens]:
+        try:
+            found = tokenize(text) if isinstance(text, str) else tokenize(list(text), is_pretokenized=True)
+        except BaseException as error:
+            raise _panic(error, preprocessor.tokenizer) from error
         if isinstance(text, str):
-            found = tokenize(text)
             return Encoded(ids=tuple(found.ids), types=tuple(found.type_ids)), found
-        found = tokenize(list(text), is_pretokenized=True)
         words = tuple(-1 if word is None else word for word in found.word_ids)
         return Encoded(ids=tuple(found.ids), types=tuple(found.type_ids), words=words), found
 
@@ -282,22 +284,27 @@ def _tokenizer(path: Path, sha256: str, max_length: int) -> Any:
         tokenizer = Tokenizer.from_str(text)
         tokenizer.no_padding()
         tokenizer.enable_truncation(max_length)
-    # the library raises bare Exception for a malformed part, and what a Rust panic becomes is no Exception at all
     except BaseException as error:
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-            raise
-        raise ConfigError(
-            f"not a tokenizer file: {error}.",
-            file=path,
-            key="tokenizer",
-            hint="Write it with `Tokenizer.save` of the tokenizers library.",
-        ) from error
+        raise _panic(error, path) from error
     special = tokenizer.num_special_tokens_to_add(is_pair=False)
     if max_length <= special:  # the library would then cut nothing at all
         raise ConfigError(
             f"{max_length} tokens leave no room for text beside {special} special ones.", key="max_length"
         )
     return tokenizer
+
+
+def _panic(error: BaseException, path: Path) -> BaseException:
+    """What the library raises for a malformed part of its file: bare Exception, and what a Rust panic becomes, which is
+    no Exception at all. Interrupts stay what they are."""
+    if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+        return error
+    return ConfigError(
+        f"not a tokenizer file: {error}.",
+        file=path,
+        key="tokenizer",
+        hint="Write it with `Tokenizer.save` of the tokenizers library.",
+    )
 
 
 def _pad_id(tokenizer: Any, path: Path) -> int:

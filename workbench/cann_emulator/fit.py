@@ -86,8 +86,12 @@ def read_op_summary(path: Path, model: str = "") -> tuple[Row, ...]:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot be read: {error}.", file=path) from error
     reader = csv.DictReader(io.StringIO(text))
-    header = [name.strip() for name in reader.fieldnames or ()]
-    reader.fieldnames = header
+    try:
+        header = [name.strip() for name in reader.fieldnames or ()]
+        reader.fieldnames = header
+        rows = list(reader)
+    except csv.Error as error:
+        raise ConfigError(f"not valid CSV: {error}.", file=path, line=reader.line_num) from error
     for column in (_NAME, _TYPE, _DURATION):
         if column not in header:
             raise ConfigError(
@@ -95,7 +99,7 @@ def read_op_summary(path: Path, model: str = "") -> tuple[Row, ...]:
                 file=path,
                 hint="Give msprof's op_summary_*.csv, collected with --task-time=l1 (the default).",
             )
-    timed_rows = [row for row in reader if (_number(row.get(_DURATION)) or 0.0) > 0]
+    timed_rows = [row for row in rows if (_number(row.get(_DURATION)) or 0.0) > 0]
     if not timed_rows:
         raise ConfigError("holds no operator with a duration.", file=path)
     durations: dict[str, list[float]] = defaultdict(list)

@@ -87,7 +87,7 @@ def check_compression_conf(path: str) -> None:
 def _lines(text: str) -> list[str]:
     """Entries without comments and blank lines, braces on lines of their own."""
     text = re.sub(r"#[^\n]*", "", text)
-    text = re.sub(r"calibration\s*:?\s*\{", "\ncalibration {\n", text).replace("}", "\n}\n")
+    text = re.sub(r"calibration\s*(?::\s*)?\{", "\ncalibration {\n", text).replace("}", "\n}\n")
     return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
 
 

@@ -26,6 +26,7 @@ _ONE_AT_A_TIME = threading.Lock()
 """npu-smi is not to be run by several threads at once (its manual)."""
 
 _HEALTH = {"ok", "warning", "alarm", "critical", "unknown"}
+_ID_DIGITS = 9
 _NOTHING = {"", "-", "na", "n/a"}
 
 
@@ -194,7 +195,7 @@ def parse_mapping(text: str) -> tuple[Chip, ...]:
     chips = []
     for line in text.splitlines():
         words = line.split()
-        if len(words) < 4 or not all(word.isdigit() for word in words[:3]):
+        if len(words) < 4 or not all(map(_is_id, words[:3])):
             continue
         name = "".join(words[4:] if has_physical else words[3:])
         chips.append(Chip(npu_id=int(words[0]), chip=int(words[1]), logic_id=int(words[2]), name=name))
@@ -203,7 +204,9 @@ def parse_mapping(text: str) -> tuple[Chip, ...]:
 
 def parse_list(text: str) -> tuple[int, ...]:
     """NPU ids of `npu-smi info -l`, in its order."""
-    return tuple(int(number) for number in re.findall(r"^\s*NPU ID\s*:\s*(\d+)\s*$", text, re.MULTILINE))
+    return tuple(
+        int(number) for number in re.findall(r"^[ \t]*NPU ID[ \t]*:[ \t]*([0-9]{1,9})[ \t]*$", text, re.MULTILINE)
+    )
 
 
 def parse_pairs(text: str) -> dict[str, str]:
@@ -233,7 +236,7 @@ def number(text: str) -> float | None:
     """A number as npu-smi prints it; None for '-', 'NA' and everything else that is none."""
     if text.strip().lower() in _NOTHING:
         return None
-    found = re.match(r"[-+]?\d+(\.\d+)?", text.strip())
+    found = re.match(r"[-+]?[0-9]{1,300}(\.[0-9]+)?", text.strip())
     return float(found.group()) if found else None
 
 
@@ -243,14 +246,18 @@ def soc_name(name: str) -> str:
     return plain if plain.lower().startswith("ascend") else f"Ascend{plain}"
 
 
+def _is_id(word: str) -> bool:
+    return word.isascii() and word.isdigit() and len(word) <= _ID_DIGITS
+
+
 def _is_first_row(cells: Sequence[str]) -> bool:
     """`0     910B3 | OK | 94.3   53   0    / 0`: an id with a name that is no number, then the health."""
     words = cells[0].split()
     return (
         len(cells) >= 3
         and len(words) >= 2
-        and words[0].isdigit()
-        and not words[1].isdigit()
+        and _is_id(words[0])
+        and not _is_id(words[1])
         and (cells[1].lower() in _HEALTH or "/" in cells[2])
     )
 
@@ -258,14 +265,14 @@ def _is_first_row(cells: Sequence[str]) -> bool:
 def _is_second_row(cells: Sequence[str]) -> bool:
     """`0 | 0000:C1:00.0 | 0   0 / 0   4487 / 65536`: the chip, on some cards with a second number."""
     words = cells[0].split()
-    return len(cells) >= 3 and 1 <= len(words) <= 2 and all(word.isdigit() for word in words)
+    return len(cells) >= 3 and 1 <= len(words) <= 2 and all(map(_is_id, words))
 
 
 def _card(first: Sequence[str], second: Sequence[str]) -> Card:
     npu_id, *name = first[0].split()
     power, temperature, *_ = [*first[2].split(), "", ""]
     load, _, sizes = second[2].partition(" ")
-    pairs = re.findall(r"(\d+|-|NA)\s*/\s*(\d+|-|NA)", sizes)
+    pairs = re.findall(r"([0-9]{1,12}|-|NA)\s{0,9}/\s{0,9}([0-9]{1,12}|-|NA)", sizes)
     # One pair is DDR alone, on cards without HBM
     used, total = pairs[-1] if len(pairs) >= 2 else ("", "")
     bus = second[1]
@@ -286,7 +293,7 @@ def _card(first: Sequence[str], second: Sequence[str]) -> Card:
 
 def _process(cells: Sequence[str]) -> Process | None:
     ids = cells[0].split()
-    if len(cells) < 4 or len(ids) != 2 or not all(word.isdigit() for word in ids) or not cells[1].isdigit():
+    if len(cells) < 4 or len(ids) != 2 or not all(map(_is_id, (*ids, cells[1]))):
         return None
     return Process(npu_id=int(ids[0]), chip=int(ids[1]), pid=int(cells[1]), name=cells[2], memory_mb=number(cells[3]))
 

@@ -120,7 +120,8 @@ def read_report(file: Path) -> Iterator[OperatorIssue]:
         kind = str(op.get("type", ""))
         causes = [cause for cause in op.get("cause", ()) if isinstance(cause, dict)] or [{}]
         for cause in causes:
-            code = int(cause.get("code", 0))
+            written = str(cause.get("code", 0))
+            code = int(written) if written.isascii() and written.isdigit() and len(written) < 10 else 0
             problem, remedy = _CAUSES.get(code, ("ATC's pre-check refuses it", "Look at ATC's own words."))
             words = str(cause.get("message", "")).strip()
             yield OperatorIssue(

@@ -1,0 +1,270 @@
+"""Every format that the product reads from outside: sound files of it, hostile ones, and its real reader."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests import tiny
+from tests.hostile.mutations import hostile_bytes, hostile_npy, hostile_npz, hostile_onnx, hostile_text
+from tests.test_preprocess import write_tokenizer
+from workbench.acceptance import read_baseline
+from workbench.calibration import calibrate_model
+from workbench.cann_emulator.acl.config import ConfigurationRefused
+from workbench.cann_emulator.acl.config import parse as parse_acl
+from workbench.cann_emulator.atc.aipp_config import read_aipp
+from workbench.cann_emulator.atc.compression_conf import check_compression_conf
+from workbench.cann_emulator.atc.failure import AtcFailure
+from workbench.cann_emulator.atc.fusion_switch import read_switches
+from workbench.cann_emulator.atc.precision_files import read_keep_dtype, read_mixlist
+from workbench.cann_emulator.device_data import SHIPPED, load_device_data
+from workbench.cann_emulator.fit import read_op_summary
+from workbench.cann_emulator.om import MAGIC, NotAnOm, read_om
+from workbench.dataset import read_manifest
+from workbench.dataset.arrays import read_arrays
+from workbench.errors import WorkbenchError
+from workbench.experiment import read_experiment
+from workbench.graph import load_graph, operator_counts, read_model
+from workbench.inspection import inspect_model
+from workbench.load.requests import bodies_of_file
+from workbench.model_data import open_data
+from workbench.model_door import open_foreign
+from workbench.opening import named_candidate
+from workbench.preprocess import encode, open_preprocessor
+from workbench.quantizable import quantizable_layers
+from workbench.quantization.amct_config import parse_config
+from workbench.quantization.amct_record import parse_record
+from workbench.quantization.normalize import normalized
+from workbench.service_reader import read_trace
+from workbench.space_reader import read_space
+from workbench.targets.ascend.msprof import read_profile
+from workbench.targets.ascend.npu_smi import parse_info, parse_list, parse_mapping, parse_pairs
+from workbench.targets.ascend.om_json import count_kernels
+from workbench.targets.ascend.passes import read_fusions
+from workbench.targets.ascend.precheck import read_report
+
+OM_JSON = b'{"graph": [{"op": [{"name": "a", "type": "MatMulV2", "input_desc": [{"dtype": "DT_INT8"}]}]}]}'
+FUSION_RESULT = (
+    b'{"session_and_graph_id_0_0": {"graph_fusion": {"A": {"match_times": "1", "effect_times": "1"}}, "ub_fusion": {}}}'
+)
+CHECK_RESULT = (
+    b'{"op": [{"name": "a", "type": "ai.onnx::11::Foo", "result": "failed", "cause": [{"code": 1, "message": "m"}]}]}'
+)
+COMPRESSION = b"calibration:\n{\n input_data_dir: ./d\n log: info\n}\n"
+AIPP = b"aipp_op {\n aipp_mode: static\n input_format: YUV420SP_U8\n src_image_size_w: 224\n}\n"
+ACL_JSON = b'{"dump": {"dump_path": "out", "dump_list": [{"model_name": "m"}]}, "profiler": {"switch": "off"}}'
+OP_SUMMARY = (
+    b"Op Name,OP Type,Task Type,Task Duration(us),Task Wait Time(us),Input Data Types\n"
+    b"a,MatMulV2,AI_CORE,1.5,0.1,INT8;INT8\nb,Add,AI_VECTOR_CORE,2.5,N/A,FLOAT16;FLOAT16\n"
+)
+ROOT = Path(__file__).parents[2]
+Make = Callable[[Sequence[bytes], random.Random], bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """Attributes:
+    name: of the file that is written; its folder holds what the other files of `prepare` are.
+    folder: where the file must lie below that of `prepare`.
+    refusals: what its reader raises on purpose.
+    """
+
+    name: str
+    folder: str = "data"
+    seeds: Sequence[bytes]
+    make: Make
+    read: Callable[[Path], Any]
+    refusals: tuple[type[Exception], ...] = (WorkbenchError,)
+
+    def place(self, root: Path) -> Path:
+        """Where the file is written: not over the sound one, which other formats are read with."""
+        stem, _, suffix = self.name.rpartition(".")
+        return root / self.folder / f"{stem}-hostile.{suffix}"
+
+    def hostile(self, seed: int) -> bytes:
+        return self.make(self.seeds, random.Random(seed))
+
+
+def prepare(folder: Path) -> dict[str, Format]:
+    """Sound files around the hostile one, and the formats by name."""
+    experiment = tiny.write_workspace(folder)
+    data = folder / "data"
+    model = data / "model.onnx"
+    write_tokenizer(data / "tokenizer.json")
+    (data / "labels.json").write_text('["a", "b"]')
+    (data / "rows.csv").write_text("text,label\nloan due,a\npayment,b\n")
+    text = {"files": {"calibration": "rows.csv", "validation": "rows.csv"}, "task": "classification", "version": 1}
+    text |= {"labels": "labels.json", "tokenizer": "tokenizer.json", "max_length": 16, "bins": [8, 16]}
+    (data / "text.yaml").write_text(json.dumps(text))
+    found = read_model(model)
+    layers = quantizable_layers(normalized(load_graph(found)))
+    done = calibrate_model(model, folder / "calibrated", data=_batches(data, found.inputs[0].name))
+    written = {file.name: file.read_bytes() for file in done.files}
+
+    def beside(name: str) -> bytes:
+        return (data / name).read_bytes()
+
+    def array(path: Path) -> Any:
+        return read_arrays({"x": path}, label=None, classes=None, tags=False)
+
+    def text_manifest(key: str) -> Callable[[Path], Any]:
+        def read(path: Path) -> Any:
+            changed = {**text, key: path.name}
+            if key == "files":
+                changed[key] = dict.fromkeys(("calibration", "validation"), path.name)
+            manifest = path.parent / f"for-{key}.yaml"
+            manifest.write_text(json.dumps(changed))
+            return read_manifest(manifest)
+
+        return read
+
+    def npu_smi(path: Path) -> Any:
+        shown = path.read_bytes().decode("utf-8", "replace")
+        return [read(shown) for read in (parse_info, parse_list, parse_mapping, parse_pairs)]
+
+    texts = {
+        "experiment.yaml": (read_experiment, [experiment.read_bytes()]),
+        "space.yaml": (
+            read_space,
+            [
+                p.read_bytes()
+                for p in (*(ROOT / "search_spaces").glob("*.yaml"), folder / "search_spaces" / "tiny.yaml")
+            ],
+        ),
+        "manifest.yaml": (read_manifest, [beside("manifest.yaml"), beside("text.yaml")]),
+        "baseline.yaml": (read_baseline, [p.read_bytes() for p in (ROOT / "experiments/baselines").glob("*.yaml")]),
+        "device.yaml": (lambda path: load_device_data("Ascend910B3", path), [_device()]),
+        "labels.json": (text_manifest("labels"), [beside("labels.json"), b'{"a": 0, "b": 1}']),
+        "tokenizer.json": (_tokenize, [beside("tokenizer.json")]),
+        "rows.csv": (text_manifest("files"), [beside("rows.csv"), b'text,label\n"a ""b"", c",a\n\n"x\ny",b\n']),
+        "rows.jsonl": (text_manifest("files"), [b'{"text": "loan", "label": "a"}\n{"text": "due", "label": 1}\n']),
+        "trace.txt": (read_trace, [b"0\n0.5\n1.25\n", b"1732000000.1\n1732000000.2\n"]),
+        "requests.jsonl": (
+            bodies_of_file,
+            [b'{"text": "a"}\n{"words": ["a", "b"]}\n{"inputs": {"x": [[1.0]]}}\n"a"\n'],
+        ),
+        "requests.csv": (bodies_of_file, [b"id,text\n1,loan\n2,due\n"]),
+        "candidate.json": (lambda path: named_candidate(str(path), None), [_candidate()]),  # type: ignore[arg-type]
+        "amct.cfg": (_amct_config, [p.read_bytes() for p in (ROOT / "calibration").glob("*.cfg")]),
+        "amct.json": (_amct_config, [written["config.json"]]),
+        "record.txt": (
+            lambda path: parse_record(path.read_text("utf-8", "replace"), layers=layers, model_sha256="", file=path),
+            [written["record.txt"]],
+        ),
+        "npu_smi.txt": (npu_smi, [p.read_bytes() for p in (ROOT / "tests/targets/ascend/npu_smi").glob("*.txt")]),
+    }
+    formats = {
+        n: Format(name=n, folder="experiments" if n.startswith("exp") else "data", seeds=s, make=hostile_text, read=r)
+        for n, (r, s) in texts.items()
+    }
+    vendor = (WorkbenchError, ValueError, OSError)
+    atc, acl = (AtcFailure,), (ConfigurationRefused,)
+
+    def by_name(read: Callable[[str], Any]) -> Callable[[Path], Any]:
+        return lambda path: read(str(path))
+
+    def switches(path: Path) -> Any:
+        return read_switches(str(path), "O3")
+
+    emulated: dict[str, tuple[Callable[[Path], Any], bytes, tuple[type[Exception], ...]]] = {
+        "om.json": (count_kernels, OM_JSON, vendor),
+        "fusion_result.json": (read_fusions, FUSION_RESULT, vendor),
+        "check_result.json": (lambda path: list(read_report(path)), CHECK_RESULT, vendor),
+        "fusion_switch.cfg": (switches, b'{"Switch": {"GraphFusion": {"A": "on"}, "UBFusion": {}}}', atc),
+        "fusion_switch.txt": (switches, b"APass:on\nBPass:off\n", atc),
+        "mixlist.json": (by_name(read_mixlist), b'{"black-list": {"to-add": ["A"], "to-remove": ["B"]}}', atc),
+        "keep_dtype.txt": (by_name(read_keep_dtype), b"node_a\nOpType::MatMul\n", atc),
+        "compression.conf": (by_name(check_compression_conf), COMPRESSION, atc),
+        "aipp.cfg": (by_name(read_aipp), AIPP, atc),
+        "acl.json": (lambda path: parse_acl(path.read_bytes(), str(path)), ACL_JSON, acl),
+        "op_summary.csv": (read_op_summary, OP_SUMMARY, vendor),
+        "op_summary_0.csv": (lambda path: read_profile([path.parent]), OP_SUMMARY, vendor),
+    }
+    formats |= {
+        n: Format(name=n, folder="vendor", seeds=[s], make=hostile_text, read=r, refusals=e)
+        for n, (r, s, e) in emulated.items()
+    }
+    for place in ("experiments", "data", "vendor"):
+        (folder / place).mkdir(exist_ok=True)
+    models = [model.read_bytes(), written["model_qdq_model.onnx"], written["model_deploy_model.onnx"]]
+    arrays = [beside("calibration.npz"), (data / "batches.npz").read_bytes()]
+    formats |= {
+        "hostile.onnx": Format(name="hostile.onnx", seeds=models, make=hostile_onnx, read=_open_model),
+        "inspected.onnx": Format(name="inspected.onnx", seeds=models, make=hostile_onnx, read=inspect_model),
+        "rows.npz": Format(
+            name="rows.npz",
+            seeds=arrays,
+            make=hostile_npz,
+            read=lambda path: read_arrays(path, label="label", classes=4, tags=False),
+        ),
+        "batches.npz": Format(
+            name="batches.npz", seeds=arrays, make=hostile_npz, read=lambda path: open_data(path, found, batch=8)
+        ),
+        "rows.npy": Format(name="rows.npy", seeds=[b""], make=hostile_npy, read=array),
+        "model.om": Format(
+            name="model.om",
+            seeds=[_om()],
+            make=hostile_bytes,
+            read=lambda path: read_om(path.read_bytes()),
+            refusals=(NotAnOm,),
+        ),
+    }
+    return formats
+
+
+def _open_model(path: Path) -> Any:
+    """What the commands do with a model before any work."""
+    proto = load_graph(open_foreign(path))
+    return operator_counts(proto), quantizable_layers(normalized(proto))
+
+
+def _tokenize(path: Path) -> Any:
+    return encode(open_preprocessor(path, max_length=16), ["loan payment due", "张"])
+
+
+def _amct_config(path: Path) -> Any:
+    return parse_config(path.read_bytes().decode("utf-8", "replace"), file=str(path))
+
+
+def _batches(data: Path, name: str) -> Path:
+    with np.load(data / "calibration.npz") as stored:
+        np.savez(data / "batches.npz", arr_0=stored[name][:8], arr_1=stored[name][8:16])
+    return data / "batches.npz"
+
+
+def _device() -> bytes:
+    lines = SHIPPED.read_text(encoding="utf-8").split("\n")
+    start = lines.index("parameters:")
+    block = [lines[start]]
+    for line in lines[start + 1 :]:
+        if line and not line.startswith((" ", "#")):
+            break
+        block.append(line)
+    return "\n".join(["version: 1", "soc_version: Ascend910B3", *block, ""]).encode()
+
+
+def _candidate() -> bytes:
+    from workbench.candidate import Candidate
+
+    return json.dumps(Candidate().to_json()).encode()
+
+
+def _om() -> bytes:
+    graph = b"graph"
+    header = {
+        "emulated": True,
+        "graph_sha256": hashlib.sha256(graph).hexdigest(),
+        "version": 1,
+        "gears": [],
+        "inputs": [],
+    }
+    written = json.dumps(header).encode()
+    return MAGIC + struct.pack("<QQ", len(written), len(graph)) + written + graph
