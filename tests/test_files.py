@@ -1,5 +1,6 @@
 """Files that are there whole or not at all, and locks that die with their holder: with real files and processes."""
 
+import os
 import resource
 import signal
 import subprocess
@@ -139,3 +140,20 @@ def test_a_lock_in_a_folder_that_is_none_is_an_os_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), lock_file(tmp_path / "no" / "lock"):
         pass
     assert not list(tmp_path.iterdir())
+
+
+def test_a_draft_that_a_killed_process_left_goes_with_the_next_writing(tmp_path: Path) -> None:
+    code = "import os, pathlib, sys; from workbench.files import temporary_beside\nwith temporary_beside(pathlib.Path("
+    code += "sys.argv[1])) as draft:\n    draft.write_text('half'); os.kill(os.getpid(), 9)"
+    path = tmp_path / "evaluation.json"
+    subprocess.run([sys.executable, "-c", code, str(path)], check=False, cwd=Path(__file__).parent.parent)
+    left = [p.name for p in tmp_path.iterdir()]
+    (tmp_path / f".evaluation.json.{os.getpid()}-0123abcd.tmp").write_text("of a living process")
+    (tmp_path / ".other.json.999999999-0123abcd.tmp").write_text("of another file")
+
+    write_text_atomically(path, "whole")
+
+    assert len(left) == 1
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(
+        ["evaluation.json", f".evaluation.json.{os.getpid()}-0123abcd.tmp", ".other.json.999999999-0123abcd.tmp"]
+    )

@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "workbench"
 
 LAYERS: dict[str, tuple[str, ...]] = {
     "values": (
-        *("errors", "canonical", "source_closure", "files", "input_files", "lifeline", "exit_codes"),
+        *("errors", "canonical", "source_closure", "files", "input_files", "lifeline", "scratch", "exit_codes"),
         "json_reader",
         *("ascend_settings", "service", "candidate", "model", "results", "objectives"),
     ),

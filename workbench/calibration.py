@@ -12,8 +12,6 @@ complete: each is whole at any moment. A kill between two renames leaves files o
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +42,7 @@ from workbench.quantization.protobuf_text import MOST_BYTES
 from workbench.quantization.qdq import lower_static
 from workbench.quantization.record import QuantizationRecord, write_record
 from workbench.quantization.surgery import serialize
+from workbench.scratch import scratch_folder
 
 MANIFEST_BATCH = 16
 """Samples in a batch of a manifest's calibration split. AMCT's manual asks for 16 or 32 samples in all and says that
@@ -195,22 +194,18 @@ def _flat(outputs: Mapping[str, npt.NDArray[Any]], names: Iterable[str]) -> npt.
 
 
 def _write(to: Path, contents: Mapping[str, bytes], record: QuantizationRecord) -> tuple[Path, ...]:
-    scratch: Path | None = None
     try:
         to.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=".calibrate-", dir=to))
-        for name, content in contents.items():
-            (scratch / name).write_bytes(content)
-        write_record(record, scratch / "record.json")
-        written = []
-        for file in sorted(scratch.iterdir()):
-            file.replace(to / file.name)
-            written.append(to / file.name)
-        return tuple(written)
+        with scratch_folder("calibrate", inside=to) as scratch:
+            for name, content in contents.items():
+                (scratch / name).write_bytes(content)
+            write_record(record, scratch / "record.json")
+            written = []
+            for file in sorted(scratch.iterdir()):
+                file.replace(to / file.name)
+                written.append(to / file.name)
+            return tuple(written)
     except OSError as error:
         raise ToolchainError(
             f"{to} cannot be written: {error.strerror}. Free space or choose another folder."
         ) from error
-    finally:
-        if scratch is not None:
-            shutil.rmtree(scratch, ignore_errors=True)

@@ -50,6 +50,7 @@ from workbench.opening import (
     tell_damage_of_last,
 )
 from workbench.options import seconds
+from workbench.scratch import remove_abandoned
 from workbench.signing_command import SigningKey, TrustedKeysFile
 from workbench.stopping import ended_by_signals
 
@@ -81,6 +82,7 @@ def main() -> None:
     """
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     with ended_by_signals():
+        remove_abandoned()
         try:
             if len(sys.argv) > 1 and sys.argv[1] in GUARDED:
                 guarded(sys.argv[1])

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from workbench.files import temporary_beside
 from workbench.input_files import read_text
 from workbench.model_door import open_foreign
 from workbench.preprocess import MOST_TOKENIZER_BYTES
+from workbench.scratch import scratch_folder
 
 Task = Literal["classification", "ner"]
 Feeds = Mapping[str, npt.NDArray[np.int64]]
@@ -132,8 +132,8 @@ def convert(
     model = load_checkpoint(checkpoint, task)
     feeds = sample_batches(texts, tokenizer or checkpoint / "tokenizer.json", max_length=_longest(model, max_length))
     to.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{to.name}.", dir=to.parent) as scratch:
-        written = Path(scratch) / to.name
+    with scratch_folder("convert", inside=to.parent) as scratch:
+        written = scratch / to.name
         _export(model, written, opset)
         report = _compare(model, task, written, feeds, limits or ExportLimits())
         final = to if report.passed else to.with_name(f"{to.name}.rejected")

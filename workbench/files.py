@@ -13,6 +13,7 @@ import contextlib
 import fcntl
 import math
 import os
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -32,7 +33,8 @@ def temporary_beside(path: Path, *, durable: bool = True) -> Iterator[Path]:
     """A path in the folder of `path`; what lies there when the block ends gets its name, by one rename.
 
     The temporary name is hidden, ends in `.tmp`, and no other process or thread has it. After an exception it is gone
-    and `path` is as it was; so too where nothing was written.
+    and `path` is as it was; so too where nothing was written. After a kill -9 it stays until somebody writes `path`
+    again.
 
     Args:
         durable: flush the content to the disk before the rename, so that a power cut cannot leave an empty file under
@@ -42,6 +44,7 @@ def temporary_beside(path: Path, *, durable: bool = True) -> Iterator[Path]:
         OSError: as the disk says it.
     """
     draft = path.with_name(f".{path.name[:_NAME_CHARACTERS]}.{os.getpid()}-{uuid.uuid4().hex[:8]}.tmp")
+    _remove_drafts_of_the_dead(path)
     try:
         yield draft
         if durable:
@@ -52,6 +55,15 @@ def temporary_beside(path: Path, *, durable: bool = True) -> Iterator[Path]:
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def _remove_drafts_of_the_dead(path: Path) -> None:
+    pattern = re.compile(rf"\.{re.escape(path.name[:_NAME_CHARACTERS])}\.(\d+)-[0-9a-f]{{8}}\.tmp")
+    with contextlib.suppress(OSError), os.scandir(path.parent) as entries:
+        for entry in entries:
+            named = pattern.fullmatch(entry.name)
+            if named is not None and not Path(f"/proc/{named[1]}").exists() and Path("/proc/self").exists():
+                Path(entry.path).unlink(missing_ok=True)
 
 
 def write_bytes_atomically(path: Path, data: bytes) -> None:

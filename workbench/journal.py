@@ -29,7 +29,6 @@ import contextlib
 import datetime
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +53,7 @@ from workbench.journal_entries import (
     write_entry,
 )
 from workbench.results import Evaluation, Split
+from workbench.scratch import scratch_folder
 from workbench.sealed_json import Unsound, read_bytes, read_sealed, write_sealed
 
 SWEEP, CONTENTS, ANCHORS, STUDY = "sweep.json", "contents.json", "anchors.json", "study.log"
@@ -343,8 +343,8 @@ def open_journal(workspace: Path, experiment_name: str, identity: str, *, fresh:
     began = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".new-") as made:
-            draft = Path(made) / root.name
+        with scratch_folder("new", inside=folder) as made:
+            draft = made / root.name
             draft.mkdir()
             sweep = {"version": VERSION, "identity": identity, "began": began}
             write_sealed(draft / SWEEP, sweep)

@@ -6,7 +6,6 @@ import contextlib
 import http.client
 import json
 import os
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from workbench.console import err, out
 from workbench.errors import ConfigError
 from workbench.exit_codes import FAILED, INTERRUPTED
 from workbench.options import seconds as seconds_of
+from workbench.scratch import scratch_folder
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.acceptance import Baseline, Verdict
@@ -200,9 +200,9 @@ def _server(target: str, settings: dict[str, float | int | None], api_key: str |
     from workbench.bundle import read_bundle
 
     bundle = read_bundle(Path(target))
-    with tempfile.TemporaryDirectory(prefix="workbench-load-") as folder:
+    with scratch_folder("load") as folder:
         err.print(f"starting the service of {bundle.directory}", highlight=False, soft_wrap=True)
-        with running_service(bundle.directory, log=Path(folder) / "serve.log", more=options) as running:
+        with running_service(bundle.directory, log=folder / "serve.log", more=options) as running:
             yield _Server(url=running.url, api_key=running.api_key, bundle=bundle, pid=running.pid)
 
 

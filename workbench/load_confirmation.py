@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +30,7 @@ from workbench.load import LoadPlan, LoadResult, bodies_of_bundle, bodies_of_dat
 from workbench.load.result import P99_ANSWERS
 from workbench.load.service_process import RunningService, running_service
 from workbench.results import ServiceFigures, Split
+from workbench.scratch import scratch_folder
 from workbench.service import ServiceLoad, ServiceSettings
 
 _WARMUP_S = 2.0
@@ -77,8 +77,8 @@ def confirm_by_load(
         BundleError: the service does not start.
     """
     contents = bundle_contents(experiment, candidate, bench, journal)
-    with tempfile.TemporaryDirectory(prefix="workbench-confirm-") as folder:
-        bundle = write_bundle(Path(folder) / "bundle", contents, allow_emulated=True)
+    with scratch_folder("confirm") as folder:
+        bundle = write_bundle(folder / "bundle", contents, allow_emulated=True)
         return confirm_bundle(bundle, best, seconds, bodies_of_dataset(experiment.dataset, split), seed=experiment.seed)
 
 
@@ -94,8 +94,8 @@ def confirm_bundle(
     opened = read_bundle(bundle)
     emulated = opened.manifest.artifact.toolchain.emulated
     with (
-        tempfile.TemporaryDirectory(prefix="workbench-load-") as folder,
-        running_service(bundle, log=Path(folder) / "serve.log", settings=best.settings, own=True) as running,
+        scratch_folder("load") as folder,
+        running_service(bundle, log=folder / "serve.log", settings=best.settings, own=True) as running,
     ):
         answers = check_answers(running, opened)
         reason = ""
@@ -129,8 +129,8 @@ def load_bundle(
         BundleError: no bundle, or the service does not start.
     """
     opened = read_bundle(bundle)
-    with tempfile.TemporaryDirectory(prefix="workbench-load-") as folder:
-        log = Path(folder) / "serve.log"
+    with scratch_folder("load") as folder:
+        log = folder / "serve.log"
         with running_service(bundle, log=log, settings=settings) as running:
             check_answers(running, opened)
             result = _loaded(running, load, seconds, bodies or bodies_of_bundle(opened), seed)

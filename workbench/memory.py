@@ -16,7 +16,6 @@ import resource
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from workbench.candidate import Candidate
 from workbench.errors import MeasureError, WorkbenchError
 from workbench.replay import read_request, write_request
 from workbench.results import Artifact
+from workbench.scratch import scratch_folder
 from workbench.targets import open_target
 from workbench.targets.base import Feeds
 
@@ -47,9 +47,9 @@ def peak_memory(
     """
     if not feeds:
         raise ValueError("no feeds to run")
-    with tempfile.TemporaryDirectory(prefix="workbench-memory-") as folder:
-        write_request(Path(folder), directory, artifact, candidate, feeds)
-        answer = _ask_child(Path(folder), timeout_s)
+    with scratch_folder("memory") as folder:
+        write_request(folder, directory, artifact, candidate, feeds)
+        answer = _ask_child(folder, timeout_s)
     if "error" in answer:
         raise MeasureError(f"while its memory was measured: {answer['error']}")
     return int(answer["peak_bytes"])

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.canonical import DecodeError
 from workbench.console import err
 from workbench.errors import ConfigError, ToolchainError
+from workbench.scratch import scratch_folder
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.artifacts import Bench
@@ -53,7 +53,7 @@ def opened(experiment: Path, workspace: Path | None, *, scratch: bool = False) -
     question = read_experiment(experiment, workspace)
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(open_store(question.workspace))
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="workbench-")))
+        folder = stack.enter_context(scratch_folder("journal"))
         journal = None if scratch else current_journal(question.workspace, question.name)
         yield question, open_bench(question, journal or Journal(root=folder), store, lambda candidate, stage: None)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from workbench.candidate import Candidate
 from workbench.errors import ConfigError, MeasureError
 from workbench.replay import write_request
 from workbench.results import Artifact
+from workbench.scratch import scratch_folder
 from workbench.targets.ascend.acl_process import ACL_CONFIG
 from workbench.targets.ascend.installation import find_installation
 from workbench.targets.ascend.msprof import TimeByOperator, profile
@@ -36,9 +36,9 @@ def where_time_goes(
         ToolchainError, MeasureError: as `msprof.profile`.
     """
     _check_target(candidate)
-    with tempfile.TemporaryDirectory(prefix="workbench-profile-") as folder:
-        write_request(Path(folder), directory, artifact, candidate, feeds)
-        return profile(_replay(folder, calls), to, environment=_environment())
+    with scratch_folder("profile") as folder:
+        write_request(folder, directory, artifact, candidate, feeds)
+        return profile(_replay(str(folder), calls), to, environment=_environment())
 
 
 def overflows(
@@ -55,10 +55,12 @@ def overflows(
     to.mkdir(parents=True, exist_ok=True)
     config = write_overflow_config(to)
     log = to / "run.log"
-    with tempfile.TemporaryDirectory(prefix="workbench-overflow-") as folder:
-        write_request(Path(folder), directory, artifact, candidate, feeds)
+    with scratch_folder("overflow") as folder:
+        write_request(folder, directory, artifact, candidate, feeds)
         surroundings = _environment() | {ACL_CONFIG: str(config)}
-        ended = run_program(_replay(folder, len(feeds)), environment=surroundings, timeout_s=REPLAY_TIMEOUT_S, log=log)
+        ended = run_program(
+            _replay(str(folder), len(feeds)), environment=surroundings, timeout_s=REPLAY_TIMEOUT_S, log=log
+        )
     if ended.code != 0:
         how = (
             f"took longer than {REPLAY_TIMEOUT_S:g} s" if ended.code is None else f"failed with exit code {ended.code}"

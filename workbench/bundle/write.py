@@ -7,7 +7,6 @@ import errno
 import json
 import os
 import shutil
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -46,6 +45,7 @@ from workbench.fingerprint import compare
 from workbench.model import Model
 from workbench.preprocess import Preprocessor
 from workbench.results import Artifact, Evaluation
+from workbench.scratch import scratch_folder
 from workbench.service import ServiceSettings
 from workbench.signing import SecretKey
 from workbench.targets.base import Array
@@ -121,17 +121,15 @@ def write_bundle(
     _refuse_unfit(contents, allow_emulated)
     with _disk(to.parent):
         to.parent.mkdir(parents=True, exist_ok=True)
-        building = to.parent / f".{to.name}.{uuid.uuid4().hex[:8]}.tmp"
-        building.mkdir()
-        try:
+        with scratch_folder("bundle", inside=to.parent) as scratch:
+            building = scratch / to.name
+            building.mkdir()
             settings = replace(deployment or DeploymentSettings(), signed=secret is not None)
             _fill(building, contents, settings)
             if secret is not None:
                 sign_bundle(building, contents.name, file_digest(building / MANIFEST), secret)
             _flush(building)
             building.rename(to)
-        finally:
-            shutil.rmtree(building, ignore_errors=True)
     return to
 
 

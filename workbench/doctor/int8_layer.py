@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -13,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from workbench.candidate import Candidate
 from workbench.graph import read_model
 from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord, WeightScale
+from workbench.scratch import scratch_folder
 from workbench.targets import open_target
 
 _SIZE = 32
@@ -33,8 +32,8 @@ def run_int8_layer(candidate: Candidate) -> tuple[int, float]:
     """
     start = time.perf_counter()
     target = open_target(candidate.target)
-    with tempfile.TemporaryDirectory(prefix="workbench-doctor-") as folder:
-        path, lowered, compiled = Path(folder) / "layer.onnx", Path(folder) / "lowered", Path(folder) / "compiled"
+    with scratch_folder("doctor") as folder:
+        path, lowered, compiled = folder / "layer.onnx", folder / "lowered", folder / "compiled"
         onnx.save(_layer(), path)
         lowered.mkdir()
         compiled.mkdir()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ from workbench.canonical import canonical_json, file_digest
 from workbench.errors import ConfigError, ToolchainError, nearest
 from workbench.example import files
 from workbench.example.texts import CLASSES, TAGS, documents
+from workbench.scratch import scratch_folder
 from workbench.source_closure import closure_digest
 
 if TYPE_CHECKING:
@@ -127,8 +126,9 @@ def build(name: str, recipe: Recipe, to: Path, report: Callable[[str], None], *,
         report(f"{name}: already built in {to}")
         return to
     to.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = Path(tempfile.mkdtemp(prefix=f".{to.name}.", dir=to.parent))
-    try:
+    with scratch_folder("example", inside=to.parent) as scratch:
+        unfinished = scratch / to.name
+        unfinished.mkdir()
         measured = _build_into(unfinished, name, recipe, report, seed)
         digests = {
             path.relative_to(unfinished).as_posix(): file_digest(path)
@@ -138,11 +138,7 @@ def build(name: str, recipe: Recipe, to: Path, report: Callable[[str], None], *,
         receipt = {"identity": identity, "measured": measured, "files": digests}
         text = json.dumps(json.loads(canonical_json(receipt)), ensure_ascii=False, indent=1)
         (unfinished / _RECEIPT).write_text(text + "\n", encoding="utf-8")
-        unfinished.chmod(0o755)  # mkdtemp makes folders that nobody else may read
         unfinished.rename(to)
-    finally:
-        # Gone after the rename; after a failure or Ctrl-C, nothing half-built stays behind.
-        shutil.rmtree(unfinished, ignore_errors=True)
     return to
 
 

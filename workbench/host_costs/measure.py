@@ -6,11 +6,9 @@ import importlib.metadata
 import logging
 import os
 import platform
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import psutil
 
@@ -26,6 +24,7 @@ from workbench.load.service_process import RunningService, running_service
 from workbench.model import Model
 from workbench.noise import OTHERS_CPUS
 from workbench.results import Toolchain
+from workbench.scratch import scratch_folder
 from workbench.service import HostCosts, ServiceLoad, ServiceSettings
 from workbench.source_closure import closure_digest
 from workbench.store import Store
@@ -98,8 +97,7 @@ def measure_host_costs(
     """
     capacity = measure_capacity()
     bodies = bodies_of_dataset(dataset, most=BODIES)
-    with tempfile.TemporaryDirectory(prefix="workbench-host-") as name:
-        folder = Path(name)
+    with scratch_folder("host") as folder:
         bundle = write_probe(folder, model, dataset, _SETTINGS)
         try:
             with running_service(bundle, log=folder / "service.log", more=("--policy", "warn"), own=True) as service:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from workbench.init.manifest import manifest_text
 from workbench.init.model import Outline, examine_model
 from workbench.init.space import space_text
 from workbench.model_door import open_foreign
+from workbench.scratch import scratch_folder
 from workbench.targets.onnxruntime import parse_cpu
 
 
@@ -57,8 +57,7 @@ def initialize(
     corpus = examine_data(data, open_foreign(model), tokenizer=tokenizer, labels=labels)
     outline = examine_model(model)
     cores = parse_cpu(None).cores  # what this process may run on; `workbench doctor` warns of a quota below it
-    with tempfile.TemporaryDirectory(prefix="workbench-init-") as folder:
-        staging = Path(folder)
+    with scratch_folder("init") as staging:
         staged = _contents(chosen, staging, outline, corpus, cores, _absolute)
         _write_all(staged)
         _read_back(next(iter(staged)), staging)

@@ -12,7 +12,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -33,6 +32,7 @@ from workbench.load.intervals import percentiles, throughput
 from workbench.load.plan import LoadPlan, is_loopback
 from workbench.load.result import CLIENT_LIMIT, P99_ANSWERS, LoadResult, ServerFigures, ServerProcesses
 from workbench.load.server import ProcessWatch, Samples, figures_between, listener, scrape
+from workbench.scratch import scratch_folder
 
 PLAN, BODIES, TIMES, END = "plan.json", "bodies.json", "times.npz", "end.json"
 KEY_VARIABLE = "WORKBENCH_LOAD_API_KEY"
@@ -69,8 +69,7 @@ def run_load(
     host, port = plan.address
     local = is_loopback(host)
     pid = server_pid if server_pid is not None or not local else listener(port)
-    with tempfile.TemporaryDirectory(prefix="workbench-load-") as name:
-        folder = Path(name)
+    with scratch_folder("load") as folder:
         (folder / PLAN).write_text(json.dumps(encode(plan)), encoding="utf-8")
         (folder / BODIES).write_text(json.dumps(list(bodies)), encoding="utf-8")
         watch = _Watch(plan, api_key, pid)

@@ -11,7 +11,6 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,6 +25,7 @@ from workbench.graph import load_graph, read_model
 from workbench.quantization.dynamic import lower_dynamic
 from workbench.quantization.observe import RUNTIME_ERRORS
 from workbench.quantization.surgery import serialize
+from workbench.scratch import scratch_folder
 from workbench.targets.onnxruntime_attention import fuse_attention
 from workbench.targets.onnxruntime_fusions import fused
 from workbench.targets.onnxruntime_projections import layers_of, with_convolutions, with_split_transposes
@@ -166,15 +166,15 @@ def fusions_that_fire(model_path: Path) -> tuple[str, ...]:
         CompileError: the runtime refused it.
     """
     proto = load_graph(read_model(model_path))
-    with tempfile.TemporaryDirectory(prefix="workbench-fusions-") as folder:
-        fired = _fired(model_path, Path(folder))
+    with scratch_folder("fusions") as folder:
+        fired = _fired(model_path, folder)
         try:
             quantized = serialize(lower_dynamic(proto, "tensor"))
         except LoweringError:  # a model without INT8 layers has only its float form
             return fired
-        lowered = Path(folder) / "dynamic.onnx"
+        lowered = folder / "dynamic.onnx"
         lowered.write_bytes(quantized)
-        return tuple(sorted({*fired, *_fired(lowered, Path(folder), _ALWAYS_OFF_FOR_INT8)}))
+        return tuple(sorted({*fired, *_fired(lowered, folder, _ALWAYS_OFF_FOR_INT8)}))
 
 
 def _fired(model_path: Path, folder: Path, disabled: Sequence[str] = ()) -> tuple[str, ...]:

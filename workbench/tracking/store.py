@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from workbench.errors import ToolchainError
+from workbench.scratch import scratch_folder
 
 if TYPE_CHECKING:  # importing mlflow takes a second and reads the environment, which `mlflow_errors` sets first
     from mlflow import MlflowClient
@@ -40,9 +40,9 @@ def prepare(store: Path) -> None:
     database = store / "mlflow.db"
     try:
         (store / ARTIFACTS).mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=store, prefix=".new-") as folder:
+        with scratch_folder("new", inside=store) as folder:
             if not database.exists():
-                fresh = Path(folder) / "mlflow.db"
+                fresh = folder / "mlflow.db"
                 with mlflow_errors():
                     open_client(fresh)
                 with contextlib.suppress(FileExistsError):

@@ -6,7 +6,6 @@ import contextlib
 import datetime
 import logging
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from workbench.report import Summary, lines, to_json
 from workbench.report.importance import importance
 from workbench.report.page import pareto_html
 from workbench.results import Evaluation, metrics
+from workbench.scratch import scratch_folder
 from workbench.tracking.links import HOST, PORT, link_lines, save_view
 from workbench.tracking.run import (
     NOTE,
@@ -154,9 +154,9 @@ class Tracker:
             )
             known = _Known(run_id=run.info.run_id, finished=False, tags=dict(run.data.tags))
             self._candidates[candidate.id] = known
-        with tempfile.TemporaryDirectory() as folder:
-            self._write_artifacts(evaluation, Path(folder))
-            self._client.log_artifacts(known.run_id, folder)
+        with scratch_folder("mlflow") as folder:
+            self._write_artifacts(evaluation, folder)
+            self._client.log_artifacts(known.run_id, str(folder))
         numbers = metrics(evaluation)
         now_ms = round(time.time() * 1000)  # of two values of a metric, MLflow shows the later one
         self._client.log_batch(
@@ -239,15 +239,14 @@ class Tracker:
             run = self._client.create_run(self.experiment_id, tags=tags, run_name=sweep_name(summary))
             self._sweep = _Known(run_id=run.info.run_id, finished=False)
         ranked = importance(summary.evaluations, summary.objectives, seed=seed)
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
+        with scratch_folder("mlflow") as folder:
             (folder / "pareto.html").write_text(pareto_html(summary, ranked), encoding="utf-8")
             (folder / "report.txt").write_text(lines(summary) + "\n", encoding="utf-8")
             (folder / "report.json").write_text(pretty(to_json(summary)), encoding="utf-8")
             (folder / "importance.json").write_text(pretty(encode(ranked)), encoding="utf-8")
             if plan:
                 (folder / "plan.txt").write_text(plan + "\n", encoding="utf-8")
-            self._client.log_artifacts(self._sweep.run_id, name)
+            self._client.log_artifacts(self._sweep.run_id, str(folder))
         now_ms = round(time.time() * 1000)
         numbers = sweep_metrics(summary)
         self._client.log_batch(

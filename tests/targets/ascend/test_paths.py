@@ -44,10 +44,11 @@ def test_both_readings_have_the_same_alphabet(tmp_path: Path, name: str) -> None
 
 
 def test_work_is_done_beside_the_result_where_the_path_allows(tmp_path: Path) -> None:
-    made = work_directory(tmp_path, "atc")
+    with work_directory(tmp_path, "atc") as made:
+        assert made.parent == tmp_path.resolve()
+        assert list(made.iterdir()) == []
 
-    assert made.parent == tmp_path.resolve()
-    assert list(made.iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_work_is_done_in_the_temporary_folder_where_it_does_not(
@@ -57,7 +58,8 @@ def test_work_is_done_in_the_temporary_folder_where_it_does_not(
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
 
-    assert work_directory(tmp_path / "a b", "atc").parent == (tmp_path / "tmp").resolve()
+    with work_directory(tmp_path / "a b", "atc") as made:
+        assert made.parent == (tmp_path / "tmp").resolve()
 
 
 def test_without_any_usable_folder_the_message_names_what_was_tried(
@@ -66,7 +68,7 @@ def test_without_any_usable_folder_the_message_names_what_was_tried(
     monkeypatch.setattr(paths, "is_safe", lambda path: False)
 
     with pytest.raises(ToolchainError, match=r"a b .*refuses \[' '\].*Set TMPDIR"):
-        work_directory(tmp_path / "a b", "atc")
+        work_directory(tmp_path / "a b", "atc").__enter__()
 
 
 def test_a_model_with_a_safe_path_is_seen_under_one_name_and_not_copied(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ checked on a CPU; `compare_with_fake_quant` holds AMCT's simulation against our 
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,6 +27,7 @@ from workbench.quantizable import Layer
 from workbench.quantization.amct_record import parse_record
 from workbench.quantization.interpreter import Interpreter
 from workbench.quantization.record import Provenance, QuantizationRecord
+from workbench.scratch import scratch_folder
 from workbench.targets.ascend.amct_files import (
     CONFIG,
     DEPLOY,
@@ -141,25 +141,23 @@ def run_in_amct(
         CalibrationError: the model fails there; the log is gone with the run, its last words are in the message.
         ToolchainError: the installation is broken.
     """
-    folder = Path(tempfile.mkdtemp(prefix="amct-"))
     try:
-        # external data of a large model lies next to it
-        for file in [model_file, *model_file.parent.glob("*.external")]:
-            name = "model.onnx" if file == model_file else file.name
-            (folder / name).symlink_to(file.absolute())
-        request = {"action": "run", "feeds": write_feeds(batches, folder, "feeds")}
-        log = folder / f"kept-{LOG}"
-        answer = ask(installation.python, installation.variables, folder, request, timeout_s=timeout_s, log=log)
-        results = []
-        for file in sorted((folder / "outputs").iterdir()):
-            with np.load(file, allow_pickle=False) as arrays:
-                results.append({name: arrays[f"arr_{index}"] for index, name in enumerate(answer["outputs"])})
-        return results
+        with scratch_folder("amct") as folder:
+            # external data of a large model lies next to it
+            for file in [model_file, *model_file.parent.glob("*.external")]:
+                name = "model.onnx" if file == model_file else file.name
+                (folder / name).symlink_to(file.absolute())
+            request = {"action": "run", "feeds": write_feeds(batches, folder, "feeds")}
+            log = folder / f"kept-{LOG}"
+            answer = ask(installation.python, installation.variables, folder, request, timeout_s=timeout_s, log=log)
+            results = []
+            for file in sorted((folder / "outputs").iterdir()):
+                with np.load(file, allow_pickle=False) as arrays:
+                    results.append({name: arrays[f"arr_{index}"] for index, name in enumerate(answer["outputs"])})
+            return results
     except CalibrationError as error:
         error.log_path = None
         raise
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def compare_with_fake_quant(

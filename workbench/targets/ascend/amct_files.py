@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import shutil
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +20,7 @@ from workbench.quantization.amct_config import parse_config
 from workbench.quantization.amct_json import ExpandedConfig
 from workbench.quantization.normalize import normalized
 from workbench.quantization.surgery import MAX_PROTO_BYTES, default_opset
+from workbench.scratch import scratch_folder
 from workbench.targets.ascend.amct_process import AmctInstallation, write_feeds
 from workbench.targets.base import Feeds
 
@@ -35,18 +34,14 @@ _NEWEST_OPSET = {8: 13, 9: 14, 10: 15, 11: 16, 12: 17, 13: 18, 14: 19, 15: 20, 1
 @contextmanager
 def workplace(to: Path) -> Iterator[Path]:
     """A folder for the child inside `to`, gone in the end: results leave it by rename only."""
-    folder: Path | None = None
     try:
         to.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=".amct-", dir=to.resolve()))
-        yield folder
+        with scratch_folder("amct", inside=to) as folder:
+            yield folder
     except OSError as error:
         raise ToolchainError(
             f"{to} cannot be written: {error.strerror or error}. Free space or choose another folder."
         ) from error
-    finally:
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 # --- what goes in --------------------------------------------------------------------------------------------------

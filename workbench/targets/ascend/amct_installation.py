@@ -5,11 +5,11 @@ from __future__ import annotations
 import importlib.util
 import shutil
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from workbench.errors import CalibrationError, ToolchainError
+from workbench.scratch import scratch_folder
 from workbench.targets.ascend.amct_process import LOG, AmctInstallation, ask
 
 VARIABLE = "WORKBENCH_AMCT_PYTHON"
@@ -38,18 +38,16 @@ def find_amct(environment: Mapping[str, str], *, timeout_s: float = _TIMEOUT_S) 
         python = Path(sys.executable)
     else:
         return None
-    folder = Path(tempfile.mkdtemp(prefix="amct-"))
-    log = folder / f"kept-{LOG}"
-    try:
-        answer = ask(python, environment, folder, {"action": "describe"}, timeout_s=timeout_s, log=log)
-    except CalibrationError as error:  # past the import there is nothing to do: it is the installation
-        raise ToolchainError(f"{python} does not tell the version of its amct_onnx: {error}") from error
-    except ToolchainError as error:
-        words = log.read_text(encoding="utf-8", errors="replace")[-2000:] if log.is_file() else ""
-        message = str(error).replace(f" See {log}.", "")
-        raise ToolchainError(f"{message}\n{words}".strip()) from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with scratch_folder("amct") as folder:
+        log = folder / f"kept-{LOG}"
+        try:
+            answer = ask(python, environment, folder, {"action": "describe"}, timeout_s=timeout_s, log=log)
+        except CalibrationError as error:  # past the import there is nothing to do: it is the installation
+            raise ToolchainError(f"{python} does not tell the version of its amct_onnx: {error}") from error
+        except ToolchainError as error:
+            words = log.read_text(encoding="utf-8", errors="replace")[-2000:] if log.is_file() else ""
+            message = str(error).replace(f" See {log}.", "")
+            raise ToolchainError(f"{message}\n{words}".strip()) from error
     versions = answer["versions"]
     return AmctInstallation(
         python=python,

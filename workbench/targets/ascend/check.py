@@ -5,10 +5,8 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Literal
 
 from onnx import ModelProto
@@ -21,6 +19,7 @@ from workbench.model import Model
 from workbench.quantizable import quantizable_layers
 from workbench.quantization.normalize import normalized
 from workbench.quantization.surgery import serialize
+from workbench.scratch import scratch_folder
 from workbench.targets.ascend.config_files import config_texts
 from workbench.targets.ascend.lowering import atc_form
 from workbench.targets.ascend.operators import NOT_IN_OPS_NN, check_operators
@@ -74,8 +73,8 @@ def _said_by_atc(payload: bytes) -> tuple[OperatorIssue, ...] | None:
     """What `atc --mode=3` refuses; None without an ATC that could be asked, or when it gives no verdict."""
     key = (os.environ.get("ASCEND_HOME_PATH", ""), hashlib.sha256(payload).hexdigest())
     if key not in _SAID:
-        with tempfile.TemporaryDirectory(prefix="workbench-") as folder:
-            file = Path(folder, "model.onnx")
+        with scratch_folder("check") as folder:
+            file = folder / "model.onnx"
             file.write_bytes(payload)
             try:
                 _SAID[key] = check_model(file, soc_version=SOC_VERSION)

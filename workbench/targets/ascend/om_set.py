@@ -121,8 +121,7 @@ def compile_set(
     check_operator_package(base)
     side_by_side = parallel or parallel_compiles(len(shapes))
     try:
-        root = work_directory(to, "atc")
-        try:
+        with work_directory(to, "atc") as root:
             job = _Job(
                 atc=atc,
                 model=place_model(lowered, root),
@@ -141,8 +140,6 @@ def compile_set(
             counts = _count(job, compiled[-1], shapes[-1])
             fusions, unread = _fusions(compiled[-1].run.directory)
             return _collect(job, shapes, compiled, counts, fusions, unread)
-        finally:
-            shutil.rmtree(root, ignore_errors=True)
     except OSError as error:
         raise _disk_error(error, to) from error
 

@@ -7,13 +7,16 @@ too: the operator compiler behind ATC was never seen with them [inferred].
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from workbench.errors import ConfigError, ToolchainError
 from workbench.graph import read_model
+from workbench.scratch import scratch_folder
 
 _REFUSED = re.compile(r"[^A-Za-z0-9./_-]")
 
@@ -33,20 +36,26 @@ def is_safe(path: Path) -> bool:
     return not refused_characters(str(resolved)) and ".om" not in str(resolved)
 
 
-def work_directory(beside: Path, name: str) -> Path:
+@contextlib.contextmanager
+def work_directory(beside: Path, name: str) -> Iterator[Path]:
     """A new empty directory with a path that ATC takes: inside `beside`, or in the temporary folder where that has
-    blanks or other characters ATC refuses. The caller removes it.
+    blanks or other characters ATC refuses. It is gone when the block ends.
 
     Raises:
         ToolchainError: neither can be written, or neither has a path that ATC takes.
     """
+    with contextlib.ExitStack() as stack:
+        yield _first_possible(beside, name, stack)
+
+
+def _first_possible(beside: Path, name: str, stack: contextlib.ExitStack) -> Path:
     tried: list[str] = []
     for parent in (beside, Path(tempfile.gettempdir()), Path("/var/tmp"), Path("/tmp")):
         if not is_safe(parent):
             tried.append(f"{parent} (ATC refuses {refused_characters(str(parent.resolve())) or ['.om']} in a path)")
             continue
-        try:  # mkdtemp adds letters, digits and _ only
-            return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=parent.resolve()))
+        try:  # its name has letters, digits, `.`, `-` and `_` only
+            return stack.enter_context(scratch_folder(name, inside=parent))
         except OSError as error:
             tried.append(f"{parent} ({error.strerror})")
     raise ToolchainError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -49,8 +48,7 @@ def check_model(
     """
     base = dict(os.environ if environment is None else environment)
     atc = find_atc(base)
-    directory = work_directory(Path(tempfile.gettempdir()), "precheck")
-    try:
+    with work_directory(Path(tempfile.gettempdir()), "precheck") as directory:
         report = directory / _REPORT
         flags = {
             "mode": "3",
@@ -68,8 +66,6 @@ def check_model(
             timeout_s=min(PRECHECK_TIMEOUT_S, compile_timeout_s(base)) if timeout_s is None else timeout_s,
         )
         return _issues(run, report)
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _issues(run: Run, report: Path) -> tuple[OperatorIssue, ...]:
