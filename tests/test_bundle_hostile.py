@@ -2,12 +2,14 @@
 
 import contextlib
 import copy
+import io
 import json
 import os
 import shutil
 import socket
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -22,6 +24,7 @@ from onnx import TensorProto
 from tests.serve.making import make_bundle
 from tests.test_bundle import reseal
 from workbench.bundle import bounds, check_files, description, golden_batches, provenance, read_bundle, verify_bundle
+from workbench.bundle.arrays import read_npz
 from workbench.bundle.paths import name_fault, open_inside
 from workbench.bundle.sums import parse_sums, sums_text
 from workbench.canonical import file_digest
@@ -261,7 +264,7 @@ def test_no_bent_field_ends_in_a_traceback(bent: Path, pristine: Path) -> None:
     sound["record"] = "README.md"
     tried = refused = 0
     for number, keys in enumerate(places(sound)):
-        for turn in range(len(BENT) if len(keys) == 1 else 5):
+        for turn in range(len(BENT) if len(keys) == 1 else 3):
             body = copy.deepcopy(sound)
             put(body, keys, BENT[(number + 4 * turn) % len(BENT) if len(keys) > 1 else turn])
             seal(bent, body)
@@ -273,7 +276,7 @@ def test_no_bent_field_ends_in_a_traceback(bent: Path, pristine: Path) -> None:
             except WorkbenchError:
                 refused += 1
 
-    assert tried > 1000
+    assert tried > 800
     assert refused > 0.8 * tried
 
 
@@ -331,15 +334,15 @@ def test_a_value_without_reason_is_refused_by_name(folder: Path, keys: Keys, val
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('{"version": 2, "version": 1}', "'version' stands twice"),
-        ('{"version": 2, "name": NaN}', "no finite number"),
-        ('{"version": 2, "name": 1e999}', "no finite number"),
+        ('{"version": 2, "version": 1}', "'version' is given more than once"),
+        ('{"version": 2, "name": NaN}', "NaN is no number"),
+        ('{"version": 2, "name": 1e999}', "beyond a double"),
         ("[" * 100_000, "cannot be used"),
-        ('{"a":' * 60 + "1" + "}" * 60, "nested deeper"),
+        ('{"a":' * 80 + "1" + "}" * 80, "nested deeper"),
         ('{"version": ' + "9" * 5000 + "}", "cannot be used"),
         ("[]", "cannot be used"),
         ("", "cannot be used"),
-        ('{"version": 2, "name": "\\ud800"}', "U\\+D800"),
+        ('{"version": 2, "name": "\\ud800"}', "half of a surrogate pair"),
     ],
 )
 def test_json_that_readers_disagree_on_is_refused(folder: Path, text: str, words: str) -> None:
@@ -376,6 +379,35 @@ def test_golden_samples_that_prove_nothing_are_refused(folder: Path, arrays: dic
 
     with pytest.raises(BundleError, match=words):
         verify_bundle(folder)
+
+
+def npy(shape: str, dtype: str = "<f8", body: bytes = b"") -> bytes:
+    """An array file whose header says what it likes."""
+    header = f"{{'descr': {dtype!r}, 'fortran_order': False, 'shape': {shape}}}".ljust(117) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + body
+
+
+@pytest.mark.parametrize(
+    ("member", "words"),
+    [
+        (npy("(1000000000000,)"), "not as large as its header"),
+        (npy("(-1,)"), "shape"),
+        (npy("(1,)", "|O", b"\x80\x04."), "the type object"),
+        (npy("(0,) * 99"), "cannot be used"),
+        (npy("()", body=bytes(8)), "cannot be used"),
+        (b"\x93NUMPY\x09\x00", "version"),
+        (b"nonsense", "cannot be used"),
+    ],
+    ids=["endless", "negative", "pickle", "ranks", "no rows", "version", "nonsense"],
+)
+def test_arrays_that_ask_for_more_than_they_hold_are_refused(folder: Path, member: bytes, words: str) -> None:
+    with zipfile.ZipFile(folder / "golden" / "samples.npz", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        archive.writestr("0/feeds/input_ids.npy", member)
+        archive.writestr("0/outputs/logits.npy", npy("(2, 3)", body=bytes(48)))
+    reseal(folder, {})
+
+    with pytest.raises(BundleError, match=words):
+        golden_batches(read_bundle(folder))
 
 
 @pytest.mark.parametrize("texts", ["{}", "[1]", "[[1]]", '[["a", 2]]', "[[]]]", "nonsense", '[["a"], ["b"]]'])
@@ -443,3 +475,13 @@ def test_the_command_line_refuses_a_hostile_bundle_in_one_line(folder: Path) -> 
         assert done.returncode == 1
         assert "golden: the name '../secret' leads outside the bundle" in " ".join(done.stderr.split())
         assert "Traceback" not in done.stderr
+
+
+def test_what_is_unpacked_is_bounded() -> None:
+    content = io.BytesIO()
+    np.savez_compressed(content, zeros=np.zeros((1 << 10, 1 << 10), order="F"))
+    assert len(content.getvalue()) < 1 << 14
+
+    assert read_npz(content.getvalue())["zeros"].shape == (1 << 10, 1 << 10)
+    with pytest.raises(ValueError, match="1 arrays of 8 MiB are more than a bundle holds"):
+        read_npz(content.getvalue(), most_bytes=1 << 20)

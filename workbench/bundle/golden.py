@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import io
-import json
-import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from workbench.bundle.arrays import read_npz
 from workbench.bundle.bounds import absolute_fault
 from workbench.bundle.manifest import Bundle
 from workbench.errors import BundleError, ConfigError
+from workbench.json_reader import loads
 from workbench.preprocess import Preprocessor, Text, open_preprocessor
 from workbench.targets.base import Array, Feeds
 
@@ -62,10 +60,9 @@ def golden_batches(bundle: Bundle) -> tuple[GoldenBatch, ...]:
     arrays: dict[str, list[dict[str, Array]]] = {role: [{} for _ in range(count)] for role in ("feeds", "outputs")}
     texts: list[tuple[Text, ...]] = [()] * count
     try:
-        with np.load(io.BytesIO(bundle.read(manifest.golden)), allow_pickle=False) as stored:
-            for key in stored.files:
-                index, role, name = key.split("/", 2)
-                arrays[role][_index(index, count)][name] = stored[key]
+        for key, array in read_npz(bundle.read(manifest.golden)).items():
+            index, role, name = key.split("/", 2)
+            arrays[role][_index(index, count)][name] = array
         if manifest.golden_texts is not None:
             texts = _texts(bundle.read(manifest.golden_texts), count)
         found = [
@@ -77,7 +74,7 @@ def golden_batches(bundle: Bundle) -> tuple[GoldenBatch, ...]:
         largest = max(_largest(array) for batch in found for array in batch.outputs.values())
         if fault := absolute_fault(manifest.tolerance.absolute, largest):
             raise ValueError(fault)
-    except (OSError, ValueError, KeyError, IndexError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (ValueError, KeyError) as error:
         raise BundleError(f"{bundle.directory}: the golden samples cannot be used: {error}.") from error
     return tuple(found)
 
@@ -93,7 +90,7 @@ def _texts(content: bytes, count: int) -> list[tuple[Text, ...]]:
     def words(row: Any) -> bool:
         return isinstance(row, list) and all(isinstance(word, str) for word in row)
 
-    body = json.loads(content.decode("utf-8"))
+    body = loads(content)
     if not isinstance(body, list) or len(body) != count:
         raise ValueError(f"their texts are no list of {count} batches")
     for rows in body:

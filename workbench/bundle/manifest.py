@@ -9,9 +9,8 @@ manifest.json is one `Manifest` with a `version`; SHA256SUMS protects it and rep
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -27,6 +26,7 @@ from workbench.bundle.sums import SUMS, parse_sums
 from workbench.candidate import Candidate
 from workbench.canonical import DecodeError, decode, encode
 from workbench.errors import BundleError, ConfigError
+from workbench.json_reader import loads
 from workbench.model import TensorSpec
 from workbench.preprocess import TokenInput
 from workbench.results import Artifact, CompiledFile, Evaluation
@@ -268,7 +268,7 @@ def read_bounded(directory: Path, name: str, most_bytes: int) -> bytes:
 
 def _manifest(directory: Path, content: bytes) -> Manifest:
     try:
-        body = json.loads(content.decode("utf-8"), object_pairs_hook=_unique)
+        body = loads(content)
         if fault := value_fault(body, "manifest"):
             raise ValueError(fault)
         if not isinstance(body, dict):
@@ -280,15 +280,5 @@ def _manifest(directory: Path, content: bytes) -> Manifest:
                 f"{directory}: bundle version {version!r:.80} is unknown; workbench {__version__} reads {known}."
             )
         return decode(Manifest, body, "manifest")
-    except (DecodeError, ConfigError, ValueError, RecursionError) as error:
+    except (DecodeError, ConfigError, ValueError) as error:
         raise BundleError(f"{directory}: {MANIFEST} cannot be used: {error}.") from error
-
-
-def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """Readers differ on which of two equal keys counts."""
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise ValueError(f"the key {key[:80]!r} stands twice")
-        found[key] = value
-    return found

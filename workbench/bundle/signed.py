@@ -14,6 +14,7 @@ from workbench.bundle.manifest import Bundle, read_bounded
 from workbench.bundle.sums import MOST_BYTES, SIGNATURE, SUMS
 from workbench.errors import BundleError
 from workbench.files import write_text_atomically
+from workbench.json_reader import loads
 from workbench.signing import SecretKey, SignatureError, TrustedKeys, parse_signature, sign, verify
 from workbench.signing.minisign import MOST_BYTES as MOST_SIGNATURE_BYTES
 from workbench.signing.minisign import key_name
@@ -94,9 +95,9 @@ def _check_comment(bundle: Bundle, comment: str) -> None:
     if not comment.startswith(_COMMENT):
         return
     try:
-        facts: Any = json.loads(comment.removeprefix(_COMMENT))
+        facts: Any = loads(comment.removeprefix(_COMMENT))
         named = (facts["name"], facts["manifest_sha256"])
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         named = None
     if named != (bundle.manifest.name, bundle.manifest_sha256):
         raise BundleError(f"{bundle.directory}: {SIGNATURE} was made for another bundle: {comment[:200]}.")

@@ -6,6 +6,7 @@ import contextlib
 from dataclasses import replace
 
 from workbench.bundle import Bundle, HoldoutOutcomes, Manifest, preprocessor_of
+from workbench.bundle.arrays import read_npz
 from workbench.dataset import Dataset
 from workbench.dataset.text import TextRows
 from workbench.errors import BundleError, ConfigError, MeasureError
@@ -133,6 +134,7 @@ def rescored(bundle: Bundle, data: Dataset) -> Outcomes:
 
 def _stored(bundle: Bundle, kept: HoldoutOutcomes) -> Outcomes:
     try:
+        read_npz(bundle.read(kept.file))  # bounds, before NumPy allocates what a header asks for
         return load_outcomes(bundle.file(kept.file))
     except ValueError as error:
         raise BundleError(f"{bundle.directory}: {error}") from error
