@@ -25,6 +25,7 @@ _PATIENCE_S = 1.0
 Idleness = Literal["busy", "between requests", "without a request"]
 _buffer = memoryview(bytearray(_BODY_BYTES))
 """For every connection: what is read into it is copied out before the next read."""
+_ahead = _buffer[:AHEAD_BYTES]
 
 
 class Http(Protocol):
@@ -142,8 +143,10 @@ class Connection(asyncio.BufferedProtocol):
             self.http.refuse_connection(transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        wanted = self.http.wanted() or 0
-        return _buffer[: max(AHEAD_BYTES, min(wanted, _BODY_BYTES))]
+        wanted = self.http.wanted()
+        if wanted is None or wanted <= AHEAD_BYTES:
+            return _ahead
+        return _buffer[: min(wanted, _BODY_BYTES)]
 
     def buffer_updated(self, nbytes: int) -> None:
         if self._admitted:

@@ -174,7 +174,7 @@ class BoundedHttp(HttpToolsProtocol):
     @property
     def _answering(self) -> bool:
         """A whole request came and is not answered yet."""
-        return self.cycle is not None and not self._in_body and not self._in_head and not self.cycle.response_complete
+        return not (self._in_body or self._in_head or self.cycle is None or self.cycle.response_complete)
 
     def _advance(self) -> None:
         """Parse up to the end of the next request."""
@@ -185,9 +185,20 @@ class BoundedHttp(HttpToolsProtocol):
             except Refusal as refusal:
                 self._give_up(refusal)
                 return
-            piece = bytes(self._ahead[:count])
-            del self._ahead[:count]
-            self._feed(_UPGRADE.sub(b"\nX-Declined:", piece) if not self._in_body else piece)
+            if count == len(self._ahead):
+                piece = bytes(self._ahead)
+                self._ahead.clear()
+            else:
+                piece = bytes(self._ahead[:count])
+                del self._ahead[:count]
+            if not self._in_body and b"upgrade" in piece.lower():
+                piece = _UPGRADE.sub(b"\nX-Declined:", piece)
+            try:
+                self.parser.feed_data(piece)
+            except httptools.HttpParserUpgrade:  # the next request is HTTP/1.1 again
+                self.parser = httptools.HttpRequestParser(self)
+            except httptools.HttpParserError:
+                self._give_up(self._refusal or _NOT_HTTP)
             if self._answering:
                 return
         if self._no_more_comes:  # what was asked whole is answered
@@ -201,21 +212,17 @@ class BoundedHttp(HttpToolsProtocol):
                 idle = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
                 self.timeout_keep_alive_task = idle
 
-    def _feed(self, piece: bytes) -> None:
-        try:
-            self.parser.feed_data(piece)
-        except httptools.HttpParserUpgrade:  # nothing is upgraded to here: the next request is HTTP/1.1 again
-            self.parser = httptools.HttpRequestParser(self)
-        except httptools.HttpParserError:
-            self._give_up(self._refusal or _NOT_HTTP)
-
     def on_message_begin(self) -> None:
         self._in_head = True
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_head:  # a trailer's X-API-Key or Host is none
-            super().on_header(name, value)
+        if not self._in_head:  # a trailer's X-API-Key or Host is none
+            return
+        name = name.lower()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         self._on_time()
@@ -331,12 +338,15 @@ def body_length(version: str, method: bytes, target: bytes, headers: list[tuple[
         raise Refusal("bad_request", "The target must be a path, or a URL of the host that Host names.", close=True)
     if b"#" in target:
         raise Refusal("bad_request", "The target must have no fragment.", close=True)
-    coding = [value for name, value in headers if name == b"transfer-encoding"]
-    if coding:
-        if version == "1.0" or [value.lower() for value in coding] != [b"chunked"]:
-            raise Refusal("bad_request", "Of transfer codings only HTTP/1.1's chunked is known.", close=True)
-        return None
-    return next((int(value) for name, value in headers if name == b"content-length"), 0)  # the parser saw: digits, once
+    length: int | None = 0
+    for name, value in headers:
+        if name == b"content-length":
+            length = int(value)  # the parser saw: digits, once, and no transfer coding beside it
+        elif name == b"transfer-encoding":
+            if version == "1.0" or length is None or value.lower() != b"chunked":
+                raise Refusal("bad_request", "Of transfer codings only HTTP/1.1's chunked is known.", close=True)
+            length = None
+    return length
 
 
 def _names_its_host(target: bytes, headers: list[tuple[bytes, bytes]]) -> bool:
