@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import json
 import logging
+import os
 import random
 import re
 import socket
@@ -223,7 +224,13 @@ def good(port: int, texts: list[str], known: list[Any], clients: int, stop: Any)
 
 
 def probe(port: int, path: str, every_s: float, stop: Any) -> dict[str, Any]:
-    """One probe after the other on a connection of its own, as a kubelet does; milliseconds from connecting on."""
+    """One probe after the other on a connection of its own, as a kubelet does; milliseconds from connecting on.
+
+    Before all other clients where the system allows it: what is measured is the service, and not who of those that
+    attack it from the same machine has a processor.
+    """
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, -10)
     times_ms: list[float] = []
     statuses: Counter[str] = Counter()
     request = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode()

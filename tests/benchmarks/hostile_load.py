@@ -5,7 +5,7 @@
 Normal load with known answers runs throughout. Beside it, each in a process of its own: malformed requests of every
 kind of `tests.serve.attacks`, wrong and missing hosts and request smuggling, `--count` of them; `--floods` connections
 that send 3 MB of requests each in one go, again and again; `--drips` connections that never end what they began.
-Liveness is asked at the admin port every 50 ms, and readiness of the service's own port beside it, for comparison.
+Liveness is asked at the admin port every 50 ms, and at the service's own port beside it, for comparison.
 Everything goes to 127.0.0.1. Run it alone on the machine: it measures times.
 
 Exit code 1 where a promise breaks: a 5xx other than 503, a good answer that is wrong or missing, liveness that is not
@@ -106,7 +106,7 @@ def _run(service: Running, given: argparse.Namespace) -> list[str]:
     began = time.monotonic()
     calm = Player(good, service.port, texts, known, given.clients, stop)
     live = Player(probe, admin, "/health/live", 0.05, stop)
-    ready = Player(probe, service.port, "/health/live", 0.05, stop)
+    own = Player(probe, service.port, "/health/live", 0.05, stop)
     hostile = [Player(malformed, service.port, given.seed + 1, given.count, given.attackers)]
     if given.floods:
         hostile.append(Player(floods, service.port, given.floods, given.flood_s))
@@ -121,13 +121,13 @@ def _run(service: Running, given: argparse.Namespace) -> list[str]:
     seconds = time.monotonic() - began
     found = [player.found(60) for player in hostile]
     stop.set()
-    calm_found, live_found, ready_found = (player.found(60) for player in (calm, live, ready))
+    calm_found, live_found, own_found = (player.found(60) for player in (calm, live, own))
     after = _settled(service, before, 20.0)
     return [
         *_show_hostile(found, seconds),
         *_show_good(calm_found),
         *_show_liveness("liveness, admin port", live_found, judged=True),
-        *_show_liveness("liveness, own port", ready_found, judged=False),
+        *_show_liveness("liveness, own port", own_found, judged=False),
         *_show_processes([*samples, after], before, after, peak_bytes(service.process.pid)),
         *_log_problems(service),
     ]
