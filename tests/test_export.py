@@ -226,3 +226,17 @@ def test_converting_prints_nothing(checkpoints: dict[Task, Path], tmp_path: Path
     )
 
     assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_a_configuration_of_weights_that_the_folder_cannot_hold_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"\0" * 100)
+    for config, message in (
+        ('{"vocab_size": 1000000000, "hidden_size": 1000000}', r"vocab_size x hidden_size is 1000000000000000"),
+        ('{"vocab_size": 1e9}', "are not all whole numbers"),
+        ('{"vocab_size": ' + "9" * 100 + "}", "has more than 64 bits"),
+        ("[" * 100_000, "nested deeper than"),
+        ("[]", "holds no JSON object"),
+    ):
+        (tmp_path / "config.json").write_text(config)
+        with pytest.raises(ConfigError, match=message):
+            load_checkpoint(tmp_path, "classification")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from tokenizers import Tokenizer
 from workbench.errors import ConfigError
 from workbench.files import temporary_beside
 from workbench.input_files import read_text
+from workbench.json_reader import read_json
 from workbench.model_door import open_foreign
 from workbench.preprocess import MOST_TOKENIZER_BYTES
 from workbench.scratch import scratch_folder
@@ -42,6 +44,9 @@ MODEL_CLASSES: Mapping[Task, str] = {
     "classification": "AutoModelForSequenceClassification",
     "ner": "AutoModelForTokenClassification",
 }
+_WEIGHTS = (("vocab_size", "hidden_size"), ("num_hidden_layers", "hidden_size", "intermediate_size"))
+"""Keys of a configuration whose product is less than the number of its model's weights."""
+_MOST_PER_BYTE, _SMALL_BYTES = 2, 1 << 20  # weights of four bits; a small file is not worth a refusal
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _EXPECTED_WARNINGS = (
     # torch 2.13: the TorchScript exporter and a function it calls itself are on their way out
@@ -188,6 +193,7 @@ def load_checkpoint(checkpoint: Path, task: Task) -> Any:
             file=checkpoint,
             hint="Where you trust their origin, load them once and call save_pretrained(safe_serialization=True).",
         )
+    _check_config(checkpoint)
     kind = getattr(transformers, MODEL_CLASSES[task])
     with quiet_transformers():
         try:
@@ -199,7 +205,7 @@ def load_checkpoint(checkpoint: Path, task: Task) -> Any:
                 output_loading_info=True,
             )
         # What transformers and safetensors raise for a folder that is not a sound checkpoint.
-        except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
+        except (OSError, ValueError, RuntimeError, LookupError, TypeError, AttributeError, SafetensorError) as error:
             raise ConfigError(f"cannot be loaded: {error}", file=checkpoint) from error
     if missing := sorted(loading["missing_keys"]):
         raise ConfigError(
@@ -208,6 +214,26 @@ def load_checkpoint(checkpoint: Path, task: Task) -> Any:
             hint=f"Is it a {task} model? A head that was never trained would be filled with random numbers.",
         )
     return model.eval()
+
+
+def _check_config(checkpoint: Path) -> None:
+    """Sizes in config.json become weights in memory before any of the stored ones is looked at.
+
+    Raises:
+        ConfigError: the file is no JSON object, or tells of weights that the folder cannot hold.
+    """
+    file = checkpoint / "config.json"
+    config = read_json(file)
+    if not isinstance(config, dict):
+        raise ConfigError("holds no JSON object.", file=file)
+    stored_bytes = sum(each.stat().st_size for each in checkpoint.glob("*.safetensors"))
+    for keys in _WEIGHTS:
+        sizes = [config.get(key, 1) for key in keys]
+        if any(not isinstance(size, int) or isinstance(size, bool) or size < 0 for size in sizes):
+            raise ConfigError(f"{', '.join(keys)} are not all whole numbers.", file=file)
+        if math.prod(sizes) > _MOST_PER_BYTE * max(stored_bytes, _SMALL_BYTES):
+            rule = f"{' x '.join(keys)} is {math.prod(sizes)}, but the weights beside it have {stored_bytes} bytes."
+            raise ConfigError(rule, file=file, hint="It belongs to another checkpoint, or is damaged.")
 
 
 def sample_batches(

@@ -17,6 +17,7 @@ import typer
 from workbench.console import err, out
 from workbench.errors import ConfigError
 from workbench.exit_codes import FAILED, INTERRUPTED
+from workbench.json_reader import loads
 from workbench.options import seconds as seconds_of
 from workbench.scratch import scratch_folder
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.service import ServiceLoad
 
 _WARMUP_SHARE = 0.1
+_MOST_INFO_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,7 +239,7 @@ def _facts(server: _Server) -> dict[str, Any]:
     try:
         connection.request("GET", "/info", headers={"X-API-Key": server.api_key} if server.api_key else {})
         answer = connection.getresponse()
-        found = json.loads(answer.read()) if answer.status == 200 else {}
+        found = loads(answer.read(_MOST_INFO_BYTES)) if answer.status == 200 else {}
     except (OSError, http.client.HTTPException, ValueError):
         return {}
     finally:

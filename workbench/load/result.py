@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from workbench.canonical import decode, encode
+from workbench.json_reader import loads
 from workbench.results import Estimate
 from workbench.service import ServiceLoad
 
@@ -126,7 +126,7 @@ def read_result(path: Path) -> LoadResult:
     Raises:
         ValueError: not such a file, or of another version.
     """
-    body = json.loads(path.read_text(encoding="utf-8"))
+    body = loads(path.read_bytes())
     version = body.pop("version", None)
     if version != VERSION:
         raise ValueError(f"{path}: load result version {version!r} is unknown; this workbench reads {VERSION}")
