@@ -115,8 +115,8 @@ def check_packages(python: Path, listed: Path) -> None:
         [str(python), "-m", "pip", "list", "--format=json"], capture_output=True, check=True, timeout=120
     ).stdout
     found = {re.sub(r"[-_.]+", "-", entry["name"]).lower(): entry["version"] for entry in json.loads(said)}
-    lines = [line for line in listed.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
-    wanted = dict(line.split("==") for line in lines)
+    lines = [line.rstrip(" \\") for line in listed.read_text(encoding="utf-8").splitlines()]
+    wanted = dict(line.split("==") for line in lines if not line.startswith(("#", " ")))
     extra = found.keys() - wanted.keys() - {"pip", "setuptools", "int8-workbench"}
     assert not extra, f"installed beyond the list: {sorted(extra)}"
     assert all(found.get(name) == version for name, version in wanted.items())
