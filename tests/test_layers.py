@@ -82,6 +82,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
             "capacity_command",
             "release_commands",
             "releases_command",
+            "bundle_commands",
             "signing_command",
             "lock_command",
             "load_confirmation",
@@ -123,8 +124,10 @@ OWNERS = {
         *("cli", "commands", "emulator_command"),
         *("serve_command", "load_command", "capacity_command", "release_commands"),
         *("releases_command", "signing_command", "lock_command"),
+        "bundle_commands",
     },
     "rich": {
+        "bundle_commands",
         *("cli", "commands", "console", "progress", "report", "doctor", "inspection"),
         *("load_command", "capacity_command", "release_commands", "releases_command"),
     },

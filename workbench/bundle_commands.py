@@ -1,0 +1,91 @@
+"""`workbench export` and `workbench verify`: writing a bundle, and checking one.
+
+`cli` registers the commands; heavy libraries are imported inside them. Bundles themselves are `workbench.bundle`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from workbench.console import err, out
+from workbench.errors import ConfigError
+from workbench.signing_command import SigningKey, TrustedKeysFile, opened_key
+
+
+def export(
+    experiment: Annotated[Path, typer.Argument(help="experiment file (YAML)", show_default=False)],
+    to: Annotated[Path, typer.Option(help="folder to create")],
+    candidate: Annotated[str | None, typer.Option(help="id; default: the recommended candidate")] = None,
+    allow_emulated: Annotated[bool, typer.Option(help="permit a result that was not measured on a device")] = False,
+    register: Annotated[bool, typer.Option(help="make it a version in MLflow's Model Registry")] = True,
+    sign: SigningKey = None,
+    lock: Annotated[
+        Path | None,
+        typer.Option(help="sums of the wheels that serving installs, by `workbench lock`; default: the shipped table"),
+    ] = None,
+    base_image: Annotated[
+        str, typer.Option(help="that the Dockerfile starts from, by digest: NAME@sha256:…", show_default=False)
+    ] = "",
+    workspace: Annotated[
+        Path | None, typer.Option("--workspace", help="folder of .workbench/ and mlruns/; default: beside experiments/")
+    ] = None,
+) -> None:
+    """Write the production bundle of the recommended candidate, or of the one named, and verify it."""
+    from workbench.bundle import read_bundle, verify_bundle, write_bundle
+    from workbench.deployment import DeploymentSettings, unpinned
+    from workbench.deployment.lock import read_lock
+    from workbench.handover import bundle_contents
+    from workbench.opening import find_candidate, journal_of, opened, summary_of, tell_damage
+    from workbench.release_commands import register as add_version
+    from workbench.signing import only_key
+
+    deployment = DeploymentSettings(lock=None if lock is None else read_lock(lock), base_image=base_image)
+    secret = None if sign is None else opened_key(sign)  # a wrong password costs no work
+    with opened(experiment, workspace) as (question, bench):
+        journal = journal_of(question)
+        if candidate is not None:
+            chosen = find_candidate(candidate, journal)
+        else:
+            recommended = summary_of(question, journal).recommended
+            if recommended is None:
+                raise ConfigError(
+                    "no candidate meets every constraint, so none is recommended.",
+                    file=experiment,
+                    hint="`workbench show` says who came closest; name one with --candidate to export it all the same.",
+                )
+            chosen = journal.evaluations()[recommended.candidate_id].candidate
+        tell_damage(journal)
+        contents = bundle_contents(question, chosen, bench, journal)
+    write_bundle(to, contents, allow_emulated=allow_emulated, secret=secret, deployment=deployment)
+    report = verify_bundle(to, trusted=None if secret is None else only_key(secret.public))
+    out.print(f"{to}: {chosen.short_id}, verified: {report.summary}", highlight=False, soft_wrap=True)
+    for sentence in unpinned(read_bundle(to).manifest, deployment):
+        err.print(Text.assemble(("note: ", "bold"), f"{sentence}."), soft_wrap=True)
+    if register:
+        version = add_version(to, question.workspace)
+        out.print(
+            f"registered as {version.name} version {version.number}. To make it the champion: workbench promote {to} "
+            f"--against champion (none for the first) --workspace {question.workspace}",
+            highlight=False,
+            soft_wrap=True,
+            markup=False,
+        )
+
+
+def verify(
+    bundle: Annotated[Path, typer.Argument(help="folder written by `workbench export`", show_default=False)],
+    replay: Annotated[bool, typer.Option(help="load the model and replay the golden samples")] = True,
+    trusted_keys: TrustedKeysFile = None,
+) -> None:
+    """Check a bundle: its signature where one is required, every byte, then its golden samples on this machine."""
+    from workbench.bundle import verify_bundle
+    from workbench.signing import trusted_keys_of
+
+    report = verify_bundle(bundle, replay=replay, trusted=trusted_keys_of(trusted_keys))
+    for warning in report.warnings:
+        err.print(Text.assemble(("warning: ", "bold yellow"), warning), soft_wrap=True)
+    out.print(f"{bundle}: {report.summary}", highlight=False, soft_wrap=True)
