@@ -88,8 +88,16 @@ def test_a_log_that_is_gone_shows_as_long_as_the_registry_knows_of_it(tmp_path: 
     assert read_log(file, mark).problems == (f"line {LINES}, the last that the registry knows, is missing",)
     mark = append(file, "loans", RELEASE, mark)
     assert read_log(file, mark).problems == (
-        f"line 1 says it is line {LINES + 1}: lines were removed or added before it",
+        f"line 1 has the number {LINES + 1} instead of 1: lines were removed or added",
     )
+
+
+def test_one_line_that_is_missing_is_named_once(tmp_path: Path) -> None:
+    file, mark = written(tmp_path)
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join(lines[:1] + lines[2:]))
+
+    assert read_log(file, mark).problems == ("line 2 has the number 3 instead of 2: lines were removed or added",)
 
 
 def test_a_chain_written_anew_from_its_beginning_is_not_the_registrys(tmp_path: Path) -> None:

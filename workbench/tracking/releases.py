@@ -111,15 +111,17 @@ def read_log(file: Path, mark: Mark | None) -> Log:
     """
     lines, torn = _lines(file)
     problems = []
-    before = NOTHING
+    before, number = NOTHING, 1
     for place, line in enumerate(lines, 1):
         if line.content is None:
             problems.append(f"line {place} is no line of a log of releases")
-        elif line.number != place:
-            problems.append(f"line {place} says it is line {line.number}: lines were removed or added before it")
+        elif line.number != number:
+            problems.append(
+                f"line {place} has the number {line.number} instead of {number}: lines were removed or added"
+            )
         elif line.content.get("before") != before:
             problems.append(f"line {place} does not continue line {place - 1}: one of the two was changed")
-        before = line.sha256
+        before, number = line.sha256, (number if line.content is None else line.number) + 1
     if torn:
         problems.append(f"line {len(lines) + 1} is cut off: it was being written when the machine or the disk failed")
     unmarked = 0
@@ -131,7 +133,7 @@ def read_log(file: Path, mark: Mark | None) -> Log:
             problems.append(f"line {mark.number}, the last that the registry knows, is missing")
         elif found.sha256 != mark.sha256:
             problems.append(f"line {mark.number} is not the one that the registry knows as the last")
-        unmarked = max(0, len(lines) - mark.number)
+        unmarked = max(0, number - 1 - mark.number)
         if unmarked > 1:
             problems.append(f"{unmarked} lines stand behind the last that the registry knows")
     return Log(lines=lines, problems=tuple(problems), unmarked=unmarked)
