@@ -10,6 +10,7 @@ is no signature.
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from workbench.errors import ToolchainError
 from workbench.files import write_json_atomically
 
 _SEAL = "sha256"
+_MOST_BYTES = 1 << 30
+"""The outcomes of ten million samples."""
 
 
 class Unsound(Exception):
@@ -61,8 +64,13 @@ def read_sealed(path: Path) -> dict[str, Any]:
 
 
 def read_bytes(path: Path) -> bytes:
-    """A whole file, with the errors of `read_sealed`."""
+    """A whole regular file, with the errors of `read_sealed`."""
     try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise Unsound("is no regular file")  # a FIFO would be waited for without end
+        if status.st_size > _MOST_BYTES:
+            raise Unsound(f"has {status.st_size} bytes, more than are ever written")
         return path.read_bytes()
     except FileNotFoundError as error:
         raise Unsound("is missing") from error

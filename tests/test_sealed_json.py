@@ -1,0 +1,79 @@
+"""Sealed JSON: what was written comes back, anything else is told from it."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench.sealed_json import Unsound, read_sealed, write_sealed
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8)
+
+
+@settings(max_examples=25)
+@given(st.dictionaries(st.text().filter(lambda key: key != "sha256"), VALUES, max_size=4))
+def test_what_was_written_comes_back(tmp_path_factory: pytest.TempPathFactory, value: dict[str, object]) -> None:
+    path = tmp_path_factory.getbasetemp() / "sealed.json"
+    try:
+        write_sealed(path, value)
+    except UnicodeEncodeError:
+        return  # half of a surrogate pair is no text
+    assert read_sealed(path) == value
+
+
+def test_every_single_flipped_bit_and_every_cut_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "sealed.json"
+    write_sealed(path, {"a": [1, 2.5, None, True], "text": "x y", "nested": {"b": "ü"}})
+    sound = path.read_bytes()
+    for bit in range(8 * len(sound)):
+        data = bytearray(sound)
+        data[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(data)
+        with pytest.raises(Unsound):
+            read_sealed(path)
+    for length in range(len(sound)):
+        path.write_bytes(sound[:length])
+        with pytest.raises(Unsound):
+            read_sealed(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "is empty"),
+        (bytes(4000), "nothing but zeros"),
+        (b"[1, 2]\n", "something else"),
+        (b'{"a":1}\n', "carries no sha256"),
+        (b'{"a":NaN,"sha256":"x"}\n', "is not JSON any more"),
+        (b"[" * 100_000, "is not JSON any more"),
+        (json.dumps({"a": 1, "sha256": ["x"]}).encode(), "does not match"),
+        (b"\xff\xfe", "is not JSON any more"),
+    ],
+)
+def test_foreign_content_is_named(tmp_path: Path, content: bytes, words: str) -> None:
+    path = tmp_path / "sealed.json"
+    path.write_bytes(content)
+
+    with pytest.raises(Unsound, match=words):
+        read_sealed(path)
+
+
+def test_what_is_no_file_of_ours_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "zeros").symlink_to("/dev/zero")
+    with (tmp_path / "sparse").open("wb") as stream:
+        stream.truncate(1 << 40)
+
+    for name, words in {
+        "gone": "is missing",
+        "fifo": "no regular file",
+        "zeros": "no regular file",
+        ".": "no regular file",
+        "sparse": "1099511627776 bytes",
+    }.items():
+        with pytest.raises(Unsound, match=words):
+            read_sealed(tmp_path / name)
