@@ -22,6 +22,7 @@ from workbench.canonical import encode
 from workbench.differences import Differences
 from workbench.errors import ConfigError, nearest
 from workbench.graph import load_graph, read_model
+from workbench.input_files import is_file
 from workbench.model_door import open_foreign
 from workbench.quantization.interpreter import Interpreter
 from workbench.quantization.observe import Feeds
@@ -159,7 +160,7 @@ def side_of(text: str) -> Side:
     """
     engine, separator, rest = text.partition(":")
     engines = (*(name for name in TARGETS if name not in ENGINE_OF), DEPLOY)
-    if not separator or Path(text).exists():
+    if not separator or is_file(Path(text)):
         engine, rest = "", text
     elif engine not in engines:
         raise ConfigError(f"{engine!r} is not an engine.", key=text, hint=nearest(engine, engines))

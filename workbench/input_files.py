@@ -161,6 +161,14 @@ def open_file(path: Path, *, limit_bytes: int, key: str | None = None) -> IO[byt
     return stream
 
 
+def is_file(path: Path) -> bool:
+    """Whether there is a regular file of this name; False, too, for names that no file can have."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError, RuntimeError):  # too long, a NUL, links that lead back to themselves
+        return False
+
+
 def raised(limit_bytes: int) -> int:
     """The limit, or what the environment allows where that is more.
 

@@ -130,7 +130,7 @@ class Section:
         written = self.text(key)
         try:
             path = (self.file.parent / written).resolve()
-            if must_exist and not path.exists():
+            if not path.exists() and must_exist:
                 raise self.error(key, f"{path} does not exist.", "Paths are relative to this file.")
         except (OSError, RuntimeError) as error:  # too long, or links that lead back to themselves
             raise self.error(key, f"{written!r} is no path: {error}.") from error

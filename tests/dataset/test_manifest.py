@@ -52,7 +52,7 @@ def test_a_wrong_label_file_is_refused(read: Callable[..., Dataset], folder: Pat
 
     found = refused(read, TEXT, BERT)
 
-    assert "labels.json: " in found
+    assert "labels.json:" in found
     assert message in found
 
 

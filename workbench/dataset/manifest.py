@@ -13,6 +13,7 @@ from workbench.dataset.loader import read_loader
 from workbench.dataset.splits import Dataset, SplitRows
 from workbench.dataset.text import read_texts
 from workbench.errors import ConfigError, nearest
+from workbench.input_files import is_file
 from workbench.json_reader import read_json
 from workbench.model import Model
 from workbench.preprocess import LONGEST_TEXT, WELL_KNOWN_INPUTS, Preprocessor, Role, TokenInput, open_preprocessor
@@ -270,9 +271,9 @@ def _inputs(top: Section, model: Model | None) -> tuple[TokenInput, ...] | None:
 def _loader(top: Section) -> tuple[Path, str]:
     written = top.text("loader")
     file, _, function = written.rpartition(":")
-    path = (top.file.parent / file).resolve()
+    path = top.file.parent / file
     if not file or not function.isidentifier():
         raise top.error("loader", f"{written!r} is not file.py:function.")
-    if not path.is_file():
+    if not is_file(path):
         raise top.error("loader", f"{path} does not exist.", "Paths are relative to this file.")
-    return path, function
+    return path.resolve(), function

@@ -15,7 +15,7 @@ from workbench.dataset.arrays import read_arrays
 from workbench.dataset.text import MOST_BYTES, read_texts
 from workbench.errors import ConfigError
 from workbench.init.splits import KINDS, assign_splits
-from workbench.input_files import open_lines
+from workbench.input_files import is_file, open_lines
 from workbench.json_reader import parse_json
 from workbench.metrics import scored_output
 from workbench.model import Model
@@ -68,7 +68,7 @@ def examine_data(data: Sequence[Path], model: Model, *, tokenizer: Path | None, 
     """
     files = assign_splits(data)
     for key, path in (("--tokenizer", tokenizer), ("--labels", labels)):
-        if path is not None and not path.is_file():
+        if path is not None and not is_file(path):
             raise ConfigError("no such file.", file=path, key=key)
     kinds = {KINDS[path.suffix] for path in files.values()}
     if len(kinds) > 1:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 from workbench.errors import ConfigError
+from workbench.input_files import is_file
 from workbench.results import Split
 
 KINDS = {".csv": "text", ".jsonl": "text", ".npz": "arrays"}
@@ -31,7 +32,7 @@ def assign_splits(data: Sequence[Path]) -> dict[Split, Path]:
         ConfigError: a file is missing or of an unknown kind, two claim one split, or no two splits can be filled.
     """
     for path in data:
-        if not path.is_file():
+        if not is_file(path):
             raise ConfigError("no such file.", file=path, key="--data")
         if path.suffix not in KINDS:
             raise ConfigError(
