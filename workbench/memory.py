@@ -22,6 +22,7 @@ from typing import Any
 
 from workbench.candidate import Candidate
 from workbench.errors import MeasureError, WorkbenchError
+from workbench.lifeline import tied
 from workbench.replay import read_request, write_request
 from workbench.results import Artifact
 from workbench.scratch import scratch_folder
@@ -60,7 +61,7 @@ def _ask_child(folder: Path, timeout_s: float) -> dict[str, Any]:
     log = folder / "stderr.log"
     with log.open("wb") as stderr:
         child = subprocess.Popen(
-            [sys.executable, "-m", "workbench.memory", str(folder)],
+            tied([sys.executable, "-m", "workbench.memory", str(folder)]),
             # `-m` looks in the working directory first: this one holds the very package that is running now.
             cwd=Path(__file__).parent.parent,
             stdin=subprocess.DEVNULL,

@@ -27,6 +27,7 @@ import psutil
 from workbench.canonical import encode
 from workbench.errors import ConfigError, ToolchainError
 from workbench.files import temporary_beside
+from workbench.lifeline import tied
 from workbench.load.client import ERROR_KINDS
 from workbench.load.intervals import percentiles, throughput
 from workbench.load.plan import LoadPlan, is_loopback
@@ -118,7 +119,7 @@ def _run_child(folder: Path, plan: LoadPlan, api_key: str | None, watch: _Watch)
     log = folder / "stderr.log"
     with log.open("w", encoding="utf-8") as errors:
         child = subprocess.Popen(
-            [sys.executable, "-m", "workbench.load", str(folder)],
+            tied([sys.executable, "-m", "workbench.load", str(folder)]),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,

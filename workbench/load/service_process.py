@@ -19,6 +19,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from workbench.errors import BundleError
+from workbench.lifeline import tied
 from workbench.service import ServiceSettings
 from workbench.signing import TRUSTED_VARIABLE
 
@@ -26,16 +27,6 @@ API_KEY_VARIABLE = "WORKBENCH_API_KEY"
 _POLL_S = 0.1
 _END_S = 45.0
 """Longer than the service's own grace period for requests in flight."""
-_TIED = """
-import ctypes, os, signal, sys
-libc = ctypes.CDLL(None)
-if hasattr(libc, "prctl"):
-    libc.prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG survives the exec
-if os.getppid() != int(sys.argv[1]):
-    sys.exit("who started this service is gone")
-os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
-"""
-"""Between us and the service: it drains and ends when we are killed, instead of holding its port for ever (Linux)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,13 +63,12 @@ def running_service(
         BundleError: the service ended or was not ready within `wait_s`; names the last lines of its log.
     """
     command = [
-        *(sys.executable, "-c", _TIED, str(os.getpid())),
-        *("-m", "workbench.serve", str(bundle)),
+        *(sys.executable, "-m", "workbench.serve", str(bundle)),
         *("--host", "127.0.0.1", "--port", "0", "--policy", "warn", *_options(settings), *more),
     ]
     with log.open("w", encoding="utf-8") as stream:
         process = subprocess.Popen(
-            command,
+            tied(command, number=signal.SIGTERM),  # it drains and ends when we are killed
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=subprocess.STDOUT,

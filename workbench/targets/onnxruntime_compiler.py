@@ -22,6 +22,7 @@ from workbench.candidate import ONNXRUNTIME_FUSIONS, Candidate, GraphOptimizatio
 from workbench.errors import CompileError, LoweringError
 from workbench.files import temporary_beside
 from workbench.graph import load_graph, read_model
+from workbench.lifeline import tied
 from workbench.quantization.dynamic import lower_dynamic
 from workbench.quantization.observe import RUNTIME_ERRORS
 from workbench.quantization.surgery import serialize
@@ -194,7 +195,7 @@ def _run_optimizer(
     command = [sys.executable, "-P", str(program), str(lowered), str(optimized), level, str(_INFO), *disabled]
     try:
         done = subprocess.run(
-            command,
+            tied(command),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

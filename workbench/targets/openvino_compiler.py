@@ -16,6 +16,7 @@ from pathlib import Path
 
 from workbench.candidate import Candidate, OpenVinoCompile
 from workbench.errors import CompileError
+from workbench.lifeline import tied
 
 XML = "model.xml"
 WEIGHTS = "model.bin"
@@ -69,7 +70,7 @@ def _run(lowered: Path, xml: Path, precision: str, log_path: Path) -> str:
     program = Path(__file__).with_name("openvino_convert.py")
     try:
         done = subprocess.run(
-            [sys.executable, "-P", str(program), str(lowered), str(xml), precision],
+            tied([sys.executable, "-P", str(program), str(lowered), str(xml), precision]),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=_TIMEOUT_S,

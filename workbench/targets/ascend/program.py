@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from workbench.lifeline import tied
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +45,9 @@ def run_program(
         OSError: it cannot be started, or the log not be written.
     """
     with log.open("w+b") if log is not None else tempfile.TemporaryFile() as words:
+        found = shutil.which(command[0], path=environment.get("PATH"))
         child = subprocess.Popen(
-            command,
+            command if found is None else tied([str(Path(found).absolute()), *command[1:]]),
             stdin=subprocess.DEVNULL,
             stdout=words,
             stderr=subprocess.STDOUT,
