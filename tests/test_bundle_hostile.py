@@ -258,13 +258,16 @@ BENT: tuple[Any, ...] = (
 
 
 def test_no_bent_field_ends_in_a_traceback(bent: Path, pristine: Path) -> None:
-    """Every place of the manifest with bent values in turn: refused, or without harm."""
+    """Every place of the manifest, with bent values in turn: refused, or without harm.
+
+    `tests/benchmarks/hostile_manifests.py` does it by the thousand, with replay.
+    """
     sound = body_of(pristine)
     sound["outcomes"] = {"file": "README.md", "samples_sha256": "0" * 64}
     sound["record"] = "README.md"
     tried = refused = 0
     for number, keys in enumerate(places(sound)):
-        for turn in range(len(BENT) if len(keys) == 1 else 3):
+        for turn in range(len(BENT) if len(keys) == 1 else 1):
             body = copy.deepcopy(sound)
             put(body, keys, BENT[(number + 4 * turn) % len(BENT) if len(keys) > 1 else turn])
             seal(bent, body)
@@ -276,7 +279,7 @@ def test_no_bent_field_ends_in_a_traceback(bent: Path, pristine: Path) -> None:
             except WorkbenchError:
                 refused += 1
 
-    assert tried > 800
+    assert tried > 400
     assert refused > 0.8 * tried
 
 

@@ -155,14 +155,12 @@ def test_a_bundle_is_signed_with_a_password_from_a_file_and_checked(
     assert (code, "; signed by" in said) == (0, True), said
 
 
-def test_the_environment_requires_a_signature_of_verify_and_serve(folder: Path, keys: Path) -> None:
-    for module, arguments in (("workbench", ("verify", folder)), ("workbench.serve", (folder, "--port", 0))):
-        code, said = workbench(*arguments, module=module, WORKBENCH_TRUSTED_KEYS=str(keys / "strangers"))
-        assert code == 1
-        assert "which" in said
-        assert "does not list" in said
-    code, said = workbench(folder, "--port", 0, module="workbench.serve", WORKBENCH_TRUSTED_KEYS="/no/such/file")
-    assert (code, "no such file" in said) == (2, True), said
+def test_the_environment_requires_a_signature_of_a_service(folder: Path, keys: Path) -> None:
+    trusted = str(keys / "strangers")
+    code, said = workbench(folder, "--port", 0, module="workbench.serve", WORKBENCH_TRUSTED_KEYS=trusted)
+
+    assert code == 1
+    assert f"which {trusted} does not list" in said
 
 
 def test_a_service_starts_with_a_trusted_signature_and_logs_whose_it_is(pristine: Path, keys: Path) -> None:

@@ -27,7 +27,7 @@ PYTHON = "3.11"
 ARCHITECTURES = ("x86_64", "aarch64")
 """Of the hosts of a 910B, both."""
 _GLIBC = (39, 28, 17)
-"""Newest release of glibc 2 that a wheel may ask for: pip takes another wheel on an older system. One search each."""
+"""Of the systems that serve: newer than Ubuntu 22.04 and openEuler 22.03, as old as these, and as old as wheels go."""
 _OLDEST_GLIBC = 5
 _TIMEOUT_S = 600.0
 _NONE_FOUND = "No matching distribution found"
@@ -88,17 +88,22 @@ def read_lock(file: Path = SHIPPED) -> Lock:
     return Lock(file=file, wheels=wheels)
 
 
-def make_lock(pins: Sequence[str], to: Path, say: Callable[[str], None]) -> Lock:
+def make_lock(
+    pins: Sequence[str], to: Path, say: Callable[[str], None], *, newest_glibc: Sequence[int] = _GLIBC
+) -> Lock:
     """Ask pip for the wheel of each pin on each platform, by the index it is configured with, and keep their sums.
 
     Nothing is installed.
+
+    Args:
+        newest_glibc: minor releases of glibc 2, one search each: pip takes another wheel on an older system.
 
     Raises:
         ToolchainError: no pip, no index, or a package without a wheel for a platform.
     """
     found: dict[str, dict[str, Wheel]] = {pin: {} for pin in pins}
     for architecture in ARCHITECTURES:
-        for glibc in _GLIBC:
+        for glibc in newest_glibc:
             say(f"{architecture}, glibc up to 2.{glibc}")
             for pin, wheel in _search(pins, architecture, glibc):
                 found[pin].setdefault(wheel.file, wheel)
