@@ -19,7 +19,7 @@ import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from tests.serve.making import make_bundle
 from tests.test_bundle import reseal
@@ -463,6 +463,22 @@ def test_a_model_does_not_read_weights_from_outside_the_bundle(folder: Path, pla
     (folder / "secret").unlink()
 
     with pytest.raises(BundleError, match="does not run on this machine"):
+        verify_bundle(folder)
+
+
+def test_a_model_that_grows_without_end_is_opened_by_a_process_with_limits_first(folder: Path) -> None:
+    file = folder / "model" / "model.onnx"
+    proto = onnx.load(file)
+    last = "one"
+    proto.graph.initializer.append(helper.make_tensor(last, TensorProto.INT64, [1], [1]))
+    for level in range(31):  # constants, which the optimizer would write out: 16 GiB
+        proto.graph.node.append(helper.make_node("Concat", [last, last], [f"grown_{level}"], axis=0))
+        last = f"grown_{level}"
+    proto.graph.output.append(helper.make_tensor_value_info(last, TensorProto.INT64, [None]))
+    onnx.save(proto, file)
+    reseal(folder, {})
+
+    with pytest.raises(BundleError, match=r"does not run on this machine: .* needs more than .* GiB of memory"):
         verify_bundle(folder)
 
 

@@ -17,7 +17,7 @@ from workbench.bundle.paths import strangers
 from workbench.bundle.signed import Signer, check_signature
 from workbench.bundle.sums import MOST_BYTES as MOST_SUMS_BYTES
 from workbench.bundle.sums import SIGNATURE, SUMS
-from workbench.errors import BundleError, MeasureError
+from workbench.errors import BundleError, ConfigError, MeasureError
 from workbench.fingerprint import admit
 from workbench.preprocess import Preprocessor, collate, encode
 from workbench.signing import TrustedKeys
@@ -79,6 +79,7 @@ def verify_bundle(directory: Path, *, replay: bool = True, trusted: TrustedKeys 
         changes = admit(manifest.artifact.toolchain, here, policy="warn")
         warnings += changes
         bundle.check_model()
+        _open_apart(bundle)
         try:
             session = target.open(manifest.artifact, bundle.model_directory, manifest.candidate)
         except MeasureError as error:
@@ -93,6 +94,18 @@ def verify_bundle(directory: Path, *, replay: bool = True, trusted: TrustedKeys 
         warnings=tuple(warnings),
         signature=f"signed by {signer.key}" if signer is not None else _unchecked(directory),
     )
+
+
+def _open_apart(bundle: Bundle) -> None:
+    """Let a process with limits open every ONNX file of the bundle before this one does."""
+    from workbench.model_door import open_foreign  # not at the top: services check bundles too, and open none so
+
+    for name in bundle.manifest.model_files:
+        if name.endswith(".onnx"):
+            try:
+                open_foreign(bundle.directory / name)
+            except ConfigError as error:
+                raise _unfit(bundle, error, "") from error
 
 
 def _unchecked(directory: Path) -> str:
@@ -157,7 +170,7 @@ def replay_golden(bundle: Bundle, session: Session, changes: Sequence[str] = ())
     return samples, largest
 
 
-def _unfit(bundle: Bundle, error: MeasureError, where: str) -> BundleError:
+def _unfit(bundle: Bundle, error: ConfigError | MeasureError, where: str) -> BundleError:
     """A bundle has no candidate to blame: it cannot be served here."""
     return BundleError(f"{bundle.directory}: the model does not run on this machine: {error}{where}")
 
