@@ -7,7 +7,6 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -34,6 +33,7 @@ from workbench.cann_emulator.tree import CANN_VERSIONS
 from workbench.canonical import file_digest
 from workbench.experiment import read_experiment
 from workbench.journal import current_journal
+from workbench.sealed_json import read_sealed, write_sealed
 
 BUSY = "207010"
 """NO_MODEL_RESOURCE: the device can hold no further model."""
@@ -300,11 +300,11 @@ def put_with_its_digest(om: Path, content: bytes) -> None:
     artifact_text = artifact.read_text(encoding="utf-8").replace(old, file_digest(om))
     artifact.write_text(artifact_text.replace(f'"size_bytes":{size}', f'"size_bytes":{len(content)}'), encoding="utf-8")
     entry = om.parent.parent / "entry.json"
-    body: dict[str, Any] = json.loads(entry.read_text(encoding="utf-8"))
+    body = read_sealed(entry)
     for name in (om.name, artifact.name):
         path = om.parent / name
         body["files"][name] = {"sha256": file_digest(path), "size_bytes": path.stat().st_size}
-    entry.write_text(json.dumps(body), encoding="utf-8")
+    write_sealed(entry, body)
 
 
 @pytest.fixture

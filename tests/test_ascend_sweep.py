@@ -225,8 +225,12 @@ def compiles(pid: int) -> bool:
 
 
 def holds_device_memory(environment: Environment, pid: int) -> bool:
-    """Whether the process holds memory on the emulated device, as `npu-smi` would show it."""
-    return (Path(environment["CANN_EMULATOR_STATE"]) / f"{pid}.json").exists()
+    """Whether a process below holds memory on the emulated device, as `npu-smi` would show it."""
+    try:
+        below = psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return False
+    return any((Path(environment["CANN_EMULATOR_STATE"]) / f"{process.pid}.json").exists() for process in below)
 
 
 def half_written(workspace: Path) -> list[str]:

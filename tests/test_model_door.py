@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import psutil
 import pytest
 from onnx import TensorProto as T
 from onnx import helper, numpy_helper
@@ -76,6 +77,16 @@ def test_a_loop_without_end_is_ended_by_its_limit_of_time(tmp_path: Path, monkey
 
     with pytest.raises(ConfigError, match=rf"loop\.onnx: opening it .* did not end within 1 s.*{SECONDS_VARIABLE}"):
         open_foreign(path)
+
+
+def test_a_model_is_opened_though_the_program_that_opens_has_ended_meanwhile(tmp_path: Path) -> None:
+    open_foreign(write(tmp_path / "first.onnx", [helper.make_node("Relu", ["x"], ["y"])]))
+    openers = [p for p in psutil.Process().children() if "workbench.model_opener" in p.cmdline()]
+    assert openers
+    for opener in openers:
+        opener.kill()
+
+    assert open_foreign(write(tmp_path / "second.onnx", [helper.make_node("Sqrt", ["x"], ["y"])])).opset == 17
 
 
 def test_after_a_refusal_the_next_model_is_opened(tmp_path: Path) -> None:

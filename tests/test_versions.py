@@ -81,7 +81,7 @@ def test_bundles_and_aliases_move_with_the_workspace(versions: Versions, workspa
     (workspace / "mlruns").rename(tmp_path / "elsewhere" / "mlruns")
 
     with open_versions(tmp_path / "elsewhere", NAME) as moved:
-        back = moved.rollback().champion
+        back = roll_back(moved).champion
         folder = moved.bundle(back)
 
     assert back.number == a.number

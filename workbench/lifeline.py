@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,8 +19,13 @@ if hasattr(libc, "prctl"):
     libc.prctl(1, int(sys.argv[2]))  # PR_SET_PDEATHSIG survives the exec
 if os.getppid() != int(sys.argv[1]):
     sys.exit("who started this is gone")
-os.execv(sys.argv[3], sys.argv[3:])
+try:
+    os.execv(sys.argv[3], sys.argv[3:])
+except OSError as error:
+    print(f"cannot be started: errno {error.errno}")
+    sys.exit(126)
 """
+_NOT_STARTED = 126  # as a shell ends where a file cannot be executed
 _PATIENCE_S = 20.0
 _CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 
@@ -31,6 +37,14 @@ def tied(command: Sequence[str], *, number: signal.Signals = signal.SIGKILL) -> 
     the process id that was started, and belongs to the thread that started it: it ends with that thread.
     """
     return [sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid()), str(int(number)), *command]
+
+
+def start_failure(command: Sequence[str], code: int | None, output: str) -> OSError | None:
+    """What kept a `tied` command from being started, where `code` and `output` (of stdout) say so."""
+    found = re.fullmatch(r"cannot be started: errno (\d+)\s*", output)
+    if code != _NOT_STARTED or found is None:
+        return None
+    return OSError(int(found[1]), os.strerror(int(found[1])), command[0])
 
 
 def run_tied(command: Sequence[str], environment: Mapping[str, str] | None = None) -> int:

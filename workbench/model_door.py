@@ -167,14 +167,19 @@ class _Opener:
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
-            process = self._process if self._process is not None and self._process.poll() is None else self._start()
-            assert process.stdin is not None  # it was asked for
-            try:
-                process.stdin.write(json.dumps(request).encode() + b"\n")
-                process.stdin.flush()
-            except OSError as error:
-                raise ToolchainError(f"the process that opens models is gone: {self._end()}") from error
-            return self._read(process, request["wall_s"] + _START_S)
+            if self._process is not None:
+                with contextlib.suppress(ToolchainError):  # it ends by itself when it has been idle for long
+                    return self._asked(self._process, request)
+            return self._asked(self._start(), request)
+
+    def _asked(self, process: subprocess.Popen[bytes], request: dict[str, Any]) -> dict[str, Any]:
+        assert process.stdin is not None  # it was asked for
+        try:
+            process.stdin.write(json.dumps(request).encode() + b"\n")
+            process.stdin.flush()
+        except OSError as error:
+            raise ToolchainError(f"the process that opens models is gone: {self._end()}") from error
+        return self._read(process, request["wall_s"] + _START_S)
 
     def _start(self) -> subprocess.Popen[bytes]:
         self._end()

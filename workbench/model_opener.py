@@ -13,8 +13,8 @@ import contextlib
 import json
 import os
 import resource
+import select
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,17 +29,20 @@ from workbench.graph import load_graph, read_model
 from workbench.lifeline import die_with
 from workbench.model_door import OUT_OF_MEMORY
 
+IDLE_S = 10.0
+"""Without a question for so long it ends."""
 _POLL_S = 0.01
 _RUN_LENGTH = 2
 """Of every axis that a model leaves open, where it is run once."""
 
 
 def main() -> None:
-    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    requests, answers = os.fdopen(os.dup(0), "rb", buffering=0), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # libraries may print
     answers.write(b"{}\n")  # ready
     answers.flush()
-    while line := requests.readline():
+    # whoever asked may live for hours more, and needs this program's memory for other things
+    while select.select([requests], [], [], IDLE_S)[0] and (line := requests.readline()):
         answers.write(json.dumps(_in_child(json.loads(line))).encode() + b"\n")
         answers.flush()
 

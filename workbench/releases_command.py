@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from workbench.console import err, out
 from workbench.errors import ConfigError
@@ -54,7 +52,7 @@ def releases(
         print(json.dumps({**body, "lines": shown(log.lines)}, ensure_ascii=False))
     else:
         if log.lines:
-            out.print(_table(shown(log.lines)))
+            out.print("\n".join(_rows(shown(log.lines))), highlight=False, soft_wrap=True, markup=False)
         end = f"sha256 of the last line: {log.lines[-1].sha256}" if log.lines else f"{name}: nothing was released yet"
         out.print(end, highlight=False, soft_wrap=True, markup=False)
         if log.unmarked == 1 and not problems:
@@ -67,21 +65,23 @@ def releases(
         raise SystemExit(FAILED)
 
 
-def _table(lines: list[dict[str, Any]]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("line", "when (UTC)", "who", "what", "version", "manifest", "champion", "verdict"):
-        table.add_column(heading, no_wrap=heading != "verdict")
+def _rows(lines: list[dict[str, Any]]) -> list[str]:
+    """One line each, in columns; no column is ever cut, so a narrow terminal folds the lines."""
+    rows = [["line", "when (UTC)", "what", "version", "champion", "manifest", "who", "verdict"]]
     for line in lines:
         said = line.get("release", {})
         before, after = said.get("champion_before"), said.get("champion_after")
-        champion = f"{_number(before)} -> {_number(after)}" if before != after else _number(after)
-        verdict = " ".join(filter(None, (said.get("verdict"), said.get("reason"))))
-        cells = (
-            *(_plain(line.get("number")), _plain(line.get("at"))[:19], _plain(line.get("by")), _plain(said.get("act"))),
-            *(_number(said.get("version")), _plain(said.get("manifest_sha256"))[:_SHORT], champion, _plain(verdict)),
+        rows.append(
+            [
+                *(_plain(line.get("number")), _plain(line.get("at"))[:19], _plain(said.get("act"))),
+                _number(said.get("version")),
+                f"{_number(before)} -> {_number(after)}" if before != after else _number(after),
+                *(_plain(said.get("manifest_sha256"))[:_SHORT], _plain(line.get("by"))),
+                _plain(" ".join(filter(None, (said.get("verdict"), said.get("reason"))))),
+            ]
         )
-        table.add_row(*map(Text, cells))
-    return table
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
 def _number(value: object) -> str:

@@ -28,6 +28,7 @@ BASE_PACKAGES = (
     "prometheus-client",
     "uvloop",
     "httptools",
+    "cryptography",
 )
 EXPORT_PACKAGES = ("torch", "transformers", "safetensors")
 """As pyproject.toml requires them, by the names that pip knows."""

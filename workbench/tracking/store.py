@@ -126,7 +126,11 @@ def open_client(database: Path) -> MlflowClient:
         # MLflow 3.17 uses a loader strategy that SQLAlchemy 2.1 has deprecated; gone when MLflow drops it.
         warnings.filterwarnings("ignore", message="The ``noload`` loader strategy is deprecated")
         from mlflow import MlflowClient
+        from mlflow.tracking._tracking_service import utils
 
+        # MLflow keeps the place of a run's artifacts by the run's id for the whole process; the copy of a workspace
+        # has the same ids and another place
+        utils._artifact_repos_cache.clear()
         return MlflowClient(tracking_uri=store_uri(database))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.lifeline import tied
+from workbench.lifeline import start_failure, tied
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,10 @@ def run_program(
             # Also after Ctrl-C, and also what the program itself left running
             _end_group(child)
         words.seek(0)
-        return Ended(code=code, output=words.read().decode("utf-8", errors="replace"))
+        output = words.read().decode("utf-8", errors="replace")
+        if (error := start_failure(command, code, output)) is not None:
+            raise error
+        return Ended(code=code, output=output)
 
 
 def _end_group(child: subprocess.Popen[bytes]) -> None:
