@@ -48,10 +48,10 @@ def temporary_beside(path: Path, *, durable: bool = True) -> Iterator[Path]:
     try:
         yield draft
         if durable:
-            _flush(draft)
+            flush(draft)
         draft.replace(path)
         if durable:
-            _flush(path.parent)
+            flush(path.parent)
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
@@ -177,7 +177,8 @@ def _words(descriptor: int) -> str:
     return os.pread(descriptor, 1000, 0).decode(errors="replace").strip()
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
+    """fsync one file or folder."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -31,7 +31,7 @@ from typing import Any
 
 from workbench.canonical import canonical_json, digest, encode, file_digest
 from workbench.errors import ToolchainError
-from workbench.files import lock_file
+from workbench.files import flush, lock_file
 from workbench.sealed_json import Unsound, read_sealed, write_sealed
 
 _log = logging.getLogger(__name__)
@@ -234,7 +234,7 @@ class Store:
             _flush(building)
             place.parent.mkdir(parents=True, exist_ok=True)
             building.rename(place)
-            _flush_directory(place.parent)
+            flush(place.parent)
         except BaseException:
             shutil.rmtree(building, ignore_errors=True)
             raise
@@ -398,16 +398,4 @@ def _write_text(path: Path, text: str) -> None:
 def _flush(root: Path) -> None:
     """fsync every file and directory below `root`, and `root` itself."""
     for path in (*root.rglob("*"), root):
-        if path.is_dir():
-            _flush_directory(path)
-        else:
-            with path.open("rb") as stream:
-                os.fsync(stream.fileno())
-
-
-def _flush_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        flush(path)
