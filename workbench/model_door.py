@@ -193,6 +193,8 @@ class _Opener:
             env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
             start_new_session=True,
         )
+        # it ends by itself when it is idle, and must not stay behind as a zombie
+        threading.Thread(target=self._process.wait, daemon=True).start()
         self._read(self._process, _START_S)
         return self._process
 
