@@ -62,7 +62,7 @@ def main(arguments: Sequence[str]) -> None:
         raise  # by dying it counts as what it is
     except BrokenPipeError:
         pass  # the sweep is gone
-    except Exception as error:
+    except Exception as error:  # of any kind: the sweep raises it as its own
         line.send(encode_error(error))
 
 
@@ -70,8 +70,8 @@ def _do(task: Message, experiment: Experiment, bench: Bench, line: Line) -> None
     try:
         value = _answer(task, experiment, bench, line)
     except MemoryError:
-        raise
-    except Exception as error:
+        raise  # by dying it counts as what it is
+    except Exception as error:  # of any kind: the sweep raises it as its own
         line.send(encode_error(error))
     else:
         line.send({"kind": "answer", "value": value})
