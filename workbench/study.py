@@ -114,7 +114,7 @@ def repeats_in_a_row(study: optuna.Study) -> int:
 
 
 def _sampler(experiment: Experiment, told: int) -> BaseSampler:
-    """The sampler the figures speak for (reference: stack.md §1): TPE for a Pareto search of 30 to 100 trials, GP
+    """The sampler the figures speak for (optuna.md §4): TPE for a Pareto search of 30 to 100 trials, GP
     for one objective under constraints where torch is there. Made anew for every proposal: its seed depends on the
     number of trials told, so that a run that goes on draws what an undisturbed one would have drawn."""
     seed = experiment.seed + _SEED_STEP * told

@@ -371,9 +371,9 @@ class _Loop:
     def _tell(self, trial: optuna.Trial, evaluation: Evaluation, *, repeat: bool) -> None:
         """Values when every objective was measured; else the violations alone, in a pruned trial.
 
-        TPE learns from a pruned trial's constraints as much as from a complete one (reference: stack.md §1, table
-        B). GPSampler reads complete trials only, so there the worst values seen so far stand in; they exist in
-        Optuna's study alone, under the attribute `placeholder`.
+        TPE learns from a pruned trial's constraints as much as from a complete one (optuna.md §4, table B).
+        GPSampler reads complete trials only, so there the worst values seen so far stand in; they exist in Optuna's
+        study alone, under the attribute `placeholder`.
         """
         numbers = with_baseline_drop(self.experiment, evaluation)
         violated: dict[str, float] = {}
