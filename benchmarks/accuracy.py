@@ -1,6 +1,6 @@
 """Accuracy of every recipe, and of other people's INT8, on one model. Run by hand.
 
-    python -m tests.benchmarks.accuracy [FOLDER] [--slow] [--nncf-python PYTHON] [--inc-python PYTHON] [--only TEXT ...]
+    python -m benchmarks.accuracy [FOLDER] [--slow] [--nncf-python PYTHON] [--inc-python PYTHON] [--only TEXT ...]
 
 FOLDER is laid out as bench/banking77: one .onnx, calibration.csv, validation.csv, labels.json, tokenizer.json. Two
 blocks: the Linear layers alone, then the products of two activations too. Every recipe is derived, lowered and compiled
@@ -41,22 +41,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tests.benchmarks import peers
-from workbench.artifacts import Bench, artifact_of, open_bench, record_of, statistics_of
-from workbench.artifacts import StageClock as Clock
-from workbench.candidate import Candidate, Quantization, Serving
-from workbench.dataset import Batch
-from workbench.dataset.splits import Dataset
-from workbench.errors import WorkbenchError
-from workbench.experiment import Experiment, read_experiment
-from workbench.graph import load_graph
-from workbench.journal import open_journal
-from workbench.quantizable import quantizable_layers
+from benchmarks import peers
+from workbench.evaluation.build import Bench, artifact_of, open_bench, record_of, statistics_of
+from workbench.evaluation.build import StageClock as Clock
+from workbench.evaluation.journal import open_journal
+from workbench.evaluation.store import Store
+from workbench.graph.layers import quantizable_layers
+from workbench.graph.read import load_graph
+from workbench.inputs.dataset import Batch
+from workbench.inputs.dataset.splits import Dataset
+from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.quantization.observe import Feeds
-from workbench.significance import compare
-from workbench.store import Store
+from workbench.values.candidate import Candidate, Quantization, Serving
+from workbench.values.errors import WorkbenchError
+from workbench.values.significance import compare
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 CFG = ROOT / "calibration" / "amct-bert-classification.cfg"
 SAMPLES, BATCH, THREADS = 512, 8, 2
 CALIBRATIONS = f"calibration: {{samples: {SAMPLES}, batch: {BATCH}}}"

@@ -1,6 +1,6 @@
 """One observing pass, and every record derived from it, against ONNX Runtime's calibrators. Run by hand.
 
-    python -m tests.benchmarks.calibration [--bench DIR] [--samples 1024] [--peer-samples 64] [--threads 2] [--rounds 3]
+    python -m benchmarks.calibration [--bench DIR] [--samples 1024] [--peer-samples 64] [--threads 2] [--rounds 3]
 
 Sentences are in batches of 8, padded to 64 tokens (`fixed`, which ONNX Runtime's calibrators need) or to the smallest
 bin of 16, 32 and 64 that holds the batch's longest sentence (`bins`, as a data set batches them). Every measurement
@@ -30,15 +30,15 @@ import onnxruntime
 from onnxruntime.quantization.calibrate import CalibrationDataReader, CalibrationMethod, create_calibrator
 from tokenizers import Tokenizer
 
-from workbench.candidate import EVERYTHING_INT8, Algorithm
-from workbench.graph import load_graph, read_model
-from workbench.quantizable import quantizable_layers
+from workbench.graph.layers import quantizable_layers
+from workbench.graph.read import load_graph, read_model
 from workbench.quantization.algorithms import choose
-from workbench.quantization.normalize import normalized
+from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.observe import Feeds, observe
 from workbench.quantization.recipe import ModelRecipe, recipe_of
+from workbench.values.candidate import EVERYTHING_INT8, Algorithm
 
-REPOSITORY = Path(__file__).parent.parent.parent
+REPOSITORY = Path(__file__).parent.parent
 BATCH = 8
 BINS = {"fixed": (64,), "bins": (16, 32, 64)}
 PEERS = ("MinMax", "Percentile", "Entropy")
@@ -140,7 +140,7 @@ def measure(method: str, bench: Path, samples: int, padding: str, threads: int) 
 def in_fresh_process(method: str, bench: Path, samples: int, padding: str, threads: int) -> dict[str, float]:
     arguments = ["--bench", str(bench), "--samples", str(samples), "--threads", str(threads)]
     done = subprocess.run(
-        [sys.executable, "-m", "tests.benchmarks.calibration", *arguments, "--child", method, "--padding", padding],
+        [sys.executable, "-m", "benchmarks.calibration", *arguments, "--child", method, "--padding", padding],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,

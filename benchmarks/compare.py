@@ -1,6 +1,6 @@
 """What comparing two models layer by layer costs beyond running both once. Run by hand.
 
-    python -m tests.benchmarks.compare [--bench DIR] [--samples 64] [--rounds 5]
+    python -m benchmarks.compare [--bench DIR] [--samples 64] [--rounds 5]
 
 Float against INT8 of the model in `--bench` (with `input_ids`, `attention_mask`, `tokenizer.json`, `calibration.csv`).
 "plain" is both models compiled and opened as they are served, one after the other on two threads; "compare" is the
@@ -18,15 +18,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from tests.benchmarks.calibration import REPOSITORY, batches, model_in
-from workbench.candidate import EVERYTHING_INT8, Candidate, Serving
-from workbench.comparison import Comparison, Side, compare
-from workbench.graph import load_graph, read_model
+from benchmarks.calibration import REPOSITORY, batches, model_in
+from workbench.graph.read import load_graph, read_model
 from workbench.quantization.algorithms import choose
-from workbench.quantization.normalize import normalized
+from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.observe import Feeds, observe
+from workbench.study.comparison import Comparison, Side, compare
 from workbench.targets import open_target
 from workbench.targets.base import Session
+from workbench.values.candidate import EVERYTHING_INT8, Candidate, Serving
 
 THREADS = 2
 

@@ -1,6 +1,6 @@
 """The Dockerfile of a bundle, carried out without Docker: its own commands in a fresh virtual environment.
 
-    python -m tests.benchmarks.container_recipe [--keep FOLDER]
+    python -m benchmarks.container_recipe [--keep FOLDER]
 
 A wheel is built from this checkout, a build context is laid out as deploy/README.md says, and every COPY, the RUN that
 installs, the HEALTHCHECK and the ENTRYPOINT of the Dockerfile are taken from its text: only `python` is replaced by the
@@ -27,11 +27,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.deployment.test_deployment_files import instructions
 from tests.serve.making import make_bundle
+from tests.shipping.deployment.test_deployment_files import instructions
 from workbench.bundle import golden_batches, read_bundle
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 
 
 def main() -> None:

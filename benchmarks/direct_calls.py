@@ -1,6 +1,6 @@
 """How fast a bundle's session is without any service: the same batches, called back to back.
 
-    python -m tests.benchmarks.direct_calls BUNDLE --batches FILE --seconds 10 --start-at 1763736000.0
+    python -m benchmarks.direct_calls BUNDLE --batches FILE --seconds 10 --start-at 1763736000.0
 
 FILE holds a JSON list of [length, rows, how often]. Batches come in a seeded shuffle, tokens are those of the golden
 samples. Prints one JSON line: rows, seconds.
@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 
 from workbench.bundle import golden_batches, preprocessor_of, read_bundle
-from workbench.preprocess import Encoded, Feeds, collate, encode
 from workbench.targets import open_target
+from workbench.values.preprocess import Encoded, Feeds, collate, encode
 
 BATCHES = 4096
 """Drawn at most; a longer run begins again."""
@@ -33,7 +33,7 @@ def rows_per_s(bundle: Path, batches: Mapping[int, Mapping[int, float]], *, work
         batches: length → rows of a batch → how many such batches.
     """
     flat = [[length, rows, count] for length, sizes in batches.items() for rows, count in sizes.items()]
-    command = [sys.executable, "-m", "tests.benchmarks.direct_calls", str(bundle), "--batches", json.dumps(flat)]
+    command = [sys.executable, "-m", "benchmarks.direct_calls", str(bundle), "--batches", json.dumps(flat)]
     command += ["--seconds", str(seconds), "--start-at", str(time.time() + 8.0)]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(workers)]
     try:

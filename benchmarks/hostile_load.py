@@ -1,6 +1,6 @@
 """30,000 hostile requests against a real service while others ask it in good conduct: does it keep its promises?
 
-    python -m tests.benchmarks.hostile_load [--count 30000] [--floods 100] [--drips 200] [--seed 0] [--keep LOG]
+    python -m benchmarks.hostile_load [--count 30000] [--floods 100] [--drips 200] [--seed 0] [--keep LOG]
 
 Normal load with known answers runs throughout. Beside it, each in a process of its own: malformed requests of every
 kind of `tests.serve.attacks`, wrong and missing hosts and request smuggling, `--count` of them; `--floods` connections
@@ -29,11 +29,11 @@ from typing import Any
 
 import psutil
 
-from tests.benchmarks.hostile_clients import drips, floods, good, malformed, play, probe
+from benchmarks.hostile_clients import drips, floods, good, malformed, play, probe
 from tests.serve.attacked import peak_bytes
 from tests.serve.attacks import SECRET
 from tests.serve.making import WORDS, Running, make_bundle, running
-from workbench.service import ServiceSettings
+from workbench.values.service import ServiceSettings
 
 LIVENESS_MS = 100.0
 GROWTH_BYTES = 20_000_000

@@ -1,6 +1,6 @@
 """Manifests bent at random by the thousand, each used as every command uses one, golden samples replayed.
 
-    python -m tests.benchmarks.hostile_manifests --seed 1 --seconds 300
+    python -m benchmarks.hostile_manifests --seed 1 --seconds 300
 
 Ends with an error, and the manifest beside it, where anything but a refusal in words comes of one.
 """
@@ -16,9 +16,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.bundle.test_hostile import BENT, body_of, places, put, seal, use
 from tests.serve.making import make_bundle
-from tests.test_bundle_hostile import BENT, body_of, places, put, seal, use
-from workbench.errors import WorkbenchError
+from workbench.values.errors import WorkbenchError
 
 VALUES: tuple[Any, ...] = (
     *BENT,

@@ -1,6 +1,6 @@
 """INT8 on a CPU against its peers: one table of speed and accuracy. Run by hand.
 
-    python -m tests.benchmarks.int8_speed [--bench DIR] [--nncf-python PYTHON] [--threads 2 1] [--rounds 15]
+    python -m benchmarks.int8_speed [--bench DIR] [--nncf-python PYTHON] [--threads 2 1] [--rounds 15]
 
 Speed is the ratio of float ONNX Runtime's time to the row's, over the same feeds. All rows are timed in one process,
 one after the other within a round and in the opposite order in the next one; the table gives the median over rounds
@@ -29,26 +29,26 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 from onnxruntime.quantization.shape_inference import quant_pre_process
 from tokenizers import Tokenizer
 
-from workbench.candidate import (
+from workbench.graph.layers import quantizable_layers
+from workbench.graph.read import load_graph, read_model
+from workbench.quantization.calibrate import derive_record
+from workbench.quantization.lowering.normalize import normalized
+from workbench.quantization.observe import observe
+from workbench.quantization.recipe import recipe_of
+from workbench.quantization.record import QuantizationRecord
+from workbench.targets import open_target
+from workbench.targets.base import Feeds
+from workbench.targets.openvino.library import load
+from workbench.values.candidate import (
     Candidate,
     OnnxRuntimeCompile,
     OpenVinoCompile,
     Quantization,
     Serving,
 )
-from workbench.graph import load_graph, read_model
-from workbench.quantizable import quantizable_layers
-from workbench.quantization.calibrate import derive_record
-from workbench.quantization.normalize import normalized
-from workbench.quantization.observe import observe
-from workbench.quantization.recipe import recipe_of
-from workbench.quantization.record import QuantizationRecord
-from workbench.results import Artifact
-from workbench.targets import open_target
-from workbench.targets.base import Feeds
-from workbench.targets.openvino_library import load
+from workbench.values.results import Artifact
 
-REPOSITORY = Path(__file__).parent.parent.parent
+REPOSITORY = Path(__file__).parent.parent
 SHAPES = ((1, 16), (1, 32), (1, 64), (8, 64))
 LENGTH, CALIBRATION = 64, 300
 BLOCK_S = 0.06

@@ -1,6 +1,6 @@
 """Damage to a finished sweep, as its user meets it: every file of a journal, every kind of damage, the real commands.
 
-    python -m tests.benchmarks.journal_damage EXPERIMENT [--seed N] [--limit FILES]
+    python -m benchmarks.journal_damage EXPERIMENT [--seed N] [--limit FILES]
 
 Sweeps the experiment in a workspace of its own, then, file after file, damages a copy and runs `show`, `export` and
 `sweep`. A command must not end in a traceback; `show` must name the file; the sweep must leave nothing damaged and as

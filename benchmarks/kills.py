@@ -1,7 +1,7 @@
 """Does a sweep that is killed again and again end where an undisturbed one ends?
 
-    python -m tests.benchmarks.kills                    # 60 kills, 6 candidates, some 15 minutes
-    python -m tests.benchmarks.kills --kills 12 --seed 3 --service
+    python -m benchmarks.kills                    # 60 kills, 6 candidates, some 15 minutes
+    python -m benchmarks.kills --kills 12 --seed 3 --service
 
 The undisturbed sweep runs first and says how long a candidate takes. The other one is killed with SIGKILL at random
 moments and started again, until it has had all its kills, then runs to its end; where it ends before, another begins.
@@ -27,12 +27,12 @@ from pathlib import Path
 import psutil
 
 from tests.tiny import EXPERIMENT, SPACE, write_workspace
-from workbench.experiment import read_experiment
-from workbench.journal import Journal, current_journal
-from workbench.results import Evaluation
-from workbench.sweep import front_of
+from workbench.evaluation.journal import Journal, current_journal
+from workbench.inputs.experiment import read_experiment
+from workbench.search.sweep import front_of
+from workbench.values.results import Evaluation
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 WAYS = ("the sweep alone", "its group", "all, in any order")
 SERVICE = """service: {concurrency: 8, p99_ms: 5000, curve: 1s, confirm: 1s}
 """

@@ -1,6 +1,6 @@
 """Our load generator beside wrk, hey and ab, at one server of known delay, in one run.
 
-    python -m tests.benchmarks.load_clients [--delay-ms 20] [--connections 100] [--seconds 5] [--rounds 3]
+    python -m benchmarks.load_clients [--delay-ms 20] [--connections 100] [--seconds 5] [--rounds 3]
 
 The tools take turns, so a change of the machine's speed meets all of them; medians over the rounds are shown. Which
 tools are installed decides who takes part (Debian: apt-get install wrk hey apache2-utils).
@@ -25,7 +25,7 @@ from statistics import median
 import psutil
 
 from workbench.load import LoadPlan, run_load
-from workbench.service import ServiceLoad
+from workbench.values.service import ServiceLoad
 
 BODY = '{"text": "how do I pay my loan back early?"}'
 ANSWER = b'{"label": "pay_back", "score": 0.98}'

@@ -1,6 +1,6 @@
 """Ten thousand malformed requests against a real service, with good ones in between.
 
-    python -m tests.benchmarks.malformed [--count 10000] [--seed 0] [--rounds 5] [--task classification|ner]
+    python -m benchmarks.malformed [--count 10000] [--seed 0] [--rounds 5] [--task classification|ner]
 
 In rounds, so that a leak shows as a slope: after each the front end's files, threads and memory and the workers' memory
 are printed. Exit code 1 when anything was answered that should not have been, or a process changed.

@@ -1,6 +1,6 @@
 """Opens a secret key that minisign sealed with its default limits: 1 GiB of memory and some seconds, hence by hand.
 
-    python -m tests.benchmarks.minisign_default_key
+    python -m benchmarks.minisign_default_key
 
 Ends with an error where our reading of libsodium's limits is not minisign's.
 """
@@ -8,9 +8,9 @@ Ends with an error where our reading of libsodium's limits is not minisign's.
 import time
 from pathlib import Path
 
-from workbench.signing import parse_public_key, read_secret_key
+from workbench.bundle.signing import parse_public_key, read_secret_key
 
-DATA = Path(__file__).parent.parent / "signing" / "data"
+DATA = Path(__file__).parents[1] / "tests" / "bundle" / "signing" / "data"
 
 
 def main() -> None:

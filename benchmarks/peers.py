@@ -27,7 +27,7 @@ from onnxruntime.quantization.calibrate import CalibrationDataReader
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
 from workbench.quantization.observe import Feeds
-from workbench.targets.onnxruntime_compiler import count_kernels
+from workbench.targets.onnxruntime.compiler import count_kernels
 
 Floats = npt.NDArray[np.float32]
 

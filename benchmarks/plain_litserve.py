@@ -1,6 +1,6 @@
 """What one writes first: a float model behind LitServe as its documentation shows it, every text padded to one length.
 
-    python -m tests.benchmarks.plain_litserve --model FILE --tokenizer FILE --labels FILE --length 64 --port 8000
+    python -m benchmarks.plain_litserve --model FILE --tokenizer FILE --labels FILE --length 64 --port 8000
 
 Nothing is tuned: LitServe's defaults (no batching, one worker), ONNX Runtime's defaults.
 """

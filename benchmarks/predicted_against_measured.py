@@ -1,7 +1,7 @@
 """The serving model against the real service: P50, P99 and throughput of many settings, predicted and measured.
 
-    python -m tests.benchmarks.predicted_against_measured [FOLDER] [--passes 3] [--seconds 6] [--to FILE.json]
-    python -m tests.benchmarks.predicted_against_measured --until-quiet 30 --patience 20 [--resume]
+    python -m benchmarks.predicted_against_measured [FOLDER] [--passes 3] [--seconds 6] [--to FILE.json]
+    python -m benchmarks.predicted_against_measured --until-quiet 30 --patience 20 [--resume]
 
 FOLDER is laid out as bench/banking77: one .onnx, calibration.csv, validation.csv, labels.json, tokenizer.json. Its
 INT8 model on ONNX Runtime is served by `python -m workbench.serve` and loaded by `workbench.load`; the prediction
@@ -32,7 +32,7 @@ from statistics import median
 import numpy as np
 import psutil
 
-from tests.benchmarks.predicted_runs import (
+from benchmarks.predicted_runs import (
     QUIET_RUNS,
     SETTINGS,
     Figures,
@@ -44,24 +44,24 @@ from tests.benchmarks.predicted_runs import (
     without_quiet_runs,
     write_record,
 )
-from workbench.batch_curve import measure_curve
 from workbench.bundle import BundleContents, GoldenBatch, Tolerance, write_bundle
-from workbench.candidate import Candidate, Quantization
-from workbench.dataset import Dataset, read_manifest
-from workbench.graph import read_model
-from workbench.host_costs import measure_host_costs
-from workbench.host_costs.capacity import measure_capacity
+from workbench.graph.read import read_model
+from workbench.inputs.dataset import Dataset, read_manifest
 from workbench.load import LoadPlan, bodies_of_dataset, run_load
 from workbench.load.service_process import running_service
-from workbench.model import Model
-from workbench.preprocess import Preprocessor
-from workbench.results import BatchCurve, CurvePoint, Estimate
-from workbench.service import HostCosts, ServiceLoad
-from workbench.serving_model import simulate
+from workbench.prediction.curve import measure_curve
+from workbench.prediction.host_costs import measure_host_costs
+from workbench.prediction.host_costs.capacity import measure_capacity
+from workbench.prediction.simulation import simulate
 from workbench.targets import open_target
 from workbench.targets.base import Feeds, Session
+from workbench.values.candidate import Candidate, Quantization
+from workbench.values.model import Model
+from workbench.values.preprocess import Preprocessor
+from workbench.values.results import BatchCurve, CurvePoint, Estimate
+from workbench.values.service import HostCosts, ServiceLoad
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 BINS, MAX_LENGTH = (16, 32, 64), 64
 BATCHES = (1, 2, 4, 8, 16)
 WARMUP_S = 1.5

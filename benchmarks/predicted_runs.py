@@ -10,9 +10,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from workbench.canonical import decode, encode
-from workbench.results import BatchCurve, Toolchain
-from workbench.service import HostCosts, ServiceSettings
+from workbench.values.documents.canonical import decode, encode
+from workbench.values.results import BatchCurve, Toolchain
+from workbench.values.service import HostCosts, ServiceSettings
 
 LIMITS = {"throughput": 0.10, "p50": 0.15, "p99": 0.25}
 DISTURBED = 0.25

@@ -1,6 +1,6 @@
 """The emulator's clock against the figures that users published for BERT-Small on Ascend 910B3. Run by hand.
 
-    python -m tests.benchmarks.published_910b3 [--kernels]
+    python -m benchmarks.published_910b3 [--kernels]
 
 FP16 with ATC's defaults, and INT8 of every MatMul (those of two activations too, as AMCT does on this chip). The
 figures were measured through a service; how one follows from the device's time is in `through_service`. The parameters
@@ -26,7 +26,7 @@ from tests.quantization.deploy_models import min_max_record
 from workbench.cann_emulator.device_data import DeviceData, load_device_data
 from workbench.cann_emulator.om import OfflineModel, Tensor, load_om
 from workbench.cann_emulator.timing import copy_us, execute_us, kernel_times
-from workbench.quantization.deploy import lower_deploy
+from workbench.quantization.lowering.deploy import lower_deploy
 
 LENGTH = 512
 SOC = "Ascend910B3"

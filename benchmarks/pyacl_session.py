@@ -1,6 +1,6 @@
 """Host time that an Ascend session adds to pyACL's own calls.
 
-    python -m tests.benchmarks.pyacl_session
+    python -m benchmarks.pyacl_session
 
 Four loops over the same tiny model, in turns, on the emulated acl: the session; the least code that makes the same
 calls, nothing checked; the same without events and set_context; and the form of the vendor's samples (bytes objects,
@@ -27,8 +27,8 @@ from workbench.cann_emulator import acl
 
 sys.modules.setdefault("acl", acl)
 
-from workbench.targets.ascend.acl_process import shut_down  # noqa: E402  after acl is in its place
-from workbench.targets.ascend.session import open_session  # noqa: E402  after acl is in its place
+from workbench.targets.ascend.acl.process import shut_down  # noqa: E402  after acl is in its place
+from workbench.targets.ascend.acl.session import open_session  # noqa: E402  after acl is in its place
 
 Call = Callable[[Mapping[str, Array]], Any]
 CALLS, ROUNDS = 200, 20

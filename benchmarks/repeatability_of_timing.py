@@ -1,6 +1,6 @@
 """Does the interval of the speedup tell the truth on this machine? Run by hand: it times, so it is no test.
 
-    python -m tests.benchmarks.repeatability_of_timing [--runs 20] [--calls 200] [--load]
+    python -m benchmarks.repeatability_of_timing [--runs 20] [--calls 200] [--load]
 
 Times a small encoder-like model against itself (true speedup 1) and against one with twice the layers (true speedup
 near 2, unknown exactly), again and again, and counts how often the interval holds 1, how far the speedups of the runs
@@ -22,12 +22,12 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from workbench.candidate import Candidate
-from workbench.graph import read_model
-from workbench.measure import TimingProtocol, time_against_baseline
-from workbench.results import Latency
+from workbench.evaluation.measure import TimingProtocol, time_against_baseline
+from workbench.graph.read import read_model
 from workbench.targets import open_target
 from workbench.targets.base import Feeds, Session
+from workbench.values.candidate import Candidate
+from workbench.values.results import Latency
 
 WIDTH = 256
 LENGTHS = (16, 24, 32, 48, 64)

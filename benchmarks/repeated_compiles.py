@@ -1,6 +1,6 @@
 """Many compiles in one process against the emulated atc: what is left of them.
 
-    python -m tests.benchmarks.repeated_compiles [--compiles 200]
+    python -m benchmarks.repeated_compiles [--compiles 200]
 
 Prints, before and after: open file descriptors, threads, child processes, entries of the temporary and home folder,
 resident memory; and the wall time of a compile.
@@ -20,12 +20,12 @@ import psutil
 
 from tests.emulated_cann import emulated_environment
 from tests.targets.encoder import save, tiny_encoder
-from workbench.ascend_settings import AscendCompile
-from workbench.candidate import Candidate, Precision
-from workbench.errors import CompileError
-from workbench.graph import read_model
+from workbench.graph.read import read_model
 from workbench.targets.ascend.om_set import compile_set
 from workbench.targets.ascend.shapes import interface_of
+from workbench.values.ascend_settings import AscendCompile
+from workbench.values.candidate import Candidate, Precision
+from workbench.values.errors import CompileError
 
 BATCHES = (1, 2, 3, 4)
 

@@ -1,6 +1,6 @@
 """What serving costs: throughput at many clients against the same session called directly with the same batches.
 
-    python -m tests.benchmarks.service_overhead BUNDLE TEXTS.csv [--clients 100] [--seconds 8] [--rounds 3]
+    python -m benchmarks.service_overhead BUNDLE TEXTS.csv [--clients 100] [--seconds 8] [--rounds 3]
 
 Rounds alternate: the service under a closed loop, then this process calling the bundle's session over the batches that
 the service's metrics report (so many of each length, as large), so that a machine that changes its speed changes both.
@@ -23,10 +23,10 @@ import psutil
 from workbench.bundle import Bundle, preprocessor_of, read_bundle
 from workbench.load import LoadPlan, bodies_of_texts, run_load
 from workbench.load.service_process import running_service
-from workbench.preprocess import collate, encode, smallest_bin
-from workbench.service import ServiceLoad
 from workbench.targets import open_target
 from workbench.targets.base import Feeds
+from workbench.values.preprocess import collate, encode, smallest_bin
+from workbench.values.service import ServiceLoad
 
 Counts = dict[int, tuple[float, float]]
 """length → (batches, rows)"""

@@ -1,7 +1,7 @@
 """The serving model against the same model in SimPy: speed and figures, in one run. Run by hand.
 
     pip install simpy
-    python -m tests.benchmarks.serving_model_speed [--requests 1000000] [--rounds 3] [--json FILE]
+    python -m benchmarks.serving_model_speed [--requests 1000000] [--rounds 3] [--json FILE]
 
 One row for each service: requests simulated a second by the compiled event loop, by the same loop interpreted (a
 process without numba), and by SimPy, all on one core; and the throughput, P50 and P99 that the two models predict.
@@ -31,11 +31,11 @@ from typing import Any
 
 import numpy as np
 
-from workbench.results import BatchCurve, CurvePoint, Estimate
-from workbench.service import HostCosts, ServiceLoad, ServiceSettings
-from workbench.serving_model import simulate
-from workbench.serving_model.service_times import service_times
-from workbench.serving_model.simulation import Simulated
+from workbench.prediction.simulation import simulate
+from workbench.prediction.simulation.service_times import service_times
+from workbench.prediction.simulation.simulation import Simulated
+from workbench.values.results import BatchCurve, CurvePoint, Estimate
+from workbench.values.service import HostCosts, ServiceLoad, ServiceSettings
 
 BINS = (16, 32, 48, 64)
 LENGTHS = np.clip(np.random.default_rng(0).lognormal(2.9, 0.5, size=2000), 4, 64).astype(np.int64)
@@ -408,7 +408,7 @@ def timed_interpreted(number: int, requests: int, seed: int) -> Timed:
     code = (
         "import sys, json, dataclasses\n"
         "sys.modules['numba'] = None\n"
-        "from tests.benchmarks.serving_model_speed import SERVICES, timed_ours\n"
+        "from benchmarks.serving_model_speed import SERVICES, timed_ours\n"
         f"print(json.dumps(dataclasses.asdict(timed_ours(SERVICES[{number}], {requests}, {seed}))))\n"
     )
     done = subprocess.run(

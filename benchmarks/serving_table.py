@@ -1,12 +1,12 @@
 """What joint search is worth on the road: throughput at concurrency 100 and P99 of the recommended bundle against three
 other ways to serve the same model, in one run, in interleaved rounds.
 
-    python -m tests.benchmarks.serving_table                        # about 20 minutes on 2 cores, most of it the sweep
-    python -m tests.benchmarks.serving_table --engine openvino --rounds 8 --seconds 15 --json table.json
-    python -m tests.benchmarks.serving_table --workspace DIR        # goes on with the sweep that DIR holds
-    python -m tests.benchmarks.serving_table --quick --rounds 2     # 4 candidates instead of 12: does it all work?
+    python -m benchmarks.serving_table                        # about 20 minutes on 2 cores, most of it the sweep
+    python -m benchmarks.serving_table --engine openvino --rounds 8 --seconds 15 --json table.json
+    python -m benchmarks.serving_table --workspace DIR        # goes on with the sweep that DIR holds
+    python -m benchmarks.serving_table --quick --rounds 2     # 4 candidates instead of 12: does it all work?
 
-    plain        float, every text padded to 64, LitServe with its defaults (tests/benchmarks/plain_litserve.py)
+    plain        float, every text padded to 64, LitServe with its defaults (benchmarks/plain_litserve.py)
     float        the best float candidate of the sweep, with its bins and tuned service settings
     int8, 64     the best INT8 candidate of one length, with tuned service settings
     recommended  what the sweep recommends
@@ -32,25 +32,25 @@ from typing import Any
 
 from scipy.stats import t as student
 
-from tests.benchmarks.direct_calls import rows_per_s
-from tests.benchmarks.served import served
-from workbench.artifacts import open_bench
+from benchmarks.direct_calls import rows_per_s
+from benchmarks.served import served
 from workbench.bundle import write_bundle
-from workbench.candidate import Candidate
-from workbench.canonical import encode
-from workbench.experiment import Experiment, read_experiment
-from workbench.handover import bundle_contents
-from workbench.journal import Journal
+from workbench.commands.opening import journal_of, open_store, summary_of
+from workbench.evaluation.build import open_bench
+from workbench.evaluation.journal import Journal
+from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.load.plan import LoadPlan
 from workbench.load.requests import bodies_of_dataset
 from workbench.load.result import LoadResult
 from workbench.load.run import run_load
 from workbench.load.server import Samples, scrape
-from workbench.opening import journal_of, open_store, summary_of
-from workbench.results import Estimate, Evaluation, ServiceResult
-from workbench.service import ServiceLoad
+from workbench.shipping.handover import bundle_contents
+from workbench.values.candidate import Candidate
+from workbench.values.documents.canonical import encode
+from workbench.values.results import Estimate, Evaluation, ServiceResult
+from workbench.values.service import ServiceLoad
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 LENGTH, WARMUP_S = 64, 2.0
 
 MANIFEST = """version: 1
@@ -169,7 +169,7 @@ def _ways(question: Experiment, workspace: Path, bench: Path) -> list[Way]:
         "int8, 64": max(single, key=_throughput),
         "recommended": next(e for e in complete if e.candidate.id == recommended.candidate_id),
     }
-    plain: list[object] = ["tests.benchmarks.plain_litserve", "--length", LENGTH, "--model", question.model.path]
+    plain: list[object] = ["benchmarks.plain_litserve", "--length", LENGTH, "--model", question.model.path]
     plain += ["--tokenizer", bench / "tokenizer.json", "--labels", bench / "labels.json"]
     baseline = next((e for e in floats if e.candidate.id == question.baseline.id), None)
     made = [

@@ -1,7 +1,7 @@
 """Minutes under load: is the memory of every process flat, does throughput stay, is a killed worker replaced?
 
-    python -m tests.benchmarks.soak BUNDLE --minutes 10                  # 100 clients; a worker is killed half way
-    python -m tests.benchmarks.soak BUNDLE --minutes 1 --workers 2 --csv memory.csv
+    python -m benchmarks.soak BUNDLE --minutes 10                  # 100 clients; a worker is killed half way
+    python -m benchmarks.soak BUNDLE --minutes 1 --workers 2 --csv memory.csv
 
 Memory is proportional set size where the system tells it (shared pages count once), else resident memory. A process is
 flat when its last fifth holds no more than the second fifth plus `--allowed-mb`; the first fifth still warms up. Exit
@@ -28,13 +28,13 @@ from typing import Any
 
 import psutil
 
-from tests.benchmarks.served import health, served
+from benchmarks.served import health, served
 from workbench.bundle import read_bundle
 from workbench.load.plan import LoadPlan
 from workbench.load.requests import bodies_of_bundle, bodies_of_file
 from workbench.load.result import LoadResult
 from workbench.load.run import run_load
-from workbench.service import ServiceLoad
+from workbench.values.service import ServiceLoad
 
 EVERY_S = 1.0
 SETTLED_S = 15.0

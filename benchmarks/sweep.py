@@ -1,8 +1,8 @@
 """Figures of whole sweeps: wall time, overhead, the winner, and whether a second sweep ranks alike.
 
-    python -m tests.benchmarks.sweep loan                      # the quickstart's experiment, built if it is missing
-    python -m tests.benchmarks.sweep banking77 --trials 60     # --bench DIR, default ../shared/bench/banking77
-    python -m tests.benchmarks.sweep banking77 --trials 30 --twice
+    python -m benchmarks.sweep loan                      # the quickstart's experiment, built if it is missing
+    python -m benchmarks.sweep banking77 --trials 60     # --bench DIR, default ../shared/bench/banking77
+    python -m benchmarks.sweep banking77 --trials 30 --twice
 
 Everything is written below `--workspace` (a temporary folder by default); the sources are only read.
 """
@@ -18,11 +18,11 @@ from pathlib import Path
 
 from scipy.stats import kendalltau
 
-from workbench.experiment import read_experiment
-from workbench.journal import Journal, current_journal
-from workbench.results import Evaluation, metrics
+from workbench.evaluation.journal import Journal, current_journal
+from workbench.inputs.experiment import read_experiment
+from workbench.values.results import Evaluation, metrics
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 
 MANIFEST = """version: 1
 task: classification

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from workbench.cann_emulator.tree import Cann, search_paths, variables, write_tree
-from workbench.targets.ascend import acl_process
+from workbench.targets.ascend.acl import process as acl_process
 from workbench.targets.ascend.toolchain import forget_toolchain
 
 

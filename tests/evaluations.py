@@ -1,7 +1,7 @@
 """Evaluations with chosen numbers, for tests of what comes after measuring."""
 
-from workbench.candidate import Candidate, Quantization, Serving
-from workbench.results import (
+from workbench.values.candidate import Candidate, Quantization, Serving
+from workbench.values.results import (
     Accuracy,
     AccuracyComparison,
     BatchCurve,
@@ -17,7 +17,7 @@ from workbench.results import (
     Stop,
     Toolchain,
 )
-from workbench.service import ServiceLoad, ServiceSettings
+from workbench.values.service import ServiceLoad, ServiceSettings
 
 TOOLCHAIN = Toolchain(target="onnxruntime", components={"onnxruntime": "1.31.1"}, device="a CPU", features=("avx2",))
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.space import SearchSpace
-from workbench.space_lengths import with_lengths
-from workbench.space_reader import read_space
+from workbench.space.lengths import with_lengths
+from workbench.space.reader import read_space
+from workbench.space.space import SearchSpace
 
 SHIPPED = Path(__file__).parent.parent / "search_spaces" / "onnxruntime.yaml"
 SMALL = """

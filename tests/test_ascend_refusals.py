@@ -27,13 +27,13 @@ from tests.ascend_workspace import (
 )
 from tests.emulated_cann import emulated_environment
 from tests.targets.encoder import WIDTH
-from workbench.ascend_settings import AscendCompile
 from workbench.cann_emulator.om import read_om, write_om
 from workbench.cann_emulator.tree import CANN_VERSIONS
-from workbench.canonical import file_digest
-from workbench.experiment import read_experiment
-from workbench.journal import current_journal
-from workbench.sealed_json import read_sealed, write_sealed
+from workbench.evaluation.journal import current_journal
+from workbench.inputs.experiment import read_experiment
+from workbench.values.ascend_settings import AscendCompile
+from workbench.values.documents.canonical import file_digest
+from workbench.values.documents.sealed_json import read_sealed, write_sealed
 
 BUSY = "207010"
 """NO_MODEL_RESOURCE: the device can hold no further model."""

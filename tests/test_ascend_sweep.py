@@ -24,11 +24,11 @@ from tests.ascend_workspace import (
 )
 from tests.emulated_cann import emulated_environment
 from tests.targets.encoder import WEIGHT_LAYERS
-from workbench.ascend_settings import AscendCompile
-from workbench.canonical import file_digest
-from workbench.experiment import read_experiment
-from workbench.journal import current_journal
-from workbench.results import Evaluation
+from workbench.evaluation.journal import current_journal
+from workbench.inputs.experiment import read_experiment
+from workbench.values.ascend_settings import AscendCompile
+from workbench.values.documents.canonical import file_digest
+from workbench.values.results import Evaluation
 
 
 def evaluations_of(file: Path) -> dict[str, Evaluation]:

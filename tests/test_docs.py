@@ -7,11 +7,11 @@ import pytest
 from ruamel.yaml import YAML
 from typer.main import get_command
 
-from workbench.cli import TASKS, app
-from workbench.errors import ConfigError
-from workbench.experiment import read_experiment
-from workbench.space import size
-from workbench.space_reader import read_space
+from workbench.commands.cli import TASKS, app
+from workbench.inputs.experiment import read_experiment
+from workbench.space.reader import read_space
+from workbench.space.space import size
+from workbench.values.errors import ConfigError
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

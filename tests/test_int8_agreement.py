@@ -1,4 +1,4 @@
-"""One model, one record, four ways to run INT8, and how far they may be apart (amct.md §0 fact 7, §6.6, §12).
+"""One model, one record, four ways to run INT8, and how far they may be apart (amct.md  fact 7, .6.6, .12).
 
 AMCT's fake-quant model in ONNX Runtime   ═  interpreter of the deploy model      bit for bit
 QDQ on ONNX Runtime                       ≈  the same integers                    float32 rounding
@@ -17,30 +17,30 @@ import pytest
 
 from tests.emulated_cann import emulated_environment
 from tests.targets.encoder import PRODUCTS, WEIGHT_LAYERS, ids, save, tiny_encoder
-from workbench.ascend_settings import AscendCompile
-from workbench.candidate import Candidate, Precision, Quantization
 from workbench.cann_emulator.executable import Executable
 from workbench.cann_emulator.om import load_om
-from workbench.graph import load_graph, read_model
-from workbench.model import Model
-from workbench.quantizable import quantizable_layers
-from workbench.quantization.amct_cfg import parse_cfg
-from workbench.quantization.amct_recipe import recipe_of_config
-from workbench.quantization.amct_record import record_text
+from workbench.graph.layers import quantizable_layers
+from workbench.graph.read import load_graph, read_model
+from workbench.quantization.amct.cfg import parse_cfg
+from workbench.quantization.amct.recipe import recipe_of_config
+from workbench.quantization.amct.record_file import record_text
 from workbench.quantization.calibrate import follow_amct
-from workbench.quantization.deploy import lower_deploy
-from workbench.quantization.interpreter import Interpreter
-from workbench.quantization.normalize import normalized
-from workbench.quantization.qdq import lower_static
+from workbench.quantization.integers.interpreter import Interpreter
+from workbench.quantization.lowering.deploy import lower_deploy
+from workbench.quantization.lowering.normalize import normalized
+from workbench.quantization.lowering.qdq import lower_static
+from workbench.quantization.lowering.surgery import serialize
 from workbench.quantization.record import QuantizationRecord
-from workbench.quantization.surgery import serialize
-from workbench.targets.ascend.amct import AmctResult, calibrate_with_amct, compare_with_fake_quant, run_in_amct
-from workbench.targets.ascend.amct_installation import VARIABLE, find_amct
-from workbench.targets.ascend.amct_process import AmctInstallation
-from workbench.targets.ascend.amct_settings import quantization_to_amct_cfg
+from workbench.targets.ascend.amct.amct import AmctResult, calibrate_with_amct, compare_with_fake_quant, run_in_amct
+from workbench.targets.ascend.amct.installation import VARIABLE, find_amct
+from workbench.targets.ascend.amct.process import AmctInstallation
+from workbench.targets.ascend.amct.settings import quantization_to_amct_cfg
 from workbench.targets.ascend.lowering import atc_form
 from workbench.targets.ascend.om_set import compile_set
 from workbench.targets.ascend.shapes import interface_of
+from workbench.values.ascend_settings import AscendCompile
+from workbench.values.candidate import Candidate, Precision, Quantization
+from workbench.values.model import Model
 
 Logits = npt.NDArray[np.float32]
 
@@ -138,7 +138,7 @@ def test_our_lowering_of_the_record_equals_amcts_deploy_model_bit_for_bit(bench:
 
 
 def test_qdq_on_onnx_runtime_agrees_up_to_float32_rounding(bench: Bench) -> None:
-    """amct.md §7: ORT divides where AMCT multiplies by 1/scale_d, and sums float operators in another order; a value
+    """amct.md .7: ORT divides where AMCT multiplies by 1/scale_d, and sums float operators in another order; a value
     at the border of two integers then falls on its other side. Samples without such a value agree to float32."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
@@ -154,7 +154,7 @@ def test_qdq_on_onnx_runtime_agrees_up_to_float32_rounding(bench: Bench) -> None
 
 
 def test_the_emulated_om_agrees_up_to_float16_rounding_and_decides_alike(bench: Bench, tmp_path: Path) -> None:
-    """amct.md §12: truncated factors and half-precision activations stand between the device and the simulation."""
+    """amct.md .12: truncated factors and half-precision activations stand between the device and the simulation."""
     deploy = bench.deploy()
     onnx.save(atc_form(deploy), tmp_path / "lowered.onnx")
     candidate = Candidate(

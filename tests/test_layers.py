@@ -182,7 +182,7 @@ def test_imports_go_down_only(file: Path) -> None:
 def test_heavy_libraries_are_imported_only_when_a_command_needs_them() -> None:
     """`workbench --help` must not take the five seconds that mlflow and torch cost."""
     code = (
-        "import sys, workbench.cli\n"
+        "import sys, workbench.commands.cli\n"
         "print([m for m in ('torch', 'mlflow', 'optuna', 'ray', 'litserve', 'openvino', 'plotly') if m in sys.modules])"
     )
 

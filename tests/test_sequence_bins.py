@@ -10,20 +10,20 @@ import pytest
 
 from tests.targets.encoder import CLASSES, save
 from tests.targets.masked_encoder import masked_encoder
-from tests.test_preprocess import write_tokenizer
-from workbench.artifacts import Bench, check_data, open_bench
-from workbench.candidate import Candidate, Serving
-from workbench.errors import ConfigError
-from workbench.evaluate import evaluate
-from workbench.experiment import Experiment, read_experiment
-from workbench.handover import bundle_contents
-from workbench.journal import open_journal
-from workbench.measure import load_raw_times
-from workbench.metrics import cut_alike, load_outcomes
-from workbench.space import build, combinations, compile_key
-from workbench.store import Store
+from tests.values.test_preprocess import write_tokenizer
+from workbench.evaluation.build import Bench, check_data, open_bench
+from workbench.evaluation.journal import open_journal
+from workbench.evaluation.measure import load_raw_times
+from workbench.evaluation.store import Store
+from workbench.inputs.experiment import Experiment, read_experiment
+from workbench.inputs.metrics import cut_alike, load_outcomes
+from workbench.search.ladder import evaluate
+from workbench.shipping.handover import bundle_contents
+from workbench.space.space import build, combinations, compile_key
 from workbench.targets.base import Array, Feeds
-from workbench.targets.onnxruntime import OnnxRuntimeSession
+from workbench.targets.onnxruntime.target import OnnxRuntimeSession
+from workbench.values.candidate import Candidate, Serving
+from workbench.values.errors import ConfigError
 
 SPACE = """
 version: 1

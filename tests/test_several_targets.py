@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 from tests.tiny import write_workspace
-from workbench.artifacts import Bench, artifact_of, lowered_file, open_bench
-from workbench.candidate import Candidate
-from workbench.errors import ConfigError
-from workbench.evaluate import evaluate
-from workbench.experiment import Experiment, read_experiment
-from workbench.journal import open_journal
-from workbench.space import SearchSpace, build, complete, size
-from workbench.space_lengths import with_lengths
-from workbench.space_reader import read_space
-from workbench.store import Store
-from workbench.sweep import confirm, front_of, run_sweep
+from workbench.evaluation.build import Bench, artifact_of, lowered_file, open_bench
+from workbench.evaluation.journal import open_journal
+from workbench.evaluation.store import Store
+from workbench.inputs.experiment import Experiment, read_experiment
+from workbench.search.ladder import evaluate
+from workbench.search.sweep import confirm, front_of, run_sweep
+from workbench.space.lengths import with_lengths
+from workbench.space.reader import read_space
+from workbench.space.space import SearchSpace, build, complete, size
+from workbench.values.candidate import Candidate
+from workbench.values.errors import ConfigError
 
 SHIPPED = Path(__file__).parent.parent / "search_spaces" / "cpu.yaml"
 BOTH = """

@@ -6,10 +6,10 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from workbench.candidate import Candidate
-from workbench.graph import read_model
-from workbench.results import Artifact
+from workbench.graph.read import read_model
 from workbench.targets import open_target
+from workbench.values.candidate import Candidate
+from workbench.values.results import Artifact
 
 
 def linear_artifact(to: Path, *, width: int = 32) -> Artifact:

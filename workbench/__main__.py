@@ -1,5 +1,5 @@
 """`python -m workbench` is the command line."""
 
-from workbench.cli import main
+from workbench.commands.cli import main
 
 main()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks.predicted_runs import (
+from benchmarks.predicted_runs import (
     SETTINGS,
     Figures,
     Record,
@@ -15,8 +15,8 @@ from tests.benchmarks.predicted_runs import (
     without_quiet_runs,
     write_record,
 )
-from workbench.results import BatchCurve, CurvePoint, Estimate, Toolchain
-from workbench.service import HostCosts
+from workbench.values.results import BatchCurve, CurvePoint, Estimate, Toolchain
+from workbench.values.service import HostCosts
 
 FOUR = SETTINGS[:4]
 MACHINE = Toolchain(target="onnxruntime", components={"onnxruntime": "1"}, device="a processor")

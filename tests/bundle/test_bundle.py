@@ -17,7 +17,6 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from tests.evaluations import evaluation
 from tests.tiny import write_workspace
-from workbench.artifacts import open_bench
 from workbench.bundle import (
     BundleContents,
     GoldenBatch,
@@ -29,22 +28,31 @@ from workbench.bundle import (
     write_bundle,
 )
 from workbench.bundle.sums import sums_text
-from workbench.candidate import Candidate, Quantization
-from workbench.canonical import file_digest
-from workbench.errors import BundleError, ConfigError, ToolchainError
-from workbench.evaluate import evaluate
-from workbench.experiment import read_experiment
-from workbench.graph import read_model
-from workbench.handover import bundle_contents, service_settings
-from workbench.journal import open_journal
-from workbench.metrics import ClassificationOutcomes, load_outcomes
-from workbench.preprocess import TokenInput, collate, encode, open_preprocessor
+from workbench.evaluation.build import open_bench
+from workbench.evaluation.journal import open_journal
+from workbench.evaluation.store import Store
+from workbench.graph.read import read_model
+from workbench.inputs.experiment import read_experiment
+from workbench.inputs.metrics import ClassificationOutcomes, load_outcomes
 from workbench.quantization.record import Provenance, QuantizationRecord, read_record, write_record
-from workbench.results import BatchCurve, CurvePoint, Estimate, Evaluation, ServiceFigures, ServiceResult, metrics
-from workbench.service import ServiceLoad, ServiceSettings
-from workbench.space import build, complete
-from workbench.store import Store
+from workbench.search.ladder import evaluate
+from workbench.shipping.handover import bundle_contents, service_settings
+from workbench.space.space import build, complete
 from workbench.targets import open_target
+from workbench.values.candidate import Candidate, Quantization
+from workbench.values.documents.canonical import file_digest
+from workbench.values.errors import BundleError, ConfigError, ToolchainError
+from workbench.values.preprocess import TokenInput, collate, encode, open_preprocessor
+from workbench.values.results import (
+    BatchCurve,
+    CurvePoint,
+    Estimate,
+    Evaluation,
+    ServiceFigures,
+    ServiceResult,
+    metrics,
+)
+from workbench.values.service import ServiceLoad, ServiceSettings
 
 WORDS = ("[PAD]", "[UNK]", "loan", "pay", "due", "张", "三")
 DEPLOYED = (

@@ -10,8 +10,8 @@ import pytest
 from tests.serve.making import make_bundle
 from workbench import __version__
 from workbench.bundle import SBOM, STATEMENT, Bundle, Origin, read_bundle, statement
-from workbench.canonical import file_digest
-from workbench.deployment import serving_pins
+from workbench.shipping.deployment import serving_pins
+from workbench.values.documents.canonical import file_digest
 
 
 @pytest.fixture(scope="module")

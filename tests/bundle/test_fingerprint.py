@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from workbench.errors import BundleError
-from workbench.fingerprint import Severity, admit, compare
-from workbench.results import Toolchain
+from workbench.bundle.fingerprint import Severity, admit, compare
+from workbench.values.errors import BundleError
+from workbench.values.results import Toolchain
 
 CPU = Toolchain(
     target="onnxruntime",

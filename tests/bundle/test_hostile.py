@@ -21,17 +21,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
+from tests.bundle.test_bundle import reseal
 from tests.serve.making import make_bundle
-from tests.test_bundle import reseal
 from workbench.bundle import bounds, check_files, description, golden_batches, provenance, read_bundle, verify_bundle
 from workbench.bundle.arrays import read_npz
 from workbench.bundle.paths import name_fault, open_inside
 from workbench.bundle.sums import parse_sums, sums_text
-from workbench.canonical import file_digest
-from workbench.dataset import Task
-from workbench.errors import BundleError, WorkbenchError
-from workbench.promotion import Limits
-from workbench.promotion.accuracy import float_check
+from workbench.inputs.dataset import Task
+from workbench.shipping.promotion import Limits
+from workbench.shipping.promotion.accuracy import float_check
+from workbench.values.documents.canonical import file_digest
+from workbench.values.errors import BundleError, WorkbenchError
 
 Keys = tuple[str | int, ...]
 PATH_FIELDS: tuple[Keys, ...] = (
@@ -260,7 +260,7 @@ BENT: tuple[Any, ...] = (
 def test_no_bent_field_ends_in_a_traceback(bent: Path, pristine: Path) -> None:
     """Every place of the manifest, with bent values in turn: refused, or without harm.
 
-    `tests/benchmarks/hostile_manifests.py` does it by the thousand, with replay.
+    `benchmarks/hostile_manifests.py` does it by the thousand, with replay.
     """
     sound = body_of(pristine)
     sound["outcomes"] = {"file": "README.md", "samples_sha256": "0" * 64}

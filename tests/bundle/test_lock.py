@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from tests.deployment.manifests import TARGETS, manifest
-from workbench.canonical import file_digest
-from workbench.deployment import DeploymentSettings, deployment_files, unpinned
-from workbench.deployment.lock import ARCHITECTURES, SHIPPED, Lock, Wheel, make_lock, read_lock
-from workbench.deployment.requirements import every_pin, requirements
-from workbench.errors import ConfigError
+from tests.shipping.deployment.manifests import TARGETS, manifest
+from workbench.bundle.lock import ARCHITECTURES, SHIPPED, Lock, Wheel, make_lock, read_lock
+from workbench.bundle.requirements import every_pin, requirements
+from workbench.shipping.deployment import DeploymentSettings, deployment_files, unpinned
+from workbench.values.documents.canonical import file_digest
+from workbench.values.errors import ConfigError
 
 SUM = "ab" * 32
 
@@ -67,7 +67,7 @@ def test_files_with_hashes_are_installed_with_hashes(target: str) -> None:
 
 
 def deployment_pins(target: str) -> tuple[str, ...]:
-    from workbench.deployment import serving_pins
+    from workbench.shipping.deployment import serving_pins
 
     return serving_pins(manifest(target))
 
@@ -186,6 +186,6 @@ def test_every_target_that_is_installed_here_is_asked_for() -> None:
 def test_the_table_is_part_of_the_wheel() -> None:
     import tomllib
 
-    settings: Any = tomllib.loads((Path(__file__).parent.parent.parent / "pyproject.toml").read_text())
+    settings: Any = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     assert "deployment/*.json" in settings["tool"]["setuptools"]["package-data"]["workbench"]
     assert json.loads(SHIPPED.read_text())["python"] == "3.11"

@@ -7,10 +7,10 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.deployment.manifests import TARGETS
-from workbench.deployment.lock import read_lock
-from workbench.deployment.requirements import LEFT_OUT, closure, pins, requirements
-from workbench.errors import ToolchainError
+from tests.shipping.deployment.manifests import TARGETS
+from workbench.bundle.lock import read_lock
+from workbench.bundle.requirements import LEFT_OUT, closure, pins, requirements
+from workbench.values.errors import ToolchainError
 
 
 def listed(target: str, made_with: dict[str, str] | None = None) -> dict[str, str]:

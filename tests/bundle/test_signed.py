@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from tests.deployment.manifests import TARGETS, manifest
+from tests.bundle.signing.test_signing import needs_minisign
+from tests.bundle.test_bundle import reseal
 from tests.serve.making import make_bundle, running
-from tests.signing.test_signing import needs_minisign
-from tests.test_bundle import reseal
-from workbench import signing_command
+from tests.shipping.deployment.manifests import TARGETS, manifest
 from workbench.bundle import read_bundle, sign_bundle, verify_bundle
-from workbench.deployment import DeploymentSettings, deployment_files
-from workbench.errors import BundleError, ConfigError
-from workbench.promotion import Limits
-from workbench.promotion.judge import judge
-from workbench.signing import SecretKey, make_keys, read_secret_key, read_trusted_keys
+from workbench.bundle.signing import SecretKey, make_keys, read_secret_key, read_trusted_keys
+from workbench.commands import signing as signing_command
+from workbench.shipping.deployment import DeploymentSettings, deployment_files
+from workbench.shipping.promotion import Limits
+from workbench.shipping.promotion.judge import judge
+from workbench.values.errors import BundleError, ConfigError
 
 
 @pytest.fixture(scope="module")

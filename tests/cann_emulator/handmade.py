@@ -10,7 +10,7 @@ import onnx
 from onnx import TensorProto, helper, shape_inference
 
 from workbench.cann_emulator.om import Dtype, Gear, Kernel, OfflineModel, Tensor
-from workbench.graph import constants
+from workbench.graph.read import constants
 
 _NAMES: Mapping[int, Dtype] = {
     TensorProto.FLOAT: "float32",

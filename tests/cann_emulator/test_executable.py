@@ -21,15 +21,15 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.cann_emulator.bert import LITTLE, bert, tokens
 from tests.cann_emulator.handmade import mlp, offline_model
 from tests.quantization.deploy_models import formula_cnn, min_max_record, plain_run
+from tests.quantization.integers.test_interpreter import quantized_matmul, words
 from tests.quantization.networks import convolutions, images, perceptron, rows
-from tests.quantization.test_interpreter import quantized_matmul, words
 from tests.targets.encoder import ids, model_of, tiny_encoder
 from workbench.cann_emulator.executable import Executable, ExecutionFailed
 from workbench.cann_emulator.integers import NotExpressible, expanded
 from workbench.cann_emulator.om import Dtype, Gear, Kernel, OfflineModel, Tensor, load_om
 from workbench.cann_emulator.rounding import round_to, rounded_program
-from workbench.quantization.deploy import lower_deploy
-from workbench.quantization.interpreter import Interpreter
+from workbench.quantization.integers.interpreter import Interpreter
+from workbench.quantization.lowering.deploy import lower_deploy
 
 Array = npt.NDArray[np.float32]
 FUSED = (("matmul0", "add0", "relu0"), ("matmul1", "add1"))
@@ -148,7 +148,7 @@ def test_halves_overflow_to_infinity_and_nan_flows_through() -> None:
 
 @pytest.mark.parametrize(("clip", "expected"), [("1", -65504.0), ("0", -np.inf)])
 def test_weights_beyond_a_half_are_clipped_unless_the_option_says_otherwise(clip: str, expected: float) -> None:
-    """atc.md §2.6, --is_weight_clip; the mask constant of BERT exporters (§8)."""
+    """atc.md .2.6, --is_weight_clip; the mask constant of BERT exporters (.8)."""
     value = helper.make_tensor_value_info
     proto = model_of(
         [helper.make_node("Add", ["x", "lowest"], ["y"], name="add")],
@@ -300,7 +300,7 @@ def test_int8_layers_in_float32_give_the_interpreters_whole_numbers(kind: str, t
 
 
 def test_an_int8_layer_in_a_float16_kernel_is_amcts_half_precision_simulation() -> None:
-    """amct.md §6.6, FORCE_FP16: the scale, the product and the offset in halves, the factors truncated, a half out."""
+    """amct.md .6.6, FORCE_FP16: the scale, the product and the offset in halves, the factors truncated, a half out."""
     proto, feeds = deployed("gemm")
     feeds = {"x": half(feeds["x"])}
 
@@ -395,7 +395,7 @@ def compiled(proto: onnx.ModelProto, folder: Path, *options: str) -> OfflineMode
 
 
 def test_a_compiled_int8_model_that_keeps_float32_gives_the_interpreters_bits(tmp_path: Path) -> None:
-    """amct.md §6.6, with the factors as 910B3 probably has them."""
+    """amct.md .6.6, with the factors as 910B3 probably has them."""
     proto, feeds = deployed("encoder")
 
     result = run(compiled(proto, tmp_path, "--precision_mode=must_keep_origin_dtype"), feeds)["logits"]
@@ -448,7 +448,7 @@ def test_any_int8_product_is_the_interpreters_bit_for_bit(layer: QuantizedMatmul
 @settings(deadline=None, max_examples=60)
 @given(layer=quantized_matmuls())
 def test_any_int8_product_between_halves_is_amcts_half_precision_simulation(layer: QuantizedMatmul) -> None:
-    """amct.md §6.6, FORCE_FP16."""
+    """amct.md .6.6, FORCE_FP16."""
     model = offline_model(layer.proto, truncate_deq_scale=True)
     x = half(layer.x)
 

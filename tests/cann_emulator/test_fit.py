@@ -14,7 +14,7 @@ from workbench.cann_emulator.device_data import load_device_data, with_parameter
 from workbench.cann_emulator.fit import Row, fit, main, override_text, read_op_summary
 from workbench.cann_emulator.om import OfflineModel, write_om
 from workbench.cann_emulator.timing import kernel_times, stream_us
-from workbench.errors import ConfigError
+from workbench.values.errors import ConfigError
 
 HEADER = [
     "Device_id",

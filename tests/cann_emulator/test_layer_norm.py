@@ -9,7 +9,7 @@ import onnxruntime as ort
 from tests.cann_emulator.atc.compiling import compiled
 from tests.model_zoo import tokens, write_bert
 from workbench.cann_emulator.executable import Executable
-from workbench.graph import load_graph, read_model
+from workbench.graph.read import load_graph, read_model
 from workbench.targets.ascend.lowering import atc_form
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.benchmarks.published_910b3 import SOC, compile_models, device_ms, figures
+from benchmarks.published_910b3 import SOC, compile_models, device_ms, figures
 from tests.cann_emulator.bert import BERT_SMALL
 from workbench.cann_emulator.device_data import load_device_data
 from workbench.cann_emulator.om import OfflineModel

@@ -8,14 +8,14 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tests.test_capacity import served
+from tests.prediction.test_capacity import served
 from tests.tiny import EXPERIMENT, SPACE, write_workspace
-from workbench.capacity_command import plan_capacity
-from workbench.console import out
-from workbench.errors import ConfigError
-from workbench.experiment import read_experiment
-from workbench.journal import open_journal
-from workbench.results import Evaluation
+from workbench.commands.capacity import plan_capacity
+from workbench.commands.console import out
+from workbench.evaluation.journal import open_journal
+from workbench.inputs.experiment import read_experiment
+from workbench.values.errors import ConfigError
+from workbench.values.results import Evaluation
 
 SERVICE = "service: {concurrency: 100, p99_ms: 80}\n"
 CHOICES = "service: {max_batch_size: [1, 8], batch_timeout_ms: [0], workers: [1]}\n"

@@ -20,7 +20,7 @@ def test_env_prints_nothing_but_lines_for_eval(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert all(line.startswith("export ") and line.endswith(";") for line in done.stdout.splitlines())
     assert "export CANN_EMULATOR_DEVICES=2;" in done.stdout.splitlines()
-    assert str(Path(__file__).parents[1]) not in done.stdout  # how the child finds the workbench does not leak
+    assert str(Path(__file__).parents[2]) not in done.stdout  # how the child finds the workbench does not leak
 
 
 def test_relative_folders_are_those_of_the_caller(tmp_path: Path) -> None:

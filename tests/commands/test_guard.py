@@ -9,15 +9,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from workbench.cli import app
-from workbench.guard import GUARDED
+from workbench.commands.cli import app
+from workbench.commands.guard import GUARDED
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 COMMAND = """
 import ctypes, os, sys, time
-from workbench.canonical import canonical_json
-from workbench.guard import guarded
-from workbench.stopping import ended_by_signals
+from workbench.values.documents.canonical import canonical_json
+from workbench.commands.guard import guarded
+from workbench.values.system.stopping import ended_by_signals
 class Crashing(dict):
     def items(self):
         ctypes.string_at(0)
@@ -39,7 +39,7 @@ def test_a_crash_names_the_command_the_signal_and_the_place() -> None:
 
     assert done.returncode == 1  # of the uncaught ToolchainError; `cli.main` makes it one line and 3
     assert "`workbench export` was ended by SIGSEGV, a crash inside a compiler or runtime, in encode" in done.stderr
-    assert "workbench/canonical.py" in done.stderr
+    assert "workbench/values/documents/canonical.py" in done.stderr
 
 
 @pytest.mark.parametrize(("end", "code"), [("pass", 0), ("sys.exit(7)", 7), ("1 / 0", 1)])

@@ -8,12 +8,12 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from tests.bundle.test_bundle import contents as contents  # a fixture: pytest finds it by its name here
 from tests.load.servers import delayed, serving
-from tests.test_bundle import contents as contents  # a fixture: pytest finds it by its name here
 from workbench.bundle import BundleContents, write_bundle
-from workbench.errors import ConfigError
+from workbench.commands.load import load
 from workbench.load import read_result
-from workbench.load_command import load
+from workbench.values.errors import ConfigError
 
 BASELINE = """
 version: 1

@@ -8,11 +8,11 @@ import pytest
 
 from tests.evaluations import evaluation
 from tests.tiny import write_model
-from workbench.graph import read_model
-from workbench.objectives import Objective
-from workbench.opening import calibration_line, next_lines
+from workbench.commands.opening import calibration_line, next_lines
+from workbench.graph.read import read_model
 from workbench.quantization.observe import observe
 from workbench.report import Summary, summarize
+from workbench.values.objectives import Objective
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from workbench.errors import ConfigError
-from workbench.options import seconds, share
+from workbench.commands.options import seconds, share
+from workbench.values.errors import ConfigError
 
 
 @pytest.mark.parametrize(("text", "value"), [("20%", 0.2), ("0.2", 0.2), ("0", 0.0), ("1", 1.0), ("120%", 1.2)])

@@ -13,8 +13,8 @@ from onnx import numpy_helper
 from typer.testing import CliRunner
 
 from tests.tiny import write_workspace
-from workbench.cli import app
-from workbench.errors import ConfigError
+from workbench.commands.cli import app
+from workbench.values.errors import ConfigError
 
 
 def workbench(*arguments: object) -> "subprocess.CompletedProcess[str]":

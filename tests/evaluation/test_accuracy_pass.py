@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 from tests.tiny import write_workspace
-from workbench.accuracy_pass import AccuracyPass
-from workbench.artifacts import Bench, artifact_of, open_bench
-from workbench.candidate import Candidate, Quantization, Serving
-from workbench.experiment import Experiment, read_experiment
-from workbench.journal import open_journal
-from workbench.metrics import per_sample, size
-from workbench.results import Artifact
-from workbench.store import Store
+from workbench.evaluation.accuracy_pass import AccuracyPass
+from workbench.evaluation.build import Bench, artifact_of, open_bench
+from workbench.evaluation.journal import open_journal
+from workbench.evaluation.store import Store
+from workbench.inputs.experiment import Experiment, read_experiment
+from workbench.inputs.metrics import per_sample, size
 from workbench.targets.base import Feeds, Session
+from workbench.values.candidate import Candidate, Quantization, Serving
+from workbench.values.results import Artifact
 
 BATCH = 24
 DYNAMIC = Candidate(

@@ -12,25 +12,25 @@ import pytest
 
 from tests.targets.encoder import CLASSES, WEIGHT_LAYERS, ids, run, save, tiny_encoder
 from tests.tiny import EXPERIMENT, SPACE, write_workspace
-from workbench import source_closure
-from workbench.artifacts import Bench, _handed, artifact_of, open_bench, record_of
-from workbench.ascend_settings import ASCEND, FUSION_GROUPS, AscendCompile
-from workbench.candidate import Candidate, Precision, Quantization, SensitivityMetric
-from workbench.dataset import Batch
-from workbench.errors import CalibrationError
-from workbench.experiment import Experiment, read_experiment
-from workbench.graph import load_graph
-from workbench.grouping import layer_groups
-from workbench.journal import open_journal
-from workbench.quantizable import quantizable_layers
-from workbench.quantization.amct_config import parse_config
-from workbench.quantization.amct_recipe import recipe_of_config
+from workbench.evaluation.build import Bench, _handed, artifact_of, open_bench, record_of
+from workbench.evaluation.journal import open_journal
+from workbench.evaluation.store import Store
+from workbench.graph.groups import layer_groups
+from workbench.graph.layers import quantizable_layers
+from workbench.graph.read import load_graph
+from workbench.inputs.dataset import Batch
+from workbench.inputs.experiment import Experiment, read_experiment
+from workbench.quantization.amct.config import parse_config
+from workbench.quantization.amct.recipe import recipe_of_config
 from workbench.quantization.exact import calibrate_exactly
-from workbench.quantization.normalize import normalized
+from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.record import QuantizationRecord, read_record
-from workbench.source_closure import closure_digest
-from workbench.store import Store
-from workbench.targets.ascend import config_files
+from workbench.targets.ascend.atc import config_files
+from workbench.values.ascend_settings import ASCEND, FUSION_GROUPS, AscendCompile
+from workbench.values.candidate import Candidate, Precision, Quantization, SensitivityMetric
+from workbench.values.errors import CalibrationError
+from workbench.values.system import source_closure
+from workbench.values.system.source_closure import closure_digest
 
 SAMPLES, BATCH, LENGTH = 32, 8, 9
 PLAIN = Quantization(

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from workbench.device import device_figures
-from workbench.errors import MeasureError
-from workbench.measure import TimingProtocol, time_modelled
+from workbench.evaluation.device_figures import device_figures
+from workbench.evaluation.measure import TimingProtocol, time_modelled
 from workbench.targets.base import DeviceLoad, DeviceSession, DeviceTimes, Feeds
+from workbench.values.errors import MeasureError
 
 
 class Clocked:

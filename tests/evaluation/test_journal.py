@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.evaluations import evaluation
-from workbench.errors import ConfigError, ToolchainError
-from workbench.journal import current_journal, exclusive, open_journal
-from workbench.results import Failure
+from workbench.evaluation.journal import current_journal, exclusive, open_journal
+from workbench.values.errors import ConfigError, ToolchainError
+from workbench.values.results import Failure
 
 
 def test_an_evaluation_comes_back_equal_and_in_the_order_of_starting(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_two_sweeps_of_one_experiment_cannot_run_at_once_and_a_killed_one_frees_
     journal = open_journal(tmp_path, "demo", "a" * 64)
     code = (
         "import sys, pathlib\n"
-        "from workbench.journal import Journal, exclusive\n"
+        "from workbench.evaluation.journal import Journal, exclusive\n"
         "with exclusive(Journal(root=pathlib.Path(sys.argv[1]))):\n"
         "    print('held', flush=True)\n"
         "    sys.stdin.read()\n"
@@ -100,7 +100,7 @@ def test_a_writer_killed_at_any_moment_leaves_whole_files_only(tmp_path: Path) -
     code = (
         "import sys, pathlib, itertools\n"
         "from tests.evaluations import evaluation\n"
-        "from workbench.journal import Journal\n"
+        "from workbench.evaluation.journal import Journal\n"
         "journal = Journal(root=pathlib.Path(sys.argv[1]))\n"
         "print('go', flush=True)\n"
         "for n in itertools.count(1):\n"
@@ -110,7 +110,7 @@ def test_a_writer_killed_at_any_moment_leaves_whole_files_only(tmp_path: Path) -
         [sys.executable, "-c", code, str(journal.root)],
         stdout=subprocess.PIPE,
         text=True,
-        cwd=Path(__file__).parent.parent,
+        cwd=Path(__file__).parents[2],
     )
     with writer:
         assert writer.stdout is not None

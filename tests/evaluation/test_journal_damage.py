@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_sweep import Recorder, silent
+from tests.search.test_sweep import Recorder, silent
 from tests.tiny import write_workspace
-from workbench.artifacts import Bench, open_bench
-from workbench.errors import ConfigError, ToolchainError
-from workbench.experiment import Experiment, read_experiment
-from workbench.handover import bundle_contents
-from workbench.journal import Journal, current_journal, open_journal
-from workbench.opening import find_candidate, journal_of, summary_of, tell_damage_of_last
+from workbench.commands.opening import find_candidate, journal_of, summary_of, tell_damage_of_last
+from workbench.evaluation.build import Bench, open_bench
+from workbench.evaluation.journal import Journal, current_journal, open_journal
+from workbench.evaluation.store import Store
+from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.report import detail, lines, to_json
 from workbench.report.page import pareto_html
-from workbench.store import Store
-from workbench.sweep import confirm, front_of, run_sweep
+from workbench.search.sweep import confirm, front_of, run_sweep
+from workbench.shipping.handover import bundle_contents
 from workbench.tracking.run import note
+from workbench.values.errors import ConfigError, ToolchainError
 
 KINDS = ("flipped", "cut", "emptied", "zeroed", "replaced", "deleted")
 

@@ -13,9 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tiny_artifact import linear_artifact
-from workbench.candidate import Candidate
-from workbench.errors import MeasureError, ToolchainError
-from workbench.measure import (
+from workbench.evaluation.measure import (
     RawTimes,
     TimingProtocol,
     _scattered,
@@ -27,6 +25,8 @@ from workbench.measure import (
 )
 from workbench.targets import open_target
 from workbench.targets.base import Array, Feeds, Session
+from workbench.values.candidate import Candidate
+from workbench.values.errors import MeasureError, ToolchainError
 
 QUICK = TimingProtocol(rounds=6, minimum_warmup=5, maximum_warmup=20, timeout_s=60)
 
@@ -310,7 +310,7 @@ def test_a_full_or_missing_disk_is_the_machines_error_and_leaves_nothing(tmp_pat
 
 HOLD = """
 import sys, pathlib
-from workbench.measure import device_lock
+from workbench.evaluation.measure import device_lock
 with device_lock(pathlib.Path(sys.argv[1]), wait_s=0, report=print):
     print("held", flush=True)
     sys.stdin.read()
@@ -325,7 +325,7 @@ def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        cwd=Path(__file__).parent.parent,
+        cwd=Path(__file__).parents[2],
     )
     with process:
         assert process.stdout is not None

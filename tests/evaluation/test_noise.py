@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from workbench.noise import Counters, Steadiness, read_counters, steadiness, suspects, verdict
+from workbench.evaluation.noise import Counters, Steadiness, read_counters, steadiness, suspects, verdict
 
 BEFORE = Counters(
     wall_s=100.0,

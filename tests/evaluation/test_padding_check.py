@@ -14,17 +14,17 @@ from tests.emulated_cann import emulated_environment, switched_on
 from tests.targets.encoder import save
 from tests.targets.masked_encoder import masked_encoder
 from tests.test_sequence_bins import SPACE, write_files
-from workbench.artifacts import Bench, open_bench
-from workbench.candidate import Serving
-from workbench.errors import ConfigError
-from workbench.evaluate import evaluate
-from workbench.experiment import Experiment, read_experiment
-from workbench.journal import open_journal
-from workbench.padding_check import covering, offered_lengths
-from workbench.space import build, combinations
-from workbench.store import Store
+from workbench.evaluation.build import Bench, open_bench
+from workbench.evaluation.journal import open_journal
+from workbench.evaluation.padding_check import covering, offered_lengths
+from workbench.evaluation.store import Store
+from workbench.inputs.experiment import Experiment, read_experiment
+from workbench.search.ladder import evaluate
+from workbench.space.space import build, combinations
 from workbench.targets.base import Array, Feeds
-from workbench.targets.onnxruntime import OnnxRuntimeSession
+from workbench.targets.onnxruntime.target import OnnxRuntimeSession
+from workbench.values.candidate import Serving
+from workbench.values.errors import ConfigError
 
 OWN_BINS = 'serving.sequence_bins: {choices: ["optimal 1", "optimal 3"]}'
 ONE_LENGTH = SPACE.replace('"optimal 1", "optimal 3"', "48")
@@ -131,7 +131,7 @@ def test_a_sound_model_passes_without_a_word(opened: Open, caplog: pytest.LogCap
     question, bench = opened(masked_encoder())
 
     assert evaluate(question, question.baseline, bench).status == "complete"
-    assert not [r for r in caplog.records if r.name == "workbench.padding_check"]
+    assert not [r for r in caplog.records if r.name == "workbench.evaluation.padding_check"]
 
 
 def test_a_model_that_lets_a_little_through_is_warned_of(opened: Open, caplog: pytest.LogCaptureFixture) -> None:
@@ -140,7 +140,7 @@ def test_a_model_that_lets_a_little_through_is_warned_of(opened: Open, caplog: p
     with caplog.at_level(logging.WARNING):
         assert evaluate(question, question.baseline, bench).status == "complete"
 
-    (said,) = [r.getMessage() for r in caplog.records if r.name == "workbench.padding_check"]
+    (said,) = [r.getMessage() for r in caplog.records if r.name == "workbench.evaluation.padding_check"]
     assert "Candidates with other lengths or batches differ by as much" in said
 
 

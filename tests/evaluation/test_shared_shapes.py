@@ -7,16 +7,16 @@ import pytest
 
 from tests.emulated_cann import emulated_environment
 from tests.targets.encoder import ids, save, tiny_encoder
-from workbench.ascend_settings import ASCEND, AscendCompile
-from workbench.candidate import Candidate, Precision, Serving
-from workbench.canonical import file_digest
-from workbench.errors import CompileError
-from workbench.graph import read_model
-from workbench.results import Artifact
-from workbench.shared_shapes import compile_missing_shapes, shares_shapes
-from workbench.store import Store
-from workbench.targets.ascend import acl_process
+from workbench.evaluation.shared_shapes import compile_missing_shapes, shares_shapes
+from workbench.evaluation.store import Store
+from workbench.graph.read import read_model
+from workbench.targets.ascend.acl import process as acl_process
 from workbench.targets.ascend.target import AscendTarget
+from workbench.values.ascend_settings import ASCEND, AscendCompile
+from workbench.values.candidate import Candidate, Precision, Serving
+from workbench.values.documents.canonical import file_digest
+from workbench.values.errors import CompileError
+from workbench.values.results import Artifact
 
 
 class Watched(AscendTarget):

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from workbench.candidate import Precision
-from workbench.errors import ToolchainError
-from workbench.sealed_json import write_sealed
-from workbench.store import Store
+from workbench.evaluation.store import Store
+from workbench.values.candidate import Precision
+from workbench.values.documents.sealed_json import write_sealed
+from workbench.values.errors import ToolchainError
 
 KEY = {"model": "abc", "bins": [16, 32], "scale": 0.5}
 
@@ -55,7 +55,7 @@ def child(root: Path, body: str) -> "subprocess.Popen[str]":
     """A process that opens the store at `root` and runs `body`."""
     opening = """
         import os, pathlib, sys, time
-        from workbench.store import Store
+        from workbench.evaluation.store import Store
         store = Store(pathlib.Path(sys.argv[1]))
         """
     code = textwrap.dedent(opening) + textwrap.dedent(body)
@@ -308,8 +308,8 @@ def test_a_file_system_without_space_is_the_machines_fault(tmp_path: Path) -> No
         mount -t tmpfs -o size=256k tmpfs {disk} || exit 77
         exec {sys.executable} - <<'PYTHON'
         import pathlib
-        from workbench.errors import ToolchainError
-        from workbench.store import Store
+        from workbench.values.errors import ToolchainError
+        from workbench.evaluation.store import Store
         store = Store(pathlib.Path("{disk}") / "store")
 
         def raw(to):
@@ -372,8 +372,8 @@ def test_a_read_only_file_system_is_the_machines_fault(tmp_path: Path) -> None:
         mount -t tmpfs -o ro tmpfs {tmp_path} || exit 77
         exec {sys.executable} - <<'PYTHON'
         import pathlib
-        from workbench.errors import ToolchainError
-        from workbench.store import Store
+        from workbench.values.errors import ToolchainError
+        from workbench.evaluation.store import Store
         try:
             Store(pathlib.Path("{tmp_path}") / "store")
         except ToolchainError as error:

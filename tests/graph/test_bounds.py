@@ -10,10 +10,10 @@ import pytest
 from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
-from workbench.errors import ConfigError
-from workbench.graph import load_graph, read_model
-from workbench.onnx_bounds import MOST_GRAPHS, check_model, parse_model
-from workbench.onnx_tensors import check_tensor
+from workbench.graph.bounds import MOST_GRAPHS, check_model, parse_model
+from workbench.graph.read import load_graph, read_model
+from workbench.graph.tensors import check_tensor
+from workbench.values.errors import ConfigError
 
 FILE = Path("hostile.onnx")
 OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("f", 1)]

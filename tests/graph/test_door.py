@@ -14,9 +14,9 @@ import pytest
 from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
-from workbench import model_door
-from workbench.errors import ConfigError
-from workbench.model_door import MEMORY_VARIABLE, SECONDS_VARIABLE, limits_of, open_foreign
+from workbench.graph import door as model_door
+from workbench.graph.door import MEMORY_VARIABLE, SECONDS_VARIABLE, limits_of, open_foreign
+from workbench.values.errors import ConfigError
 
 
 @pytest.fixture(autouse=True)
@@ -81,7 +81,7 @@ def test_a_loop_without_end_is_ended_by_its_limit_of_time(tmp_path: Path, monkey
 
 def test_a_model_is_opened_though_the_program_that_opens_has_ended_meanwhile(tmp_path: Path) -> None:
     open_foreign(write(tmp_path / "first.onnx", [helper.make_node("Relu", ["x"], ["y"])]))
-    openers = [p for p in psutil.Process().children() if "workbench.model_opener" in p.cmdline()]
+    openers = [p for p in psutil.Process().children() if "workbench.graph.opener" in p.cmdline()]
     assert openers
     for opener in openers:
         opener.kill()
@@ -137,7 +137,7 @@ def test_the_process_that_opens_ends_with_the_command(tmp_path: Path) -> None:
         text=True,
         timeout=120,
         check=True,
-        env={**os.environ, "PYTHONPATH": str(Path(model_door.__file__).parents[1])},
+        env={**os.environ, "PYTHONPATH": str(Path(model_door.__file__).parents[2])},
     )
 
     assert done.stderr == ""

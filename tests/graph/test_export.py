@@ -12,10 +12,9 @@ import torch
 from onnx import numpy_helper
 from transformers import BertConfig, BertForSequenceClassification, BertForTokenClassification, BertModel
 
-from workbench.errors import ConfigError
-from workbench.example.files import character_tokenizer, write_tokenizer
-from workbench.example.texts import documents
-from workbench.export import (
+from workbench.commands.example.files import character_tokenizer, write_tokenizer
+from workbench.commands.example.texts import documents
+from workbench.graph.export import (
     ExportLimits,
     LimitVerdict,
     Task,
@@ -25,6 +24,7 @@ from workbench.export import (
     sample_batches,
     verify_export,
 )
+from workbench.values.errors import ConfigError
 
 TEXTS = [d.text for d in documents(24, seed=1)]
 KINDS: dict[Task, type] = {"classification": BertForSequenceClassification, "ner": BertForTokenClassification}
@@ -211,7 +211,7 @@ def test_an_onnx_file_that_cannot_be_loaded_is_named(checkpoints: dict[Task, Pat
 
 def test_converting_prints_nothing(checkpoints: dict[Task, Path], tmp_path: Path) -> None:
     code = (
-        "import sys\nfrom pathlib import Path\nfrom workbench.export import convert\n"
+        "import sys\nfrom pathlib import Path\nfrom workbench.graph.export import convert\n"
         "report = convert(checkpoint=Path(sys.argv[1]), task='ner', to=Path(sys.argv[2]), texts=['申请贷款', '你好'])\n"
         "assert report.passed"
     )

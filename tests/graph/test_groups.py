@@ -8,13 +8,13 @@ import pytest
 from onnx import NodeProto, TensorProto, helper
 
 from tests.targets.encoder import model_of, tiny_encoder
-from workbench.graph import load_graph, read_model
-from workbench.grouping import layer_groups
-from workbench.quantizable import quantizable_layers
-from workbench.quantization.normalize import normalized
+from workbench.graph.groups import layer_groups
+from workbench.graph.layers import quantizable_layers
+from workbench.graph.read import load_graph, read_model
+from workbench.quantization.lowering.normalize import normalized
 
 FLOAT = TensorProto.FLOAT
-MINILM = Path(__file__).parents[1] / "../shared/bench/banking77/minilm_l6_banking77.onnx"
+MINILM = Path(__file__).parents[2] / "../shared/bench/banking77/minilm_l6_banking77.onnx"
 WIDTH = 8
 
 

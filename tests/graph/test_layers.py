@@ -9,8 +9,8 @@ from onnx import helper, numpy_helper
 
 from tests.small_graphs import graph_of, saved, weight
 from tests.targets.encoder import PRODUCTS, WEIGHT_LAYERS, tiny_encoder
-from workbench.graph import constants, load_graph, read_model
-from workbench.quantizable import quantizable_layers
+from workbench.graph.layers import quantizable_layers
+from workbench.graph.read import constants, load_graph, read_model
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from onnx import TensorProto, helper
 
 from tests.small_graphs import graph_of, saved, weight
 from tests.targets.encoder import VOCABULARY, WEIGHT_LAYERS, model_of, tiny_encoder
-from workbench.errors import ConfigError
-from workbench.graph import embedding_rows, load_graph, operator_counts, read_model
-from workbench.quantizable import quantizable_layers
+from workbench.graph.layers import quantizable_layers
+from workbench.graph.read import embedding_rows, load_graph, operator_counts, read_model
+from workbench.values.errors import ConfigError
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 

@@ -15,9 +15,7 @@ import numpy as np
 
 from tests import tiny
 from tests.hostile.mutations import hostile_bytes, hostile_npy, hostile_npz, hostile_onnx, hostile_text
-from tests.test_preprocess import write_tokenizer
-from workbench.acceptance import read_baseline
-from workbench.calibration import calibrate_model
+from tests.values.test_preprocess import write_tokenizer
 from workbench.cann_emulator.acl.config import ConfigurationRefused
 from workbench.cann_emulator.acl.config import parse as parse_acl
 from workbench.cann_emulator.atc.aipp_config import read_aipp
@@ -28,28 +26,30 @@ from workbench.cann_emulator.atc.precision_files import read_keep_dtype, read_mi
 from workbench.cann_emulator.device_data import SHIPPED, load_device_data
 from workbench.cann_emulator.fit import read_op_summary
 from workbench.cann_emulator.om import MAGIC, NotAnOm, read_om
-from workbench.dataset import read_manifest
-from workbench.dataset.arrays import read_arrays
-from workbench.errors import WorkbenchError
-from workbench.experiment import read_experiment
-from workbench.graph import load_graph, operator_counts, read_model
-from workbench.inspection import inspect_model
+from workbench.commands.opening import named_candidate
+from workbench.graph.door import open_foreign
+from workbench.graph.layers import quantizable_layers
+from workbench.graph.read import load_graph, operator_counts, read_model
+from workbench.inputs.dataset import read_manifest
+from workbench.inputs.dataset.arrays import read_arrays
+from workbench.inputs.experiment import read_experiment
 from workbench.load.requests import bodies_of_file
-from workbench.model_data import open_data
-from workbench.model_door import open_foreign
-from workbench.opening import named_candidate
-from workbench.preprocess import encode, open_preprocessor
-from workbench.quantizable import quantizable_layers
-from workbench.quantization.amct_config import parse_config
-from workbench.quantization.amct_record import parse_record
-from workbench.quantization.normalize import normalized
-from workbench.service_reader import read_trace
-from workbench.space_reader import read_space
+from workbench.quantization.amct.config import parse_config
+from workbench.quantization.amct.record_file import parse_record
+from workbench.quantization.lowering.normalize import normalized
+from workbench.shipping.acceptance import read_baseline
+from workbench.space.reader import read_space
+from workbench.space.service_reader import read_trace
+from workbench.study.amct_command import calibrate_model
+from workbench.study.inspection import inspect_model
+from workbench.study.model_data import open_data
+from workbench.targets.ascend.atc.om_json import count_kernels
+from workbench.targets.ascend.atc.passes import read_fusions
+from workbench.targets.ascend.atc.precheck import read_report
 from workbench.targets.ascend.msprof import read_profile
 from workbench.targets.ascend.npu_smi import parse_info, parse_list, parse_mapping, parse_pairs
-from workbench.targets.ascend.om_json import count_kernels
-from workbench.targets.ascend.passes import read_fusions
-from workbench.targets.ascend.precheck import read_report
+from workbench.values.errors import WorkbenchError
+from workbench.values.preprocess import encode, open_preprocessor
 
 OM_JSON = b'{"graph": [{"op": [{"name": "a", "type": "MatMulV2", "input_desc": [{"dtype": "DT_INT8"}]}]}]}'
 FUSION_RESULT = (
@@ -252,7 +252,7 @@ def _device() -> bytes:
 
 
 def _candidate() -> bytes:
-    from workbench.candidate import Candidate
+    from workbench.values.candidate import Candidate
 
     return json.dumps(Candidate().to_json()).encode()
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.tiny import EXPERIMENT, write_workspace
-from workbench.errors import ConfigError
-from workbench.experiment import read_experiment, workspace_of
+from workbench.inputs.experiment import read_experiment, workspace_of
+from workbench.values.errors import ConfigError
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from seqeval.metrics.sequence_labeling import get_entities, precision_recall_fscore_support
 from sklearn.metrics import f1_score
 
-from workbench import metrics
-from workbench.dataset import NOT_SCORED, Batch
-from workbench.errors import ConfigError, MeasureError
-from workbench.metrics import ClassificationOutcomes, NerOutcomes, Outcomes, TensorOutcomes
-from workbench.model import Model, TensorSpec
+from workbench.inputs import metrics
+from workbench.inputs.dataset import NOT_SCORED, Batch
+from workbench.inputs.metrics import ClassificationOutcomes, NerOutcomes, Outcomes, TensorOutcomes
+from workbench.values.errors import ConfigError, MeasureError
+from workbench.values.model import Model, TensorSpec
 
 TAGS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC", "I-ORG")
 

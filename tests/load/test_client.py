@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 
 from tests.load.servers import Handler, Server, answer, delayed, serving
-from workbench.canonical import encode
-from workbench.errors import ConfigError
 from workbench.load import LoadPlan, LoadResult, bodies_of_texts, run_load
-from workbench.service import ServiceLoad
+from workbench.values.documents.canonical import encode
+from workbench.values.errors import ConfigError
+from workbench.values.service import ServiceLoad
 
 BODIES = bodies_of_texts(["loan pay", "due", ["张", "三"]])
 
@@ -258,7 +258,7 @@ def test_ctrl_c_ends_with_what_was_measured() -> None:
     code = (
         "import sys\n"
         "from workbench.load import LoadPlan, run_load\n"
-        "from workbench.service import ServiceLoad\n"
+        "from workbench.values.service import ServiceLoad\n"
         "plan = LoadPlan(url=sys.argv[1], load=ServiceLoad(concurrency=2), duration_s=60, warmup_s=0.1)\n"
         "result = run_load(plan, ['{}'])\n"
         "print(result.interrupted, result.answered > 0, result.window_s < 30)\n"
@@ -279,7 +279,7 @@ def test_clients_end_when_who_started_them_is_killed() -> None:
     code = (
         "import sys\n"
         "from workbench.load import LoadPlan, run_load\n"
-        "from workbench.service import ServiceLoad\n"
+        "from workbench.values.service import ServiceLoad\n"
         "run_load(LoadPlan(url=sys.argv[1], load=ServiceLoad(concurrency=2), duration_s=60), ['{}'])\n"
     )
     with serving(delayed(0.002)) as server:
@@ -303,7 +303,7 @@ def test_a_low_limit_of_open_files_is_raised_or_said() -> None:
         plan = LoadPlan(url=server.url, load=ServiceLoad(concurrency=150), duration_s=0.5, warmup_s=0.2)
         code = (
             "import json, resource, sys\n"
-            "from workbench.canonical import decode\n"
+            "from workbench.values.documents.canonical import decode\n"
             "from workbench.load import LoadPlan, run_load\n"
             "resource.setrlimit(resource.RLIMIT_NOFILE, (128, int(sys.argv[2])))\n"
             "print(run_load(decode(LoadPlan, json.loads(sys.argv[1])), ['{}']).failed)\n"

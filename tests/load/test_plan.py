@@ -3,10 +3,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.canonical import decode, encode
-from workbench.errors import ConfigError
 from workbench.load import LoadPlan, arrival_times, is_loopback
-from workbench.service import ServiceLoad
+from workbench.values.documents.canonical import decode, encode
+from workbench.values.errors import ConfigError
+from workbench.values.service import ServiceLoad
 
 CLOSED = ServiceLoad(concurrency=4)
 

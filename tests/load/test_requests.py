@@ -4,10 +4,10 @@ from pathlib import Path
 import pytest
 
 from tests.tiny import write_workspace
-from workbench.errors import ConfigError
-from workbench.experiment import read_experiment
+from workbench.inputs.experiment import read_experiment
 from workbench.load import bodies_of_dataset, bodies_of_file, bodies_of_texts
 from workbench.load.requests import bodies_of_feeds
+from workbench.values.errors import ConfigError
 
 
 def test_texts_and_words_become_the_services_requests() -> None:

@@ -8,16 +8,16 @@ import pytest
 
 from tests.ascend_workspace import EXPERIMENT, LENGTH, QUIET, SPACE, write_ascend_workspace
 from tests.emulated_cann import emulated_environment, switched_on
-from workbench.artifacts import Bench, artifact_of, check_data, open_bench
-from workbench.candidate import Candidate
-from workbench.errors import ConfigError
-from workbench.evaluate import evaluate
-from workbench.experiment import Experiment, read_experiment
-from workbench.journal import open_journal
-from workbench.results import ServiceResult, Split
-from workbench.service_measurement import _one_for_each_file, serving_lengths
-from workbench.space import build, complete
-from workbench.store import Store
+from workbench.evaluation.build import Bench, artifact_of, check_data, open_bench
+from workbench.evaluation.journal import open_journal
+from workbench.evaluation.store import Store
+from workbench.inputs.experiment import Experiment, read_experiment
+from workbench.prediction.stage import _one_for_each_file, serving_lengths
+from workbench.search.ladder import evaluate
+from workbench.space.space import build, complete
+from workbench.values.candidate import Candidate
+from workbench.values.errors import ConfigError
+from workbench.values.results import ServiceResult, Split
 
 HOST = "{request_ms: 0.3, batch_ms: 0.1, cores: 4, origin: a test}"
 QUESTION = f"service: {{concurrency: 32, confirm: 0, host: {HOST}}}\n"
@@ -92,7 +92,7 @@ def test_compiled_lengths_that_no_array_runs_in_are_named(opened: Opened, caplog
     with caplog.at_level(logging.WARNING):
         check_data(question)
 
-    (said,) = [r.getMessage() for r in caplog.records if r.name == "workbench.artifacts"]
+    (said,) = [r.getMessage() for r in caplog.records if r.name == "workbench.evaluation.build"]
     assert f"every sample is an array of length {LENGTH}, so of '4 8' nothing ever runs in 4" in said
 
 

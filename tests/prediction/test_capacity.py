@@ -10,13 +10,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.evaluations import evaluation
-from workbench.ascend_settings import ASCEND, AscendCompile
-from workbench.candidate import Candidate, Precision
-from workbench.canonical import encode
-from workbench.capacity import CapacityPlan, Demand, cards_needed, plan_capacity, users_rate_per_s
-from workbench.errors import ConfigError
-from workbench.results import BatchCurve, CurvePoint, DeviceFigures, Estimate, Evaluation, ServiceFigures, ServiceResult
-from workbench.service import HostCosts, ServiceChoices, ServiceLoad, ServiceSettings
+from workbench.prediction.capacity import CapacityPlan, Demand, cards_needed, plan_capacity, users_rate_per_s
+from workbench.values.ascend_settings import ASCEND, AscendCompile
+from workbench.values.candidate import Candidate, Precision
+from workbench.values.documents.canonical import encode
+from workbench.values.errors import ConfigError
+from workbench.values.results import (
+    BatchCurve,
+    CurvePoint,
+    DeviceFigures,
+    Estimate,
+    Evaluation,
+    ServiceFigures,
+    ServiceResult,
+)
+from workbench.values.service import HostCosts, ServiceChoices, ServiceLoad, ServiceSettings
 
 NO_LENGTHS = np.zeros(1, dtype=np.int64)
 HOST = HostCosts(request_ms=0.01, capacity=(1.0, 2.0, 3.0, 4.0), client_ms=5.0, origin="assumed in a test")

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from tests.tiny_artifact import linear_artifact
-from workbench import batch_curve
-from workbench.batch_curve import FEWEST_CALLS, MOST_ROUNDS, Yardstick, measure_curve, modelled_curve, startup_s
-from workbench.candidate import Candidate
-from workbench.canonical import decode, encode
-from workbench.errors import MeasureError
-from workbench.results import BatchCurve
+from workbench.prediction import curve as batch_curve
+from workbench.prediction.curve import FEWEST_CALLS, MOST_ROUNDS, Yardstick, measure_curve, modelled_curve, startup_s
 from workbench.targets import open_target
 from workbench.targets.base import Array, DeviceTimes, DeviceWatch, Feeds, Session
+from workbench.values.candidate import Candidate
+from workbench.values.documents.canonical import decode, encode
+from workbench.values.errors import MeasureError
+from workbench.values.results import BatchCurve
 
 Shape = tuple[int, int]
 

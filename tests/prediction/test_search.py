@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.serving_model.services import NO_LENGTHS, NOTHING, clients, exact, poisson
-from workbench.results import BatchCurve, ServiceResult
-from workbench.service import HostCosts, ServiceChoices, ServiceLoad, ServiceQuestion, ServiceSettings
-from workbench.service_search import best_settings
-from workbench.serving_model import figures, simulate
+from tests.prediction.simulation.services import NO_LENGTHS, NOTHING, clients, exact, poisson
+from workbench.prediction.search import best_settings
+from workbench.prediction.simulation import figures, simulate
+from workbench.values.results import BatchCurve, ServiceResult
+from workbench.values.service import HostCosts, ServiceChoices, ServiceLoad, ServiceQuestion, ServiceSettings
 
 BINS = (16, 32, 64)
 LENGTHS = np.arange(4, 60)
@@ -107,7 +107,7 @@ def test_open_load_within_everyones_reach_is_a_tie_too() -> None:
 
 def test_the_highest_rate_of_a_single_server_is_the_one_theory_gives() -> None:
     """M/M/1 at 1000/s: P99 is ln(100) / (1 - rate) ms, 20 ms at 769.7/s."""
-    from tests.serving_model.services import exponential
+    from tests.prediction.simulation.services import exponential
 
     result = without_lengths(
         ServiceQuestion(load=None, p99_ms=20.0), ServiceChoices(), exponential(1.0, quantiles=2001)

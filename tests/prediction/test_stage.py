@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 
 from tests.tiny import EXPERIMENT, SPACE, write_workspace
-from workbench import sweep
-from workbench.artifacts import Bench, open_bench
-from workbench.candidate import Candidate, Quantization, Serving
-from workbench.errors import ConfigError
-from workbench.evaluate import evaluate
-from workbench.experiment import Experiment, read_experiment
-from workbench.journal import open_journal
-from workbench.results import BatchCurve, CurvePoint, Estimate, metrics
-from workbench.service import ServiceSettings
-from workbench.service_confirmation import confirm_services
-from workbench.service_measurement import at_first_speed, only
-from workbench.store import Store
+from workbench.evaluation.build import Bench, open_bench
+from workbench.evaluation.journal import open_journal
+from workbench.evaluation.store import Store
+from workbench.inputs.experiment import Experiment, read_experiment
+from workbench.prediction.stage import at_first_speed, only
+from workbench.search import sweep
+from workbench.search.ladder import evaluate
+from workbench.shipping.service_confirmation import confirm_services
+from workbench.values.candidate import Candidate, Quantization, Serving
+from workbench.values.errors import ConfigError
+from workbench.values.results import BatchCurve, CurvePoint, Estimate, metrics
+from workbench.values.service import ServiceSettings
 
 HOST = "{request_ms: 0.4, batch_ms: 0.2, client_ms: 0.1, cores: 2, origin: a test}"
 SERVICE = f"service: {{concurrency: 8, p99_ms: 500, curve: 1s, confirm: 1s, host: {HOST}}}\n"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from workbench.quantizable import Layer
+from workbench.graph.layers import Layer
 
 GOLDEN = Path(__file__).parents[2] / "../shared/bench/amct_golden"
 CASES = sorted(path.name for path in GOLDEN.iterdir() if path.is_dir()) if GOLDEN.is_dir() else ["absent"]
@@ -66,7 +66,7 @@ def pool(name: str) -> Layer:
     return Layer(name=name, op_type="AveragePool", activation=f"{name}.in", output=f"{name}.out")
 
 
-# --- the schemas of amct.md §2.2 and §3.1, for protobuf's own parser ------------------------------------------------
+# --- the schemas of amct.md .2.2 and .3.1, for protobuf's own parser ------------------------------------------------
 
 _KINDS = {"float": 2, "int32": 5, "bool": 8, "string": 9, "uint32": 13}
 _CALIBRATION = {

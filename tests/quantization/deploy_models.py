@@ -13,10 +13,10 @@ from tests.quantization.amct_files import GOLDEN
 from tests.quantization.golden import data as formula_data
 from tests.quantization.golden import weights as formula_weights
 from tests.targets.encoder import model_of
-from workbench.graph import constants
-from workbench.quantizable import Layer, quantizable_layers
-from workbench.quantization.amct_record import parse_record
-from workbench.quantization.normalize import normalized
+from workbench.graph.layers import Layer, quantizable_layers
+from workbench.graph.read import constants
+from workbench.quantization.amct.record_file import parse_record
+from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.record import (
     ActivationScale,
     LayerRecord,

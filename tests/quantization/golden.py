@@ -1,4 +1,4 @@
-"""Golden cases: models and data given by formula, and what AMCT wrote for them (amct.md §11). No files needed."""
+"""Golden cases: models and data given by formula, and what AMCT wrote for them (amct.md .11). No files needed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from workbench.graph import load_graph
-from workbench.model import Model
-from workbench.quantizable import quantizable_layers
+from workbench.graph.layers import quantizable_layers
+from workbench.graph.read import load_graph
 from workbench.quantization.recipe import ActivationRecipe, LayerRecipe, ModelRecipe, WeightRecipe
+from workbench.values.model import Model
 
 Floats = npt.NDArray[np.float32]
 

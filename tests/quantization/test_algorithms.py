@@ -9,15 +9,15 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.targets.encoder import PRODUCTS, WEIGHT_LAYERS, ids, model_of, tiny_encoder
-from workbench.candidate import Quantization
-from workbench.graph import read_model
+from workbench.graph.read import read_model
 from workbench.quantization.algorithms import choose
-from workbench.quantization.normalize import normalized
+from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.observe import observe
 from workbench.quantization.ranges import clip_range
 from workbench.quantization.recipe import ActivationRecipe, ModelRecipe, recipe_of
 from workbench.quantization.statistics import Statistics
 from workbench.quantization.weights import weight_scale, weights_of
+from workbench.values.candidate import Quantization
 
 MINMAX = Quantization(
     scheme="static",

@@ -12,8 +12,8 @@ from hypothesis.extra import numpy as arrays
 from onnx import numpy_helper
 
 from tests.targets.encoder import WEIGHT_LAYERS, ids, run, tiny_encoder
-from workbench.graph import constants, read_model
-from workbench.quantizable import Layer, quantizable_layers
+from workbench.graph.layers import Layer, quantizable_layers
+from workbench.graph.read import constants, read_model
 from workbench.quantization.balance import (
     SMALLEST_FACTOR,
     balance_factors,
@@ -49,7 +49,7 @@ def largest(values: Floats, axis: int) -> Floats:
 
 
 def test_factors_of_the_formula_model_are_amcts() -> None:
-    """amct.md §11, G6: from the first batch; those of the second layer from the float first layer."""
+    """amct.md .11, G6: from the first batch; those of the second layer from the float first layer."""
     x = data_by_formula((16, 8), 0)
     w1, b1 = weight_by_formula((6, 8), 37, 5, 101, 160), weight_by_formula((6,), 13, 3, 17, 40)
     w2 = weight_by_formula((3, 6), 29, 7, 61, 90)

@@ -11,14 +11,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.quantization.networks import convolutions, images, perceptron, rows
 from tests.targets.encoder import ids, record_for, run, tiny_encoder
-from workbench.errors import CalibrationError
-from workbench.graph import constants, read_model
-from workbench.model import Model
-from workbench.quantizable import quantizable_layers
+from workbench.graph.layers import quantizable_layers
+from workbench.graph.read import constants, read_model
 from workbench.quantization.bias_correction import bias_corrections, quantize_dequantize
-from workbench.quantization.normalize import normalized
-from workbench.quantization.prepare import prepare
-from workbench.quantization.qdq import lower_static
+from workbench.quantization.lowering.normalize import normalized
+from workbench.quantization.lowering.prepare import prepare
+from workbench.quantization.lowering.qdq import lower_static
 from workbench.quantization.record import (
     ActivationScale,
     LayerRecord,
@@ -27,6 +25,8 @@ from workbench.quantization.record import (
     WeightScale,
 )
 from workbench.quantization.rounding import integers_of, scales_along
+from workbench.values.errors import CalibrationError
+from workbench.values.model import Model
 
 Feeds = dict[str, npt.NDArray[np.generic]]
 

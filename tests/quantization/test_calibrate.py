@@ -10,21 +10,21 @@ import pytest
 
 from tests.quantization.networks import perceptron, rows
 from tests.targets.encoder import WEIGHT_LAYERS, ids, run, save, tiny_encoder
-from workbench.candidate import Quantization
-from workbench.graph import constants, read_model
-from workbench.model import Model
-from workbench.quantizable import quantizable_layers
+from workbench.graph.layers import quantizable_layers
+from workbench.graph.read import constants, read_model
 from workbench.quantization.algorithms import choose
 from workbench.quantization.balance import balance_factors, best_strengths
 from workbench.quantization.calibrate import derive_record
-from workbench.quantization.normalize import normalized
+from workbench.quantization.lowering.normalize import normalized
+from workbench.quantization.lowering.prepare import prepare
+from workbench.quantization.lowering.qdq import lower_static
 from workbench.quantization.observe import Feeds, observe
-from workbench.quantization.prepare import prepare
-from workbench.quantization.qdq import lower_static
 from workbench.quantization.recipe import ModelRecipe, recipe_of
 from workbench.quantization.record import QuantizationRecord
 from workbench.quantization.statistics import Statistics
 from workbench.quantization.weights import weights_of
+from workbench.values.candidate import Quantization
+from workbench.values.model import Model
 
 PLAIN = Quantization(
     scheme="static",

@@ -15,15 +15,15 @@ from onnx import TensorProto, helper
 
 from tests.quantization.golden import FOLDER, GOLDEN, Golden, amct_recipe, cnn, data, mlp
 from tests.targets.encoder import ids, model_of, save, tiny_encoder
-from workbench.errors import CalibrationError
-from workbench.graph import load_graph, read_model
-from workbench.model import Model
-from workbench.quantizable import quantizable_layers
+from workbench.graph.layers import quantizable_layers
+from workbench.graph.read import load_graph, read_model
 from workbench.quantization.algorithms import choose
 from workbench.quantization.exact import calibrate_exactly
+from workbench.quantization.lowering.prepare import prepare
 from workbench.quantization.observe import observe
-from workbench.quantization.prepare import prepare
 from workbench.quantization.recipe import ActivationRecipe, LayerRecipe, ModelRecipe, WeightRecipe
+from workbench.values.errors import CalibrationError
+from workbench.values.model import Model
 
 Floats = npt.NDArray[np.float32]
 IFMR = {"algorithm": "ifmr", "symmetric": False}
@@ -278,7 +278,7 @@ def wide() -> onnx.ModelProto:
 
 
 def plain_ifmr(values: Floats, recipe: ActivationRecipe) -> tuple[float, int]:
-    """AMCT's search as it is written down (amct.md §4.2): all values at once, one candidate after another."""
+    """AMCT's search as it is written down (amct.md .4.2): all values at once, one candidate after another."""
     ordered = np.sort(values)
     top = values.size - int(recipe.max_percentile * values.size) or 1
     bottom = values.size - int(recipe.min_percentile * values.size) or 1

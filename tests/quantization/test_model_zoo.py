@@ -9,17 +9,17 @@ import onnxruntime
 import pytest
 
 from tests.model_zoo import BERTS, ZOO, Feeds, write_halves
-from workbench.candidate import Quantization
-from workbench.graph import load_graph, read_model
-from workbench.grouping import layer_groups
-from workbench.model import Model
-from workbench.quantizable import quantizable_layers
+from workbench.graph.groups import layer_groups
+from workbench.graph.layers import quantizable_layers
+from workbench.graph.read import load_graph, read_model
 from workbench.quantization.algorithms import choose
-from workbench.quantization.dynamic import lower_dynamic
-from workbench.quantization.normalize import normalized
+from workbench.quantization.lowering.dynamic import lower_dynamic
+from workbench.quantization.lowering.normalize import normalized
+from workbench.quantization.lowering.qdq import lower_static
 from workbench.quantization.observe import observe
-from workbench.quantization.qdq import lower_static
 from workbench.quantization.recipe import recipe_of
+from workbench.values.candidate import Quantization
+from workbench.values.model import Model
 
 EVERYTHING = Quantization(
     scheme="static",

@@ -9,12 +9,12 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.targets.encoder import PRODUCTS, WEIGHT_LAYERS, ids, model_of, run, tiny_encoder
-from workbench.errors import CalibrationError
-from workbench.graph import load_graph, read_model
-from workbench.model import Model
+from workbench.graph.read import load_graph, read_model
 from workbench.quantization.histogram import histogram_of
 from workbench.quantization.observe import Feeds, observe
 from workbench.quantization.statistics import merge_statistics
+from workbench.values.errors import CalibrationError
+from workbench.values.model import Model
 
 
 def model_from(proto: onnx.ModelProto, folder: Path) -> Model:

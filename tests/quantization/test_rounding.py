@@ -14,12 +14,10 @@ from onnx import numpy_helper
 
 from tests.quantization.networks import convolutions, images, perceptron
 from tests.targets.encoder import WEIGHT_LAYERS, ids, record_for, run, tiny_encoder
-from workbench.candidate import WeightAlgorithm
-from workbench.errors import CalibrationError
-from workbench.graph import constants, load_graph, read_model
-from workbench.quantizable import quantizable_layers
+from workbench.graph.layers import quantizable_layers
+from workbench.graph.read import constants, load_graph, read_model
 from workbench.quantization.balance import grouped_weight
-from workbench.quantization.normalize import normalized
+from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.recipe import ActivationRecipe, LayerRecipe, ModelRecipe, WeightRecipe
 from workbench.quantization.record import (
     ActivationScale,
@@ -31,6 +29,8 @@ from workbench.quantization.record import (
 )
 from workbench.quantization.rounding import encoded_bits, integers_of, learn_rounding, scales_along
 from workbench.quantization.windows import patches
+from workbench.values.candidate import WeightAlgorithm
+from workbench.values.errors import CalibrationError
 
 Feeds = dict[str, npt.NDArray[np.generic]]
 weights = arrays.arrays(np.float32, (3, 5), elements=st.floats(-20, 20, width=32))

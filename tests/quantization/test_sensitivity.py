@@ -10,11 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.targets.encoder import PRODUCTS, WEIGHT_LAYERS, Array, ids, model_of, run, tiny_encoder
-from workbench.candidate import Quantization
-from workbench.canonical import canonical_json
-from workbench.errors import CalibrationError
-from workbench.graph import load_graph, read_model
-from workbench.model import Model
+from workbench.graph.read import load_graph, read_model
 from workbench.quantization.algorithms import choose
 from workbench.quantization.observe import Feeds, observe
 from workbench.quantization.recipe import ModelRecipe, recipe_of
@@ -27,6 +23,10 @@ from workbench.quantization.sensitivity import (
     ranked,
 )
 from workbench.quantization.statistics import Statistics
+from workbench.values.candidate import Quantization
+from workbench.values.documents.canonical import canonical_json
+from workbench.values.errors import CalibrationError
+from workbench.values.model import Model
 
 RECIPE = Quantization(
     scheme="static",

@@ -8,9 +8,7 @@ import onnx
 import pytest
 
 from tests.targets.encoder import ids, tiny_encoder
-from workbench.errors import CalibrationError
-from workbench.graph import read_model
-from workbench.model import Model
+from workbench.graph.read import read_model
 from workbench.quantization.histogram import histogram_of
 from workbench.quantization.observe import observe
 from workbench.quantization.statistics import (
@@ -23,6 +21,8 @@ from workbench.quantization.statistics import (
     save_statistics,
     stability,
 )
+from workbench.values.errors import CalibrationError
+from workbench.values.model import Model
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from workbench.quantizable import Layer
+from workbench.graph.layers import Layer
 from workbench.quantization.recipe import WeightRecipe
 from workbench.quantization.statistics import WeightStatistics
 from workbench.quantization.weights import fake_quantized, scale_from_extremes, scales_over, weight_rows, weight_scale

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from workbench.comparison import Comparison, Limits, TensorComparison
-from workbench.differences import WORST
 from workbench.report.layers_page import comparison_html
 from workbench.report.layers_text import comparison_text, shown_rows
 from workbench.report.layers_words import comparison_verdict, signed_percent
+from workbench.study.comparison import Comparison, Limits, TensorComparison
+from workbench.study.differences import WORST
 
 GOOD = TensorComparison(
     tensor="/encoder/layer.0/dense/Add_output_0",

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tests.evaluations import candidate, evaluation
-from workbench.candidate import Candidate, OnnxRuntimeCompile, OpenVinoCompile, Serving
-from workbench.objectives import Constraint, Objective
 from workbench.report import Summary, detail, lines, summarize, table, to_json
 from workbench.report.groups import letters
 from workbench.report.importance import importance
 from workbench.report.page import pareto_html
 from workbench.report.recommendation import complexity
 from workbench.report.words import differing_parameters, title
-from workbench.results import Estimate, Evaluation, Failure, Stop
-from workbench.significance import Outcomes
+from workbench.values.candidate import Candidate, OnnxRuntimeCompile, OpenVinoCompile, Serving
+from workbench.values.objectives import Constraint, Objective
+from workbench.values.results import Estimate, Evaluation, Failure, Stop
+from workbench.values.significance import Outcomes
 
 SAMPLES = 1000
 BASELINE = evaluation(accuracy=0.95)

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tests.evaluations import evaluation, figures, service
-from workbench.objectives import Constraint, Objective
 from workbench.report import lines, summarize
 from workbench.report.alike import Alike
 from workbench.report.page import pareto_html
 from workbench.report.service import WIDTH, joint_gain, service_lines
 from workbench.report.summary import Summary
-from workbench.results import Evaluation, ServiceResult, metrics
+from workbench.values.objectives import Constraint, Objective
+from workbench.values.results import Evaluation, ServiceResult, metrics
 
 OBJECTIVES = (Objective(metric="service_throughput_per_s"), Objective(metric="accuracy"))
 

@@ -10,13 +10,13 @@ import pytest
 from onnx import numpy_helper
 
 from tests.tiny import EXPERIMENT, write_workspace
-from workbench.artifacts import Bench, open_bench
-from workbench.candidate import Candidate, OnnxRuntimeCompile, Quantization, Serving
-from workbench.evaluate import evaluate
-from workbench.experiment import Experiment, read_experiment
-from workbench.journal import open_journal
-from workbench.results import STAGES, Evaluation
-from workbench.store import Store
+from workbench.evaluation.build import Bench, open_bench
+from workbench.evaluation.journal import open_journal
+from workbench.evaluation.store import Store
+from workbench.inputs.experiment import Experiment, read_experiment
+from workbench.search.ladder import evaluate
+from workbench.values.candidate import Candidate, OnnxRuntimeCompile, Quantization, Serving
+from workbench.values.results import STAGES, Evaluation
 
 DYNAMIC = Candidate(
     quantization=Quantization(scheme="dynamic", weight_granularity="channel"), serving=Serving(intra_op_threads=1)

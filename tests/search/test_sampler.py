@@ -9,14 +9,14 @@ import pytest
 
 from tests.evaluations import evaluation
 from tests.tiny import write_workspace
-from workbench.artifacts import Bench, open_bench
-from workbench.candidate import Candidate
-from workbench.experiment import Experiment, read_experiment
-from workbench.journal import Journal, open_journal
-from workbench.results import Evaluation, Split
-from workbench.store import Store
-from workbench.study import open_study, told_candidates
-from workbench.sweep import run_sweep
+from workbench.evaluation.build import Bench, open_bench
+from workbench.evaluation.journal import Journal, open_journal
+from workbench.evaluation.store import Store
+from workbench.inputs.experiment import Experiment, read_experiment
+from workbench.search.sampler import open_study, told_candidates
+from workbench.search.sweep import run_sweep
+from workbench.values.candidate import Candidate
+from workbench.values.results import Evaluation, Split
 
 TRIALS = 12
 """More than the random start of the sampler, so that what was told decides what is asked."""

@@ -15,17 +15,17 @@ import pytest
 from onnx import numpy_helper
 
 from tests.tiny import EXPERIMENT, write_workspace
-from workbench.artifacts import Bench, open_bench
-from workbench.candidate import Candidate
-from workbench.errors import ConfigError, ToolchainError
-from workbench.executors import ChildProcess
-from workbench.experiment import Experiment, read_experiment
-from workbench.journal import Journal, open_journal
-from workbench.results import Evaluation
-from workbench.store import Store
-from workbench.sweep import confirm, front_of, run_sweep
+from workbench.evaluation.build import Bench, open_bench
+from workbench.evaluation.journal import Journal, open_journal
+from workbench.evaluation.store import Store
+from workbench.inputs.experiment import Experiment, read_experiment
+from workbench.search.executors import ChildProcess
+from workbench.search.sweep import confirm, front_of, run_sweep
+from workbench.values.candidate import Candidate
+from workbench.values.errors import ConfigError, ToolchainError
+from workbench.values.results import Evaluation
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 SMALL_SPACE = """
 version: 1
 target: onnxruntime
@@ -142,13 +142,13 @@ def test_an_unmeetable_constraint_leaves_an_empty_front_and_no_failure(tmp_path:
 
 RUNNER = """
 import pathlib, sys
-from tests.test_sweep import silent
-from workbench.artifacts import open_bench
-from workbench.executors import ChildProcess
-from workbench.experiment import read_experiment
-from workbench.journal import exclusive, open_journal
-from workbench.store import Store
-from workbench.sweep import run_sweep
+from tests.search.test_sweep import silent
+from workbench.evaluation.build import open_bench
+from workbench.search.executors import ChildProcess
+from workbench.inputs.experiment import read_experiment
+from workbench.evaluation.journal import exclusive, open_journal
+from workbench.evaluation.store import Store
+from workbench.search.sweep import run_sweep
 question = read_experiment(pathlib.Path(sys.argv[1]))
 journal = open_journal(question.workspace, question.name, question.identity)
 def report(candidate, stage):
@@ -236,7 +236,7 @@ def test_a_candidate_that_ran_out_of_time_is_tried_once_more_when_the_sweep_goes
     question: Experiment, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as hurried:
-        hurried.setattr("workbench.targets.onnxruntime_compiler._TIMEOUT_S", 0.001)  # the real child is killed
+        hurried.setattr("workbench.targets.onnxruntime.compiler._TIMEOUT_S", 0.001)  # the real child is killed
         run_sweep(question, bench, trials=3)
     before = bench.journal.evaluations()
     recorder = Recorder()
@@ -252,7 +252,7 @@ def test_a_candidate_that_ran_out_of_time_is_tried_once_more_when_the_sweep_goes
 
 
 def test_a_second_transient_failure_stands(question: Experiment, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.targets.onnxruntime_compiler._TIMEOUT_S", 0.001)  # the real child is killed
+    monkeypatch.setattr("workbench.targets.onnxruntime.compiler._TIMEOUT_S", 0.001)  # the real child is killed
 
     ends = [run_sweep(question, bench, trials=3) for _ in range(3)]
 
@@ -264,7 +264,7 @@ def test_a_second_attempt_that_was_interrupted_is_queued_once(
     question: Experiment, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as hurried:
-        hurried.setattr("workbench.targets.onnxruntime_compiler._TIMEOUT_S", 0.001)  # the real child is killed
+        hurried.setattr("workbench.targets.onnxruntime.compiler._TIMEOUT_S", 0.001)  # the real child is killed
         run_sweep(question, bench, trials=3)
 
     def interrupted(candidate: Candidate, stage: str) -> None:

@@ -13,14 +13,14 @@ from tests.emulated_cann import emulated_environment, switched_on
 from tests.evaluations import evaluation
 from tests.targets.conformance import STATIC
 from tests.targets.encoder import VOCABULARY, ids, record_for, save, tiny_encoder
-from workbench.ascend_settings import ASCEND, AscendCompile
 from workbench.bundle import BundleContents, GoldenBatch, Tolerance, write_bundle
-from workbench.candidate import Candidate, Precision
-from workbench.graph import read_model
-from workbench.preprocess import Preprocessor, TokenInput, collate, encode, open_preprocessor
+from workbench.graph.read import read_model
 from workbench.quantization.record import write_record
-from workbench.service import ServiceSettings
 from workbench.targets.ascend.target import AscendTarget
+from workbench.values.ascend_settings import ASCEND, AscendCompile
+from workbench.values.candidate import Candidate, Precision
+from workbench.values.preprocess import Preprocessor, TokenInput, collate, encode, open_preprocessor
+from workbench.values.service import ServiceSettings
 
 BATCHES, BINS = (1, 4), (4, 16)
 LABELS = ("a", "b", "c", "d", "e")

@@ -22,14 +22,14 @@ import psutil
 from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from tests.test_bundle import evaluated
+from tests.bundle.test_bundle import evaluated
 from workbench.bundle import BundleContents, GoldenBatch, Tolerance, write_bundle
-from workbench.candidate import Candidate
-from workbench.graph import read_model
-from workbench.preprocess import TokenInput, collate, encode, open_preprocessor
-from workbench.service import ServiceSettings
-from workbench.signing import SecretKey
+from workbench.bundle.signing import SecretKey
+from workbench.graph.read import read_model
 from workbench.targets import open_target
+from workbench.values.candidate import Candidate
+from workbench.values.preprocess import TokenInput, collate, encode, open_preprocessor
+from workbench.values.service import ServiceSettings
 
 WORDS = ("[PAD]", "[UNK]", "anna", "bell", "##y", "paris", "paid", "in", "new", "york", "loan", "due", "张", "三")
 LABELS = ("yes", "no", "later")

@@ -17,11 +17,11 @@ import pytest
 
 from tests.serve.making import Running, launch, make_bundle, running
 from tests.serve.test_lifecycle import gone
-from workbench.errors import ConfigError
 from workbench.serve.__main__ import start
 from workbench.serve.hosts import Hosts
 from workbench.serve.keys import drawn_key
 from workbench.serve.watcher import Watcher
+from workbench.values.errors import ConfigError
 
 SECRET, LINE = drawn_key("first")
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from workbench.errors import ConfigError
 from workbench.serve.keys import Key, Keys, WatchedKeys, drawn_key, key_of, read_keys
 from workbench.serve.refusals import Refusal
+from workbench.values.errors import ConfigError
 
 HEX = "a" * 64
 

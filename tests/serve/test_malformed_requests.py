@@ -17,7 +17,7 @@ from tests.serve.attacks import OFTEN, SECRET, SELDOM, attacks, good, inputs_tha
 from tests.serve.making import Running, make_bundle, running
 
 ATTACKS = 1200
-"""`tests/benchmarks/malformed.py` runs 10,000."""
+"""`benchmarks/malformed.py` runs 10,000."""
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,9 @@ import pytest
 
 from tests.serve.making import LABELS, make_bundle, running
 from workbench.bundle import preprocessor_of, read_bundle
-from workbench.candidate import Candidate, OpenVinoCompile
-from workbench.preprocess import collate, encode
 from workbench.targets import open_target
+from workbench.values.candidate import Candidate, OpenVinoCompile
+from workbench.values.preprocess import collate, encode
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("openvino") is None, reason="openvino is not installed")
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from workbench.model import TensorSpec
 from workbench.serve.refusals import Refusal
 from workbench.serve.requests import arrays, input_rule, parse
 from workbench.serve.settings import Limits
+from workbench.values.model import TensorSpec
 
 LIMITS = Limits(texts=4, characters=50, words=5)
 IDS = input_rule(TensorSpec(name="ids", dtype="int64", shape=("b", "s")), lowest=0, highest=99)

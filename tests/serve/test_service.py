@@ -12,9 +12,9 @@ import pytest
 from tests.serve.attacks import HOST, JSON_TYPE, good
 from tests.serve.making import LABELS, WORDS, Running, make_bundle, running
 from workbench.bundle import Bundle, preprocessor_of, read_bundle
-from workbench.preprocess import collate, encode
-from workbench.service import ServiceSettings
 from workbench.targets import open_target
+from workbench.values.preprocess import collate, encode
+from workbench.values.service import ServiceSettings
 
 KEY = "correct horse"
 

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from workbench.prediction.simulation import event_loop
 from workbench.serve.workers import least_loaded
-from workbench.serving_model import event_loop
 
 
 def test_the_device_with_the_fewest_batches_gets_the_next() -> None:

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from workbench.acceptance import Verdict, judge, read_baseline
-from workbench.errors import ConfigError
 from workbench.load import LoadResult, ServerProcesses
 from workbench.load.text import result_lines, verdict_lines
-from workbench.results import Estimate
-from workbench.service import ServiceLoad
+from workbench.shipping.acceptance import Verdict, judge, read_baseline
+from workbench.values.errors import ConfigError
+from workbench.values.results import Estimate
+from workbench.values.service import ServiceLoad
 
-FILE = Path(__file__).parent.parent / "experiments" / "baselines" / "a100-triton.yaml"
+FILE = Path(__file__).parents[2] / "experiments" / "baselines" / "a100-triton.yaml"
 
 
 def estimate(value: float, spread: float = 0.01) -> Estimate:

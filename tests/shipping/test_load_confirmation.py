@@ -10,19 +10,19 @@ import numpy as np
 import psutil
 import pytest
 
-from tests.test_bundle import contents as contents  # a fixture: pytest finds it by its name here
+from tests.bundle.test_bundle import contents as contents  # a fixture: pytest finds it by its name here
 from tests.tiny import write_workspace
-from workbench.artifacts import open_bench
 from workbench.bundle import BundleContents, GoldenBatch, read_bundle, write_bundle
-from workbench.errors import BundleError, MeasureError
-from workbench.evaluate import evaluate
-from workbench.experiment import read_experiment
-from workbench.journal import open_journal
+from workbench.evaluation.build import open_bench
+from workbench.evaluation.journal import open_journal
+from workbench.evaluation.store import Store
+from workbench.inputs.experiment import read_experiment
 from workbench.load.service_process import running_service
-from workbench.load_confirmation import check_answers, confirm_bundle, confirm_by_load, load_bundle
-from workbench.results import Estimate, ServiceFigures
-from workbench.service import ServiceLoad, ServiceSettings
-from workbench.store import Store
+from workbench.search.ladder import evaluate
+from workbench.shipping.load_confirmation import check_answers, confirm_bundle, confirm_by_load, load_bundle
+from workbench.values.errors import BundleError, MeasureError
+from workbench.values.results import Estimate, ServiceFigures
+from workbench.values.service import ServiceLoad, ServiceSettings
 
 ONE = Estimate(value=1.0, low=1.0, high=1.0)
 

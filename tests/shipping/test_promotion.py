@@ -12,19 +12,19 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from tests.test_bundle import exact, exported, reseal
+from tests.bundle.test_bundle import exact, exported, reseal
 from workbench.bundle import description, manifest_sha256, provenance, read_bundle
-from workbench.cli import app
-from workbench.errors import BundleError, ConfigError, MeasureError, ToolchainError
-from workbench.experiment import read_experiment
-from workbench.metrics import ClassificationOutcomes, load_outcomes, save_outcomes
-from workbench.promotion import Check, Limits, Verdict, judge
-from workbench.promotion.accuracy import rescored
-from workbench.release_commands import register
-from workbench.results import ServiceFigures
-from workbench.service import ServiceLoad, ServiceSettings
+from workbench.commands.cli import app
+from workbench.commands.release import register
+from workbench.inputs.experiment import read_experiment
+from workbench.inputs.metrics import ClassificationOutcomes, load_outcomes, save_outcomes
+from workbench.shipping.promotion import Check, Limits, Verdict, judge
+from workbench.shipping.promotion.accuracy import rescored
 from workbench.tracking import store
 from workbench.tracking.versions import CHAMPION, PREVIOUS, open_versions
+from workbench.values.errors import BundleError, ConfigError, MeasureError, ToolchainError
+from workbench.values.results import ServiceFigures
+from workbench.values.service import ServiceLoad, ServiceSettings
 
 LOOSE = Limits(max_drop_pp=5.0)
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.spaces import BINS, LENGTHS, SMALL, space_of
-from workbench.errors import ConfigError
-from workbench.space import Forbidden, build, combinations, size
-from workbench.space_lengths import with_lengths
+from workbench.space.lengths import with_lengths
+from workbench.space.space import Forbidden, build, combinations, size
+from workbench.values.errors import ConfigError
 
 
 def test_words_for_bins_become_numbers_everywhere_once_the_lengths_are_known(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.spaces import BINS, SHIPPED, SMALL, space_of
-from workbench.errors import ConfigError
-from workbench.space_reader import read_space
+from workbench.space.reader import read_space
+from workbench.values.errors import ConfigError
 
 
 @pytest.mark.parametrize(

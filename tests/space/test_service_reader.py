@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from workbench.errors import ConfigError
-from workbench.service import ServiceLoad, ServiceSettings
-from workbench.service_reader import read_choices, read_question, read_trace
-from workbench.yaml_reader import read_yaml
+from workbench.space.service_reader import read_choices, read_question, read_trace
+from workbench.values.documents.yaml_reader import read_yaml
+from workbench.values.errors import ConfigError
+from workbench.values.service import ServiceLoad, ServiceSettings
 
 
 def written(folder: Path, text: str) -> Path:

@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.spaces import BINS, LENGTHS, SHIPPED, SMALL, shipped, space_of
-from workbench.space import (
+from workbench.space.lengths import with_lengths
+from workbench.space.reader import read_space
+from workbench.space.space import (
     Forbidden,
     Parameter,
     SearchSpace,
@@ -21,8 +23,6 @@ from workbench.space import (
     raw_size,
     size,
 )
-from workbench.space_lengths import with_lengths
-from workbench.space_reader import read_space
 
 
 def test_a_parameter_is_asked_for_only_where_it_applies(tmp_path: Path) -> None:

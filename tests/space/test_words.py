@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from workbench.bin_words import bins_of, is_word, stand_in
-from workbench.dimensions import DIMENSIONS
+from workbench.space.dimensions import DIMENSIONS
+from workbench.space.words import bins_of, is_word, stand_in
 
 BINS = DIMENSIONS["serving.sequence_bins"]
 COMPILED = DIMENSIONS["compile.sequence_bins"]

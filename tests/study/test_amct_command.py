@@ -19,11 +19,11 @@ from tests.quantization.deploy_models import (
     golden_float_model,
 )
 from tests.tiny import write_workspace
-from workbench.calibration import calibrate_model
-from workbench.errors import ConfigError, ToolchainError
 from workbench.quantization.record import read_record
+from workbench.study.amct_command import calibrate_model
+from workbench.values.errors import ConfigError, ToolchainError
 
-GOLDEN = Path(__file__).parents[1] / ".." / "shared" / "bench" / "amct_golden"
+GOLDEN = Path(__file__).parents[2] / ".." / "shared" / "bench" / "amct_golden"
 HFMG = "batch_num: 3\ncommon_config { arq_quantize { } hfmg_quantize { num_of_bins: 1024 asymmetric: false } }\n"
 
 
@@ -41,7 +41,7 @@ def mlp(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def test_the_defaults_give_the_published_numbers_of_the_formula_model(mlp: tuple[Path, Path], tmp_path: Path) -> None:
-    """amct.md §11, case G1."""
+    """amct.md .11, case G1."""
     done = calibrate_model(mlp[0], tmp_path / "out", data=mlp[1])
 
     numbers = scales_of((tmp_path / "out" / "record.txt").read_text())

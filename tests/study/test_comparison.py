@@ -11,12 +11,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.targets.encoder import Array, ids, model_of, record_for, run, save, tiny_encoder
 from tests.tiny import HIDDEN, write_model
-from workbench.comparison import DEPLOY, Limits, compare, side_of
-from workbench.errors import ConfigError
-from workbench.graph import load_graph, read_model
-from workbench.quantization.deploy import lower_deploy
-from workbench.quantization.prepare import prepare
-from workbench.quantization.qdq import lower_static
+from workbench.graph.read import load_graph, read_model
+from workbench.quantization.lowering.deploy import lower_deploy
+from workbench.quantization.lowering.prepare import prepare
+from workbench.quantization.lowering.qdq import lower_static
+from workbench.study.comparison import DEPLOY, Limits, compare, side_of
+from workbench.values.errors import ConfigError
 
 FEEDS = [ids(4, 8), ids(3, 12, seed=1)]
 

@@ -13,10 +13,10 @@ from rich.console import Console
 
 from tests.model_zoo import write_cnn, write_halves
 from tests.tiny import write_model
-from workbench.errors import ConfigError, ToolchainError
-from workbench.inspection import inspect_model, inspection_json, inspection_table
-from workbench.targets import openvino_check
-from workbench.targets.openvino_library import library
+from workbench.study.inspection import inspect_model, inspection_json, inspection_table
+from workbench.targets.openvino import check as openvino_check
+from workbench.targets.openvino.library import library
+from workbench.values.errors import ConfigError, ToolchainError
 
 
 def attention(path: Path, *, shape: tuple[object, object, int] = ("batch", "length", 8), nan: bool = False) -> Path:

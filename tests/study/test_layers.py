@@ -10,18 +10,18 @@ import pytest
 
 from tests.targets.encoder import CLASSES, VOCABULARY, run, save, tiny_encoder
 from tests.tiny import SPACE, write_workspace
-from workbench.artifacts import Bench, open_bench
-from workbench.candidate import candidate_from_json
-from workbench.evaluate import evaluate
-from workbench.experiment import Experiment, read_experiment
-from workbench.graph import load_graph
-from workbench.journal import open_journal
-from workbench.layer_study import LayerStudy, plain_recipe, study_layers, write_recipe
-from workbench.quantizable import quantizable_layers
-from workbench.quantization.amct_cfg import parse_cfg
-from workbench.quantization.normalize import normalized
+from workbench.evaluation.build import Bench, open_bench
+from workbench.evaluation.journal import open_journal
+from workbench.evaluation.store import Store
+from workbench.graph.layers import quantizable_layers
+from workbench.graph.read import load_graph
+from workbench.inputs.experiment import Experiment, read_experiment
+from workbench.quantization.amct.cfg import parse_cfg
+from workbench.quantization.lowering.normalize import normalized
 from workbench.report.layers_page import sensitivity_html
-from workbench.store import Store
+from workbench.search.ladder import evaluate
+from workbench.study.layers import LayerStudy, plain_recipe, study_layers, write_recipe
+from workbench.values.candidate import candidate_from_json
 
 MANIFEST = """
 version: 1

@@ -9,10 +9,10 @@ from onnx import TensorProto, helper
 
 from tests.targets.encoder import tiny_encoder
 from tests.tiny import write_model
-from workbench.errors import ConfigError
-from workbench.graph import read_model
-from workbench.model import Model
-from workbench.model_data import open_data, random_data
+from workbench.graph.read import read_model
+from workbench.study.model_data import open_data, random_data
+from workbench.values.errors import ConfigError
+from workbench.values.model import Model
 
 
 @pytest.fixture

@@ -14,15 +14,15 @@ from onnx import TensorProto, helper
 
 from tests.model_zoo import write_halves
 from tests.targets.encoder import Array, ids, model_of, record_for, run, save, value
-from workbench.candidate import Candidate, Precision, Quantization, Serving
-from workbench.canonical import file_digest
-from workbench.errors import CompileError, LoweringError, MeasureError, ToolchainError
-from workbench.graph import load_graph, read_model
-from workbench.model import Model
-from workbench.quantization.dynamic import lower_dynamic
+from workbench.graph.read import load_graph, read_model
+from workbench.quantization.lowering.dynamic import lower_dynamic
 from workbench.quantization.record import QuantizationRecord
-from workbench.results import Artifact
 from workbench.targets.base import Target
+from workbench.values.candidate import Candidate, Precision, Quantization, Serving
+from workbench.values.documents.canonical import file_digest
+from workbench.values.errors import CompileError, LoweringError, MeasureError, ToolchainError
+from workbench.values.model import Model
+from workbench.values.results import Artifact
 
 STATIC = Quantization(
     scheme="static",

@@ -11,8 +11,8 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
-from workbench.graph import load_graph, read_model
-from workbench.quantizable import quantizable_layers
+from workbench.graph.layers import quantizable_layers
+from workbench.graph.read import load_graph, read_model
 from workbench.quantization.record import (
     ActivationScale,
     LayerRecord,

@@ -11,13 +11,13 @@ import pytest
 from tests.emulated_cann import emulated_environment
 from tests.targets.conformance import BATCH, LENGTH, TargetConformance
 from tests.targets.encoder import save, tiny_encoder
-from workbench.ascend_settings import ASCEND, AscendCompile
-from workbench.candidate import Candidate, Precision
-from workbench.errors import ToolchainError
-from workbench.targets.ascend import acl_process
+from workbench.targets.ascend.acl import process as acl_process
 from workbench.targets.ascend.installation import find_installation
 from workbench.targets.ascend.target import AscendTarget
 from workbench.targets.ascend.toolchain import ascend_toolchain
+from workbench.values.ascend_settings import ASCEND, AscendCompile
+from workbench.values.candidate import Candidate, Precision
+from workbench.values.errors import ToolchainError
 
 FLOAT = Candidate(
     target=ASCEND,

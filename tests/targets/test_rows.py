@@ -15,14 +15,14 @@ from tests.emulated_cann import emulated_environment
 from tests.targets.conformance import STATIC, compiled
 from tests.targets.encoder import VOCABULARY, record_for, save
 from tests.targets.masked_encoder import masked_encoder
-from tests.test_preprocess import write_tokenizer
-from workbench.ascend_settings import ASCEND, AscendCompile
-from workbench.candidate import Candidate, OpenVinoCompile, Precision, Quantization, describe
-from workbench.graph import read_model
-from workbench.preprocess import Encoded, Preprocessor, TokenInput, collate, open_preprocessor
+from tests.values.test_preprocess import write_tokenizer
+from workbench.graph.read import read_model
 from workbench.targets import open_target
-from workbench.targets.ascend import acl_process
+from workbench.targets.ascend.acl import process as acl_process
 from workbench.targets.base import Array, Session, Target, row_tolerance
+from workbench.values.ascend_settings import ASCEND, AscendCompile
+from workbench.values.candidate import Candidate, OpenVinoCompile, Precision, Quantization, describe
+from workbench.values.preprocess import Encoded, Preprocessor, TokenInput, collate, open_preprocessor
 
 LONGEST = 40
 BINS = (16, LONGEST)

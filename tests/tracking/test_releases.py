@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from workbench.errors import ToolchainError
 from workbench.tracking.releases import Mark, Release, append, log_file, mark_of, read_log
+from workbench.values.errors import ToolchainError
 
 RELEASE = Release(act="promotion", version=2, manifest_sha256="a" * 64, champion_before=1, champion_after=2)
 LINES = 5

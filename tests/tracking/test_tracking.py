@@ -21,12 +21,12 @@ from typing import Any
 import pytest
 
 from tests.evaluations import evaluation
-from workbench.errors import ToolchainError
-from workbench.journal import Journal, open_journal
-from workbench.objectives import Constraint, Objective
+from workbench.evaluation.journal import Journal, open_journal
 from workbench.report import Summary, summarize
-from workbench.results import Evaluation, Failure, Stop
 from workbench.tracking import Tracker, compare_link, deep_link, links_of, open_tracker, store, ui_command
+from workbench.values.errors import ToolchainError
+from workbench.values.objectives import Constraint, Objective
+from workbench.values.results import Evaluation, Failure, Stop
 
 NAME = "loans"
 BASELINE = evaluation()

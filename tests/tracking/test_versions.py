@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from workbench.errors import ConfigError, ToolchainError
 from workbench.tracking import links_of, store
 from workbench.tracking.versions import CHAMPION, PREVIOUS, Moved, Version, Versions, open_versions
+from workbench.values.errors import ConfigError, ToolchainError
 
 NAME = "loans"
 

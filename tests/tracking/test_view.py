@@ -5,10 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.evaluations import evaluation
-from workbench.results import Stop
 from workbench.tracking.links import VIEW, save_view
 from workbench.tracking.run import NOTE, candidate_tags
 from workbench.tracking.store import mlflow_errors, open_client, open_experiment, prepare
+from workbench.values.results import Stop
 
 
 def test_the_view_shows_the_metric_it_is_sorted_by_and_what_the_service_does(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.dataset.batch import IntArray
-from workbench.dataset.bins import ATTENTION, optimal_bins, padded_tokens, quantile_bins, timed_length
+from workbench.inputs.dataset.batch import IntArray
+from workbench.values.bins import ATTENTION, optimal_bins, padded_tokens, quantile_bins, timed_length
 
 LENGTHS = st.lists(st.integers(1, 90), min_size=1, max_size=40).map(np.array)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from workbench.candidate import (
+from workbench.values.candidate import (
     Candidate,
     OnnxRuntimeCompile,
     OpenVinoCompile,
@@ -15,7 +15,7 @@ from workbench.candidate import (
     candidate_from_json,
     describe,
 )
-from workbench.errors import ConfigError
+from workbench.values.errors import ConfigError
 
 STATIC = Quantization(
     scheme="static",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from workbench.errors import (
+from workbench.values.errors import (
     CandidateError,
     CheckError,
     CompileError,

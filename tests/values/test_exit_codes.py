@@ -2,9 +2,9 @@
 
 import pytest
 
-from workbench.canonical import DecodeError
-from workbench.errors import BundleError, CompileError, ConfigError, ToolchainError
-from workbench.exit_codes import FAILED, MACHINE, USER, exit_code_of
+from workbench.values.documents.canonical import DecodeError
+from workbench.values.errors import BundleError, CompileError, ConfigError, ToolchainError
+from workbench.values.exit_codes import FAILED, MACHINE, USER, exit_code_of
 
 
 @pytest.mark.parametrize(

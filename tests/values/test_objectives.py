@@ -7,8 +7,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.evaluations import evaluation, service
-from workbench.errors import ConfigError
-from workbench.objectives import (
+from workbench.values.errors import ConfigError
+from workbench.values.objectives import (
     METRICS,
     Closest,
     Constraint,
@@ -20,7 +20,7 @@ from workbench.objectives import (
     pareto_front,
     violations,
 )
-from workbench.results import metrics
+from workbench.values.results import metrics
 
 DIRECTIONS: tuple[Direction, ...] = ("minimize", "maximize")
 small = st.integers(0, 6).map(float)

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
-from workbench.errors import ConfigError
-from workbench.preprocess import (
+from workbench.values.errors import ConfigError
+from workbench.values.preprocess import (
     Preprocessor,
     TokenInput,
     check_vocabulary,
@@ -135,7 +135,7 @@ def test_a_preprocessor_travels_to_another_process(preprocessor: Preprocessor) -
 
 def test_encoding_starts_no_threads_and_a_later_fork_does_not_warn(preprocessor: Preprocessor) -> None:
     code = (
-        "import os, sys\nfrom pathlib import Path\nfrom workbench.preprocess import encode, open_preprocessor\n"
+        "import os, sys\nfrom pathlib import Path\nfrom workbench.values.preprocess import encode, open_preprocessor\n"
         "p = open_preprocessor(Path(sys.argv[1]), max_length=12)\n"
         "before = len(os.listdir('/proc/self/task'))\n"
         "encode(p, ['loan payment due'] * 500)\n"

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.evaluations import evaluation
-from workbench.results import Failure, Measurement, Stop, evaluation_from_json, metrics
+from workbench.values.results import Failure, Measurement, Stop, evaluation_from_json, metrics
 
 STOP = Stop(stage="accuracy_subset", reason="too far off", violations={"accuracy_drop_pp": 3.0})
 FAILURE = Failure(stage="compile", kind="CompileError", message="no kernel", reproduce="workbench evaluate x")

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from workbench.results import Estimate
-from workbench.significance import (
+from workbench.values.results import Estimate
+from workbench.values.significance import (
     bootstrap_rounds,
     certain_violation,
     compare,

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from workbench.ascend_settings import ASCEND
 from workbench.bundle.paths import name_fault
-from workbench.model import TensorSpec
 from workbench.targets import TARGETS
 from workbench.targets.ascend.interface import INTERFACE
+from workbench.values.ascend_settings import ASCEND
+from workbench.values.model import TensorSpec
 
 if TYPE_CHECKING:  # manifest reads, and asks this module about what it read
     from workbench.bundle.manifest import FileSum, Manifest
@@ -32,7 +32,7 @@ MOST_BYTES = {"golden": 1 << 30, "golden_texts": 1 << 28, "text.tokenizer": 1 <<
 MOST_MODEL_BYTES = 1 << 40
 _LARGEST_INT = 1 << 63
 _TASKS = ("classification", "ner", "tensors")
-"""`workbench.dataset.Task`; a service does not import the readers of datasets."""
+"""`workbench.inputs.dataset.Task`; a service does not import the readers of datasets."""
 _TOKEN_TYPES = ("int32", "int64", "uint8", "int8", "int16", "float32", "float16", "bool")
 _TENSOR_TYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),

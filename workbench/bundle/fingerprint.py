@@ -20,10 +20,10 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from workbench.ascend_settings import ASCEND
-from workbench.errors import BundleError
-from workbench.results import Toolchain
 from workbench.targets.ascend.versions import version_key
+from workbench.values.ascend_settings import ASCEND
+from workbench.values.errors import BundleError
+from workbench.values.results import Toolchain
 
 Severity = Literal["refuse", "warn", "note"]
 Policy = Literal["refuse", "warn"]

@@ -11,10 +11,10 @@ import numpy as np
 from workbench.bundle.arrays import read_npz
 from workbench.bundle.bounds import absolute_fault
 from workbench.bundle.manifest import Bundle
-from workbench.errors import BundleError, ConfigError
-from workbench.json_reader import loads
-from workbench.preprocess import Preprocessor, Text, open_preprocessor
 from workbench.targets.base import Array, Feeds
+from workbench.values.documents.json_reader import loads
+from workbench.values.errors import BundleError, ConfigError
+from workbench.values.preprocess import Preprocessor, Text, open_preprocessor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import ConfigError, ToolchainError
-from workbench.files import write_text_atomically
-from workbench.json_reader import read_json
+from workbench.values.documents.json_reader import read_json
+from workbench.values.errors import ConfigError, ToolchainError
+from workbench.values.system.files import write_text_atomically
 
 SHIPPED = Path(__file__).with_name("serving-lock.json")
 VERSION = 1

@@ -23,15 +23,15 @@ from workbench.bundle.bounds import manifest_faults, value_fault
 from workbench.bundle.paths import open_inside
 from workbench.bundle.sums import MOST_BYTES as MOST_SUMS_BYTES
 from workbench.bundle.sums import SUMS, parse_sums
-from workbench.candidate import Candidate
-from workbench.canonical import DecodeError, decode, encode
-from workbench.errors import BundleError, ConfigError
-from workbench.json_reader import loads
-from workbench.model import TensorSpec
-from workbench.preprocess import TokenInput
-from workbench.results import Artifact, CompiledFile, Evaluation
-from workbench.service import ServiceSettings
 from workbench.targets.base import Array
+from workbench.values.candidate import Candidate
+from workbench.values.documents.canonical import DecodeError, decode, encode
+from workbench.values.documents.json_reader import loads
+from workbench.values.errors import BundleError, ConfigError
+from workbench.values.model import TensorSpec
+from workbench.values.preprocess import TokenInput
+from workbench.values.results import Artifact, CompiledFile, Evaluation
+from workbench.values.service import ServiceSettings
 
 VERSION, READ_VERSIONS = 2, (1, 2)
 MANIFEST, README, MODEL, DEPLOY = "manifest.json", "README.md", "model", "deploy"
@@ -73,7 +73,7 @@ class SourceModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextSettings:
-    """How a text becomes feeds: the arguments of `workbench.preprocess.open_preprocessor`.
+    """How a text becomes feeds: the arguments of `workbench.values.preprocess.open_preprocessor`.
 
     Attributes:
         tokenizer: file in the bundle.
@@ -90,7 +90,7 @@ class HoldoutOutcomes:
     """What became of every holdout sample, so that two bundles can be compared sample by sample without the data.
 
     Attributes:
-        file: in the bundle, as `workbench.metrics.save_outcomes` writes it.
+        file: in the bundle, as `workbench.inputs.metrics.save_outcomes` writes it.
         samples_sha256: digest of the scored samples, their order and their labels; equal in two bundles means the very
             same samples, however each of them tokenizes and pads. Tensors are scored against the float model, which
             joins the digest there.

@@ -14,7 +14,7 @@ import stat
 from collections.abc import Iterator, Set
 from pathlib import Path
 
-from workbench.errors import BundleError
+from workbench.values.errors import BundleError
 
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+=@-]*", re.ASCII)
 _MOST_CHARACTERS, _MOST_PARTS, _MOST_IN_A_PART = 512, 8, 255

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from workbench.bundle.manifest import README, Bundle, Manifest
-from workbench.candidate import describe
-from workbench.canonical import canonical_json
-from workbench.results import metrics
+from workbench.values.candidate import describe
+from workbench.values.documents.canonical import canonical_json
+from workbench.values.results import metrics
 
 
 def manifest_sha256(bundle: Bundle) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from workbench.ascend_settings import ASCEND, AscendCompile
 from workbench.bundle.manifest import DEPLOY, INTEGRITY, MANIFEST, Manifest
 from workbench.bundle.sums import SIGNATURE
-from workbench.candidate import OpenVinoCompile, Serving, describe
-from workbench.model import TensorSpec
-from workbench.results import Evaluation, ServiceFigures, metrics
+from workbench.values.ascend_settings import ASCEND, AscendCompile
+from workbench.values.candidate import OpenVinoCompile, Serving, describe
+from workbench.values.model import TensorSpec
+from workbench.values.results import Evaluation, ServiceFigures, metrics
 
 
 def readme(manifest: Manifest) -> str:

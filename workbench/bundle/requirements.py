@@ -10,9 +10,9 @@ import importlib.metadata
 import importlib.util
 from collections.abc import Mapping, Sequence
 
-from workbench.ascend_settings import ASCEND
-from workbench.deployment.lock import Lock
-from workbench.errors import ToolchainError
+from workbench.bundle.lock import Lock
+from workbench.values.ascend_settings import ASCEND
+from workbench.values.errors import ToolchainError
 
 SERVING = (
     *("numpy", "onnx", "onnxruntime", "tokenizers", "psutil"),

@@ -9,11 +9,11 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from workbench.bundle.lock import Lock
 from workbench.bundle.manifest import FileSum, Manifest
-from workbench.canonical import digest
-from workbench.deployment import serving_pins
-from workbench.deployment.lock import Lock
-from workbench.model import TensorSpec
+from workbench.shipping.deployment import serving_pins
+from workbench.values.documents.canonical import digest
+from workbench.values.model import TensorSpec
 
 SBOM = "sbom.cdx.json"
 SPEC_VERSION = "1.6"

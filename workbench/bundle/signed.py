@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from workbench.bundle.manifest import Bundle, read_bounded
+from workbench.bundle.signing import SecretKey, SignatureError, TrustedKeys, parse_signature, sign, verify
+from workbench.bundle.signing.minisign import MOST_BYTES as MOST_SIGNATURE_BYTES
+from workbench.bundle.signing.minisign import key_name
 from workbench.bundle.sums import MOST_BYTES, SIGNATURE, SUMS
-from workbench.errors import BundleError
-from workbench.files import write_text_atomically
-from workbench.json_reader import loads
-from workbench.signing import SecretKey, SignatureError, TrustedKeys, parse_signature, sign, verify
-from workbench.signing.minisign import MOST_BYTES as MOST_SIGNATURE_BYTES
-from workbench.signing.minisign import key_name
+from workbench.values.documents.json_reader import loads
+from workbench.values.errors import BundleError
+from workbench.values.system.files import write_text_atomically
 
 _COMMENT = "workbench bundle "
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import workbench
 from workbench.bundle.manifest import FileSum, Manifest
-from workbench.canonical import digest, file_digest
+from workbench.values.documents.canonical import digest, file_digest
 
 STATEMENT = "provenance.intoto.json"
 STATEMENT_TYPE, PREDICATE_TYPE = "https://in-toto.io/Statement/v1", "https://slsa.dev/provenance/v1"

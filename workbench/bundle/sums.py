@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from workbench.bundle.paths import name_fault
-from workbench.errors import BundleError
+from workbench.values.errors import BundleError
 
 SUMS, SIGNATURE = "SHA256SUMS", "SHA256SUMS.minisig"
 UNLISTED = (SUMS, SIGNATURE)

@@ -10,19 +10,19 @@ from pathlib import Path
 
 import numpy as np
 
+from workbench.bundle.fingerprint import admit
 from workbench.bundle.golden import GoldenBatch, golden_batches, preprocessor_of
 from workbench.bundle.manifest import MANIFEST, Bundle, read_bounded, read_bundle
 from workbench.bundle.manifest import MOST_BYTES as MOST_MANIFEST_BYTES
 from workbench.bundle.paths import strangers
 from workbench.bundle.signed import Signer, check_signature
+from workbench.bundle.signing import TrustedKeys
 from workbench.bundle.sums import MOST_BYTES as MOST_SUMS_BYTES
 from workbench.bundle.sums import SIGNATURE, SUMS
-from workbench.errors import BundleError, ConfigError, MeasureError
-from workbench.fingerprint import admit
-from workbench.preprocess import Preprocessor, collate, encode
-from workbench.signing import TrustedKeys
 from workbench.targets import open_target
 from workbench.targets.base import Array, Session
+from workbench.values.errors import BundleError, ConfigError, MeasureError
+from workbench.values.preprocess import Preprocessor, collate, encode
 
 _OPTION = "--trusted-keys"
 
@@ -98,7 +98,7 @@ def verify_bundle(directory: Path, *, replay: bool = True, trusted: TrustedKeys 
 
 def _open_apart(bundle: Bundle) -> None:
     """Let a process with limits open every ONNX file of the bundle before this one does."""
-    from workbench.model_door import open_foreign  # not at the top: services check bundles too, and open none so
+    from workbench.graph.door import open_foreign  # not at the top: services check bundles too, and open none so
 
     for name in bundle.manifest.model_files:
         if name.endswith(".onnx"):

@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 
 from workbench import __version__
+from workbench.bundle.fingerprint import compare
 from workbench.bundle.golden import GoldenBatch
+from workbench.bundle.lock import read_lock
 from workbench.bundle.manifest import (
     DEPLOY,
     INTEGRITY,
@@ -34,21 +36,19 @@ from workbench.bundle.paths import entries, name_fault
 from workbench.bundle.readme import readme
 from workbench.bundle.sbom import SBOM, sbom
 from workbench.bundle.signed import sign_bundle
+from workbench.bundle.signing import SecretKey
 from workbench.bundle.statement import STATEMENT, Origin, statement
 from workbench.bundle.sums import SUMS, sums_text
-from workbench.candidate import Candidate
-from workbench.canonical import encode, file_digest
-from workbench.deployment import DeploymentSettings, deployment_files
-from workbench.deployment.lock import read_lock
-from workbench.errors import BundleError, ConfigError, ToolchainError
-from workbench.fingerprint import compare
-from workbench.model import Model
-from workbench.preprocess import Preprocessor
-from workbench.results import Artifact, Evaluation
-from workbench.scratch import scratch_folder
-from workbench.service import ServiceSettings
-from workbench.signing import SecretKey
+from workbench.shipping.deployment import DeploymentSettings, deployment_files
 from workbench.targets.base import Array
+from workbench.values.candidate import Candidate
+from workbench.values.documents.canonical import encode, file_digest
+from workbench.values.errors import BundleError, ConfigError, ToolchainError
+from workbench.values.model import Model
+from workbench.values.preprocess import Preprocessor
+from workbench.values.results import Artifact, Evaluation
+from workbench.values.service import ServiceSettings
+from workbench.values.system.scratch import scratch_folder
 
 _GOLDEN, _TEXTS, _RECORD = "golden/samples.npz", "golden/texts.json", "record.json"
 _OUTCOMES = "outcomes/holdout.npz"

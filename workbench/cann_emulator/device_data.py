@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import ConfigError
-from workbench.yaml_reader import Section, read_yaml
+from workbench.values.documents.yaml_reader import Section, read_yaml
+from workbench.values.errors import ConfigError
 
 SHIPPED = Path(__file__).with_name("ascend910b3.yaml")
 OVERRIDE_VARIABLE = "CANN_EMULATOR_DEVICE_DATA"

@@ -25,8 +25,8 @@ from pathlib import Path
 from workbench.cann_emulator.device_data import DeviceData, load_device_data, with_parameters
 from workbench.cann_emulator.om import Kernel, NotAnOm, OfflineModel, load_om
 from workbench.cann_emulator.timing import KernelWork, kernel_works, timed
-from workbench.errors import ConfigError
-from workbench.files import temporary_beside
+from workbench.values.errors import ConfigError
+from workbench.values.system.files import temporary_beside
 
 _NAME, _TYPE, _DURATION, _WAIT = "Op Name", "OP Type", "Task Duration(us)", "Task Wait Time(us)"
 _MODEL = "Model Name"
@@ -71,7 +71,7 @@ class Fit:
 def read_op_summary(path: Path, model: str = "") -> tuple[Row, ...]:
     """Rows of an op_summary CSV, one for each operator, in order of their first task.
 
-    Columns are found by their header (pyacl.md §5.4). Rows without a duration (`N/A`) are left out.
+    Columns are found by their header (pyacl.md .5.4). Rows without a duration (`N/A`) are left out.
 
     Args:
         model: whose rows are taken where the run had several, as a set of files for several lengths has: their

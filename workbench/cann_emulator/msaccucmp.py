@@ -1,4 +1,4 @@
-"""The toolkit's msaccucmp.py, as far as it converts a file of the overflow check: pyacl.md §5.6.
+"""The toolkit's msaccucmp.py, as far as it converts a file of the overflow check: pyacl.md .5.6.
 
     python3 msaccucmp.py convert -d FILE -out DIR -v 2
 
@@ -14,8 +14,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from workbench.files import temporary_beside
-from workbench.json_reader import loads
+from workbench.values.documents.json_reader import loads
+from workbench.values.system.files import temporary_beside
 
 
 def main(argv: Sequence[str]) -> int:

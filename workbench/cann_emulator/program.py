@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx import ModelProto, NodeProto, OperatorSetIdProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from workbench.quantization.surgery import names_read
+from workbench.quantization.lowering.surgery import names_read
 
 Array = npt.NDArray[Any]
 _INLINE_BYTES = 1024

@@ -7,7 +7,7 @@ import hashlib
 import os
 from pathlib import Path
 
-from workbench.source_closure import closure_digest
+from workbench.values.system.source_closure import closure_digest
 
 NAME = "int8-workbench"
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.files import temporary_beside
+from workbench.values.system.files import temporary_beside
 
 HBM_MB = 65536
 RESERVED_HBM_MB = 3358

@@ -11,9 +11,9 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from workbench.console import err, out
-from workbench.errors import ConfigError
-from workbench.signing_command import SigningKey, TrustedKeysFile, opened_key
+from workbench.commands.console import err, out
+from workbench.commands.signing import SigningKey, TrustedKeysFile, opened_key
+from workbench.values.errors import ConfigError
 
 
 def export(
@@ -36,12 +36,12 @@ def export(
 ) -> None:
     """Write the production bundle of the recommended candidate, or of the one named, and verify it."""
     from workbench.bundle import read_bundle, verify_bundle, write_bundle
-    from workbench.deployment import DeploymentSettings, unpinned
-    from workbench.deployment.lock import read_lock
-    from workbench.handover import bundle_contents
-    from workbench.opening import find_candidate, journal_of, opened, summary_of, tell_damage
-    from workbench.release_commands import register as add_version
-    from workbench.signing import only_key
+    from workbench.bundle.lock import read_lock
+    from workbench.bundle.signing import only_key
+    from workbench.commands.opening import find_candidate, journal_of, opened, summary_of, tell_damage
+    from workbench.commands.release import register as add_version
+    from workbench.shipping.deployment import DeploymentSettings, unpinned
+    from workbench.shipping.handover import bundle_contents
 
     deployment = DeploymentSettings(lock=None if lock is None else read_lock(lock), base_image=base_image)
     secret = None if sign is None else opened_key(sign)  # a wrong password costs no work
@@ -83,7 +83,7 @@ def verify(
 ) -> None:
     """Check a bundle: its signature where one is required, every byte, then its golden samples on this machine."""
     from workbench.bundle import verify_bundle
-    from workbench.signing import trusted_keys_of
+    from workbench.bundle.signing import trusted_keys_of
 
     report = verify_bundle(bundle, replay=replay, trusted=trusted_keys_of(trusted_keys))
     for warning in report.warnings:

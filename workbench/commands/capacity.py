@@ -14,15 +14,15 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from workbench.console import err, out
-from workbench.errors import ConfigError
-from workbench.options import share
+from workbench.commands.console import err, out
+from workbench.commands.options import share
+from workbench.values.errors import ConfigError
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
-    from workbench.capacity import CapacityPlan, CardLoad, Demand, MemberPlan
-    from workbench.experiment import Experiment
-    from workbench.journal import Journal
-    from workbench.results import Evaluation
+    from workbench.evaluation.journal import Journal
+    from workbench.inputs.experiment import Experiment
+    from workbench.prediction.capacity import CapacityPlan, CardLoad, Demand, MemberPlan
+    from workbench.values.results import Evaluation
 
 _PLURAL = {"card": "cards", "server process": "server processes"}
 
@@ -51,11 +51,11 @@ def plan_capacity(
     """Size a fleet: cards, servers, power, and what a lost card means, for each candidate of the front."""
     import numpy as np
 
-    from workbench.canonical import encode
-    from workbench.capacity import plan_capacity as run
-    from workbench.experiment import read_experiment
-    from workbench.opening import journal_of, summary_of, tell_damage
-    from workbench.service_measurement import serving_lengths
+    from workbench.commands.opening import journal_of, summary_of, tell_damage
+    from workbench.inputs.experiment import read_experiment
+    from workbench.prediction.capacity import plan_capacity as run
+    from workbench.prediction.stage import serving_lengths
+    from workbench.values.documents.canonical import encode
 
     demand = _demand(qps, users, think_s, p99_ms, headroom, cards_per_server, card_power_w)
     question = read_experiment(experiment, workspace)
@@ -110,7 +110,7 @@ def _demand(
     cards_per_server: int,
     card_power_w: float | None,
 ) -> Demand:
-    from workbench.capacity import Demand, users_rate_per_s
+    from workbench.prediction.capacity import Demand, users_rate_per_s
 
     if (qps is None) == (users is None):
         raise ConfigError("say either --qps or --users.", key="--qps", hint="--users 20000 --think-s 0.5 is 40000/s.")
@@ -134,7 +134,7 @@ def _planned(
     question: Experiment, journal: Journal, front: list[Evaluation], candidate: str | None
 ) -> list[Evaluation]:
     """The front, or the one named, and the baseline to compare with; confirmed figures where there are some."""
-    from workbench.opening import find_candidate
+    from workbench.commands.opening import find_candidate
 
     evaluations, confirmations = journal.evaluations(), journal.evaluations("holdout")
     if candidate is not None:

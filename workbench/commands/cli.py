@@ -18,26 +18,20 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from workbench import (
-    __version__,
-    bundle_commands,
-    capacity_command,
-    commands,
-    load_command,
-    lock_command,
-    release_commands,
-    releases_command,
-    serve_command,
-    signing_command,
-)
-from workbench.canonical import DecodeError
-from workbench.console import err, out
-from workbench.emulator_command import emulator
-from workbench.errors import ConfigError, WorkbenchError
-from workbench.exit_codes import FAILED, INTERRUPTED, exit_code_of
-from workbench.guard import GUARDED, guarded
-from workbench.lifeline import run_tied
-from workbench.opening import (
+from workbench import __version__
+from workbench.commands import bundle as bundle_commands
+from workbench.commands import capacity as capacity_command
+from workbench.commands import load as load_command
+from workbench.commands import lock as lock_command
+from workbench.commands import release as release_commands
+from workbench.commands import releases as releases_command
+from workbench.commands import serve as serve_command
+from workbench.commands import signing as signing_command
+from workbench.commands import study as commands
+from workbench.commands.console import err, out
+from workbench.commands.emulator import emulator
+from workbench.commands.guard import GUARDED, guarded
+from workbench.commands.opening import (
     calibration_line,
     find_candidate,
     journal_of,
@@ -49,12 +43,16 @@ from workbench.opening import (
     summary_of,
     tell_damage_of_last,
 )
-from workbench.options import seconds
-from workbench.scratch import remove_abandoned
-from workbench.stopping import ended_by_signals
+from workbench.commands.options import seconds
+from workbench.values.documents.canonical import DecodeError
+from workbench.values.errors import ConfigError, WorkbenchError
+from workbench.values.exit_codes import FAILED, INTERRUPTED, exit_code_of
+from workbench.values.system.lifeline import run_tied
+from workbench.values.system.scratch import remove_abandoned
+from workbench.values.system.stopping import ended_by_signals
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
-    from workbench.results import Evaluation, Split
+    from workbench.values.results import Evaluation, Split
 
 PREPARE, SEARCH, SHIP, STUDY, AROUND = TASKS = ("Prepare", "Search", "Ship", "Study one model", "Around it")
 """What commands are for: the headings of `workbench --help`, in the order in which a user needs them."""
@@ -77,7 +75,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="machine-readable output on
 def main() -> None:
     """Run the command line; every error the workbench raises on purpose becomes one message and an exit code.
 
-    The codes stand in `workbench.exit_codes`.
+    The codes stand in `workbench.values.exit_codes`.
     """
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     with ended_by_signals():
@@ -111,15 +109,15 @@ def sweep(
     workspace: Workspace = None,
 ) -> None:
     """Search the space, measure candidates, confirm the front on held-out data, log everything to MLflow."""
-    from workbench import sweep as search
-    from workbench.artifacts import artifact_of, observed_statistics, open_bench
-    from workbench.executors import ChildProcess
-    from workbench.experiment import read_experiment
-    from workbench.journal import exclusive, open_journal
-    from workbench.plan import make_plan
-    from workbench.progress import Progress, minutes
+    from workbench.commands.progress import Progress, minutes
+    from workbench.evaluation.build import artifact_of, observed_statistics, open_bench
+    from workbench.evaluation.journal import exclusive, open_journal
+    from workbench.inputs.experiment import read_experiment
     from workbench.report import lines, table
-    from workbench.service_confirmation import confirm_services
+    from workbench.search import sweep as search
+    from workbench.search.executors import ChildProcess
+    from workbench.search.plan import make_plan
+    from workbench.shipping.service_confirmation import confirm_services
     from workbench.tracking import open_tracker
 
     question = read_experiment(experiment, workspace)
@@ -185,8 +183,8 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Say how large the space is and what a sweep would cost, before any of it is done."""
-    from workbench.canonical import encode
-    from workbench.plan import make_plan
+    from workbench.search.plan import make_plan
+    from workbench.values.documents.canonical import encode
 
     with opened(experiment, workspace) as (question, bench):
         made = make_plan(question, bench, trials=trials)
@@ -204,7 +202,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show what the last sweep found: the front, its groups, the recommendation and why."""
-    from workbench.experiment import read_experiment
+    from workbench.inputs.experiment import read_experiment
     from workbench.report import detail, lines, table, to_json
 
     question = read_experiment(experiment, workspace)
@@ -229,10 +227,10 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Evaluate one candidate again, in full and with fresh timing; the sweep's own results stay as they are."""
-    from workbench.errors import CrashError
-    from workbench.evaluate import failed_evaluation
-    from workbench.executors import ChildProcess
-    from workbench.progress import outcome_words
+    from workbench.commands.progress import outcome_words
+    from workbench.search.executors import ChildProcess
+    from workbench.search.ladder import failed_evaluation
+    from workbench.values.errors import CrashError
 
     with opened(experiment, workspace, scratch=True) as (question, bench), ChildProcess(question, bench) as executor:
         chosen = named_candidate(candidate, question)
@@ -269,7 +267,7 @@ def ui(
     workspace: Workspace = None,
 ) -> None:
     """Open MLflow's UI on this workspace's store; ends with Ctrl-C."""
-    from workbench.experiment import read_experiment
+    from workbench.inputs.experiment import read_experiment
     from workbench.tracking import links_of, ui_command
 
     question = read_experiment(experiment, workspace)
@@ -288,7 +286,7 @@ def doctor(
     as_json: AsJson = False,
 ) -> None:
     """Say what this machine can do, and what is missing for the other targets; exit code 1 when it cannot work."""
-    from workbench.doctor import examine, exit_code, findings_json, findings_table
+    from workbench.commands.doctor import examine, exit_code, findings_json, findings_table
 
     findings = examine(workspace)
     if as_json:
@@ -307,7 +305,7 @@ def inspect(
     as_json: AsJson = False,
 ) -> None:
     """Show inputs, operators, quantizable layers, and patterns that will hurt, each with what to do."""
-    from workbench.inspection import inspect_model, inspection_json, inspection_table
+    from workbench.study.inspection import inspect_model, inspection_json, inspection_table
 
     found = inspect_model(model, target)
     if as_json:
@@ -321,8 +319,8 @@ def space(
     file: Annotated[Path, typer.Argument(help="search space (YAML)", show_default=False)],
 ) -> None:
     """Explain every dimension of a search space: what it does, when it applies, what excludes it."""
-    from workbench.space import explain, size
-    from workbench.space_reader import read_space
+    from workbench.space.reader import read_space
+    from workbench.space.space import explain, size
 
     read = read_space(file)
     out.print(f"{file}, for target {', '.join(read.targets)}\n", highlight=False, markup=False)
@@ -351,7 +349,7 @@ def init(
     name: Annotated[str | None, typer.Option(help="name of the experiment; default: the model's")] = None,
 ) -> None:
     """Write a commented experiment, dataset manifest and search space for a model; overwrites nothing."""
-    from workbench.init import initialize
+    from workbench.commands.init import initialize
 
     for written in initialize(model, data, to, tokenizer=tokenizer, labels=labels, name=name):
         out.print(f"wrote {written}", highlight=False, soft_wrap=True)
@@ -373,9 +371,9 @@ def convert(
     top1: Annotated[float, typer.Option(help="least share of equal answers")] = 1.0,
 ) -> None:
     """Convert PyTorch to ONNX and prove that both give the same answers; exit code 1 when they do not."""
-    from workbench.dataset import read_column
-    from workbench.export import ExportLimits
-    from workbench.export import convert as run
+    from workbench.graph.export import ExportLimits
+    from workbench.graph.export import convert as run
+    from workbench.inputs.dataset import read_column
 
     if task not in ("classification", "ner"):
         raise ConfigError(f"{task!r} is no task.", key="--task", hint="Use classification or ner.")
@@ -407,7 +405,7 @@ def example(
     workspace: Annotated[Path, typer.Option(help="folder of .workbench/")] = Path(),
 ) -> None:
     """Build an example: texts, tokenizer and a BERT trained on this machine, under .workbench/examples/NAME."""
-    from workbench.example.build import build_example
+    from workbench.commands.example.build import build_example
 
     folder = (workspace / ".workbench" / "examples" / name).resolve()
     folder.parent.mkdir(parents=True, exist_ok=True)

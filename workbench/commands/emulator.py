@@ -10,7 +10,7 @@ from pathlib import Path
 
 import typer
 
-from workbench.lifeline import run_tied
+from workbench.values.system.lifeline import run_tied
 
 _RUN = (
     "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); "
@@ -47,7 +47,7 @@ def remove(context: typer.Context) -> None:
 
 def _start(command: str, arguments: list[str]) -> None:
     """Its words go through as they are; so does its exit code."""
-    package = Path(__file__).parents[1]
+    package = Path(__file__).parents[2]
     code = run_tied([sys.executable, "-P", "-c", _RUN, str(package), command, *arguments])
     if code:
         raise typer.Exit(code if code > 0 else 1)

@@ -10,8 +10,8 @@ import sys
 import tempfile
 from typing import IO
 
-from workbench.errors import ToolchainError
-from workbench.lifeline import die_with, ending, out_of_memory_kills
+from workbench.values.errors import ToolchainError
+from workbench.values.system.lifeline import die_with, ending, out_of_memory_kills
 
 GUARDED = (
     *("plan", "inspect", "init", "convert", "doctor", "calibrate", "sensitivity", "compare", "profile"),

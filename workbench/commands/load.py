@@ -14,18 +14,18 @@ from urllib.parse import urlsplit
 
 import typer
 
-from workbench.console import err, out
-from workbench.errors import ConfigError
-from workbench.exit_codes import FAILED, INTERRUPTED
-from workbench.json_reader import loads
-from workbench.options import seconds as seconds_of
-from workbench.scratch import scratch_folder
+from workbench.commands.console import err, out
+from workbench.commands.options import seconds as seconds_of
+from workbench.values.documents.json_reader import loads
+from workbench.values.errors import ConfigError
+from workbench.values.exit_codes import FAILED, INTERRUPTED
+from workbench.values.system.scratch import scratch_folder
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
-    from workbench.acceptance import Baseline, Verdict
     from workbench.bundle import Bundle
     from workbench.load import LoadPlan, LoadResult
-    from workbench.service import ServiceLoad
+    from workbench.shipping.acceptance import Baseline, Verdict
+    from workbench.values.service import ServiceLoad
 
 _WARMUP_SHARE = 0.1
 _MOST_INFO_BYTES = 1 << 20
@@ -97,9 +97,9 @@ def load(
     A closed loop measures what so many waiting clients get. An open loop (--rate, --trace) sends on time whatever the
     server does and counts latency from the intended moment, so a stall is seen by every request it delays.
     """
-    from workbench.acceptance import read_baseline
     from workbench.load import LoadPlan, run_load
     from workbench.load.text import result_lines, verdict_lines
+    from workbench.shipping.acceptance import read_baseline
 
     asked = _load(concurrency, rate, trace)
     against = read_baseline(baseline) if baseline is not None else None
@@ -160,8 +160,8 @@ def load(
 
 
 def _load(concurrency: int | None, rate: float | None, trace: Path | None) -> ServiceLoad:
-    from workbench.service import ServiceLoad
-    from workbench.service_reader import read_trace
+    from workbench.space.service_reader import read_trace
+    from workbench.values.service import ServiceLoad
 
     if [concurrency, rate, trace].count(None) < 2:
         raise ConfigError("more than one kind of load.", key="--concurrency, --rate, --trace", hint="Choose one.")
@@ -179,7 +179,7 @@ def _warmup_s(asked: ServiceLoad, seconds: float) -> float:
 
 def _loads(asked: ServiceLoad, against: Baseline | None) -> list[ServiceLoad]:
     """The load asked for, then those a baseline's figures were taken under, where it is not one of them."""
-    from workbench.service import ServiceLoad
+    from workbench.values.service import ServiceLoad
 
     loads = [asked]
     if against is not None:
@@ -209,8 +209,8 @@ def _server(target: str, settings: dict[str, float | int | None], api_key: str |
 
 
 def _bodies(server: _Server, data: Path | None, experiment: Path | None) -> list[str]:
-    from workbench.dataset import read_manifest
-    from workbench.experiment import read_experiment
+    from workbench.inputs.dataset import read_manifest
+    from workbench.inputs.experiment import read_experiment
     from workbench.load import bodies_of_bundle, bodies_of_dataset, bodies_of_file
 
     if data is not None and experiment is not None:
@@ -248,8 +248,8 @@ def _facts(server: _Server) -> dict[str, Any]:
 
 
 def _verdict(against: Baseline, results: list[LoadResult], facts: dict[str, Any]) -> Verdict:
-    from workbench.acceptance import judge
-    from workbench.results import Estimate
+    from workbench.shipping.acceptance import judge
+    from workbench.values.results import Estimate
 
     figures = facts.get("figures") or {}
     best = figures.get("holdout") or figures.get("validation") or {}
@@ -277,7 +277,7 @@ def _name(plan: LoadPlan) -> str:
 
 
 def _keep(to: Path | None, kept: dict[str, LoadResult], verdict: Verdict | None) -> None:
-    from workbench.files import write_text_atomically
+    from workbench.values.system.files import write_text_atomically
 
     if to is None:
         return

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from workbench.console import err, out
+from workbench.commands.console import err, out
 
 
 def lock(
@@ -17,8 +17,8 @@ def lock(
 
     For Python 3.11 on x86_64 and aarch64. Only needed where `export` says that its own table lacks a version.
     """
-    from workbench.deployment.lock import make_lock
-    from workbench.deployment.requirements import every_pin
+    from workbench.bundle.lock import make_lock
+    from workbench.bundle.requirements import every_pin
 
     made = make_lock(every_pin(), to, lambda line: err.print(line, highlight=False))
     wheels = sum(len(found) for found in made.wheels.values())

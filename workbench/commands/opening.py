@@ -11,26 +11,26 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.canonical import DecodeError
-from workbench.console import err
-from workbench.errors import ConfigError, ToolchainError
-from workbench.scratch import scratch_folder
+from workbench.commands.console import err
+from workbench.values.documents.canonical import DecodeError
+from workbench.values.errors import ConfigError, ToolchainError
+from workbench.values.system.scratch import scratch_folder
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
-    from workbench.artifacts import Bench
-    from workbench.candidate import Candidate
-    from workbench.experiment import Experiment
-    from workbench.journal import Journal
-    from workbench.journal_entries import Damage
-    from workbench.plan import Plan
+    from workbench.evaluation.build import Bench
+    from workbench.evaluation.journal import Journal
+    from workbench.evaluation.journal_entries import Damage
+    from workbench.evaluation.store import Store
+    from workbench.inputs.experiment import Experiment
     from workbench.quantization.statistics import Statistics
     from workbench.report import Summary
-    from workbench.store import Store
+    from workbench.search.plan import Plan
+    from workbench.values.candidate import Candidate
 
 
 @contextlib.contextmanager
 def open_store(workspace: Path) -> Iterator[Store]:
-    from workbench.store import Store
+    from workbench.evaluation.store import Store
 
     store = Store(workspace / ".workbench" / "store")
     try:
@@ -46,9 +46,9 @@ def opened(experiment: Path, workspace: Path | None, *, scratch: bool = False) -
     Args:
         scratch: let evaluations write into a folder that goes away, not into the journal of the sweep.
     """
-    from workbench.artifacts import open_bench
-    from workbench.experiment import read_experiment
-    from workbench.journal import Journal, current_journal
+    from workbench.evaluation.build import open_bench
+    from workbench.evaluation.journal import Journal, current_journal
+    from workbench.inputs.experiment import read_experiment
 
     question = read_experiment(experiment, workspace)
     with contextlib.ExitStack() as stack:
@@ -65,7 +65,7 @@ def journal_of(question: Experiment) -> Journal:
         ConfigError: there was none yet.
         ToolchainError: every evaluation of it is damaged.
     """
-    from workbench.journal import current_journal
+    from workbench.evaluation.journal import current_journal
 
     journal = current_journal(question.workspace, question.name)
     if journal is None or not journal.evaluations():
@@ -92,7 +92,7 @@ def tell_damage(journal: Journal | None) -> None:
 
 def tell_damage_of_last(workspace: Path, name: str) -> None:
     """The same of an experiment's last sweep, for commands that need none."""
-    from workbench.journal import current_journal
+    from workbench.evaluation.journal import current_journal
 
     with contextlib.suppress(ConfigError):  # one of another revision says nothing of damage
         tell_damage(current_journal(workspace, name))
@@ -121,8 +121,8 @@ def find_candidate(text: str, journal: Journal) -> Candidate:
 
 
 def _candidate_file(text: str) -> Candidate:
-    from workbench.candidate import candidate_from_json
-    from workbench.json_reader import read_json
+    from workbench.values.candidate import candidate_from_json
+    from workbench.values.documents.json_reader import read_json
 
     data = read_json(Path(text))
     if not isinstance(data, dict):
@@ -149,7 +149,7 @@ def named_candidate(text: str, question: Experiment) -> Candidate:
 
 
 def summary_of(question: Experiment, journal: Journal) -> Summary:
-    from workbench.metrics import load_outcomes, per_sample
+    from workbench.inputs.metrics import load_outcomes, per_sample
     from workbench.report import summarize
 
     def outcomes(candidate_id: str) -> Any:
@@ -170,7 +170,7 @@ def summary_of(question: Experiment, journal: Journal) -> Summary:
 
 
 def plan_lines(made: Plan) -> list[str]:
-    from workbench.progress import minutes
+    from workbench.commands.progress import minutes
 
     bound = "" if made.space.exact else "at most "
     cached = ", ".join(f"{count} {kind}" for kind, count in made.store_entries.items()) or "nothing yet"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from workbench.errors import ConfigError
-from workbench.yaml_reader import parse_seconds
+from workbench.values.documents.yaml_reader import parse_seconds
+from workbench.values.errors import ConfigError
 
 
 def share(text: str, option: str) -> float:

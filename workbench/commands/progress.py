@@ -11,10 +11,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from workbench.candidate import Candidate
-from workbench.experiment import Experiment
+from workbench.inputs.experiment import Experiment
 from workbench.report.words import title
-from workbench.results import STAGES, Evaluation, metrics
+from workbench.values.candidate import Candidate
+from workbench.values.results import STAGES, Evaluation, metrics
 
 
 def outcome_words(evaluation: Evaluation) -> str:

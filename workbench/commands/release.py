@@ -1,7 +1,7 @@
 """`workbench promote`, `workbench rollback`, and registering what `workbench export` wrote.
 
-`cli` registers the commands; heavy libraries are imported inside them. The gate itself is `workbench.promotion`, the
-registry `workbench.tracking.versions`.
+`cli` registers the commands; heavy libraries are imported inside them. The gate itself is
+`workbench.shipping.promotion`, the registry `workbench.tracking.versions`.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 
 import typer
 
-from workbench.console import err, out
-from workbench.errors import BundleError, ConfigError, ToolchainError
-from workbench.exit_codes import FAILED
-from workbench.opening import tell_damage_of_last
-from workbench.options import share
-from workbench.signing_command import TrustedKeysFile
+from workbench.commands.console import err, out
+from workbench.commands.opening import tell_damage_of_last
+from workbench.commands.options import share
+from workbench.commands.signing import TrustedKeysFile
+from workbench.values.errors import BundleError, ConfigError, ToolchainError
+from workbench.values.exit_codes import FAILED
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.bundle import Bundle
-    from workbench.dataset import Dataset
-    from workbench.fingerprint import Policy
-    from workbench.promotion import LoadOnce, Verdict
-    from workbench.results import ServiceFigures
+    from workbench.bundle.fingerprint import Policy
+    from workbench.inputs.dataset import Dataset
+    from workbench.shipping.promotion import LoadOnce, Verdict
     from workbench.tracking.releases import Act
     from workbench.tracking.versions import Moved, Version, Versions
+    from workbench.values.results import ServiceFigures
 
 NOBODY = "none"
 _MARKS = {"passed": "ok", "failed": "FAILED", "not checked": "-"}
@@ -88,8 +88,8 @@ def promote(
     Nothing moves when a check failed. What was champion stays at hand as `previous`: see `workbench rollback`.
     """
     from workbench.bundle import manifest_sha256, read_bundle
-    from workbench.promotion import Limits, judge
-    from workbench.signing import trusted_keys_of
+    from workbench.bundle.signing import trusted_keys_of
+    from workbench.shipping.promotion import Limits, judge
     from workbench.tracking.versions import CHAMPION
 
     if not math.isfinite(max_drop_pp):
@@ -153,7 +153,7 @@ def rollback(
     Nothing moves otherwise. A bundle that is served already has to be started anew.
     """
     from workbench.bundle import verify_bundle
-    from workbench.signing import trusted_keys_of
+    from workbench.bundle.signing import trusted_keys_of
     from workbench.tracking.versions import open_versions
 
     trusted = trusted_keys_of(trusted_keys)
@@ -228,7 +228,7 @@ def _current(against: str, champion: Version | None, versions: Versions, new: Bu
 def _holdout(experiment: Path | None) -> Dataset | None:
     if experiment is None:
         return None
-    from workbench.experiment import read_experiment
+    from workbench.inputs.experiment import read_experiment
 
     return read_experiment(experiment).dataset
 
@@ -236,8 +236,8 @@ def _holdout(experiment: Path | None) -> Dataset | None:
 def _loader(new: Bundle, holdout: Dataset | None, concurrency: int, seconds: float) -> LoadOnce:
     """Both bundles get the same requests: the holdout texts, else the golden samples of the new one."""
     from workbench.load import bodies_of_bundle, bodies_of_dataset
-    from workbench.load_confirmation import load_bundle
-    from workbench.service import ServiceLoad
+    from workbench.shipping.load_confirmation import load_bundle
+    from workbench.values.service import ServiceLoad
 
     asked = ServiceLoad(arrivals="closed", concurrency=concurrency)
     bodies = bodies_of_bundle(new) if holdout is None else bodies_of_dataset(holdout, "holdout")
@@ -364,7 +364,7 @@ def _unit(unit: str) -> str:
 
 
 def _policy(text: str) -> Policy:
-    from workbench.fingerprint import Policy
+    from workbench.bundle.fingerprint import Policy
 
     if text not in get_args(Policy):
         raise ConfigError(f"{text!r} is none of {', '.join(get_args(Policy))}.", key="--policy")

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from workbench.console import err, out
-from workbench.errors import ConfigError
-from workbench.exit_codes import FAILED
+from workbench.commands.console import err, out
+from workbench.values.errors import ConfigError
+from workbench.values.exit_codes import FAILED
 
 _SHORT = 12
 

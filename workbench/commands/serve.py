@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from workbench.signing_command import TrustedKeysFile
+from workbench.commands.signing import TrustedKeysFile
 
 
 def serve(

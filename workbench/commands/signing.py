@@ -1,6 +1,7 @@
 """`workbench keygen` and `workbench sign`, and what other commands need to sign and to check signatures.
 
-`cli` registers the commands. Keys and signatures are `workbench.signing`, what is signed is `workbench.bundle.signed`.
+`cli` registers the commands. Keys and signatures are `workbench.bundle.signing`, what is signed is
+`workbench.bundle.signed`.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from workbench.console import out
-from workbench.errors import ConfigError
+from workbench.commands.console import out
+from workbench.values.errors import ConfigError
 
 if TYPE_CHECKING:  # types only: quick to start without them
-    from workbench.signing import SecretKey
+    from workbench.bundle.signing import SecretKey
 
 TrustedKeysFile = Annotated[
     Path | None,
@@ -46,7 +47,7 @@ def keygen(
 
     The secret key is sealed by a password (WORKBENCH_SIGNING_PASSWORD_FILE names a file with it, else it is asked for).
     """
-    from workbench.signing import make_keys
+    from workbench.bundle.signing import make_keys
 
     public_file = public if public is not None else secret.with_suffix(".pub")
     made = make_keys(secret, public_file, None if plain else password(twice=True))
@@ -84,7 +85,7 @@ def opened_key(file: Path) -> SecretKey:
     Raises:
         ConfigError: no secret key, or another password.
     """
-    from workbench.signing import read_secret_key
+    from workbench.bundle.signing import read_secret_key
 
     return read_secret_key(file, password)
 
@@ -95,8 +96,8 @@ def password(*, twice: bool = False) -> str:
     Raises:
         ConfigError: neither is there, or two that were typed differ.
     """
-    from workbench.input_files import read_text
-    from workbench.signing import PASSWORD_VARIABLE
+    from workbench.bundle.signing import PASSWORD_VARIABLE
+    from workbench.values.documents.input_files import read_text
 
     if file := os.environ.get(PASSWORD_VARIABLE):
         lines = read_text(Path(file), limit_bytes=_MOST_PASSWORD_BYTES, key=PASSWORD_VARIABLE).splitlines()

@@ -14,15 +14,15 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from workbench.console import err, out
-from workbench.errors import ConfigError
-from workbench.exit_codes import FAILED
-from workbench.files import write_text_atomically
+from workbench.commands.console import err, out
+from workbench.values.errors import ConfigError
+from workbench.values.exit_codes import FAILED
+from workbench.values.system.files import write_text_atomically
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
-    from workbench.calibration import Calibrated
-    from workbench.comparison import Comparison, Limits, Side
     from workbench.quantization.observe import Feeds
+    from workbench.study.amct_command import Calibrated
+    from workbench.study.comparison import Comparison, Limits, Side
 
 
 def calibrate(
@@ -39,7 +39,7 @@ def calibrate(
     ] = None,
 ) -> None:
     """Quantize one model as AMCT does: record.txt, config.json, the deploy model for ATC, a QDQ model."""
-    from workbench.calibration import calibrate_model
+    from workbench.study.amct_command import calibrate_model
 
     done = calibrate_model(
         model, to, data=data, cfg=cfg, record=record, report=lambda line: out.print(line, highlight=False)
@@ -82,8 +82,8 @@ def compare(
     as_json: Annotated[bool, typer.Option("--json", help="machine-readable output on stdout")] = False,
 ) -> None:
     """Compare two models layer by layer: where do their numbers part? Exit code 1 when an output is over a limit."""
-    from workbench.comparison import Limits
-    from workbench.comparison import compare as run
+    from workbench.study.comparison import Limits
+    from workbench.study.comparison import compare as run
 
     limits = Limits(cosine=cosine, max_abs=max_abs, mae=mae)
     if experiment is not None:
@@ -123,10 +123,10 @@ def sensitivity(
     as_json: Annotated[bool, typer.Option("--json", help="machine-readable output on stdout")] = False,
 ) -> None:
     """Which layers to keep in float, and what it costs: rank them, time them, measure the answer."""
-    from workbench.candidate import FloatUnit, SensitivityMetric
-    from workbench.layer_study import LADDER, plain_recipe, study_layers, write_recipe
-    from workbench.opening import named_candidate, opened
+    from workbench.commands.opening import named_candidate, opened
     from workbench.report.layers_page import sensitivity_html
+    from workbench.study.layers import LADDER, plain_recipe, study_layers, write_recipe
+    from workbench.values.candidate import FloatUnit, SensitivityMetric
 
     chosen_metric: SensitivityMetric = _one_of(metric, SensitivityMetric, "--metric")
     chosen_unit: FloatUnit = _one_of(unit, FloatUnit, "--unit")
@@ -170,14 +170,14 @@ def _one_of(value: str, kind: Any, option: str) -> Any:
 
 
 def _file_side(text: str) -> Side:
-    from workbench.comparison import side_of
+    from workbench.study.comparison import side_of
 
     return side_of(text)
 
 
 def _batches(side: Side, data: Path | None, samples: int, batch: int) -> tuple[Iterable[Feeds], str]:
-    from workbench.graph import read_model
-    from workbench.model_data import open_data, random_data
+    from workbench.graph.read import read_model
+    from workbench.study.model_data import open_data, random_data
 
     model = read_model(side.path)
     if data is None:
@@ -190,10 +190,10 @@ def _batches(side: Side, data: Path | None, samples: int, batch: int) -> tuple[I
 def _compare_candidates(
     experiment: Path, a: str, b: str, samples: int, batch: int, limits: Limits, *, every: bool
 ) -> Comparison:
-    from workbench.artifacts import lowered_file
-    from workbench.comparison import ENGINE_OF, Side
-    from workbench.comparison import compare as run
-    from workbench.opening import named_candidate, opened
+    from workbench.commands.opening import named_candidate, opened
+    from workbench.evaluation.build import lowered_file
+    from workbench.study.comparison import ENGINE_OF, Side
+    from workbench.study.comparison import compare as run
 
     with opened(experiment, None, scratch=True) as (question, bench):
 
@@ -247,10 +247,10 @@ def profile(
     ] = None,
 ) -> None:
     """Where the time of a candidate goes on an Ascend device, operator by operator; or what overflows there."""
-    from workbench.artifacts import artifact_of
-    from workbench.opening import named_candidate, opened
-    from workbench.profiling import overflows, where_time_goes
-    from workbench.targets.ascend.compile_story import read_story, story_text
+    from workbench.commands.opening import named_candidate, opened
+    from workbench.evaluation.build import artifact_of
+    from workbench.evaluation.profiling import overflows, where_time_goes
+    from workbench.targets.ascend.atc.compile_story import read_story, story_text
     from workbench.targets.ascend.msprof import text_of
     from workbench.targets.ascend.overflow import overflow_text
 

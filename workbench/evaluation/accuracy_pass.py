@@ -1,18 +1,17 @@
 """Every sample of a split through a compiled candidate, and what came of each: right, wrong, or how far off.
 
 A candidate's answers are kept beside the float baseline's, sample by sample, because differences are tested pair by
-pair. Both grow as far as a gate of `workbench.evaluate` asks, and stay in the store once they are complete.
+pair. Both grow as far as a gate of `workbench.search.ladder` asks, and stay in the store once they are complete.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from workbench.artifacts import Bench, artifact_of
-from workbench.candidate import Candidate
-from workbench.dataset import Batch
-from workbench.experiment import Experiment
-from workbench.metrics import (
+from workbench.evaluation.build import Bench, artifact_of
+from workbench.inputs.dataset import Batch
+from workbench.inputs.experiment import Experiment
+from workbench.inputs.metrics import (
     Outcomes,
     Outputs,
     concatenate,
@@ -23,9 +22,10 @@ from workbench.metrics import (
     size,
     take,
 )
-from workbench.results import Artifact, Split
-from workbench.source_closure import closure_digest
 from workbench.targets.base import Session
+from workbench.values.candidate import Candidate
+from workbench.values.results import Artifact, Split
+from workbench.values.system.source_closure import closure_digest
 
 
 class AccuracyPass:
@@ -133,7 +133,11 @@ class AccuracyPass:
             "model": self.experiment.model.sha256,
             "batch": candidate.serving.batch,
             "code": closure_digest(
-                *("workbench.metrics", "workbench.dataset", type(self.bench.target(candidate)).__module__),
+                *(
+                    "workbench.inputs.metrics",
+                    "workbench.inputs.dataset",
+                    type(self.bench.target(candidate)).__module__,
+                ),
                 alone=(__name__,),
             ),
         }

@@ -11,19 +11,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from workbench.ascend_settings import ASCEND
-from workbench.candidate import Candidate
-from workbench.canonical import canonical_json
-from workbench.errors import CalibrationError
-from workbench.graph import load_graph
-from workbench.model import Model
-from workbench.quantizable import quantizable_layers
-from workbench.quantization.normalize import normalized
+from workbench.graph.layers import quantizable_layers
+from workbench.graph.read import load_graph
+from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.observe import Feeds
 from workbench.quantization.record import write_record
-from workbench.targets.ascend.amct import calibrate_with_amct, compare_with_fake_quant
-from workbench.targets.ascend.amct_process import AmctInstallation
-from workbench.targets.ascend.amct_settings import quantization_to_amct_cfg
+from workbench.targets.ascend.amct.amct import calibrate_with_amct, compare_with_fake_quant
+from workbench.targets.ascend.amct.process import AmctInstallation
+from workbench.targets.ascend.amct.settings import quantization_to_amct_cfg
+from workbench.values.ascend_settings import ASCEND
+from workbench.values.candidate import Candidate
+from workbench.values.documents.canonical import canonical_json
+from workbench.values.errors import CalibrationError
+from workbench.values.model import Model
 
 AGREEMENT = "agreement.json"
 _COMPARED_BATCHES = 2

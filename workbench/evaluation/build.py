@@ -20,38 +20,38 @@ from pathlib import Path
 
 from onnx import ModelProto
 
-from workbench.ascend_settings import ASCEND, AscendCompile
-from workbench.candidate import EVERYTHING_INT8, Candidate, FloatUnit, Quantization
-from workbench.canonical import canonical_json, decode, encode, file_digest
-from workbench.dataset import check_inputs
-from workbench.dataset.arrays import ArrayRows
-from workbench.errors import CalibrationError, CandidateError, ConfigError, ToolchainError
-from workbench.experiment import Experiment
-from workbench.graph import embedding_rows, load_graph
-from workbench.grouping import layer_groups
-from workbench.journal import Journal
-from workbench.metrics import check_outputs
-from workbench.preprocess import check_vocabulary
-from workbench.quantizable import Layer, quantizable_layers
-from workbench.quantization.amct_config import parse_config
-from workbench.quantization.amct_recipe import recipe_of_config
+from workbench.evaluation.amct_record import amct_configuration, write_amct_record
+from workbench.evaluation.journal import Journal
+from workbench.evaluation.shared_shapes import compile_missing_shapes, shares_shapes
+from workbench.evaluation.store import Store
+from workbench.graph.groups import layer_groups
+from workbench.graph.layers import Layer, quantizable_layers
+from workbench.graph.read import embedding_rows, load_graph
+from workbench.inputs.dataset import check_inputs
+from workbench.inputs.dataset.arrays import ArrayRows
+from workbench.inputs.experiment import Experiment
+from workbench.inputs.metrics import check_outputs
+from workbench.quantization.amct.config import parse_config
+from workbench.quantization.amct.recipe import recipe_of_config
 from workbench.quantization.calibrate import derive_record, follow_amct
-from workbench.quantization.normalize import normalized
+from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.observe import Feeds, observe
 from workbench.quantization.recipe import ModelRecipe, recipe_of
 from workbench.quantization.record import QuantizationRecord, read_record, write_record
 from workbench.quantization.sensitivity import Sensitivity, measure_sensitivity, ranked
 from workbench.quantization.statistics import Statistics, load_statistics, save_statistics
-from workbench.results import Artifact, Split, Toolchain
-from workbench.shared_shapes import compile_missing_shapes, shares_shapes
-from workbench.source_closure import closure_digest
-from workbench.store import Store
 from workbench.targets import open_target
-from workbench.targets.ascend.amct_installation import find_amct
-from workbench.targets.ascend.amct_process import AmctInstallation
-from workbench.targets.ascend.config_files import config_texts
+from workbench.targets.ascend.amct.installation import find_amct
+from workbench.targets.ascend.amct.process import AmctInstallation
+from workbench.targets.ascend.atc.config_files import config_texts
 from workbench.targets.base import Target
-from workbench.vendor_calibration import amct_configuration, write_amct_record
+from workbench.values.ascend_settings import ASCEND, AscendCompile
+from workbench.values.candidate import EVERYTHING_INT8, Candidate, FloatUnit, Quantization
+from workbench.values.documents.canonical import canonical_json, decode, encode, file_digest
+from workbench.values.errors import CalibrationError, CandidateError, ConfigError, ToolchainError
+from workbench.values.preprocess import check_vocabulary
+from workbench.values.results import Artifact, Split, Toolchain
+from workbench.values.system.source_closure import closure_digest
 
 _log = logging.getLogger(__name__)
 
@@ -283,7 +283,7 @@ def _record_by_amct(
     amct = bench.amct
     assert amct is not None  # who gave a configuration had it
     key = {**_data_key(experiment), "amct": encode(replace(amct, variables={})), "config": config}
-    key["code"] = closure_digest("workbench.vendor_calibration", "workbench.dataset", alone=(__name__,))
+    key["code"] = closure_digest("workbench.evaluation.amct_record", "workbench.inputs.dataset", alone=(__name__,))
 
     def build(to: Path) -> None:
         with _log_kept(bench, candidate):
@@ -341,7 +341,9 @@ def _data_key(experiment: Experiment) -> dict[str, object]:
         "data": experiment.dataset.digest("calibration"),
         "settings": experiment.calibration,
         "onnxruntime": version("onnxruntime"),  # it runs the float model, whatever the candidates' target
-        "code": closure_digest("workbench.quantization", "workbench.grouping", "workbench.dataset", alone=(__name__,)),
+        "code": closure_digest(
+            "workbench.quantization", "workbench.graph.groups", "workbench.inputs.dataset", alone=(__name__,)
+        ),
     }
 
 
@@ -478,7 +480,9 @@ def _compiled(candidate: Candidate, bench: Bench, lowered: Path, clock: StageClo
         "scheme": candidate.quantization.scheme,
         "toolchain": bench.toolchain(candidate),
         "handed": _handed(candidate),
-        "code": closure_digest(type(bench.target(candidate)).__module__, alone=("workbench.shared_shapes", __name__)),
+        "code": closure_digest(
+            type(bench.target(candidate)).__module__, alone=("workbench.evaluation.shared_shapes", __name__)
+        ),
     }
     key = {**shared, "compile": candidate.compile}
 

@@ -7,8 +7,8 @@ import time
 from collections.abc import Sequence
 from statistics import median
 
-from workbench.results import DeviceFigures
 from workbench.targets.base import DeviceLoad, DeviceSession, DeviceTimes, Feeds
+from workbench.values.results import DeviceFigures
 
 LOAD_S = 4.0
 """npu-smi takes about a second for an answer [inferred], so a few of them need some seconds of load."""

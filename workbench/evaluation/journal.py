@@ -34,10 +34,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.candidate import Candidate, candidate_from_json
-from workbench.errors import ConfigError, ToolchainError
-from workbench.files import lock_file
-from workbench.journal_entries import (
+from workbench.evaluation.journal_entries import (
     FOLDERS,
     VERSION,
     Damage,
@@ -52,9 +49,12 @@ from workbench.journal_entries import (
     told_sweep,
     write_entry,
 )
-from workbench.results import Evaluation, Split
-from workbench.scratch import scratch_folder
-from workbench.sealed_json import Unsound, read_bytes, read_sealed, write_sealed
+from workbench.values.candidate import Candidate, candidate_from_json
+from workbench.values.documents.sealed_json import Unsound, read_bytes, read_sealed, write_sealed
+from workbench.values.errors import ConfigError, ToolchainError
+from workbench.values.results import Evaluation, Split
+from workbench.values.system.files import lock_file
+from workbench.values.system.scratch import scratch_folder
 
 SWEEP, CONTENTS, ANCHORS, STUDY = "sweep.json", "contents.json", "anchors.json", "study.log"
 DAMAGED = "damaged"

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from workbench.errors import ConfigError
-from workbench.results import Evaluation, Split, evaluation_from_json
-from workbench.sealed_json import Unsound, read_bytes, read_sealed, write_sealed
+from workbench.values.documents.sealed_json import Unsound, read_bytes, read_sealed, write_sealed
+from workbench.values.errors import ConfigError
+from workbench.values.results import Evaluation, Split, evaluation_from_json
 
 VERSION = 2
 """Of every file of a sweep that the workbench itself writes as JSON."""

@@ -2,7 +2,7 @@
 
 A machine changes its speed while it works, often by more than the candidates differ. So baseline and candidate are
 timed in short alternating blocks over the same feeds, the ratio is taken within each round, and its interval comes
-from resampling rounds. Peak memory needs a process of its own: `workbench.memory`.
+from resampling rounds. Peak memory needs a process of its own: `workbench.evaluation.memory`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from workbench.errors import MeasureError, ToolchainError
-from workbench.files import lock_file, temporary_beside
-from workbench.noise import read_counters, steadiness, verdict
-from workbench.results import Estimate, Latency
-from workbench.significance import bootstrap_rounds, midmean
+from workbench.evaluation.noise import read_counters, steadiness, verdict
 from workbench.targets.base import DeviceSession, Feeds, Session
+from workbench.values.errors import MeasureError, ToolchainError
+from workbench.values.results import Estimate, Latency
+from workbench.values.significance import bootstrap_rounds, midmean
+from workbench.values.system.files import lock_file, temporary_beside
 
 Times = npt.NDArray[np.float32]
 Indices = npt.NDArray[np.int32]

@@ -1,8 +1,8 @@
 """Peak memory of loading and running an artifact, measured in a process of its own.
 
 Within one process the allocator keeps what earlier candidates freed, so a second candidate looks almost free. The
-parent writes a request and starts `python -m workbench.memory REQUEST_DIRECTORY`; the child answers with one line of
-JSON on standard output.
+parent writes a request and starts `python -m workbench.evaluation.memory REQUEST_DIRECTORY`; the child answers with
+one line of JSON on standard output.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from workbench.candidate import Candidate
-from workbench.errors import MeasureError, WorkbenchError
-from workbench.lifeline import tied
-from workbench.replay import read_request, write_request
-from workbench.results import Artifact
-from workbench.scratch import scratch_folder
+from workbench.evaluation.replay import read_request, write_request
 from workbench.targets import open_target
 from workbench.targets.base import Feeds
+from workbench.values.candidate import Candidate
+from workbench.values.errors import MeasureError, WorkbenchError
+from workbench.values.results import Artifact
+from workbench.values.system.lifeline import tied
+from workbench.values.system.scratch import scratch_folder
 
 
 def peak_memory(
@@ -61,9 +61,9 @@ def _ask_child(folder: Path, timeout_s: float) -> dict[str, Any]:
     log = folder / "stderr.log"
     with log.open("wb") as stderr:
         child = subprocess.Popen(
-            tied([sys.executable, "-m", "workbench.memory", str(folder)]),
+            tied([sys.executable, "-m", "workbench.evaluation.memory", str(folder)]),
             # `-m` looks in the working directory first: this one holds the very package that is running now.
-            cwd=Path(__file__).parent.parent,
+            cwd=Path(__file__).parents[2],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=stderr,

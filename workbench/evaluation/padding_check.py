@@ -13,16 +13,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workbench.artifacts import Bench, lowered_file
-from workbench.ascend_settings import AscendCompile
-from workbench.dataset import Batch
-from workbench.dataset.batch import IntArray
-from workbench.dimensions import DIMENSIONS
-from workbench.errors import ConfigError
-from workbench.experiment import Experiment
-from workbench.metrics import Outputs, cut_alike
-from workbench.results import Split
+from workbench.evaluation.build import Bench, lowered_file
+from workbench.inputs.dataset import Batch
+from workbench.inputs.dataset.batch import IntArray
+from workbench.inputs.experiment import Experiment
+from workbench.inputs.metrics import Outputs, cut_alike
+from workbench.space.dimensions import DIMENSIONS
 from workbench.targets.base import INT8_ROWS, Session, row_tolerance
+from workbench.values.ascend_settings import AscendCompile
+from workbench.values.errors import ConfigError
+from workbench.values.results import Split
 
 TEXTS_LOOKED_AT = 512
 """From so many of the split's first texts those are chosen that cover all lengths."""

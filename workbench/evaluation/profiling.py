@@ -10,18 +10,18 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from workbench.ascend_settings import ASCEND
-from workbench.candidate import Candidate
-from workbench.errors import ConfigError, MeasureError
-from workbench.replay import write_request
-from workbench.results import Artifact
-from workbench.scratch import scratch_folder
-from workbench.targets.ascend.acl_process import ACL_CONFIG
+from workbench.evaluation.replay import write_request
+from workbench.targets.ascend.acl.process import ACL_CONFIG
 from workbench.targets.ascend.installation import find_installation
 from workbench.targets.ascend.msprof import TimeByOperator, profile
 from workbench.targets.ascend.overflow import Overflow, read_overflows, write_overflow_config
 from workbench.targets.ascend.program import run_program
 from workbench.targets.base import Feeds
+from workbench.values.ascend_settings import ASCEND
+from workbench.values.candidate import Candidate
+from workbench.values.errors import ConfigError, MeasureError
+from workbench.values.results import Artifact
+from workbench.values.system.scratch import scratch_folder
 
 REPLAY_TIMEOUT_S = 900.0
 
@@ -80,11 +80,11 @@ def _check_target(candidate: Candidate) -> None:
 
 
 def _replay(folder: str, calls: int) -> list[str]:
-    return [sys.executable, "-m", "workbench.replay", folder, str(calls)]
+    return [sys.executable, "-m", "workbench.evaluation.replay", folder, str(calls)]
 
 
 def _environment() -> dict[str, str]:
     """The child must find the very package that is running now, wherever it was started."""
-    here = str(Path(__file__).parent.parent)
+    here = str(Path(__file__).parents[2])
     path = [here, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path)}

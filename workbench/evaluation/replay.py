@@ -1,7 +1,8 @@
 """An artifact handed to another process: what to open and what to feed it, in a folder.
 
 A process of its own is needed where a measurement is about the process (its memory), or where a vendor's tool runs a
-program under its eyes (a profiler). `python -m workbench.replay FOLDER CALLS` opens the artifact and runs the feeds.
+program under its eyes (a profiler). `python -m workbench.evaluation.replay FOLDER CALLS` opens the artifact and runs
+the feeds.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from workbench.candidate import Candidate, candidate_from_json
-from workbench.canonical import canonical_json, decode
-from workbench.errors import WorkbenchError
-from workbench.results import Artifact
 from workbench.targets import open_target
 from workbench.targets.base import Array, Feeds, Session
+from workbench.values.candidate import Candidate, candidate_from_json
+from workbench.values.documents.canonical import canonical_json, decode
+from workbench.values.errors import WorkbenchError
+from workbench.values.results import Artifact
 
 REQUEST, FEEDS = "request.json", "feeds.npz"
 FAILED = 1

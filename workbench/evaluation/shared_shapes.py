@@ -15,12 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from workbench.ascend_settings import AscendCompile
-from workbench.candidate import Candidate
-from workbench.canonical import canonical_json, decode
-from workbench.results import Artifact, CompiledFile
-from workbench.store import Store
+from workbench.evaluation.store import Store
 from workbench.targets.base import Target
+from workbench.values.ascend_settings import AscendCompile
+from workbench.values.candidate import Candidate
+from workbench.values.documents.canonical import canonical_json, decode
+from workbench.values.results import Artifact, CompiledFile
 
 KIND = "om"
 _PART = "part.json"

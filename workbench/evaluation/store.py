@@ -29,10 +29,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from workbench.canonical import canonical_json, digest, encode, file_digest
-from workbench.errors import ToolchainError
-from workbench.files import flush, lock_file
-from workbench.sealed_json import Unsound, read_sealed, write_sealed
+from workbench.values.documents.canonical import canonical_json, digest, encode, file_digest
+from workbench.values.documents.sealed_json import Unsound, read_sealed, write_sealed
+from workbench.values.errors import ToolchainError
+from workbench.values.system.files import flush, lock_file
 
 _log = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # protobuf ships no stubs
 from onnx import AttributeProto, defs
 
-from workbench.errors import ConfigError
-from workbench.onnx_tensors import check_sparse, check_tensor, check_value
+from workbench.graph.tensors import check_sparse, check_tensor, check_value
+from workbench.values.errors import ConfigError
 
 MOST_BYTES = (1 << 31) - 1
 """Protobuf reads no more; a larger model keeps its weights beside it, as external data."""

@@ -25,12 +25,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from workbench.canonical import digest
-from workbench.errors import ConfigError, ToolchainError
-from workbench.graph import read_model
-from workbench.lifeline import ending, tied
-from workbench.model import Model
-from workbench.source_closure import closure_digest
+from workbench.graph.read import read_model
+from workbench.values.documents.canonical import digest
+from workbench.values.errors import ConfigError, ToolchainError
+from workbench.values.model import Model
+from workbench.values.system.lifeline import ending, tied
+from workbench.values.system.source_closure import closure_digest
 
 SECONDS_VARIABLE = "WORKBENCH_MODEL_SECONDS"
 """Processor seconds that opening a model may take, where that is more than its size allows."""
@@ -150,7 +150,7 @@ def _mark(sha256: str) -> Path:
 def _versions() -> tuple[str, ...]:
     from importlib.metadata import version
 
-    own = closure_digest("workbench.model_opener", alone=(__name__,))
+    own = closure_digest("workbench.graph.opener", alone=(__name__,))
     return (own, version("onnx"), version("onnxruntime"))
 
 
@@ -185,8 +185,8 @@ class _Opener:
         self._end()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  # it lives as long as the process does
         self._process = subprocess.Popen(
-            tied([sys.executable, "-m", "workbench.model_opener"]),
-            cwd=Path(__file__).parent.parent,  # `-m` looks here first: this package, and not another of its name
+            tied([sys.executable, "-m", "workbench.graph.opener"]),
+            cwd=Path(__file__).parents[2],  # `-m` looks here first: this package, and not another of its name
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

@@ -28,13 +28,13 @@ import transformers
 from safetensors import SafetensorError
 from tokenizers import Tokenizer
 
-from workbench.errors import ConfigError
-from workbench.files import temporary_beside
-from workbench.input_files import read_text
-from workbench.json_reader import read_json
-from workbench.model_door import open_foreign
-from workbench.preprocess import MOST_TOKENIZER_BYTES
-from workbench.scratch import scratch_folder
+from workbench.graph.door import open_foreign
+from workbench.values.documents.input_files import read_text
+from workbench.values.documents.json_reader import read_json
+from workbench.values.errors import ConfigError
+from workbench.values.preprocess import MOST_TOKENIZER_BYTES
+from workbench.values.system.files import temporary_beside
+from workbench.values.system.scratch import scratch_folder
 
 Task = Literal["classification", "ner"]
 Feeds = Mapping[str, npt.NDArray[np.int64]]

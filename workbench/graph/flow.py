@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 from onnx import TensorProto
 
-from workbench.graph import constants
+from workbench.graph.read import constants
 
 _VALUE_KEEPING = frozenset(
     {

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import onnx
 
-from workbench.quantizable import Layer, quantizable_layers
+from workbench.graph.layers import Layer, quantizable_layers
 
 _FIRST_INPUT_ONLY = {
     *("Expand", "Gather", "GatherElements", "GatherND", "Pad", "Reshape", "Resize", "Slice", "Split", "Squeeze"),

@@ -1,6 +1,6 @@
 """The program that opens models of others, each in a process of its own with limits: `model_door` starts and asks it.
 
-    python -m workbench.model_opener        a request a line on standard input, an answer a line on standard output
+    python -m workbench.graph.opener        a request a line on standard input, an answer a line on standard output
 
 What takes time is imported once, then the program divides itself for every request: the part that opens the model gets
 its limits from the kernel and ends with it. One thread, so that dividing is safe. The libraries' words go to standard
@@ -24,10 +24,10 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from workbench.errors import WorkbenchError
-from workbench.graph import load_graph, read_model
-from workbench.lifeline import die_with
-from workbench.model_door import OUT_OF_MEMORY
+from workbench.graph.door import OUT_OF_MEMORY
+from workbench.graph.read import load_graph, read_model
+from workbench.values.errors import WorkbenchError
+from workbench.values.system.lifeline import die_with
 
 IDLE_S = 10.0
 """Without a question for so long it ends."""

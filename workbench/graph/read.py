@@ -14,11 +14,11 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
-from workbench.errors import ConfigError
-from workbench.input_files import read_bytes
-from workbench.model import Model, TensorSpec
-from workbench.onnx_bounds import MOST_BYTES, check_model, parse_model
-from workbench.onnx_tensors import external_place, raw_bytes
+from workbench.graph.bounds import MOST_BYTES, check_model, parse_model
+from workbench.graph.tensors import external_place, raw_bytes
+from workbench.values.documents.input_files import read_bytes
+from workbench.values.errors import ConfigError
+from workbench.values.model import Model, TensorSpec
 
 DEFAULT_DOMAINS = ("", "ai.onnx")
 _LARGE_TENSOR = 4096  # elements; shape inference needs the values of small constants only
@@ -59,7 +59,7 @@ def load_graph(model: Model) -> onnx.ModelProto:
     """The model in memory: external data loaded, every node named, shapes inferred as far as they can be.
 
     Unnamed nodes are called `{op_type}_{index}`, with the position in the node list as index; a name that is taken
-    gets a numeric suffix. This is AMCT's rule (amct.md §1.2, §4.10), so that records keyed by node name fit both.
+    gets a numeric suffix. This is AMCT's rule (amct.md .1.2, .4.10), so that records keyed by node name fit both.
 
     Raises:
         ConfigError: the file has changed since `read_model`, or cannot be read any more.

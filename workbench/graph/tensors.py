@@ -10,7 +10,7 @@ from pathlib import Path
 import onnx
 from onnx import TensorProto
 
-from workbench.errors import ConfigError
+from workbench.values.errors import ConfigError
 
 MOST_ELEMENTS = 1 << 40
 """Of a stored tensor: four tebibytes of float32, more than any file that is read."""

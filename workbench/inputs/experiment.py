@@ -6,22 +6,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from workbench.candidate import Candidate
-from workbench.canonical import digest
-from workbench.dataset import Dataset, read_manifest
-from workbench.dimensions import TARGET
-from workbench.errors import nearest
-from workbench.model import Model
-from workbench.model_door import open_foreign
-from workbench.objectives import METRICS, Constraint, Objective
-from workbench.preprocess import LONGEST_TEXT
-from workbench.results import Split
-from workbench.service import ServiceQuestion
-from workbench.service_reader import read_question
-from workbench.space import SearchSpace, build, complete
-from workbench.space_lengths import with_lengths
-from workbench.space_reader import read_space, read_targets
-from workbench.yaml_reader import Section, read_yaml
+from workbench.graph.door import open_foreign
+from workbench.inputs.dataset import Dataset, read_manifest
+from workbench.space.dimensions import TARGET
+from workbench.space.lengths import with_lengths
+from workbench.space.reader import read_space, read_targets
+from workbench.space.service_reader import read_question
+from workbench.space.space import SearchSpace, build, complete
+from workbench.values.candidate import Candidate
+from workbench.values.documents.canonical import digest
+from workbench.values.documents.yaml_reader import Section, read_yaml
+from workbench.values.errors import nearest
+from workbench.values.model import Model
+from workbench.values.objectives import METRICS, Constraint, Objective
+from workbench.values.preprocess import LONGEST_TEXT
+from workbench.values.results import Split
+from workbench.values.service import ServiceQuestion
 
 Sampler = Literal["auto", "tpe", "gp", "nsga2", "random"]
 

@@ -20,11 +20,11 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.canonical import decode
 from workbench.load.client import Clients
 from workbench.load.http1 import encode_request
 from workbench.load.plan import LoadPlan
 from workbench.load.run import BODIES, END, KEY_VARIABLE, PLAN, TIMES
+from workbench.values.documents.canonical import decode
 
 _ORDER = 100_000
 """Requests whose texts are drawn before; a longer run begins again."""

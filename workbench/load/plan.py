@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import numpy as np
 import numpy.typing as npt
 
-from workbench.errors import ConfigError
-from workbench.service import ServiceLoad
+from workbench.values.errors import ConfigError
+from workbench.values.service import ServiceLoad
 
 MOST_CONNECTIONS = 2000
 MOST_SECONDS = 24 * 3600.0

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from workbench.errors import ConfigError
-from workbench.input_files import open_lines
-from workbench.json_reader import JsonError, loads
-from workbench.results import Split
+from workbench.values.documents.input_files import open_lines
+from workbench.values.documents.json_reader import JsonError, loads
+from workbench.values.errors import ConfigError
+from workbench.values.results import Split
 
 if TYPE_CHECKING:  # types only: the clients' process imports this package too, and must start quickly
     from workbench.bundle import Bundle
-    from workbench.dataset import Dataset
-    from workbench.preprocess import Feeds, Text
+    from workbench.inputs.dataset import Dataset
+    from workbench.values.preprocess import Feeds, Text
 
 _MOST_BYTES = 1 << 33
 MOST_BODIES = 10_000

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.canonical import decode, encode
-from workbench.json_reader import loads
-from workbench.results import Estimate
-from workbench.service import ServiceLoad
+from workbench.values.documents.canonical import decode, encode
+from workbench.values.documents.json_reader import loads
+from workbench.values.results import Estimate
+from workbench.values.service import ServiceLoad
 
 VERSION = 1
 P99_ANSWERS = 1000

@@ -24,16 +24,16 @@ import numpy as np
 import numpy.typing as npt
 import psutil
 
-from workbench.canonical import encode
-from workbench.errors import ConfigError, ToolchainError
-from workbench.files import temporary_beside
-from workbench.lifeline import tied
 from workbench.load.client import ERROR_KINDS
 from workbench.load.intervals import percentiles, throughput
 from workbench.load.plan import LoadPlan, is_loopback
 from workbench.load.result import CLIENT_LIMIT, P99_ANSWERS, LoadResult, ServerFigures, ServerProcesses
 from workbench.load.server import ProcessWatch, Samples, figures_between, listener, scrape
-from workbench.scratch import scratch_folder
+from workbench.values.documents.canonical import encode
+from workbench.values.errors import ConfigError, ToolchainError
+from workbench.values.system.files import temporary_beside
+from workbench.values.system.lifeline import tied
+from workbench.values.system.scratch import scratch_folder
 
 PLAN, BODIES, TIMES, END = "plan.json", "bodies.json", "times.npz", "end.json"
 KEY_VARIABLE = "WORKBENCH_LOAD_API_KEY"

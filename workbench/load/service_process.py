@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from workbench.errors import BundleError
-from workbench.lifeline import tied
-from workbench.service import ServiceSettings
-from workbench.signing import TRUSTED_VARIABLE
+from workbench.bundle.signing import TRUSTED_VARIABLE
+from workbench.values.errors import BundleError
+from workbench.values.service import ServiceSettings
+from workbench.values.system.lifeline import tied
 
 API_KEY_VARIABLE = "WORKBENCH_API_KEY"
 _POLL_S = 0.1

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from workbench.load.result import LoadResult, ServerFigures, ServerProcesses
-from workbench.results import Estimate
+from workbench.values.results import Estimate
 
 if TYPE_CHECKING:  # acceptance judges load results, so it imports this package
-    from workbench.acceptance import Verdict
+    from workbench.shipping.acceptance import Verdict
 
 
 def result_lines(result: LoadResult) -> list[str]:

@@ -17,12 +17,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from workbench.ascend_settings import ASCEND
-from workbench.dataset.batch import IntArray
-from workbench.errors import ConfigError
-from workbench.results import Clock, Estimate, Evaluation, ServiceFigures, ServiceResult
-from workbench.service import HostCosts, ServiceChoices, ServiceLoad, ServiceQuestion, ServiceSettings
-from workbench.service_search import best_settings
+from workbench.inputs.dataset.batch import IntArray
+from workbench.prediction.search import best_settings
+from workbench.values.ascend_settings import ASCEND
+from workbench.values.errors import ConfigError
+from workbench.values.results import Clock, Estimate, Evaluation, ServiceFigures, ServiceResult
+from workbench.values.service import HostCosts, ServiceChoices, ServiceLoad, ServiceQuestion, ServiceSettings
 
 LimitedBy = Literal["the model", "the front end", "the limit on P99"]
 

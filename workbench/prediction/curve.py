@@ -16,12 +16,12 @@ from statistics import median
 import numpy as np
 import numpy.typing as npt
 
-from workbench.errors import MeasureError
-from workbench.measure import collection_paused
-from workbench.noise import UNSTEADY, Counters, read_counters, steadiness, suspects
-from workbench.results import BatchCurve, CurvePoint, Estimate
-from workbench.significance import bootstrap_rounds
+from workbench.evaluation.measure import collection_paused
+from workbench.evaluation.noise import UNSTEADY, Counters, read_counters, steadiness, suspects
 from workbench.targets.base import DeviceSession, Feeds, Session
+from workbench.values.errors import MeasureError
+from workbench.values.results import BatchCurve, CurvePoint, Estimate
+from workbench.values.significance import bootstrap_rounds
 
 Floats = npt.NDArray[np.float64]
 FeedsOf = Callable[[int, int], Sequence[Feeds]]

@@ -11,11 +11,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from workbench.results import BatchCurve, ServiceFigures, ServiceResult
-from workbench.service import Goal, HostCosts, ServiceChoices, ServiceLoad, ServiceQuestion, ServiceSettings
-from workbench.serving_model import Simulated, figures, simulate
-from workbench.serving_model.prediction import is_unstable
-from workbench.serving_model.service_times import IntArray
+from workbench.prediction.simulation import Simulated, figures, simulate
+from workbench.prediction.simulation.prediction import is_unstable
+from workbench.prediction.simulation.service_times import IntArray
+from workbench.values.results import BatchCurve, ServiceFigures, ServiceResult
+from workbench.values.service import Goal, HostCosts, ServiceChoices, ServiceLoad, ServiceQuestion, ServiceSettings
 
 _ROUNDS = ((3_000, 24, 0.4), (15_000, 10, 0.15))
 """Of each round before the last: requests of each setting, settings that go on, and how far above the limit a P99 of so

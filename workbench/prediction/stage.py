@@ -8,18 +8,18 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.artifacts import Bench
-from workbench.ascend_settings import AscendCompile
-from workbench.batch_curve import FeedsOf, Yardstick, measure_curve, modelled_curve, startup_s
-from workbench.candidate import Candidate
-from workbench.dataset.bins import timed_length
-from workbench.errors import MeasureError
-from workbench.experiment import Experiment
-from workbench.host_costs import host_costs
-from workbench.results import Artifact, BatchCurve, Estimate, ServiceResult, Split
-from workbench.service import ServiceChoices, ServiceSettings
-from workbench.service_search import best_settings
+from workbench.evaluation.build import Bench
+from workbench.inputs.experiment import Experiment
+from workbench.prediction.curve import FeedsOf, Yardstick, measure_curve, modelled_curve, startup_s
+from workbench.prediction.host_costs import host_costs
+from workbench.prediction.search import best_settings
 from workbench.targets.base import DeviceSession, Feeds, Session
+from workbench.values.ascend_settings import AscendCompile
+from workbench.values.bins import timed_length
+from workbench.values.candidate import Candidate
+from workbench.values.errors import MeasureError
+from workbench.values.results import Artifact, BatchCurve, Estimate, ServiceResult, Split
+from workbench.values.service import ServiceChoices, ServiceSettings
 
 CURVE_FEEDS = 4
 """Distinct feeds of each shape: real texts, cut and padded to it."""

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from onnx import ModelProto
 
-from workbench.errors import CalibrationError
-from workbench.model import Model
 from workbench.quantization.observe import RUNTIME_ERRORS, Feeds, open_session, parts
+from workbench.values.errors import CalibrationError
+from workbench.values.model import Model
 
 _Floats = npt.NDArray[np.float32]
 

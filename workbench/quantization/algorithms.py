@@ -15,8 +15,7 @@ from collections.abc import Mapping, Sequence
 
 from onnx import ModelProto
 
-from workbench.candidate import Quantization
-from workbench.quantizable import Layer
+from workbench.graph.layers import Layer
 from workbench.quantization.density import expected_error as expected_error  # "as": importers may take it from here
 from workbench.quantization.ranges import clip_range
 from workbench.quantization.recipe import ActivationRecipe, LayerRecipe, ModelRecipe, recipe_of
@@ -24,7 +23,8 @@ from workbench.quantization.record import ActivationScale, LayerRecord, Provenan
 from workbench.quantization.scales import as_half, int8_parameters
 from workbench.quantization.statistics import Statistics, TensorStatistics
 from workbench.quantization.weights import Floats, scale_from_extremes, weight_scale, weights_of
-from workbench.source_closure import closure_digest
+from workbench.values.candidate import Quantization
+from workbench.values.system.source_closure import closure_digest
 
 
 def choose(

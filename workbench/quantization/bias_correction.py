@@ -12,19 +12,19 @@ import numpy as np
 import numpy.typing as npt
 from onnx import NodeProto
 
-from workbench.errors import CalibrationError
-from workbench.graph import constants, load_graph
-from workbench.model import Model
-from workbench.quantizable import Layer, quantizable_layers
+from workbench.graph.layers import Layer, quantizable_layers
+from workbench.graph.read import constants, load_graph
 from workbench.quantization.activations import activations, ordinary_rows
 from workbench.quantization.balance import grouped_weight
-from workbench.quantization.normalize import normalized
+from workbench.quantization.lowering.normalize import normalized
+from workbench.quantization.lowering.prepare import balanced
+from workbench.quantization.lowering.surgery import float_constant
 from workbench.quantization.observe import Feeds
-from workbench.quantization.prepare import balanced
 from workbench.quantization.record import ActivationScale, QuantizationRecord
 from workbench.quantization.rounding import integers_of, scales_along
-from workbench.quantization.surgery import float_constant
 from workbench.quantization.windows import windows
+from workbench.values.errors import CalibrationError
+from workbench.values.model import Model
 
 _Floats = npt.NDArray[np.float32]
 _Doubles = npt.NDArray[np.float64]

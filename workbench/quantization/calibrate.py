@@ -15,21 +15,21 @@ import numpy as np
 import numpy.typing as npt
 from onnx import ModelProto, numpy_helper
 
-from workbench.canonical import digest
-from workbench.graph import constants, load_graph
-from workbench.model import Model
-from workbench.quantizable import Layer, quantizable_layers
+from workbench.graph.layers import Layer, quantizable_layers
+from workbench.graph.read import constants, load_graph
 from workbench.quantization.algorithms import choose
 from workbench.quantization.balance import balance_factors, best_strengths
 from workbench.quantization.bias_correction import bias_corrections
 from workbench.quantization.exact import calibrate_exactly
-from workbench.quantization.normalize import normalized
+from workbench.quantization.lowering.normalize import normalized
+from workbench.quantization.lowering.prepare import balanced
 from workbench.quantization.observe import Feeds, observe
-from workbench.quantization.prepare import balanced
 from workbench.quantization.recipe import ModelRecipe
 from workbench.quantization.record import QuantizationRecord
 from workbench.quantization.rounding import learn_rounding
 from workbench.quantization.statistics import Statistics
+from workbench.values.documents.canonical import digest
+from workbench.values.model import Model
 
 Batches = Callable[[], Iterable[Feeds]]
 """Gives the calibration batches from the first one on, each time it is called, and the same ones."""

@@ -26,15 +26,15 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.external_data_helper import load_external_data_for_tensor
 from onnxruntime.capi import onnxruntime_pybind11_state as _state
 
-from workbench.errors import CalibrationError
-from workbench.graph import constants, load_graph
-from workbench.model import Model
-from workbench.quantizable import Layer, quantizable_layers
+from workbench.graph.layers import Layer, quantizable_layers
+from workbench.graph.read import constants, load_graph
 from workbench.quantization.accumulate import Accumulator, NotFiniteError
-from workbench.quantization.normalize import normalized
+from workbench.quantization.lowering.normalize import normalized
+from workbench.quantization.lowering.surgery import MAX_PROTO_BYTES
 from workbench.quantization.statistics import Statistics, WeightStatistics, merge_tensors
-from workbench.quantization.surgery import MAX_PROTO_BYTES
 from workbench.quantization.weights import weight_rows
+from workbench.values.errors import CalibrationError
+from workbench.values.model import Model
 
 Array = npt.NDArray[Any]
 Feeds = Mapping[str, Array]

@@ -15,7 +15,6 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from workbench.errors import CalibrationError
 from workbench.quantization.accumulate import Accumulator
 from workbench.quantization.algorithms import activation_scale
 from workbench.quantization.hfmg import HfmgHistogram, extended, first_histogram, search
@@ -24,6 +23,7 @@ from workbench.quantization.order_statistics import OrderStatistics
 from workbench.quantization.recipe import ActivationRecipe
 from workbench.quantization.record import ActivationScale
 from workbench.quantization.scales import int8_parameters
+from workbench.values.errors import CalibrationError
 
 Floats = npt.NDArray[np.float32]
 
@@ -54,7 +54,7 @@ def search_for(recipe: ActivationRecipe) -> Search:
 
 
 class IfmrSearch:
-    """IFMR on every value (amct.md §4.2): exact order statistics, then exact errors."""
+    """IFMR on every value (amct.md .4.2): exact order statistics, then exact errors."""
 
     def __init__(self, recipe: ActivationRecipe) -> None:
         self._recipe = recipe
@@ -107,7 +107,7 @@ class IfmrSearch:
 
 
 class HfmgSearch:
-    """HFMG on AMCT's own histogram (amct.md §4.3), batch by batch as they are fed."""
+    """HFMG on AMCT's own histogram (amct.md .4.3), batch by batch as they are fed."""
 
     def __init__(self, recipe: ActivationRecipe) -> None:
         self._recipe = recipe

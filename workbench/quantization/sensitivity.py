@@ -18,18 +18,18 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from workbench.candidate import SensitivityMetric
-from workbench.errors import CalibrationError
-from workbench.graph import constants, load_graph
-from workbench.model import Model
-from workbench.quantizable import Layer
+from workbench.graph.layers import Layer
+from workbench.graph.read import constants, load_graph
 from workbench.quantization.algorithms import choose, expected_error
-from workbench.quantization.normalize import normalized
+from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.observe import RUNTIME_ERRORS, Array, Feeds, session_of
 from workbench.quantization.recipe import ModelRecipe
 from workbench.quantization.record import ActivationScale, LayerRecord, WeightScale
 from workbench.quantization.rounding import integers_of, scales_along
 from workbench.quantization.statistics import Statistics
+from workbench.values.candidate import SensitivityMetric
+from workbench.values.errors import CalibrationError
+from workbench.values.model import Model
 
 BEST_SQNR_DB = 200.0
 """Stands for every smaller error, none included."""

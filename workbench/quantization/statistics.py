@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from workbench.canonical import DecodeError, canonical_json, decode, digest, encode
-from workbench.errors import CalibrationError
-from workbench.files import temporary_beside
-from workbench.quantizable import Layer
+from workbench.graph.layers import Layer
 from workbench.quantization.histogram import BINS_PER_SIDE, Histogram, merge
 from workbench.quantization.moments import Doubles, add_pairs
+from workbench.values.documents.canonical import DecodeError, canonical_json, decode, digest, encode
+from workbench.values.errors import CalibrationError
+from workbench.values.system.files import temporary_beside
 
 Range = tuple[float, float]
 NOTHING: Range = (math.inf, -math.inf)

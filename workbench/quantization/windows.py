@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx import NodeProto, helper
 
-from workbench.errors import CalibrationError
+from workbench.values.errors import CalibrationError
 
 
 def windows(node: NodeProto, input_shape: Sequence[int], kernel: Sequence[int]) -> tuple[int, list[tuple[slice, ...]]]:

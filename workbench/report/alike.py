@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from workbench.objectives import Objective
 from workbench.report.summary import ACCURACY, SERVICE, SPEED, drop_of, service_estimate, speedup_of
-from workbench.results import Estimate, Evaluation, ServiceResult, metrics
-from workbench.significance import Outcomes, indistinguishable, may_be_equal
+from workbench.values.objectives import Objective
+from workbench.values.results import Estimate, Evaluation, ServiceResult, metrics
+from workbench.values.significance import Outcomes, indistinguishable, may_be_equal
 
 OutcomesOf = Callable[[str], Outcomes | None]
 """Candidate id → its per-sample outcomes on the validation split, None where they were not kept."""

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 
-from workbench.candidate import ONNXRUNTIME_FUSIONS, Candidate, Scalar
-from workbench.objectives import Objective
-from workbench.results import Evaluation, metrics
+from workbench.values.candidate import ONNXRUNTIME_FUSIONS, Candidate, Scalar
+from workbench.values.objectives import Objective
+from workbench.values.results import Evaluation, metrics
 
 LEAST_EVALUATIONS = 15
 

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from workbench.comparison import Comparison, TensorComparison
-from workbench.layer_study import LayerStudy, Rung, Unit
 from workbench.report.layers_words import (
     METRIC_WORDS,
     adoption,
@@ -22,6 +20,8 @@ from workbench.report.layers_words import (
 )
 from workbench.report.page import document
 from workbench.report.words import count_of
+from workbench.study.comparison import Comparison, TensorComparison
+from workbench.study.layers import LayerStudy, Rung, Unit
 
 _DAMAGE, _COST, _GAIN, _JUMP = "#c2410c", "#4269d0", "#0a7d43", "#b3261e"
 _LONGEST_LABEL = 52

@@ -6,8 +6,6 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from workbench.comparison import Comparison, TensorComparison
-from workbench.layer_study import LayerStudy, Rung
 from workbench.report.layers_words import (
     adoption,
     comparison_verdict,
@@ -17,6 +15,8 @@ from workbench.report.layers_words import (
     study_verdict,
 )
 from workbench.report.words import count_of
+from workbench.study.comparison import Comparison, TensorComparison
+from workbench.study.layers import LayerStudy, Rung
 
 _WORST_SHOWN = 10
 

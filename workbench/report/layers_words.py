@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from workbench.comparison import Comparison, TensorComparison
-from workbench.layer_study import LayerStudy, Rung
 from workbench.report.words import count_of
+from workbench.study.comparison import Comparison, TensorComparison
+from workbench.study.layers import LayerStudy, Rung
 
 METRIC_WORDS = {
     "sqnr": "SQNR of the outputs",

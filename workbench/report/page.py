@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from workbench.objectives import METRICS
 from workbench.report.importance import Importance
 from workbench.report.summary import (
     SERVICE,
@@ -21,7 +20,8 @@ from workbench.report.summary import (
 )
 from workbench.report.text import damage_words, lines, reproduce
 from workbench.report.words import count_of, differing_parameters, interval
-from workbench.results import Evaluation
+from workbench.values.objectives import METRICS
+from workbench.values.results import Evaluation
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1c1f24; background: #fff; margin: 1.5rem auto;

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from workbench.candidate import Candidate
-from workbench.objectives import METRICS, Objective
 from workbench.report.alike import Alike
 from workbench.report.summary import (
     ACCURACY,
@@ -23,7 +21,9 @@ from workbench.report.summary import (
     drop_of,
 )
 from workbench.report.words import count_of, differing_parameters, interval, over
-from workbench.results import Evaluation
+from workbench.values.candidate import Candidate
+from workbench.values.objectives import METRICS, Objective
+from workbench.values.results import Evaluation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

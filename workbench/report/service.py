@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from workbench.report.summary import Summary, best_known_service
-from workbench.results import Estimate, Evaluation, ServiceFigures
+from workbench.values.results import Estimate, Evaluation, ServiceFigures
 
 WIDTH = 112
 _COLUMNS = (

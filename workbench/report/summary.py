@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from workbench.candidate import Candidate, Scalar
-from workbench.journal_entries import Damage
-from workbench.objectives import METRICS, Closest, Constraint, Objective, violations
+from workbench.evaluation.journal_entries import Damage
 from workbench.report.words import title
-from workbench.results import Estimate, Evaluation, ServiceFigures, ServiceResult, metrics
+from workbench.values.candidate import Candidate, Scalar
+from workbench.values.objectives import METRICS, Closest, Constraint, Objective, violations
+from workbench.values.results import Estimate, Evaluation, ServiceFigures, ServiceResult, metrics
 
 Standing = Literal["front", "dominated", "infeasible", "stopped", "failed"]
 

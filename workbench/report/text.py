@@ -10,12 +10,12 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from workbench.canonical import encode
-from workbench.objectives import METRICS
 from workbench.report.service import service_lines
 from workbench.report.summary import Member, Recommendation, Step, Summary
 from workbench.report.words import count_of, interval, over
-from workbench.results import STAGES, Estimate, Evaluation, metrics
+from workbench.values.documents.canonical import encode
+from workbench.values.objectives import METRICS
+from workbench.values.results import STAGES, Estimate, Evaluation, metrics
 
 WIDTH = 112
 _COLUMNS = (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from workbench.ascend_settings import ASCEND
-from workbench.candidate import Candidate, describe
-from workbench.objectives import METRICS
-from workbench.results import Estimate
+from workbench.values.ascend_settings import ASCEND
+from workbench.values.candidate import Candidate, describe
+from workbench.values.objectives import METRICS
+from workbench.values.results import Estimate
 
 
 def title(candidate: Candidate, baseline_id: str, *, engine: bool = False) -> str:

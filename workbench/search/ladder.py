@@ -21,17 +21,20 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench import significance
-from workbench.accuracy_pass import AccuracyPass
-from workbench.artifacts import Bench, StageClock, artifact_of
-from workbench.candidate import Candidate
-from workbench.dataset.bins import timed_length
-from workbench.device import device_figures
-from workbench.errors import CandidateError, CheckError, CompileError, MeasureError
-from workbench.experiment import Experiment
-from workbench.measure import TimingProtocol, device_lock, save_raw_times, time_against_baseline, time_modelled
-from workbench.memory import peak_memory
-from workbench.metrics import (
+from workbench.evaluation.accuracy_pass import AccuracyPass
+from workbench.evaluation.build import Bench, StageClock, artifact_of
+from workbench.evaluation.device_figures import device_figures
+from workbench.evaluation.measure import (
+    TimingProtocol,
+    device_lock,
+    save_raw_times,
+    time_against_baseline,
+    time_modelled,
+)
+from workbench.evaluation.memory import peak_memory
+from workbench.evaluation.padding_check import check_padding
+from workbench.inputs.experiment import Experiment
+from workbench.inputs.metrics import (
     Outcomes,
     agreement,
     cut_alike,
@@ -42,9 +45,14 @@ from workbench.metrics import (
     summarize,
     take,
 )
-from workbench.objectives import violations
-from workbench.padding_check import check_padding
-from workbench.results import (
+from workbench.prediction.stage import best_service, measured_curve, measured_startup_s
+from workbench.targets.base import DeviceSession, Session
+from workbench.values import significance
+from workbench.values.bins import timed_length
+from workbench.values.candidate import Candidate
+from workbench.values.errors import CandidateError, CheckError, CompileError, MeasureError
+from workbench.values.objectives import violations
+from workbench.values.results import (
     Accuracy,
     Artifact,
     Estimate,
@@ -58,9 +66,7 @@ from workbench.results import (
     Stop,
     accuracy_metrics,
 )
-from workbench.service_measurement import best_service, measured_curve, measured_startup_s
-from workbench.source_closure import closure_digest
-from workbench.targets.base import DeviceSession, Session
+from workbench.values.system.source_closure import closure_digest
 
 _log = logging.getLogger(__name__)
 
@@ -389,7 +395,7 @@ class _Climb(StageClock):
             "toolchain": self.bench.toolchain(self.candidate),
             "data": self.data.digest(self.split),
             "code": closure_digest(
-                "workbench.memory", type(self.bench.target(self.candidate)).__module__, alone=(__name__,)
+                "workbench.evaluation.memory", type(self.bench.target(self.candidate)).__module__, alone=(__name__,)
             ),
         }
         found = self.bench.store.get_json("memory", key)

@@ -8,10 +8,10 @@ import statistics
 import time
 from dataclasses import dataclass
 
-from workbench.artifacts import Bench, artifact_of
-from workbench.ascend_settings import AscendCompile
-from workbench.experiment import Experiment
-from workbench.space import Forbidden, SpaceSize, build, draw, raw_size, size
+from workbench.evaluation.build import Bench, artifact_of
+from workbench.inputs.experiment import Experiment
+from workbench.space.space import Forbidden, SpaceSize, build, draw, raw_size, size
+from workbench.values.ascend_settings import AscendCompile
 
 PROBE_CALLS = 24
 FILE_DRAWS = 100

@@ -18,9 +18,9 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import FrozenTrial, TrialState
 
-from workbench.errors import ConfigError
-from workbench.experiment import Experiment
-from workbench.objectives import METRICS
+from workbench.inputs.experiment import Experiment
+from workbench.values.errors import ConfigError
+from workbench.values.objectives import METRICS
 
 REPEAT, FORBIDDEN = "repeat", "forbidden"
 """Attributes of trials that led to no evaluation."""

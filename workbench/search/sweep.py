@@ -22,26 +22,11 @@ import optuna
 from optuna.samplers import GPSampler
 from optuna.trial import TrialState
 
-from workbench.artifacts import Bench
-from workbench.candidate import Candidate, Scalar
-from workbench.errors import ConfigError, CrashError, ToolchainError
-from workbench.evaluate import SMOKE_CONSTRAINT, failed_evaluation
-from workbench.executors import Executor, InProcess
-from workbench.experiment import Experiment
-from workbench.objectives import METRICS, feasible, pareto_front, violations
-from workbench.results import MAX_ATTEMPTS, Evaluation, Split, metrics
-from workbench.space import (
-    EXACT_LIMIT,
-    Forbidden,
-    assignment_of,
-    build,
-    combinations,
-    draw,
-    raw_size,
-    size,
-    suggest,
-)
-from workbench.study import (
+from workbench.evaluation.build import Bench
+from workbench.inputs.experiment import Experiment
+from workbench.search.executors import Executor, InProcess
+from workbench.search.ladder import SMOKE_CONSTRAINT, failed_evaluation
+from workbench.search.sampler import (
     FORBIDDEN,
     REPEAT,
     UnreadableStudy,
@@ -52,6 +37,21 @@ from workbench.study import (
     told_candidates,
     trials_left_open,
 )
+from workbench.space.space import (
+    EXACT_LIMIT,
+    Forbidden,
+    assignment_of,
+    build,
+    combinations,
+    draw,
+    raw_size,
+    size,
+    suggest,
+)
+from workbench.values.candidate import Candidate, Scalar
+from workbench.values.errors import ConfigError, CrashError, ToolchainError
+from workbench.values.objectives import METRICS, feasible, pareto_front, violations
+from workbench.values.results import MAX_ATTEMPTS, Evaluation, Split, metrics
 
 _log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import WorkbenchError
-from workbench.exit_codes import exit_code_of
+from workbench.values.errors import WorkbenchError
+from workbench.values.exit_codes import exit_code_of
 
 
 def main() -> None:
@@ -109,9 +109,9 @@ def start(
         WorkbenchError: see `workbench.serve.lifecycle.serve`.
     """
     from workbench.bundle import read_bundle
+    from workbench.bundle.signing import trusted_keys_of
     from workbench.serve.lifecycle import serve
     from workbench.serve.settings import API_KEY_VARIABLE, Access, Limits, ServeSettings
-    from workbench.signing import trusted_keys_of
 
     opened = read_bundle(bundle)
     tuned = replace(opened.manifest.service, queueing="bins")

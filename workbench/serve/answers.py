@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.bundle import Manifest
-from workbench.errors import BundleError
 from workbench.serve.samples import TextSample
 from workbench.targets.base import Array
+from workbench.values.errors import BundleError
 
 Outputs = Mapping[str, Array]
 Answer = dict[str, Any]
@@ -64,7 +64,7 @@ def classes(logits: Array, labels: Sequence[str]) -> list[Answer]:
 def entities(logits: Array, samples: Sequence[TextSample], tags: Sequence[str]) -> list[Answer]:
     """Entities of [rows, length, tags] logits. A word's first token decides for the word, as in training and scoring.
 
-    The rules for BIO tags are those of `workbench.metrics.entities`. An entity's score is the mean of its words'.
+    BIO tags by the rules of `workbench.inputs.metrics.entities`. An entity's score is the mean of its words'.
     """
     scores = softmax(logits)
     best = scores.argmax(axis=-1)
@@ -122,7 +122,7 @@ def _entities_of(
 
 
 def _scored_output(names: Sequence[str]) -> str:
-    """The output that holds the scores, by the rule of `workbench.metrics.score`."""
+    """The output that holds the scores, by the rule of `workbench.inputs.metrics.score`."""
     if "logits" in names:
         return "logits"
     if len(names) != 1:

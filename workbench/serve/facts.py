@@ -6,10 +6,10 @@ import time
 from typing import Any
 
 from workbench import __version__
-from workbench.canonical import encode
-from workbench.results import metrics
 from workbench.serve.outage import Outage
 from workbench.serve.service import Service
+from workbench.values.documents.canonical import encode
+from workbench.values.results import metrics
 
 EMULATED = "EMULATED: compiled and measured on an emulator; no figure is of a device."
 

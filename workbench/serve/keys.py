@@ -21,10 +21,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.errors import ConfigError
 from workbench.serve.events import log
 from workbench.serve.refusals import Refusal
 from workbench.serve.settings import Access
+from workbench.values.errors import ConfigError
 
 DEFAULT = "default"
 """The key of WORKBENCH_API_KEY; no key of a file may be called so."""

@@ -15,7 +15,6 @@ import uvicorn
 import uvloop
 
 from workbench.bundle import Bundle, check_bundle
-from workbench.errors import ConfigError, ToolchainError, WorkbenchError
 from workbench.serve.admin import Admin
 from workbench.serve.app import admin_pages, application
 from workbench.serve.connections import Connections
@@ -29,6 +28,7 @@ from workbench.serve.service import Service
 from workbench.serve.settings import Limits, ServeSettings
 from workbench.serve.workers import Workers
 from workbench.targets import device_count
+from workbench.values.errors import ConfigError, ToolchainError, WorkbenchError
 
 _BACKLOG = 2048
 _COUNT_S = 1.0

@@ -21,7 +21,7 @@ from fastapi import FastAPI
 from litserve import LitServer  # type: ignore[import-untyped]  # LitServe ships no types
 
 from workbench.bundle import Bundle
-from workbench.fingerprint import Policy
+from workbench.bundle.fingerprint import Policy
 from workbench.serve.worker import BundleWorker
 
 

@@ -2,8 +2,8 @@
 
 One process serves (front end, batcher, workers' monitor), so one registry holds everything; workers are processes of
 their own whose memory the front end reads and reports here. Names follow Prometheus' conventions: base units (seconds,
-bytes), counters end in `_total`. `workbench.deployment` draws its dashboard from these names, and a test holds it to
-them.
+bytes), counters end in `_total`. `workbench.shipping.deployment` draws its dashboard from these names, and a test holds
+it to them.
 """
 
 from __future__ import annotations

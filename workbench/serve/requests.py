@@ -12,10 +12,10 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 
-from workbench.model import TensorSpec
 from workbench.serve.refusals import Refusal
 from workbench.serve.settings import Limits
 from workbench.targets.base import Array
+from workbench.values.model import TensorSpec
 
 Kind = Literal["text", "texts", "words", "inputs"]
 KINDS: tuple[Kind, ...] = ("text", "texts", "words", "inputs")

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workbench.preprocess import Encoded, Preprocessor, Tokens, collate, encoder
 from workbench.serve.batcher import Batch, Row
 from workbench.serve.requests import Text
 from workbench.targets.base import Array
+from workbench.values.preprocess import Encoded, Preprocessor, Tokens, collate, encoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class TextSample:
     """One text and its tokens.
 
     Attributes:
-        encoded: the same as `workbench.preprocess.encode` gives, which calibration and scoring used.
+        encoded: the same as `workbench.values.preprocess.encode` gives, which calibration and scoring used.
         encoding: the tokenizer's own result, for offsets and words.
     """
 
@@ -75,7 +75,7 @@ class RawSample:
 
 
 class Tokenizing:
-    """Texts → samples, exactly as `workbench.preprocess.encode`; one tokenizer, kept at hand."""
+    """Texts → samples, exactly as `workbench.values.preprocess.encode`; one tokenizer, kept at hand."""
 
     def __init__(self, preprocessor: Preprocessor) -> None:
         self._encode, self._bins = encoder(preprocessor), preprocessor.bins

@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from workbench.ascend_settings import AscendCompile
 from workbench.bundle import Bundle, preprocessor_of
 from workbench.serve.answers import Answer, NotFinite, answers_for, finite
 from workbench.serve.batcher import Batch, Batcher, QueueFull, Row, whole_ms
@@ -28,6 +27,7 @@ from workbench.serve.samples import RawSample, Tokenizing, batch_of, raw_key, ra
 from workbench.serve.settings import ServeSettings
 from workbench.serve.workers import Worker, Workers
 from workbench.targets.base import Array
+from workbench.values.ascend_settings import AscendCompile
 
 Phase = Literal["starting", "serving", "draining"]
 

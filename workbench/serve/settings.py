@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from workbench.errors import ConfigError
-from workbench.fingerprint import Policy
+from workbench.bundle.fingerprint import Policy
+from workbench.bundle.signing import TrustedKeys
 from workbench.serve.hosts import canonical_host, is_loopback
-from workbench.service import ServiceSettings
-from workbench.signing import TrustedKeys
+from workbench.values.errors import ConfigError
+from workbench.values.service import ServiceSettings
 
 _OPTIONS = {
     "queue": "--queue-limit",

@@ -20,14 +20,14 @@ from litserve import LitAPI  # type: ignore[import-untyped]  # LitServe ships no
 from litserve.loops import LitLoop  # type: ignore[import-untyped]  # the same
 
 from workbench.bundle import Bundle, golden_batches, preprocessor_of, read_bundle
+from workbench.bundle.fingerprint import Policy, admit
 from workbench.bundle.verify import replay_golden
-from workbench.canonical import encode as to_json
-from workbench.errors import BundleError, MeasureError, ToolchainError, WorkbenchError
-from workbench.fingerprint import Policy, admit
-from workbench.preprocess import collate, encode
 from workbench.serve.wire import Message, pack, receive
 from workbench.targets import open_target
 from workbench.targets.base import DeviceSession, Session
+from workbench.values.documents.canonical import encode as to_json
+from workbench.values.errors import BundleError, MeasureError, ToolchainError, WorkbenchError
+from workbench.values.preprocess import collate, encode
 
 _PR_SET_PDEATHSIG = 1
 

@@ -12,7 +12,6 @@ from typing import Any, Literal, Protocol, cast
 
 import psutil
 
-from workbench.errors import BundleError, ToolchainError, WorkbenchError
 from workbench.serve.batcher import Batch
 from workbench.serve.events import log, log_defect
 from workbench.serve.lit import WorkerLauncher
@@ -20,6 +19,7 @@ from workbench.serve.outage import Outage, longest_start_s
 from workbench.serve.settings import Limits
 from workbench.serve.wire import Message, Reader, pack
 from workbench.targets.base import Array
+from workbench.values.errors import BundleError, ToolchainError, WorkbenchError
 
 State = Literal["starting", "ready", "lost"]
 
@@ -302,7 +302,7 @@ def least_loaded(free: Sequence[int], busy: Sequence[int], devices: int) -> int:
     """The place in `free` of the worker that gets the next batch.
 
     That is a worker of the device with the fewest batches in flight; among several the one that is free longest.
-    `workbench.serving_model` assumes it.
+    `workbench.prediction.simulation` assumes it.
 
     Args:
         free: numbers of free workers, the one that has been free longest first; not empty.

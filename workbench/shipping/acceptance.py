@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from workbench.canonical import encode
 from workbench.load.result import P99_ANSWERS, LoadResult
-from workbench.results import Estimate
-from workbench.yaml_reader import Section, read_yaml
+from workbench.values.documents.canonical import encode
+from workbench.values.documents.yaml_reader import Section, read_yaml
+from workbench.values.results import Estimate
 
 Outcome = Literal["passed", "failed", "not measured", "no limit"]
 Bound = Literal["at least", "at most"]

@@ -7,18 +7,18 @@ from typing import get_args
 
 import numpy as np
 
-from workbench.artifacts import Bench, artifact_of
 from workbench.bundle import BundleContents, GoldenBatch, Origin, Tolerance
-from workbench.candidate import Candidate
-from workbench.canonical import digest, file_digest
-from workbench.dataset import Batch, Dataset
-from workbench.errors import ConfigError, ToolchainError
-from workbench.experiment import Experiment
-from workbench.journal import Journal
-from workbench.preprocess import Text
-from workbench.results import Evaluation, Split
-from workbench.service import ServiceSettings
+from workbench.evaluation.build import Bench, artifact_of
+from workbench.evaluation.journal import Journal
+from workbench.inputs.dataset import Batch, Dataset
+from workbench.inputs.experiment import Experiment
 from workbench.targets.base import replay_tolerance
+from workbench.values.candidate import Candidate
+from workbench.values.documents.canonical import digest, file_digest
+from workbench.values.errors import ConfigError, ToolchainError
+from workbench.values.preprocess import Text
+from workbench.values.results import Evaluation, Split
+from workbench.values.service import ServiceSettings
 
 GOLDEN_BATCHES = 12
 

@@ -19,19 +19,19 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from workbench.artifacts import Bench
 from workbench.bundle import Bundle, GoldenBatch, golden_batches, read_bundle, write_bundle
-from workbench.candidate import Candidate
-from workbench.errors import MeasureError
-from workbench.experiment import Experiment
-from workbench.handover import bundle_contents
-from workbench.journal import Journal
+from workbench.evaluation.build import Bench
+from workbench.evaluation.journal import Journal
+from workbench.inputs.experiment import Experiment
 from workbench.load import LoadPlan, LoadResult, bodies_of_bundle, bodies_of_dataset, run_load
 from workbench.load.result import P99_ANSWERS
 from workbench.load.service_process import RunningService, running_service
-from workbench.results import ServiceFigures, Split
-from workbench.scratch import scratch_folder
-from workbench.service import ServiceLoad, ServiceSettings
+from workbench.shipping.handover import bundle_contents
+from workbench.values.candidate import Candidate
+from workbench.values.errors import MeasureError
+from workbench.values.results import ServiceFigures, Split
+from workbench.values.service import ServiceLoad, ServiceSettings
+from workbench.values.system.scratch import scratch_folder
 
 _WARMUP_S = 2.0
 _TIMEOUT_S = 60.0

@@ -9,15 +9,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from workbench.artifacts import Bench
-from workbench.candidate import Candidate
-from workbench.errors import BundleError, CandidateError, CrashError
-from workbench.experiment import Experiment
-from workbench.journal import Journal
-from workbench.load_confirmation import confirm_by_load
-from workbench.measure import device_lock
-from workbench.results import Evaluation, ServiceResult
-from workbench.sweep import MAX_CRASHES
+from workbench.evaluation.build import Bench
+from workbench.evaluation.journal import Journal
+from workbench.evaluation.measure import device_lock
+from workbench.inputs.experiment import Experiment
+from workbench.search.sweep import MAX_CRASHES
+from workbench.shipping.load_confirmation import confirm_by_load
+from workbench.values.candidate import Candidate
+from workbench.values.errors import BundleError, CandidateError, CrashError
+from workbench.values.results import Evaluation, ServiceResult
 
 
 class Server(Protocol):

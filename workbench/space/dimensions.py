@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from workbench.ascend_settings import (
+from workbench.values.ascend_settings import (
     ALL_PRECISION_MODES,
     ASCEND,
     FUSION_GROUPS,
@@ -18,7 +18,7 @@ from workbench.ascend_settings import (
     OptimizationLevel,
     Shapes,
 )
-from workbench.candidate import (
+from workbench.values.candidate import (
     ONNXRUNTIME_FUSIONS,
     Algorithm,
     Calibrator,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from workbench.bin_words import bins_of, is_word
-from workbench.candidate import Scalar
-from workbench.dataset.batch import IntArray
-from workbench.dimensions import DIMENSIONS, Dimension
-from workbench.errors import ConfigError
-from workbench.space import Parameter, SearchSpace
+from workbench.inputs.dataset.batch import IntArray
+from workbench.space.dimensions import DIMENSIONS, Dimension
+from workbench.space.space import Parameter, SearchSpace
+from workbench.space.words import bins_of, is_word
+from workbench.values.candidate import Scalar
+from workbench.values.errors import ConfigError
 
 
 def with_lengths(space: SearchSpace, lengths: Callable[[], IntArray | None], max_length: int | None) -> SearchSpace:

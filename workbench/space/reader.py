@@ -8,15 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from workbench.bin_words import MOST_BINS, is_word
-from workbench.candidate import COMPILE_OF, Scalar
-from workbench.dimensions import CFG, DIMENSIONS, OFF, TARGET, Dimension
-from workbench.errors import ConfigError, nearest
-from workbench.input_files import read_text
-from workbench.quantization.amct_config import parse_config
-from workbench.quantization.protobuf_text import MOST_BYTES
-from workbench.service_reader import read_choices
-from workbench.space import (
+from workbench.quantization.amct.config import parse_config
+from workbench.quantization.amct.protobuf_text import MOST_BYTES
+from workbench.space.dimensions import CFG, DIMENSIONS, OFF, TARGET, Dimension
+from workbench.space.service_reader import read_choices
+from workbench.space.space import (
     EXACT_LIMIT,
     Forbid,
     Forbidden,
@@ -30,7 +26,11 @@ from workbench.space import (
     draw,
     raw_size,
 )
-from workbench.yaml_reader import Section, read_yaml
+from workbench.space.words import MOST_BINS, is_word
+from workbench.values.candidate import COMPILE_OF, Scalar
+from workbench.values.documents.input_files import read_text
+from workbench.values.documents.yaml_reader import Section, read_yaml
+from workbench.values.errors import ConfigError, nearest
 
 
 def read_space(path: Path) -> SearchSpace:

@@ -6,10 +6,10 @@ import math
 from pathlib import Path
 from typing import get_args
 
-from workbench.errors import ConfigError
-from workbench.input_files import open_lines
-from workbench.service import Goal, HostCosts, ServiceChoices, ServiceLoad, ServiceQuestion
-from workbench.yaml_reader import Section
+from workbench.values.documents.input_files import open_lines
+from workbench.values.documents.yaml_reader import Section
+from workbench.values.errors import ConfigError
+from workbench.values.service import Goal, HostCosts, ServiceChoices, ServiceLoad, ServiceQuestion
 
 HIGHEST = "highest"
 """Value of `rate` that asks for the highest one with the P99 still kept."""

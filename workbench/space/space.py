@@ -17,9 +17,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from workbench.ascend_settings import ASCEND
-from workbench.bin_words import is_word, stand_in
-from workbench.candidate import (
+from workbench.space.dimensions import CFG, DIMENSIONS, FUSION_PREFIX, OFF, TARGET, Dimension
+from workbench.space.words import is_word, stand_in
+from workbench.values.ascend_settings import ASCEND
+from workbench.values.candidate import (
     COMPILE_OF,
     Candidate,
     OnnxRuntimeCompile,
@@ -28,10 +29,9 @@ from workbench.candidate import (
     Scalar,
     Serving,
 )
-from workbench.canonical import digest
-from workbench.dimensions import CFG, DIMENSIONS, FUSION_PREFIX, OFF, TARGET, Dimension
-from workbench.errors import ConfigError
-from workbench.service import ServiceChoices
+from workbench.values.documents.canonical import digest
+from workbench.values.errors import ConfigError
+from workbench.values.service import ServiceChoices
 
 Assignment = Mapping[str, Scalar]
 """Dotted parameter name → chosen value; only parameters that apply."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TypeGuard
 
-from workbench.candidate import Scalar
-from workbench.dataset.batch import IntArray
-from workbench.dataset.bins import optimal_bins, quantile_bins
-from workbench.dimensions import Dimension
+from workbench.inputs.dataset.batch import IntArray
+from workbench.space.dimensions import Dimension
+from workbench.values.bins import optimal_bins, quantile_bins
+from workbench.values.candidate import Scalar
 
 MOST_BINS = 16
 """What a word may ask for: each is a queue of its own, and on targets with fixed shapes a file for each batch."""

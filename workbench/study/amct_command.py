@@ -21,32 +21,32 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from workbench.errors import CalibrationError, ConfigError, ToolchainError
-from workbench.graph import load_graph
-from workbench.input_files import read_text
-from workbench.model import Model
-from workbench.model_data import ModelData, open_data
-from workbench.model_door import open_foreign
-from workbench.quantizable import Layer, quantizable_layers
-from workbench.quantization.amct_cfg import AmctConfig
-from workbench.quantization.amct_config import expand, parse_config
-from workbench.quantization.amct_json import ExpandedConfig, config_json
-from workbench.quantization.amct_recipe import recipe_of_config
-from workbench.quantization.amct_record import parse_record, record_text
+from workbench.graph.door import open_foreign
+from workbench.graph.layers import Layer, quantizable_layers
+from workbench.graph.read import load_graph
+from workbench.quantization.amct.cfg import AmctConfig
+from workbench.quantization.amct.config import expand, parse_config
+from workbench.quantization.amct.json_form import ExpandedConfig, config_json
+from workbench.quantization.amct.protobuf_text import MOST_BYTES
+from workbench.quantization.amct.recipe import recipe_of_config
+from workbench.quantization.amct.record_file import parse_record, record_text
 from workbench.quantization.calibrate import follow_amct
-from workbench.quantization.deploy import lower_deploy
-from workbench.quantization.interpreter import Interpreter
-from workbench.quantization.normalize import normalized
+from workbench.quantization.integers.interpreter import Interpreter
+from workbench.quantization.lowering.deploy import lower_deploy
+from workbench.quantization.lowering.normalize import normalized
+from workbench.quantization.lowering.qdq import lower_static
+from workbench.quantization.lowering.surgery import serialize
 from workbench.quantization.observe import Feeds, session_of
-from workbench.quantization.protobuf_text import MOST_BYTES
-from workbench.quantization.qdq import lower_static
 from workbench.quantization.record import QuantizationRecord, write_record
-from workbench.quantization.surgery import serialize
-from workbench.scratch import scratch_folder
+from workbench.study.model_data import ModelData, open_data
+from workbench.values.documents.input_files import read_text
+from workbench.values.errors import CalibrationError, ConfigError, ToolchainError
+from workbench.values.model import Model
+from workbench.values.system.scratch import scratch_folder
 
 MANIFEST_BATCH = 16
 """Samples in a batch of a manifest's calibration split. AMCT's manual asks for 16 or 32 samples in all and says that
-more bring no accuracy (amct.md §4.9): two such batches, where no configuration says how many."""
+more bring no accuracy (amct.md .4.9): two such batches, where no configuration says how many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,16 +18,16 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from workbench.canonical import encode
-from workbench.differences import Differences
-from workbench.errors import ConfigError, nearest
-from workbench.graph import load_graph, read_model
-from workbench.input_files import is_file
-from workbench.model_door import open_foreign
-from workbench.quantization.interpreter import Interpreter
+from workbench.graph.door import open_foreign
+from workbench.graph.flow import Flow
+from workbench.graph.read import load_graph, read_model
+from workbench.quantization.integers.interpreter import Interpreter
 from workbench.quantization.observe import Feeds
+from workbench.study.differences import Differences
 from workbench.targets import TARGETS, open_target
-from workbench.tensor_flow import Flow
+from workbench.values.documents.canonical import encode
+from workbench.values.documents.input_files import is_file
+from workbench.values.errors import ConfigError, nearest
 
 Array = npt.NDArray[Any]
 Run = Callable[[Feeds], Mapping[str, Array]]

@@ -11,20 +11,20 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from workbench.ascend_settings import ASCEND
-from workbench.candidate import COMPILE_OF, EVERYTHING_INT8, Candidate, Quantization
-from workbench.canonical import encode
-from workbench.errors import ConfigError, LoweringError, ToolchainError, nearest
-from workbench.graph import constants, load_graph, operator_counts
-from workbench.model import Model, TensorSpec
-from workbench.model_door import open_foreign
-from workbench.quantizable import Layer, quantizable_layers
-from workbench.quantization.normalize import normalized
+from workbench.graph.door import open_foreign
+from workbench.graph.layers import Layer, quantizable_layers
+from workbench.graph.read import constants, load_graph, operator_counts
+from workbench.quantization.lowering.normalize import normalized
 from workbench.targets import open_target
 from workbench.targets.ascend.check import known_and_asked
 from workbench.targets.ascend.lowering import atc_form
 from workbench.targets.ascend.operators import check_operators
 from workbench.targets.base import OperatorIssue
+from workbench.values.ascend_settings import ASCEND
+from workbench.values.candidate import COMPILE_OF, EVERYTHING_INT8, Candidate, Quantization
+from workbench.values.documents.canonical import encode
+from workbench.values.errors import ConfigError, LoweringError, ToolchainError, nearest
+from workbench.values.model import Model, TensorSpec
 
 if TYPE_CHECKING:  # a bundle or a test that inspects does not need a terminal
     from rich.console import Group

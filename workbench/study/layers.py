@@ -19,7 +19,7 @@ import onnx
 import onnxruntime
 from onnx import helper
 
-from workbench.artifacts import (
+from workbench.evaluation.build import (
     SENSITIVITY_RECIPE,
     SENSITIVITY_SAMPLES,
     Bench,
@@ -28,25 +28,25 @@ from workbench.artifacts import (
     sensitivity_of,
     statistics_of,
 )
-from workbench.candidate import Candidate, FloatUnit, Quantization, SensitivityMetric
-from workbench.canonical import encode
-from workbench.errors import CalibrationError
-from workbench.evaluate import evaluate
-from workbench.experiment import Experiment
-from workbench.files import write_json_atomically, write_text_atomically
-from workbench.graph import constants, load_graph
-from workbench.objectives import feasible
-from workbench.quantizable import Layer
+from workbench.graph.layers import Layer
+from workbench.graph.read import constants, load_graph
+from workbench.inputs.experiment import Experiment
 from workbench.quantization.algorithms import choose
-from workbench.quantization.amct_cfg import AmctConfig, write_cfg
-from workbench.quantization.normalize import normalized
+from workbench.quantization.amct.cfg import AmctConfig, write_cfg
+from workbench.quantization.lowering.normalize import normalized
+from workbench.quantization.lowering.qdq import lower_static
 from workbench.quantization.observe import Feeds, open_session
-from workbench.quantization.qdq import lower_static
 from workbench.quantization.recipe import recipe_of
 from workbench.quantization.record import QuantizationRecord
 from workbench.quantization.sensitivity import Sensitivity, ranked
-from workbench.results import Evaluation, metrics
-from workbench.space import build, complete
+from workbench.search.ladder import evaluate
+from workbench.space.space import build, complete
+from workbench.values.candidate import Candidate, FloatUnit, Quantization, SensitivityMetric
+from workbench.values.documents.canonical import encode
+from workbench.values.errors import CalibrationError
+from workbench.values.objectives import feasible
+from workbench.values.results import Evaluation, metrics
+from workbench.values.system.files import write_json_atomically, write_text_atomically
 
 LADDER = (0, 1, 2, 4, 8)
 _ROUNDS = 15
@@ -363,7 +363,7 @@ def _session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
-    # MatMulAddFusion would turn INT8 products back into float ones (amct.md §7)
+    # MatMulAddFusion would turn INT8 products back into float ones (amct.md .7)
     return onnxruntime.InferenceSession(
         model.SerializeToString(),
         options,

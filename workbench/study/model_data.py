@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from workbench.dataset import read_manifest
-from workbench.dataset.arrays import load_array, npz_arrays
-from workbench.errors import ConfigError
-from workbench.graph import embedding_rows, load_graph
-from workbench.model import Model, TensorSpec
+from workbench.graph.read import embedding_rows, load_graph
+from workbench.inputs.dataset import read_manifest
+from workbench.inputs.dataset.arrays import load_array, npz_arrays
 from workbench.quantization.observe import Feeds
+from workbench.values.errors import ConfigError
+from workbench.values.model import Model, TensorSpec
 
 _MANIFEST_BATCHES = 2
 _RANDOM_LENGTH = 32

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib
 
-from workbench.ascend_settings import ASCEND
-from workbench.errors import ConfigError, nearest
 from workbench.targets.base import Target
+from workbench.values.ascend_settings import ASCEND
+from workbench.values.errors import ConfigError, nearest
 
 TARGETS = {
-    "onnxruntime": "workbench.targets.onnxruntime:OnnxRuntimeTarget",
-    "openvino": "workbench.targets.openvino:OpenVinoTarget",
+    "onnxruntime": "workbench.targets.onnxruntime.target:OnnxRuntimeTarget",
+    "openvino": "workbench.targets.openvino.target:OpenVinoTarget",
     ASCEND: "workbench.targets.ascend.target:AscendTarget",
 }
 

@@ -11,10 +11,10 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from workbench.candidate import Candidate, OpenVinoCompile
-from workbench.model import Model
 from workbench.quantization.record import QuantizationRecord
-from workbench.results import Artifact, Toolchain
+from workbench.values.candidate import Candidate, OpenVinoCompile
+from workbench.values.model import Model
+from workbench.values.results import Artifact, Toolchain
 
 Array = npt.NDArray[np.generic]
 Feeds = Mapping[str, Array]

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from workbench.errors import MeasureError, ToolchainError, nearest
 from workbench.targets.base import Feeds
+from workbench.values.errors import MeasureError, ToolchainError, nearest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

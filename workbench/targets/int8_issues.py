@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from onnx import ModelProto
 
-from workbench.errors import ConfigError
-from workbench.model import Model
 from workbench.targets.base import OperatorIssue
+from workbench.values.errors import ConfigError
+from workbench.values.model import Model
 
 _QUANTIZED = ("QuantizeLinear", "DynamicQuantizeLinear", "QLinearMatMul", "QLinearConv", "MatMulInteger", "ConvInteger")
 
@@ -31,7 +31,7 @@ def nothing_to_quantize() -> OperatorIssue:
         operator="MatMul, Gemm, Conv",
         problem="no float32 layer can be INT8",
         remedy="Quantize a float32 model whose weights are constants.",
-        source="workbench/quantizable.py",
+        source="workbench/graph/layers.py",
     )
 
 

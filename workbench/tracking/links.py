@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.errors import ToolchainError
-from workbench.objectives import METRICS
 from workbench.tracking.store import (
     ENVIRONMENT,
     check_database,
@@ -21,6 +19,8 @@ from workbench.tracking.store import (
     store_uri,
 )
 from workbench.tracking.versions import has_model
+from workbench.values.errors import ToolchainError
+from workbench.values.objectives import METRICS
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
-from workbench.canonical import canonical_json
-from workbench.errors import ToolchainError
+from workbench.values.documents.canonical import canonical_json
+from workbench.values.errors import ToolchainError
 
 Act = Literal["export", "registration", "promotion", "rollback", "recovery"]
 NOTHING = "0" * 64

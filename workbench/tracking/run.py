@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from workbench.canonical import canonical_json
 from workbench.report import Summary
 from workbench.report.summary import best_known_drop, best_known_speedup
 from workbench.report.text import damage_words
 from workbench.report.words import title
-from workbench.results import Evaluation
+from workbench.values.documents.canonical import canonical_json
+from workbench.values.results import Evaluation
 
 NOTE = "mlflow.note.content"
 """MLflow's tag for the description of a run."""

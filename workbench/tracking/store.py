@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from workbench.errors import ToolchainError
-from workbench.scratch import scratch_folder
+from workbench.values.errors import ToolchainError
+from workbench.values.system.scratch import scratch_folder
 
 if TYPE_CHECKING:  # importing mlflow takes a second and reads the environment, which `mlflow_errors` sets first
     from mlflow import MlflowClient

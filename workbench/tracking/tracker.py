@@ -12,15 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.candidate import Candidate
-from workbench.canonical import encode, file_digest
-from workbench.errors import ToolchainError
-from workbench.journal import Journal
+from workbench.evaluation.journal import Journal
 from workbench.report import Summary, lines, to_json
 from workbench.report.importance import importance
 from workbench.report.page import pareto_html
-from workbench.results import Evaluation, metrics
-from workbench.scratch import scratch_folder
 from workbench.tracking.links import HOST, PORT, link_lines, save_view
 from workbench.tracking.run import (
     NOTE,
@@ -36,6 +31,11 @@ from workbench.tracking.run import (
     sweep_name,
 )
 from workbench.tracking.store import find_runs, mlflow_errors, open_client, open_experiment, prepare
+from workbench.values.candidate import Candidate
+from workbench.values.documents.canonical import encode, file_digest
+from workbench.values.errors import ToolchainError
+from workbench.values.results import Evaluation, metrics
+from workbench.values.system.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -23,11 +23,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.errors import ConfigError, ToolchainError
-from workbench.files import lock_file
 from workbench.tracking.releases import Act, Log, Release, append, log_file, mark_of, read_log
 from workbench.tracking.run import flag
 from workbench.tracking.store import find_runs, mlflow_errors, open_client, open_experiment, prepare
+from workbench.values.errors import ConfigError, ToolchainError
+from workbench.values.system.files import lock_file
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

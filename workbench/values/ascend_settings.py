@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
-from workbench.errors import ConfigError, nearest
+from workbench.values.errors import ConfigError, nearest
 
 ASCEND = "ascend910b3"
 

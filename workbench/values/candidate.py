@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
-from workbench.ascend_settings import ALL_PRECISION_MODES, ASCEND, PRECISION_MODES, AscendCompile, check_ascend
-from workbench.canonical import decode, digest, encode
-from workbench.errors import ConfigError, nearest
+from workbench.values.ascend_settings import ALL_PRECISION_MODES, ASCEND, PRECISION_MODES, AscendCompile, check_ascend
+from workbench.values.documents.canonical import decode, digest, encode
+from workbench.values.errors import ConfigError, nearest
 
 Scheme = Literal["none", "dynamic", "static", "cfg"]
 Algorithm = Literal["minmax", "moving_average", "percentile", "kl", "mse", "ifmr", "hfmg"]
@@ -313,7 +313,7 @@ class Candidate:
 
     def _check_onnxruntime(self, settings: OnnxRuntimeCompile) -> None:
         # ONNX Runtime turns Q/DQ pairs into integer kernels from EXTENDED on; below it the same file runs in
-        # float with extra work (measured on 1.31.1, and repeated by tests/targets/test_onnxruntime.py).
+        # float with extra work (measured on 1.31.1, and repeated by tests/targets/onnxruntime/test_target.py).
         if self.quantization.scheme != "none" and settings.graph_optimization in ("disabled", "basic"):
             raise ConfigError(
                 f"{settings.graph_optimization!r} leaves INT8 layers in float.",

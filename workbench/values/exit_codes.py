@@ -10,8 +10,8 @@ TERMINATED  143  SIGTERM (128 + 15), as a shell, systemd and Kubernetes read it
 
 from __future__ import annotations
 
-from workbench.canonical import DecodeError
-from workbench.errors import ConfigError, ToolchainError
+from workbench.values.documents.canonical import DecodeError
+from workbench.values.errors import ConfigError, ToolchainError
 
 DONE, FAILED, USER, MACHINE, INTERRUPTED, TERMINATED = 0, 1, 2, 3, 130, 143
 

@@ -1,4 +1,4 @@
-"""Model: an ONNX file, what it takes and gives, and its identity. Reading one is `workbench.graph.read_model`."""
+"""Model: an ONNX file, what it takes and gives, and its identity. Reading one is `workbench.graph.read.read_model`."""
 
 from __future__ import annotations
 

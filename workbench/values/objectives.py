@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from workbench.errors import ConfigError, nearest
+from workbench.values.errors import ConfigError, nearest
 
 Direction = Literal["minimize", "maximize"]
 Numbers = Mapping[str, float]

@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer
 
-from workbench.canonical import digest, file_digest
-from workbench.errors import ConfigError
-from workbench.input_files import open_file, read_text
-from workbench.json_reader import JsonError, loads
+from workbench.values.documents.canonical import digest, file_digest
+from workbench.values.documents.input_files import open_file, read_text
+from workbench.values.documents.json_reader import JsonError, loads
+from workbench.values.errors import ConfigError
 
 Array = npt.NDArray[np.generic]
 Feeds = Mapping[str, Array]

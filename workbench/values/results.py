@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from workbench.candidate import Candidate, candidate_from_json
-from workbench.canonical import decode, digest, encode
-from workbench.service import HostCosts, ServiceLoad, ServiceSettings
+from workbench.values.candidate import Candidate, candidate_from_json
+from workbench.values.documents.canonical import decode, digest, encode
+from workbench.values.service import HostCosts, ServiceLoad, ServiceSettings
 
 Status = Literal["complete", "stopped", "failed"]
 Split = Literal["calibration", "validation", "holdout"]

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from workbench.errors import ConfigError
+from workbench.values.errors import ConfigError
 
 Queueing = Literal["bins", "litserve"]
 Arrivals = Literal["closed", "poisson", "trace"]

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize, special
 
-from workbench.results import AccuracyComparison, Estimate
+from workbench.values.results import AccuracyComparison, Estimate
 
 Outcomes = npt.NDArray[np.bool_] | npt.NDArray[np.integer]
 Floats = npt.NDArray[np.float64]

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.errors import ConfigError, ToolchainError
-from workbench.signing import (
+from workbench.bundle.signing import (
     SignatureError,
     make_keys,
     parse_public_key,
@@ -26,6 +25,7 @@ from workbench.signing import (
     trusted_keys_of,
     verify,
 )
+from workbench.values.errors import ConfigError, ToolchainError
 
 DATA = Path(__file__).parent / "data"
 CONTENT = (DATA / "content.txt").read_bytes()

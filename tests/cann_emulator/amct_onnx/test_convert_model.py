@@ -1,4 +1,4 @@
-"""convert_qat_model (amct.md §6.7): QDQ in, deploy and fake-quant out."""
+"""convert_qat_model (amct.md .6.7): QDQ in, deploy and fake-quant out."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +13,10 @@ from tests.quantization.deploy_models import min_max_record, plain_run
 from tests.quantization.golden import cnn, data
 from tests.targets.encoder import ids, model_of, tiny_encoder
 from workbench.cann_emulator import amct_onnx as amct
-from workbench.graph import load_graph, read_model
-from workbench.quantization.deploy import lower_deploy
-from workbench.quantization.interpreter import Interpreter
-from workbench.quantization.qdq import lower_static
+from workbench.graph.read import load_graph, read_model
+from workbench.quantization.integers.interpreter import Interpreter
+from workbench.quantization.lowering.deploy import lower_deploy
+from workbench.quantization.lowering.qdq import lower_static
 
 
 def integers(model: onnx.ModelProto) -> dict[str, Any]:
@@ -148,7 +148,7 @@ def test_a_float_model_is_refused(folder: Path) -> None:
 
 
 def test_inputs_of_an_add_are_quantized_and_brought_back(folder: Path) -> None:
-    """amct.md §6.7: AscendQuant and AscendAntiQuant."""
+    """amct.md .6.7: AscendQuant and AscendAntiQuant."""
     weights = {"s": np.asarray(np.float32(0.1)), "z": np.asarray(np.int8(4))}
     nodes = [
         helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], name="q"),

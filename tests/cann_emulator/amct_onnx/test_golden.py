@@ -1,4 +1,4 @@
-"""The documented flow of calls gives AMCT's own files again (amct.md §1.1, §11; shared/bench/amct_golden)."""
+"""The documented flow of calls gives AMCT's own files again (amct.md .1.1, .11; shared/bench/amct_golden)."""
 
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,11 @@ from onnx import helper, numpy_helper
 from tests.quantization.amct_files import golden
 from tests.quantization.deploy_models import golden_batches, golden_cases, golden_float_model, plain_run
 from workbench.cann_emulator import amct_onnx as amct
-from workbench.graph import load_graph, read_model
-from workbench.quantizable import quantizable_layers
-from workbench.quantization.amct_record import parse_record, record_text
-from workbench.quantization.interpreter import Interpreter
-from workbench.quantization.normalize import normalized
+from workbench.graph.layers import quantizable_layers
+from workbench.graph.read import load_graph, read_model
+from workbench.quantization.amct.record_file import parse_record, record_text
+from workbench.quantization.integers.interpreter import Interpreter
+from workbench.quantization.lowering.normalize import normalized
 
 
 def calibrated(case: str, to: Path) -> tuple[Path, list[dict[str, npt.NDArray[Any]]]]:
@@ -91,7 +91,7 @@ def test_the_deploy_model_has_amcts_integers_and_the_fake_quant_model_its_nodes(
 
 @pytest.mark.parametrize("case", golden_cases())
 def test_the_fake_quant_model_equals_the_deploy_model_on_integers_bit_for_bit(case: str, tmp_path: Path) -> None:
-    """amct.md §0 fact 7."""
+    """amct.md  fact 7."""
     to, feeds = calibrated(case, tmp_path)
     interpreter = Interpreter(onnx.load(to / "results/net_deploy_model.onnx"))
 

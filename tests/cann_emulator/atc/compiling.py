@@ -18,8 +18,8 @@ from workbench.cann_emulator.atc.conversion import run_compile
 from workbench.cann_emulator.atc.failure import AtcFailure
 from workbench.cann_emulator.executable import Executable
 from workbench.cann_emulator.om import OfflineModel, largest_gear, load_om
-from workbench.graph import load_graph, read_model
-from workbench.quantization.deploy import lower_deploy
+from workbench.graph.read import load_graph, read_model
+from workbench.quantization.lowering.deploy import lower_deploy
 
 Array = npt.NDArray[Any]
 

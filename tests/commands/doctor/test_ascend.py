@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from tests.emulated_cann import emulated_environment
-from workbench.doctor import Finding, exit_code
-from workbench.doctor import ascend_device as devices
-from workbench.doctor.ascend import ASCEND, ascend_findings, module_at
-from workbench.doctor.ascend_device import Machine
+from workbench.commands.doctor import Finding, exit_code
+from workbench.commands.doctor import ascend_device as devices
+from workbench.commands.doctor.ascend import ASCEND, ascend_findings, module_at
+from workbench.commands.doctor.ascend_device import Machine
 from workbench.targets.ascend import installation, npu_smi
 
-CAPTURES = Path(__file__).parent.parent / "targets" / "ascend" / "npu_smi"
+CAPTURES = Path(__file__).parents[2] / "targets" / "ascend" / "npu_smi"
 KERNELS = "opp/built-in/op_impl/ai_core/tbe/kernel"
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.doctor import Finding, examine, exit_code
+from workbench.commands.doctor import Finding, examine, exit_code
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def examined_in_a_process(before: str) -> str:
 import sys
 from pathlib import Path
 {before}
-from workbench.doctor import examine, exit_code
+from workbench.commands.doctor import examine, exit_code
 findings = examine(Path())
 print("exit code", exit_code(findings))
 for f in findings:

@@ -3,7 +3,7 @@ import json
 
 from rich.console import Console
 
-from workbench.doctor import Finding, exit_code, findings_json, findings_table
+from workbench.commands.doctor import Finding, exit_code, findings_json, findings_table
 
 MADE = (
     Finding(group="machine", name="CPU", status="ok", value="a [bold]bracketed[/bold] CPU"),

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.doctor.machine import (
+from workbench.commands.doctor.machine import (
     control_group_limits,
     cores_finding,
     int8_finding,
@@ -10,8 +10,8 @@ from workbench.doctor.machine import (
     probe_quiet,
     quiet_finding,
 )
-from workbench.noise import Steadiness
-from workbench.targets.onnxruntime import parse_cpu
+from workbench.evaluation.noise import Steadiness
+from workbench.targets.onnxruntime.target import parse_cpu
 
 GB = 1_000_000_000
 

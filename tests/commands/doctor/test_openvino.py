@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from workbench.doctor.finding import exit_code
-from workbench.doctor.int8_layer import run_int8_layer
-from workbench.doctor.openvino import INT8, PINNED, openvino_findings, version_finding
+from workbench.commands.doctor.finding import exit_code
+from workbench.commands.doctor.int8_layer import run_int8_layer
+from workbench.commands.doctor.openvino import INT8, PINNED, openvino_findings, version_finding
 
 installed = pytest.mark.skipif(
     importlib.util.find_spec("openvino") is None, reason="OpenVINO is not installed; it is the extra [openvino]"
@@ -16,7 +16,7 @@ installed = pytest.mark.skipif(
 
 
 def test_the_version_wanted_is_the_one_the_project_pins() -> None:
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
     assert project["optional-dependencies"]["openvino"] == [f"openvino=={PINNED}"]
 
@@ -41,7 +41,7 @@ def test_an_openvino_that_cannot_be_loaded_is_a_warning(tmp_path: Path) -> None:
     code = f"""\
 import sys
 sys.path.insert(0, {str(tmp_path)!r})
-from workbench.doctor.openvino import openvino_findings
+from workbench.commands.doctor.openvino import openvino_findings
 for finding in openvino_findings():
     print(finding.status, finding.name, finding.value)
 """

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from workbench.doctor import Finding, exit_code
-from workbench.doctor.packages import BASE_PACKAGES, EXPORT_PACKAGES, package_findings, python_finding
+from workbench.commands.doctor import Finding, exit_code
+from workbench.commands.doctor.packages import BASE_PACKAGES, EXPORT_PACKAGES, package_findings, python_finding
 
 
 def found(base: tuple[str, ...], export: tuple[str, ...]) -> dict[str, Finding]:
@@ -18,7 +18,7 @@ def test_an_old_python_cannot_be_used() -> None:
 
 
 def test_the_packages_looked_for_are_those_the_project_requires() -> None:
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
     def names(requirements: list[str]) -> tuple[str, ...]:
         return tuple(re.split(r"[^\w.-]", requirement)[0] for requirement in requirements)

@@ -6,10 +6,10 @@ from typing import Any, get_args
 
 import pytest
 
-from workbench.errors import ConfigError
-from workbench.example import build as building
-from workbench.example import train
-from workbench.example.build import RECIPES, ExampleName, Recipe, build, build_example
+from workbench.commands.example import build as building
+from workbench.commands.example import train
+from workbench.commands.example.build import RECIPES, ExampleName, Recipe, build, build_example
+from workbench.values.errors import ConfigError
 
 FILES = [
     "build.json",
@@ -151,7 +151,7 @@ def test_an_unknown_example_is_refused_with_the_nearest_name(tmp_path: Path) -> 
 
 
 def test_every_example_has_a_recipe_a_dataset_manifest_and_an_experiment() -> None:
-    root = Path(building.__file__).parents[2]
+    root = Path(building.__file__).parents[3]
 
     assert set(RECIPES) == set(get_args(ExampleName))
     for name in RECIPES:

@@ -4,14 +4,14 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from workbench.example.files import (
+from workbench.commands.example.files import (
     character_tokenizer,
     write_classification,
     write_labels,
     write_ner,
     write_tokenizer,
 )
-from workbench.example.texts import CLASSES, TAGS, documents
+from workbench.commands.example.texts import CLASSES, TAGS, documents
 
 SOME = tuple(documents(200, seed=5))
 

@@ -6,8 +6,8 @@ import unicodedata
 
 import pytest
 
-from workbench.example.phrases import SUBJECTS
-from workbench.example.texts import CLASSES, ENTITIES, TAGS, Document, documents
+from workbench.commands.example.phrases import SUBJECTS
+from workbench.commands.example.texts import CLASSES, ENTITIES, TAGS, Document, documents
 
 MANY = tuple(documents(3000, seed=7))
 
@@ -15,7 +15,7 @@ MANY = tuple(documents(3000, seed=7))
 def test_the_same_seed_gives_the_same_texts_in_another_process() -> None:
     code = (
         "import hashlib\n"
-        "from workbench.example.texts import documents\n"
+        "from workbench.commands.example.texts import documents\n"
         "print(hashlib.sha256(repr(list(documents(200, seed=3))).encode()).hexdigest())"
     )
     digests = {

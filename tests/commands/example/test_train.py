@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from workbench.example.train import IGNORED, Preset, Sample, Schedule, _new_model, _tensors, train
+from workbench.commands.example.train import IGNORED, Preset, Sample, Schedule, _new_model, _tensors, train
 
 TINY = Preset(layers=2, hidden_size=64, heads=2, intermediate_size=64)
 

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.init.making import write_csv, write_text_model
-from tests.test_preprocess import write_tokenizer
+from tests.commands.init.making import write_csv, write_text_model
+from tests.values.test_preprocess import write_tokenizer
 
 
 @pytest.fixture

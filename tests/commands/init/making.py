@@ -9,12 +9,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.test_preprocess import VOCABULARY
-from workbench.artifacts import check_data
-from workbench.errors import ConfigError
-from workbench.experiment import Experiment, read_experiment
-from workbench.init import initialize
-from workbench.space import Parameter
+from tests.values.test_preprocess import VOCABULARY
+from workbench.commands.init import initialize
+from workbench.evaluation.build import check_data
+from workbench.inputs.experiment import Experiment, read_experiment
+from workbench.space.space import Parameter
+from workbench.values.errors import ConfigError
 
 WIDTH, POSITIONS = 8, 40
 

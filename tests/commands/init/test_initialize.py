@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from tests import tiny
-from tests.init.making import parameters, refused, start, write_csv, write_text_model
-from tests.test_preprocess import VOCABULARY, write_tokenizer
-from workbench.errors import ConfigError
-from workbench.experiment import read_experiment
+from tests.commands.init.making import parameters, refused, start, write_csv, write_text_model
+from tests.values.test_preprocess import VOCABULARY, write_tokenizer
+from workbench.inputs.experiment import read_experiment
+from workbench.values.errors import ConfigError
 
 
 def test_a_model_and_arrays_become_an_experiment_that_reads(tmp_path: Path) -> None:

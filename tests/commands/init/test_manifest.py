@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.init.manifest import LENGTHS, choose_lengths
+from workbench.commands.init.manifest import LENGTHS, choose_lengths
 
 
 @given(

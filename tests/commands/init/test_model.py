@@ -1,9 +1,9 @@
 from pathlib import Path
 
 from tests import tiny
-from tests.init.making import write_text_model
-from workbench.graph import load_graph, read_model
-from workbench.init.model import longest_text
+from tests.commands.init.making import write_text_model
+from workbench.commands.init.model import longest_text
+from workbench.graph.read import load_graph, read_model
 
 
 def test_the_limit_is_read_off_the_position_table(tmp_path: Path) -> None:

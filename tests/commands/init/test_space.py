@@ -5,13 +5,13 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from tests.init.making import parameters, start, write_text_model
+from tests.commands.init.making import parameters, start, write_text_model
 from tests.model_zoo import write_cnn
-from workbench.candidate import ONNXRUNTIME_FUSIONS
-from workbench.init.model import examine_model
-from workbench.init.space import space_text
-from workbench.space import combinations
-from workbench.space_reader import read_space
+from workbench.commands.init.model import examine_model
+from workbench.commands.init.space import space_text
+from workbench.space.reader import read_space
+from workbench.space.space import combinations
+from workbench.values.candidate import ONNXRUNTIME_FUSIONS
 
 
 def test_only_fusions_that_change_the_model_get_a_switch(folder: Path) -> None:

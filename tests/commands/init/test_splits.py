@@ -3,9 +3,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.init.making import refused
-from workbench.errors import ConfigError
-from workbench.init.splits import assign_splits
+from tests.commands.init.making import refused
+from workbench.commands.init.splits import assign_splits
+from workbench.values.errors import ConfigError
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.dataset.manifests import LOADER_CODE
-from tests.test_preprocess import write_tokenizer
-from workbench.dataset import Dataset, read_manifest
-from workbench.model import Model
+from tests.inputs.dataset.manifests import LOADER_CODE
+from tests.values.test_preprocess import write_tokenizer
+from workbench.inputs.dataset import Dataset, read_manifest
+from workbench.values.model import Model
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from workbench.dataset import Dataset
-from workbench.errors import ConfigError
-from workbench.model import Model, TensorSpec
+from workbench.inputs.dataset import Dataset
+from workbench.values.errors import ConfigError
+from workbench.values.model import Model, TensorSpec
 
 TEXT = """
 version: 1

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.dataset.manifests import ARRAYS, model, refused, spec
-from workbench.dataset import Dataset, check_inputs
+from tests.inputs.dataset.manifests import ARRAYS, model, refused, spec
+from workbench.inputs.dataset import Dataset, check_inputs
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed], ids=["stored", "compressed"])

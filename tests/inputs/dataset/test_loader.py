@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.dataset.manifests import LOADER, LOADER_CODE, refused
-from workbench.dataset import Dataset
-from workbench.errors import ConfigError
+from tests.inputs.dataset.manifests import LOADER, LOADER_CODE, refused
+from workbench.inputs.dataset import Dataset
+from workbench.values.errors import ConfigError
 
 
 def test_a_loader_gives_rows_in_its_own_order_and_its_validation_is_divided(read: Callable[..., Dataset]) -> None:

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.dataset.manifests import BERT, NER, TEXT, refused
-from workbench.dataset import Dataset
+from tests.inputs.dataset.manifests import BERT, NER, TEXT, refused
+from workbench.inputs.dataset import Dataset
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from tests.dataset.manifests import ARRAYS, BERT, LOADER, TEXT, classes, model, spec
-from tests.test_preprocess import PAY
-from workbench.dataset import Dataset, check_inputs
-from workbench.errors import ConfigError
-from workbench.metrics import concatenate, outcomes_of, summarize
-from workbench.model import TensorSpec
+from tests.inputs.dataset.manifests import ARRAYS, BERT, LOADER, TEXT, classes, model, spec
+from tests.values.test_preprocess import PAY
+from workbench.inputs.dataset import Dataset, check_inputs
+from workbench.inputs.metrics import concatenate, outcomes_of, summarize
+from workbench.values.errors import ConfigError
+from workbench.values.model import TensorSpec
 
 
 def test_every_row_comes_once_and_the_holdout_is_taken_out_of_the_validation(read: Callable[..., Dataset]) -> None:

@@ -4,10 +4,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.dataset.manifests import BERT, NER, TEXT, classes, model, refused, spec
-from tests.test_preprocess import CLS, LOAN, MENT, PAY, SEP
-from workbench.dataset import NOT_SCORED, Dataset, read_column
-from workbench.errors import ConfigError
+from tests.inputs.dataset.manifests import BERT, NER, TEXT, classes, model, refused, spec
+from tests.values.test_preprocess import CLS, LOAN, MENT, PAY, SEP
+from workbench.inputs.dataset import NOT_SCORED, Dataset, read_column
+from workbench.values.errors import ConfigError
 
 
 def test_text_becomes_the_inputs_the_model_has_in_their_types(read: Callable[..., Dataset]) -> None:

@@ -8,9 +8,9 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from workbench.dataset import Dataset, read_manifest
-from workbench.graph import read_model
-from workbench.model import Model
+from workbench.graph.read import read_model
+from workbench.inputs.dataset import Dataset, read_manifest
+from workbench.values.model import Model
 
 WORDS = ("[PAD]", "[UNK]", "loan", "pay", "due", "today", "bank", "of")
 CLASSES = ("agree", "refuse", "other")

@@ -6,9 +6,9 @@ import sys
 import psutil
 import pytest
 
-from workbench.errors import ToolchainError
-from workbench.host_costs import capacity
-from workbench.host_costs.capacity import measure_capacity
+from workbench.prediction.host_costs import capacity
+from workbench.prediction.host_costs.capacity import measure_capacity
+from workbench.values.errors import ToolchainError
 
 
 def test_capacity_begins_with_one_and_never_falls() -> None:

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.host_costs.fit import LoadedRun, fit_costs
-from workbench.service import HostCosts
+from workbench.prediction.host_costs.fit import LoadedRun, fit_costs
+from workbench.values.service import HostCosts
 
 TRUTH = HostCosts(
     request_ms=0.3,

@@ -7,15 +7,15 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from tests.host_costs.data import classification, entities
-from workbench.dataset import Dataset
-from workbench.errors import ToolchainError
-from workbench.host_costs import host_costs, measure
-from workbench.host_costs.measure import measure_host_costs, taken_s
-from workbench.model import Model
-from workbench.service import HostCosts
-from workbench.store import Store
+from tests.prediction.host_costs.data import classification, entities
+from workbench.evaluation.store import Store
+from workbench.inputs.dataset import Dataset
+from workbench.prediction.host_costs import host_costs, measure
+from workbench.prediction.host_costs.measure import measure_host_costs, taken_s
 from workbench.targets import open_target
+from workbench.values.errors import ToolchainError
+from workbench.values.model import Model
+from workbench.values.service import HostCosts
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_no_process_is_left_behind(measured: HostCosts) -> None:
 
     # the program that opens models of others belongs to whoever read a model here, and ends by itself
     started = [" ".join(p.cmdline()) for p in alive]
-    assert not [words for words in started if "workbench" in words and "workbench.model_opener" not in words]
+    assert not [words for words in started if "workbench" in words and "workbench.graph.opener" not in words]
 
 
 def test_quiet_costs_are_kept_in_the_store_and_noisy_ones_for_this_process_alone(

@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.host_costs.data import CLASSES, TAGS, classification, entities
+from tests.prediction.host_costs.data import CLASSES, TAGS, classification, entities
 from tests.tiny import write_workspace
 from workbench.bundle import golden_batches, preprocessor_of, read_bundle, verify_bundle
-from workbench.experiment import read_experiment
-from workbench.host_costs.probe import write_probe
-from workbench.service import ServiceSettings
+from workbench.inputs.experiment import read_experiment
+from workbench.prediction.host_costs.probe import write_probe
 from workbench.targets import open_target
+from workbench.values.service import ServiceSettings
 
 SETTINGS = ServiceSettings(max_batch_size=16)
 

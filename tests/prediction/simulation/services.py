@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from workbench.results import BatchCurve, CurvePoint, Estimate
-from workbench.service import HostCosts, ServiceLoad, ServiceSettings
-from workbench.serving_model import Simulated, simulate
-from workbench.serving_model.service_times import IntArray
+from workbench.prediction.simulation import Simulated, simulate
+from workbench.prediction.simulation.service_times import IntArray
+from workbench.values.results import BatchCurve, CurvePoint, Estimate
+from workbench.values.service import HostCosts, ServiceLoad, ServiceSettings
 
 NOTHING = HostCosts(request_ms=0.0, capacity=tuple(float(n) for n in range(1, 33)), origin="assumed in a test")
 """A host that costs nothing and has a processor for every thread."""

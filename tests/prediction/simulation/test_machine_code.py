@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.serving_model.services import clients, exact, poisson, served, trace_ms
-from workbench.service import HostCosts
-from workbench.serving_model import event_loop
-from workbench.serving_model.machine_code import is_compiled
+from tests.prediction.simulation.services import clients, exact, poisson, served, trace_ms
+from workbench.prediction.simulation import event_loop
+from workbench.prediction.simulation.machine_code import is_compiled
+from workbench.values.service import HostCosts
 
 HOST = HostCosts(
     request_ms=0.2,
@@ -61,7 +61,7 @@ def test_interpreted_services_are_the_compiled_ones_and_say_once_that_they_are_s
         "import sys, logging\n"
         "sys.modules['numba'] = None\n"
         "logging.basicConfig(stream=sys.stderr, format='%(levelname)s %(message)s')\n"
-        "from tests.serving_model.test_machine_code import digests\n"
+        "from tests.prediction.simulation.test_machine_code import digests\n"
         "print('\\n'.join(digests()))\n"
     )
 
@@ -77,7 +77,7 @@ def test_compiled_functions_count_no_references_to_their_arrays(tmp_path: Path) 
     """More than half of the loop's time would go into that, in atomic instructions around every small function."""
     code = (
         "import numpy as np\n"
-        "from workbench.serving_model.event_loop import append_queue\n"
+        "from workbench.prediction.simulation.event_loop import append_queue\n"
         "queues = [np.full(8, -1) for _ in range(3)]\n"
         "append_queue(*queues, 0, 1)\n"
         "(machine,) = append_queue.inspect_asm().values()\n"
@@ -94,7 +94,7 @@ def test_compiled_functions_count_no_references_to_their_arrays(tmp_path: Path) 
 
 
 def test_numba_is_imported_only_when_a_service_is_simulated() -> None:
-    code = "import sys, workbench.service_search\nprint('numba' in sys.modules)"
+    code = "import sys, workbench.prediction.search\nprint('numba' in sys.modules)"
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.serving_model.services import NO_LENGTHS, NOTHING, clients, exact, poisson, served, trace_ms
-from workbench.service import HostCosts, ServiceLoad
-from workbench.serving_model import Simulated
-from workbench.serving_model.simulation import drawn_lengths
+from tests.prediction.simulation.services import NO_LENGTHS, NOTHING, clients, exact, poisson, served, trace_ms
+from workbench.prediction.simulation import Simulated
+from workbench.prediction.simulation.simulation import drawn_lengths
+from workbench.values.service import HostCosts, ServiceLoad
 
 
 def latencies(simulated: Simulated) -> list[float]:
@@ -206,7 +206,7 @@ def drawn(lengths: np.ndarray, bins: tuple[int, ...], count: int, *, seed: int) 
 def plainly_served(
     arrivals: list[float], bin_of: list[int], *, times: list[float], size: int, timeout: float, workers: int
 ) -> tuple[list[float], list[int]]:
-    """Latencies and batches of a service on a host that costs nothing, as `workbench.service` words the policy."""
+    """Latencies and batches of a service on a host that costs nothing, by the policy of `workbench.values.service`."""
     free_at = [0.0] * workers
     left = list(range(len(arrivals)))
     answered: dict[int, float] = {}

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tests.serving_model.services import clients, exact, exponential, poisson, served, trace_ms
-from workbench.serving_model import figures
+from tests.prediction.simulation.services import clients, exact, exponential, poisson, served, trace_ms
+from workbench.prediction.simulation import figures
 
 
 def test_figures_are_those_of_the_run() -> None:
@@ -57,7 +57,7 @@ def test_a_p99_of_a_few_requests_is_called_a_guess() -> None:
 
 
 def test_a_front_end_without_time_is_named() -> None:
-    from workbench.service import HostCosts
+    from workbench.values.service import HostCosts
 
     host = HostCosts(request_ms=5.0, origin="assumed in a test")
 

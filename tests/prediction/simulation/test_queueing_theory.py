@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.serving_model.services import NOTHING, clients, exact, exponential, poisson, served
-from workbench.service import HostCosts
+from tests.prediction.simulation.services import NOTHING, clients, exact, exponential, poisson, served
+from workbench.values.service import HostCosts
 
 MANY = 400_000
 

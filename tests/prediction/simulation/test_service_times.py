@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.serving_model.services import exact, point
-from workbench.errors import ConfigError
-from workbench.results import BatchCurve
-from workbench.serving_model.service_times import service_times
+from tests.prediction.simulation.services import exact, point
+from workbench.prediction.simulation.service_times import service_times
 from workbench.targets.ascend.fitting import Shape, turns
+from workbench.values.errors import ConfigError
+from workbench.values.results import BatchCurve
 
 
 def medians(curve: BatchCurve, bins: tuple[int, ...], max_batch: int) -> list[list[float]]:
@@ -101,7 +101,7 @@ def test_a_curve_with_a_hole_is_refused() -> None:
 
 
 def test_times_are_drawn_with_the_spread_of_the_calls() -> None:
-    from tests.serving_model.services import clients, served
+    from tests.prediction.simulation.services import clients, served
 
     curve = BatchCurve(points=(point(1, 0, (1.0, 2.0, 10.0)),), stepped=False, threads=1, clock="host")
 

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.quantization.amct_files import CASES, PEERS, golden
-from workbench.errors import ConfigError
-from workbench.quantization.amct_cfg import (
+from workbench.quantization.amct.cfg import (
     AdaQuantize,
     AmctConfig,
     ArqQuantize,
@@ -26,8 +25,9 @@ from workbench.quantization.amct_cfg import (
     read_cfg,
     write_cfg,
 )
+from workbench.values.errors import ConfigError
 
-SHIPPED = sorted((Path(__file__).parents[2] / "calibration").glob("amct-*.cfg"))
+SHIPPED = sorted((Path(__file__).parents[3] / "calibration").glob("amct-*.cfg"))
 EVERYTHING = """
 # every message and field of amct.md 2.2
 batch_num: 4

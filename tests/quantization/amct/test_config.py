@@ -5,12 +5,12 @@ import json
 import pytest
 
 from tests.quantization.amct_files import CASES, conv, conv_transpose, golden, matmul, pool, product
-from workbench.errors import ConfigError
-from workbench.quantizable import Layer
-from workbench.quantization.amct_cfg import AmctConfig, parse_cfg, read_cfg
-from workbench.quantization.amct_config import expand, parse_config, unsupported, write_config_json
-from workbench.quantization.amct_json import ExpandedConfig, LayerConfig, config_json
-from workbench.quantization.amct_json_reader import parse_config_json
+from workbench.graph.layers import Layer
+from workbench.quantization.amct.cfg import AmctConfig, parse_cfg, read_cfg
+from workbench.quantization.amct.config import expand, parse_config, unsupported, write_config_json
+from workbench.quantization.amct.json_form import ExpandedConfig, LayerConfig, config_json
+from workbench.quantization.amct.json_reader import parse_config_json
+from workbench.values.errors import ConfigError
 
 CNN = (conv("conv1"), conv("dw", (4, 1, 3, 3), groups=4), pool("pool"), matmul("fc", op_type="Gemm"))
 ENCODER = (matmul("query"), product("scores"), matmul("up"), matmul("down"))
@@ -57,7 +57,7 @@ MLP_JSON = """{
         }
     }
 }"""
-"""The layout of amct.md §2.1: a balanced layer, and a skipped one with a histogram of its own."""
+"""The layout of amct.md .2.1: a balanced layer, and a skipped one with a histogram of its own."""
 
 
 def expanded(text: str, layers: tuple[Layer, ...] = CNN) -> ExpandedConfig:

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from workbench.errors import ConfigError
-from workbench.quantization.amct_json import ActivationQuantParams, ExpandedConfig, LayerConfig, WeightQuantParams
-from workbench.quantization.amct_json_reader import parse_config_json
+from workbench.quantization.amct.json_form import ActivationQuantParams, ExpandedConfig, LayerConfig, WeightQuantParams
+from workbench.quantization.amct.json_reader import parse_config_json
+from workbench.values.errors import ConfigError
 
 
 def layer(**changes: Any) -> str:

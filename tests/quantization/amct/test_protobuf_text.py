@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.quantization.amct_files import PEERS
-from workbench.errors import ConfigError
-from workbench.quantization.protobuf_text import (
+from workbench.quantization.amct.protobuf_text import (
     Field,
     Literal,
     Message,
@@ -22,6 +21,7 @@ from workbench.quantization.protobuf_text import (
     shortest,
     string,
 )
+from workbench.values.errors import ConfigError
 
 SINGLE = st.floats(width=32, allow_nan=False, allow_infinity=False)
 

@@ -5,17 +5,17 @@ from pathlib import Path
 import pytest
 
 from tests.quantization.amct_files import conv, conv_transpose, matmul, pool, product
-from workbench.errors import ConfigError
-from workbench.quantizable import Layer
-from workbench.quantization.amct_cfg import parse_cfg, read_cfg
-from workbench.quantization.amct_config import expand, parse_config, write_config_json
-from workbench.quantization.amct_json_reader import parse_config_json
-from workbench.quantization.amct_recipe import recipe_of_config
+from workbench.graph.layers import Layer
+from workbench.quantization.amct.cfg import parse_cfg, read_cfg
+from workbench.quantization.amct.config import expand, parse_config, write_config_json
+from workbench.quantization.amct.json_reader import parse_config_json
+from workbench.quantization.amct.recipe import recipe_of_config
 from workbench.quantization.recipe import ActivationRecipe, LayerRecipe, ModelRecipe, WeightRecipe
+from workbench.values.errors import ConfigError
 
 CNN = (conv("conv1"), conv_transpose("up"), pool("pool"), matmul("fc", op_type="Gemm"))
 ENCODER = (matmul("query"), product("scores"), matmul("up"), matmul("down"))
-CALIBRATION = Path(__file__).parents[2] / "calibration"
+CALIBRATION = Path(__file__).parents[3] / "calibration"
 IFMR = ActivationRecipe(algorithm="ifmr", symmetric=False)
 
 

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.quantization.amct_files import CASES, PEERS, conv, conv_transpose, golden, matmul, pool, product
-from workbench.errors import ConfigError
-from workbench.quantizable import Layer
-from workbench.quantization.amct_record import parse_record, record_text
+from workbench.graph.layers import Layer
+from workbench.quantization.amct.record_file import parse_record, record_text
 from workbench.quantization.record import QuantizationRecord
+from workbench.values.errors import ConfigError
 
 SHA = "0" * 64
 LAYERS = (

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 from tests.quantization.deploy_models import plain_run
 from tests.targets.encoder import model_of
-from workbench.quantization.integer_kernels import (
+from workbench.quantization.integers.kernels import (
     EXACT_FLOAT32,
     average_pool,
     conv,

@@ -22,15 +22,15 @@ from tests.quantization.deploy_models import (
 )
 from tests.quantization.networks import convolutions, images, perceptron, rows
 from tests.targets.encoder import ids, model_of, tiny_encoder
-from workbench.errors import LoweringError
-from workbench.graph import constants, load_graph, read_model
-from workbench.quantizable import quantizable_layers
-from workbench.quantization.amct_record import parse_record
-from workbench.quantization.deploy import dequant_words, lower_deploy
-from workbench.quantization.interpreter import Interpreter
-from workbench.quantization.normalize import normalized
+from workbench.graph.layers import quantizable_layers
+from workbench.graph.read import constants, load_graph, read_model
+from workbench.quantization.amct.record_file import parse_record
+from workbench.quantization.integers.interpreter import Interpreter
+from workbench.quantization.lowering.deploy import dequant_words, lower_deploy
+from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.record import QuantizationRecord, WeightScale
 from workbench.quantization.rounding import encoded_bits
+from workbench.values.errors import LoweringError
 
 ASCEND = ("AscendQuant", "AscendDequant")
 
@@ -287,7 +287,7 @@ def test_force_fp16_clears_the_low_thirteen_bits_of_every_factor_and_leaves_the_
 
 
 def test_a_factor_is_written_as_its_float32_bits() -> None:
-    """The reference's example, 9.60786e-05 (amct.md §6.3)."""
+    """The reference's example, 9.60786e-05 (amct.md .6.3)."""
     factor = np.array([0x38C97DCF], np.uint32).view(np.float32)
 
     words = dequant_words(factor)

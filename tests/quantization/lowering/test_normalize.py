@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from tests.targets.encoder import ids, model_of, run, tiny_encoder
-from workbench.errors import LoweringError
-from workbench.graph import load_graph, read_model
-from workbench.quantizable import quantizable_layers
-from workbench.quantization.normalize import normalized
+from workbench.graph.layers import quantizable_layers
+from workbench.graph.read import load_graph, read_model
+from workbench.quantization.lowering.normalize import normalized
+from workbench.values.errors import LoweringError
 
 Array = npt.NDArray[np.generic]
 FLOAT, FLOAT16, INT64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT64

@@ -8,12 +8,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.quantization.networks import CONVOLUTIONS, convolutions, images, perceptron, rows
 from tests.targets.encoder import HEADS, WEIGHT_LAYERS, WIDTH, ids, model_of, run, tiny_encoder
-from workbench.errors import LoweringError
-from workbench.graph import constants
-from workbench.quantizable import quantizable_layers
+from workbench.graph.layers import quantizable_layers
+from workbench.graph.read import constants
 from workbench.quantization.balance import grouped_weight
-from workbench.quantization.normalize import normalized
-from workbench.quantization.prepare import balanced, corrected, prepare
+from workbench.quantization.lowering.normalize import normalized
+from workbench.quantization.lowering.prepare import balanced, corrected, prepare
 from workbench.quantization.record import (
     ActivationScale,
     LayerRecord,
@@ -21,6 +20,7 @@ from workbench.quantization.record import (
     QuantizationRecord,
     WeightScale,
 )
+from workbench.values.errors import LoweringError
 
 Feeds = dict[str, npt.NDArray[np.generic]]
 
@@ -93,7 +93,7 @@ def test_a_layer_reads_its_input_divided_by_the_factors() -> None:
 
 
 def test_without_folding_nodes_and_tensors_are_named_as_amcts() -> None:
-    """amct.md §4.5, and the deploy model of §11's G6."""
+    """amct.md .4.5, and the deploy model of .11's G6."""
     proto = normalized(perceptron())
 
     after = balanced(proto, factors_for(proto, ("fc1", "fc2")), fold=False)

@@ -26,12 +26,11 @@ from tests.targets.encoder import (
     save,
     tiny_encoder,
 )
-from workbench.errors import LoweringError
-from workbench.graph import load_graph, read_model
-from workbench.quantization.deploy import lower_deploy
-from workbench.quantization.dynamic import lower_dynamic
-from workbench.quantization.qdq import lower_static
-from workbench.quantization.qdq_tensors import ActivationType
+from workbench.graph.read import load_graph, read_model
+from workbench.quantization.lowering.deploy import lower_deploy
+from workbench.quantization.lowering.dynamic import lower_dynamic
+from workbench.quantization.lowering.qdq import lower_static
+from workbench.quantization.lowering.qdq_tensors import ActivationType
 from workbench.quantization.record import (
     ActivationScale,
     LayerRecord,
@@ -40,6 +39,7 @@ from workbench.quantization.record import (
     WeightScale,
 )
 from workbench.quantization.rounding import encoded_bits
+from workbench.values.errors import LoweringError
 
 Floats = npt.NDArray[np.float32]
 

@@ -13,16 +13,16 @@ import psutil
 import pytest
 
 from tests.tiny import write_workspace
-from workbench.artifacts import Bench, open_bench
-from workbench.candidate import Candidate
-from workbench.errors import ConfigError, CrashError
-from workbench.evaluate import evaluate
-from workbench.executors import ChildProcess
-from workbench.experiment import Experiment, read_experiment
-from workbench.journal import open_journal
-from workbench.store import Store
+from workbench.evaluation.build import Bench, open_bench
+from workbench.evaluation.journal import open_journal
+from workbench.evaluation.store import Store
+from workbench.inputs.experiment import Experiment, read_experiment
+from workbench.search.executors import ChildProcess
+from workbench.search.ladder import evaluate
+from workbench.values.candidate import Candidate
+from workbench.values.errors import ConfigError, CrashError
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 STAGES: list[str] = []
 
 
@@ -97,11 +97,11 @@ def test_an_experiment_that_changed_meanwhile_is_refused(tmp_path: Path) -> None
 def test_a_child_does_not_outlive_a_killed_parent(question: Experiment, bench: Bench) -> None:
     code = """
 import sys, time, pathlib
-from workbench.artifacts import open_bench
-from workbench.executors import ChildProcess
-from workbench.experiment import read_experiment
-from workbench.journal import Journal
-from workbench.store import Store
+from workbench.evaluation.build import open_bench
+from workbench.search.executors import ChildProcess
+from workbench.inputs.experiment import read_experiment
+from workbench.evaluation.journal import Journal
+from workbench.evaluation.store import Store
 question = read_experiment(pathlib.Path(sys.argv[1]))
 bench = open_bench(question, Journal(root=pathlib.Path(sys.argv[2])), Store(pathlib.Path(sys.argv[3])), print)
 with ChildProcess(question, bench) as executor:

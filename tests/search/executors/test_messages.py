@@ -6,8 +6,8 @@ import json
 import numpy as np
 import pytest
 
-from workbench.errors import CompileError, ConfigError, ToolchainError
-from workbench.executors import decode_error, encode_error
+from workbench.search.executors import decode_error, encode_error
+from workbench.values.errors import CompileError, ConfigError, ToolchainError
 
 
 def arrived(error: Exception) -> Exception:

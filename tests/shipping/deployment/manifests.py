@@ -3,12 +3,12 @@
 import dataclasses
 
 from tests.evaluations import evaluation
-from workbench.ascend_settings import AscendCompile
 from workbench.bundle import Manifest, Tolerance
 from workbench.bundle.manifest import SourceModel
-from workbench.candidate import Candidate, OpenVinoCompile, Precision, Serving
-from workbench.results import Artifact, CompiledFile, Toolchain
-from workbench.service import ServiceSettings
+from workbench.values.ascend_settings import AscendCompile
+from workbench.values.candidate import Candidate, OpenVinoCompile, Precision, Serving
+from workbench.values.results import Artifact, CompiledFile, Toolchain
+from workbench.values.service import ServiceSettings
 
 TARGETS = ("onnxruntime", "openvino", "ascend910b3")
 

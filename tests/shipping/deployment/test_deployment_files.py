@@ -19,15 +19,15 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 from ruamel.yaml import YAML
 
-from tests.deployment.manifests import TARGETS, manifest
-from workbench.deployment import deployment_files
-from workbench.deployment.container import DEVICES, ascend_shell
-from workbench.deployment.facts import GRACE_S, facts_of
-from workbench.errors import ConfigError
+from tests.shipping.deployment.manifests import TARGETS, manifest
 from workbench.serve.hosts import canonical_host
 from workbench.serve.metrics import Metrics, bundle_labels
 from workbench.serve.settings import ServeSettings
-from workbench.service import ServiceSettings
+from workbench.shipping.deployment import deployment_files
+from workbench.shipping.deployment.container import DEVICES, ascend_shell
+from workbench.shipping.deployment.facts import GRACE_S, facts_of
+from workbench.values.errors import ConfigError
+from workbench.values.service import ServiceSettings
 
 SLUG = re.compile(r"[a-z]([a-z0-9-]{0,60}[a-z0-9])?")
 

@@ -1,6 +1,6 @@
 """The listed packages suffice: a Python that sees them and the workbench, and nothing else, verifies and serves.
 
-`tests/benchmarks/container_recipe.py` proves the same by a fresh virtual environment and the Dockerfile's own commands;
+`benchmarks/container_recipe.py` proves the same by a fresh virtual environment and the Dockerfile's own commands;
 here links to the installed packages take the place of installing them.
 """
 
@@ -15,9 +15,9 @@ import psutil
 import pytest
 
 from tests.serve.making import Running, make_bundle
-from workbench.deployment.requirements import pins
+from workbench.bundle.requirements import pins
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 FORBIDDEN = ("optuna", "mlflow", "ray", "torch", "sklearn", "plotly", "pandas", "scipy", "typer", "ruamel")
 
 

@@ -4,7 +4,8 @@ from types import ModuleType
 
 import pytest
 
-from workbench.targets.ascend import acl_calls, acl_process
+from workbench.targets.ascend.acl import calls as acl_calls
+from workbench.targets.ascend.acl import process as acl_process
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tests.targets.encoder import save, tiny_encoder
-from workbench.ascend_settings import ASCEND, AscendCompile
-from workbench.candidate import Candidate, Precision
-from workbench.graph import read_model
+from workbench.graph.read import read_model
 from workbench.targets.ascend.check import candidate_issues
+from workbench.values.ascend_settings import ASCEND, AscendCompile
+from workbench.values.candidate import Candidate, Precision
 
 MIXED = Candidate(
     target=ASCEND,

@@ -12,10 +12,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.emulated_cann import emulated_environment
+from workbench.targets.ascend.acl.sampling import sampled
 from workbench.targets.ascend.msprof import profile, text_of
 from workbench.targets.ascend.npu_smi import overview
 from workbench.targets.ascend.overflow import read_overflows, write_overflow_config
-from workbench.targets.ascend.sampling import sampled
 
 # As a user writes it: arguments are the OM, the value to feed, and the acl.json; it ends when its input does
 CLIENT = """\

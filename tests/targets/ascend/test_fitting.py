@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.errors import MeasureError
 from workbench.targets.ascend.fitting import Shape, Turn, cut, extent, joined, place, rows_of, turns
 from workbench.targets.ascend.interface import Interface, Port
+from workbench.values.errors import MeasureError
 
 IDS = Port(name="ids", dtype="int64", shape=("batch", "sequence"))
 BIAS = Port(name="bias", dtype="float32", shape=(1, "sequence", "batch"))

@@ -1,16 +1,16 @@
-"""Layouts of atc.md §7.1 and pyacl.md §6.5."""
+"""Layouts of atc.md .7.1 and pyacl.md .6.5."""
 
 from pathlib import Path
 
 import pytest
 
-from workbench.errors import ToolchainError
 from workbench.targets.ascend.installation import (
     driver_files,
     find_installation,
     read_installation,
     read_version_info,
 )
+from workbench.values.errors import ToolchainError
 
 KERNELS = "opp/built-in/op_impl/ai_core/tbe/kernel"
 

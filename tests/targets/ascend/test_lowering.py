@@ -8,12 +8,12 @@ from onnx import TensorProto, helper
 
 from tests.model_zoo import ZOO
 from tests.targets.encoder import ids, model_of, record_for, save, tiny_encoder
-from workbench.errors import LoweringError
-from workbench.graph import load_graph, read_model
-from workbench.quantization.deploy import lower_deploy
-from workbench.quantization.interpreter import Interpreter
+from workbench.graph.read import load_graph, read_model
+from workbench.quantization.integers.interpreter import Interpreter
+from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.targets.ascend.lowering import atc_form
 from workbench.targets.ascend.operators import check_operators
+from workbench.values.errors import LoweringError
 
 
 def value(name: str, shape: list[int | str]) -> onnx.ValueInfoProto:

@@ -1,4 +1,4 @@
-"""The review checklist of pyacl.md §4: each mistake fails as documented, and the session does it right.
+"""The review checklist of pyacl.md .4: each mistake fails as documented, and the session does it right.
 
 One test for each row, with its number. `raw` is pyACL used by hand, up to where a row goes wrong.
 """
@@ -24,14 +24,15 @@ from tests.targets.ascend.offline_files import Array, artifact_of, expected, gea
 from workbench.cann_emulator.acl import strict
 from workbench.cann_emulator.acl.strict import NotEstablished
 from workbench.cann_emulator.om import OfflineModel, write_om
-from workbench.errors import MeasureError, ToolchainError
-from workbench.measure import TimingProtocol
-from workbench.metrics import primary_metric
-from workbench.targets.ascend import acl_calls, acl_process
-from workbench.targets.ascend.session import AscendSession, open_session
+from workbench.evaluation.measure import TimingProtocol
+from workbench.inputs.metrics import primary_metric
+from workbench.targets.ascend.acl import calls as acl_calls
+from workbench.targets.ascend.acl import process as acl_process
+from workbench.targets.ascend.acl.session import AscendSession, open_session
+from workbench.values.errors import MeasureError, ToolchainError
 
 H2D, D2H = 1, 2
-TARGET = Path(acl_process.__file__).parent
+TARGET = Path(acl_process.__file__).parents[1]
 ROOT = Path(__file__).parents[3]
 
 
@@ -720,7 +721,7 @@ def test_row_37_a_physical_device_number(tmp_path: Path) -> None:
         print(acl.rt.get_device_count(), acl.rt.set_device(2), acl.rt.set_device(0), acl.rt.reset_device(0))
         acl.finalize()
         from tests.targets.ascend.offline_files import grid
-        from workbench.targets.ascend.session import open_session
+        from workbench.targets.ascend.acl.session import open_session
         folder = Path({str(tmp_path)!r}, "again"); folder.mkdir()
         artifact = grid((2,), (8,), folder)
         try:

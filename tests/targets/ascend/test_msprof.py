@@ -1,4 +1,4 @@
-"""Tables of msprof: pyacl.md §5.4."""
+"""Tables of msprof: pyacl.md .5.4."""
 
 import os
 import sys
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from workbench.errors import MeasureError, ToolchainError
 from workbench.targets.ascend.msprof import profile, read_profile, text_of
+from workbench.values.errors import MeasureError, ToolchainError
 
 SUMMARY = (Path(__file__).parent / "msprof" / "op_summary.csv").read_text(encoding="utf-8")
 STATISTIC = """\

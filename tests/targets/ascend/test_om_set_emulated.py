@@ -10,18 +10,18 @@ from onnx import TensorProto, helper
 
 from tests.emulated_cann import emulated_environment
 from tests.targets.encoder import PRODUCTS, WEIGHT_LAYERS, ids, model_of, record_for, save, tiny_encoder
-from workbench.ascend_settings import FUSION_GROUPS, AscendCompile
-from workbench.candidate import Candidate, Precision, Quantization
 from workbench.cann_emulator.om import OfflineModel, load_om
-from workbench.errors import CompileError, ToolchainError
-from workbench.graph import load_graph, read_model
-from workbench.quantization.deploy import lower_deploy
-from workbench.targets.ascend.atc import find_atc, run_atc
+from workbench.graph.read import load_graph, read_model
+from workbench.quantization.lowering.deploy import lower_deploy
+from workbench.targets.ascend.atc.atc import find_atc, run_atc
+from workbench.targets.ascend.atc.om_info import parse_info
 from workbench.targets.ascend.interface import Interface, Port
 from workbench.targets.ascend.lowering import atc_form
-from workbench.targets.ascend.om_info import parse_info
 from workbench.targets.ascend.om_set import CompiledSet, compile_set
 from workbench.targets.ascend.shapes import interface_of
+from workbench.values.ascend_settings import FUSION_GROUPS, AscendCompile
+from workbench.values.candidate import Candidate, Precision, Quantization
+from workbench.values.errors import CompileError, ToolchainError
 
 FLOAT = Quantization()
 INT8 = Quantization(

@@ -1,4 +1,4 @@
-"""The overflow check: pyacl.md §5.6."""
+"""The overflow check: pyacl.md .5.6."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from workbench.errors import MeasureError, ToolchainError
 from workbench.targets.ascend.overflow import (
     CONVERTER,
     causes_of,
@@ -15,6 +14,7 @@ from workbench.targets.ascend.overflow import (
     read_overflows,
     write_overflow_config,
 )
+from workbench.values.errors import MeasureError, ToolchainError
 
 
 def content(dha: int = 0, l2: int = 0, ai_core: int = 0) -> dict[str, Any]:

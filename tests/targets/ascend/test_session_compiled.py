@@ -9,14 +9,14 @@ import pytest
 from tests.emulated_cann import emulated_environment
 from tests.targets.ascend.offline_files import entry
 from tests.targets.encoder import ids, run, save, tiny_encoder
-from workbench.ascend_settings import AscendCompile
-from workbench.candidate import Candidate, Precision
-from workbench.graph import load_graph, read_model
-from workbench.results import Artifact, Toolchain
+from workbench.graph.read import load_graph, read_model
+from workbench.targets.ascend.acl.session import open_session
 from workbench.targets.ascend.interface import write_interface
 from workbench.targets.ascend.om_set import compile_set
-from workbench.targets.ascend.session import open_session
 from workbench.targets.ascend.shapes import interface_of
+from workbench.values.ascend_settings import AscendCompile
+from workbench.values.candidate import Candidate, Precision
+from workbench.values.results import Artifact, Toolchain
 
 
 @pytest.mark.parametrize("shapes", ["static", "gears"])

@@ -9,11 +9,12 @@ import pytest
 
 from tests.targets.ascend.offline_files import artifact_of, expected, gear_model, grid, texts
 from workbench.cann_emulator.acl import faults, handles, leaks, pinned
-from workbench.errors import MeasureError, ToolchainError, WorkbenchError
-from workbench.results import Artifact
-from workbench.targets.ascend import acl_calls, acl_process
-from workbench.targets.ascend.acl_codes import describe
-from workbench.targets.ascend.session import open_session
+from workbench.targets.ascend.acl import calls as acl_calls
+from workbench.targets.ascend.acl import process as acl_process
+from workbench.targets.ascend.acl.codes import describe
+from workbench.targets.ascend.acl.session import open_session
+from workbench.values.errors import MeasureError, ToolchainError, WorkbenchError
+from workbench.values.results import Artifact
 
 FEEDS = texts(2, 8)
 NULL_IS_A_VALUE = {"acl.mdl.get_input_data_type", "acl.mdl.get_output_data_type", "acl.get_recent_err_msg"}
@@ -135,7 +136,7 @@ def test_out_of_device_memory_is_this_candidates_trouble_and_may_pass(
 
 
 def test_after_a_time_out_the_runtime_is_built_anew(acl: ModuleType, files: tuple[Path, Artifact]) -> None:
-    """pyacl.md §2.6: mark the trial failed and rebuild the process; within it, [inferred] that finalize is enough."""
+    """pyacl.md .2.6: mark the trial failed and rebuild the process; within it, [inferred] that finalize is enough."""
     candidate, baseline = open_session(*files, batch=2), open_session(*files, batch=2)
     faults.arm("acl.rt.synchronize_stream_with_timeout:1=507046;acl.nothing:1=1")
 

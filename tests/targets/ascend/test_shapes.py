@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from workbench.errors import ConfigError
-from workbench.model import Model, TensorSpec
 from workbench.targets.ascend.interface import Interface, Port, read_interface, write_interface
 from workbench.targets.ascend.shapes import has_axis, interface_of
+from workbench.values.errors import ConfigError
+from workbench.values.model import Model, TensorSpec
 
 
 def model(*inputs: tuple[int | str | None, ...], output: tuple[int | str | None, ...] = ("batch", 12)) -> Model:

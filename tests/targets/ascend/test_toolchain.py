@@ -7,9 +7,9 @@ import pytest
 
 from tests.emulated_cann import emulated_environment
 from workbench.cann_emulator.tree import write_tree
-from workbench.errors import ToolchainError
 from workbench.targets.ascend import npu_smi
 from workbench.targets.ascend.toolchain import ascend_toolchain, device_count, forget_toolchain
+from workbench.values.errors import ToolchainError
 
 CAPTURES = Path(__file__).parent / "npu_smi"
 

@@ -7,10 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.targets.ascend.test_command import BERT
-from tests.targets.ascend.test_flags import COMPILE, GEARS, REFUSALS
-from workbench.ascend_settings import ALL_PRECISION_MODES, FUSION_GROUPS, AscendCompile
-from workbench.candidate import Candidate, Precision
+from tests.targets.ascend.atc.test_command import BERT
+from tests.targets.ascend.atc.test_flags import COMPILE, GEARS, REFUSALS
 from workbench.cann_emulator.atc import checks, grammar
 from workbench.cann_emulator.atc.catalogue import CATALOGUE
 from workbench.cann_emulator.atc.console import error_lines, warning_lines
@@ -23,12 +21,14 @@ from workbench.cann_emulator.atc.output_flags import parse_output_type
 from workbench.cann_emulator.atc.precision_files import read_precision
 from workbench.cann_emulator.atc.requests import read_requests
 from workbench.cann_emulator.atc.shapes import parse_ranges
-from workbench.errors import ConfigError
-from workbench.targets.ascend.atc_codes import meaning_of, operator_of
-from workbench.targets.ascend.atc_output import parse_output
-from workbench.targets.ascend.command import argument_vector, compile_flags, shapes_of
-from workbench.targets.ascend.config_files import DTYPES, PRECISION_KINDS, write_config_files
-from workbench.targets.ascend.flag_table import FLAGS
+from workbench.targets.ascend.atc.codes import meaning_of, operator_of
+from workbench.targets.ascend.atc.command import argument_vector, compile_flags, shapes_of
+from workbench.targets.ascend.atc.config_files import DTYPES, PRECISION_KINDS, write_config_files
+from workbench.targets.ascend.atc.flag_table import FLAGS
+from workbench.targets.ascend.atc.output import parse_output
+from workbench.values.ascend_settings import ALL_PRECISION_MODES, FUSION_GROUPS, AscendCompile
+from workbench.values.candidate import Candidate, Precision
+from workbench.values.errors import ConfigError
 
 OPERATORS = ("Gelu", "SoftmaxV2", "LayerNorm", "Add", "MatMulV2")
 
@@ -80,7 +80,7 @@ IN_THE_ENGINE = (
     {"aicore_num": "x"},
     {"virtual_type": "1", "buffer_optimize": "l1_optimize"},
 )
-"""Read when the compile engine starts, after all flag checks (atc.md §1, step 15)."""
+"""Read when the compile engine starts, after all flag checks (atc.md .1, step 15)."""
 
 
 @pytest.mark.parametrize(

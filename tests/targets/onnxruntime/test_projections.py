@@ -9,15 +9,15 @@ from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from tests.targets.conformance import STATIC, compiled
 from tests.targets.encoder import HEADS, WIDTH, Array, ids, model_of, record_for, run, save, tiny_encoder
-from workbench.candidate import Candidate
-from workbench.graph import read_model
-from workbench.quantization.qdq import lower_static
-from workbench.targets.onnxruntime import OnnxRuntimeTarget
-from workbench.targets.onnxruntime_compiler import count_kernels
-from workbench.targets.onnxruntime_fusions import fused
-from workbench.targets.onnxruntime_projections import with_convolutions, with_split_transposes
+from workbench.graph.read import read_model
+from workbench.quantization.lowering.qdq import lower_static
+from workbench.targets.onnxruntime.compiler import count_kernels
+from workbench.targets.onnxruntime.fusions import fused
+from workbench.targets.onnxruntime.projections import with_convolutions, with_split_transposes
+from workbench.targets.onnxruntime.target import OnnxRuntimeTarget
+from workbench.values.candidate import Candidate
 
-BENCH = Path(__file__).parents[2] / "../shared/bench/banking77/minilm_l6_banking77.onnx"
+BENCH = Path(__file__).parents[3] / "../shared/bench/banking77/minilm_l6_banking77.onnx"
 
 
 @pytest.fixture(scope="module")

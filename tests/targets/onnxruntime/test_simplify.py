@@ -7,7 +7,7 @@ import pytest
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from tests.targets.encoder import HEADS, VOCABULARY, WIDTH, Array, ids, model_of, run, tiny_encoder
-from workbench.targets.onnxruntime_simplify import simplified
+from workbench.targets.onnxruntime.simplify import simplified
 
 LONGEST = 40
 

@@ -21,15 +21,14 @@ from tests.targets.encoder import (
     tiny_encoder,
     value,
 )
-from workbench.candidate import Candidate, OnnxRuntimeCompile, Quantization
-from workbench.errors import CompileError, ConfigError
-from workbench.graph import read_model
-from workbench.quantization.qdq import lower_static
+from workbench.graph.read import read_model
+from workbench.quantization.lowering.qdq import lower_static
 from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord, WeightScale
-from workbench.results import Artifact
-from workbench.targets import onnxruntime_compiler as compiler
-from workbench.targets import onnxruntime_fusions as fusions
-from workbench.targets.onnxruntime import OnnxRuntimeTarget, parse_cpu
+from workbench.targets.onnxruntime import compiler, fusions
+from workbench.targets.onnxruntime.target import OnnxRuntimeTarget, parse_cpu
+from workbench.values.candidate import Candidate, OnnxRuntimeCompile, Quantization
+from workbench.values.errors import CompileError, ConfigError
+from workbench.values.results import Artifact
 
 TARGET = OnnxRuntimeTarget()
 DYNAMIC = Candidate(quantization=Quantization(scheme="dynamic", weight_granularity="channel"))

@@ -24,16 +24,16 @@ from tests.targets.encoder import (
     tiny_encoder,
     value,
 )
-from workbench.candidate import Candidate, OpenVinoCompile, Quantization, Serving
-from workbench.errors import CompileError, LoweringError, MeasureError
-from workbench.graph import read_model
-from workbench.quantization.dynamic import lower_dynamic
-from workbench.quantization.qdq import lower_static
+from workbench.graph.read import read_model
+from workbench.quantization.lowering.dynamic import lower_dynamic
+from workbench.quantization.lowering.qdq import lower_static
 from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord
-from workbench.results import Artifact
-from workbench.targets import openvino_compiler
-from workbench.targets.openvino import OpenVinoTarget
-from workbench.targets.openvino_lowering import at_the_source, openvino_form, without_zero_points
+from workbench.targets.openvino import compiler as openvino_compiler
+from workbench.targets.openvino.lowering import at_the_source, openvino_form, without_zero_points
+from workbench.targets.openvino.target import OpenVinoTarget
+from workbench.values.candidate import Candidate, OpenVinoCompile, Quantization, Serving
+from workbench.values.errors import CompileError, LoweringError, MeasureError
+from workbench.values.results import Artifact
 
 TARGET = OpenVinoTarget()
 FLOAT = Candidate(target="openvino", compile=OpenVinoCompile())
@@ -334,7 +334,7 @@ import json, os, socket, sys
 def refuse(*arguments, **options):
     os._exit(7)
 socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse
-from workbench.targets.openvino_library import library
+from workbench.targets.openvino.library import library
 openvino = library()
 openvino.convert_model({str(encoder)!r})
 print(json.dumps([name for name in sys.modules if name.startswith("openvino_telemetry")]))

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from workbench import input_files
-from workbench.errors import ConfigError
-from workbench.input_files import LIMIT_VARIABLE, open_lines, read_bytes, read_text
+from workbench.values.documents import input_files
+from workbench.values.documents.input_files import LIMIT_VARIABLE, open_lines, read_bytes, read_text
+from workbench.values.errors import ConfigError
 
 
 @pytest.mark.timeout(20)  # a FIFO that is opened waits for a writer that never comes

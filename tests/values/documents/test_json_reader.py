@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.errors import ConfigError
-from workbench.json_reader import MOST_DEPTH, JsonError, loads, parse_json, read_json
+from workbench.values.documents.json_reader import MOST_DEPTH, JsonError, loads, parse_json, read_json
+from workbench.values.errors import ConfigError
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.errors import ConfigError
-from workbench.yaml_nodes import MOST_BYTES, MOST_DEPTH, MOST_VALUES, compose
-from workbench.yaml_reader import read_yaml
+from workbench.values.documents.yaml_nodes import MOST_BYTES, MOST_DEPTH, MOST_VALUES, compose
+from workbench.values.documents.yaml_reader import read_yaml
+from workbench.values.errors import ConfigError
 
 LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12))
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from workbench.errors import ConfigError
-from workbench.yaml_reader import parse_seconds, read_yaml
+from workbench.values.documents.yaml_reader import parse_seconds, read_yaml
+from workbench.values.errors import ConfigError
 
 
 def write(folder: Path, text: str) -> Path:

@@ -9,8 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from workbench.errors import ToolchainError
-from workbench.files import Lock, lock_file, temporary_beside, write_json_atomically, write_text_atomically
+from workbench.values.errors import ToolchainError
+from workbench.values.system.files import (
+    Lock,
+    lock_file,
+    temporary_beside,
+    write_json_atomically,
+    write_text_atomically,
+)
 
 
 def test_a_file_gets_its_name_when_the_block_ends_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
@@ -99,7 +105,7 @@ def test_waiting_for_a_lock_ends_after_its_time_and_is_told_once(tmp_path: Path)
 
 HOLDER = """
 import os, pathlib, sys, time
-from workbench.files import lock_file
+from workbench.values.system.files import lock_file
 with lock_file(pathlib.Path(sys.argv[1]), remove=True) as lock:
     print("held" if lock.held else "taken", flush=True)
     time.sleep(60)
@@ -122,7 +128,7 @@ def test_a_forked_child_does_not_remove_its_parents_lock(tmp_path: Path) -> None
     path = tmp_path / "lock"
     script = f"""
 import os, pathlib
-from workbench.files import lock_file
+from workbench.values.system.files import lock_file
 path = pathlib.Path({str(path)!r})
 with lock_file(path, remove=True):
     if (child := os.fork()) == 0:
@@ -143,10 +149,10 @@ def test_a_lock_in_a_folder_that_is_none_is_an_os_error(tmp_path: Path) -> None:
 
 
 def test_a_draft_that_a_killed_process_left_goes_with_the_next_writing(tmp_path: Path) -> None:
-    code = "import os, pathlib, sys; from workbench.files import temporary_beside\nwith temporary_beside(pathlib.Path("
-    code += "sys.argv[1])) as draft:\n    draft.write_text('half'); os.kill(os.getpid(), 9)"
+    code = "import os, pathlib, sys; from workbench.values.system.files import temporary_beside\n"
+    code += "with temporary_beside(pathlib.Path(sys.argv[1])) as draft:\n    draft.write_text('half'); os.kill(os.getpid(), 9)"
     path = tmp_path / "evaluation.json"
-    subprocess.run([sys.executable, "-c", code, str(path)], check=False, cwd=Path(__file__).parent.parent)
+    subprocess.run([sys.executable, "-c", code, str(path)], check=False, cwd=Path(__file__).parents[3])
     left = [p.name for p in tmp_path.iterdir()]
     (tmp_path / f".evaluation.json.{os.getpid()}-0123abcd.tmp").write_text("of a living process")
     (tmp_path / ".other.json.999999999-0123abcd.tmp").write_text("of another file")

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from workbench.errors import ToolchainError
-from workbench.scratch import remove_abandoned, scratch_folder
+from workbench.values.errors import ToolchainError
+from workbench.values.system.scratch import remove_abandoned, scratch_folder
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[3]
 HOLDER = """
 import pathlib, sys, time
-from workbench.scratch import scratch_folder
+from workbench.values.system.scratch import scratch_folder
 inside = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else None
 with scratch_folder("load", inside=inside) as folder:
     (folder / "bodies.json").write_text("[]")

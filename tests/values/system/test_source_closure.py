@@ -13,25 +13,25 @@ from pathlib import Path
 
 import pytest
 
-from workbench import source_closure
-from workbench.source_closure import closure, closure_digest
 from workbench.targets import TARGETS
+from workbench.values.system import source_closure
+from workbench.values.system.source_closure import closure, closure_digest
 
-PACKAGE = Path(__file__).parent.parent / "workbench"
+PACKAGE = Path(__file__).parents[3] / "workbench"
 MODULES = {name: spec.partition(":")[0] for name, spec in TARGETS.items()}
 
 EDITS = """
 import json, sys
 from pathlib import Path
 from workbench import source_closure
-from workbench.source_closure import closure_digest
+from workbench.values.system.source_closure import closure_digest
 
 def digests():
     for cached in (closure_digest, source_closure._needed, source_closure._file, source_closure._content):
         cached.cache_clear()
     return {name: closure_digest(module) for name, module in modules.items()}
 
-root, modules, edits = Path(source_closure.__file__).parent, json.loads(sys.argv[1]), json.loads(sys.argv[2])
+root, modules, edits = Path(source_closure.__file__).parents[2], json.loads(sys.argv[1]), json.loads(sys.argv[2])
 before, told = digests(), {}
 for name, (old, new) in edits.items():
     file = root / name
@@ -60,7 +60,12 @@ def imported(tree: ast.AST) -> Iterator[str]:
 def test_every_import_is_found_as_pythons_own_parser_finds_it() -> None:
     known = {".".join(("workbench", *f.relative_to(PACKAGE).with_suffix("").parts)): f for f in PACKAGE.rglob("*.py")}
     known = {name.removesuffix(".__init__"): file for name, file in known.items()}
-    keyed = (*MODULES.values(), "workbench.dataset", "workbench.vendor_calibration", "workbench.memory")
+    keyed = (
+        *MODULES.values(),
+        "workbench.inputs.dataset",
+        "workbench.evaluation.amct_record",
+        "workbench.evaluation.memory",
+    )
     for name, file in closure(*keyed, "workbench.cann_emulator.acl").items():
         wanted = {m for m in imported(ast.parse(file.read_text(encoding="utf-8"))) if m in known}
         assert wanted <= set(source_closure._needed(name, file)), name
@@ -69,19 +74,25 @@ def test_every_import_is_found_as_pythons_own_parser_finds_it() -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_target_depends_on_its_own_modules_and_on_no_other_targets(target: str) -> None:
     found = set(closure(MODULES[target]))
-    assert "workbench.ascend_settings" in found  # groups of fusion passes, which become a file for the compiler
-    assert "workbench.quantization.surgery" in found
-    assert not found & {"workbench.store", "workbench.journal", "workbench.sweep", "workbench.cli", "workbench.serve"}
+    assert "workbench.values.ascend_settings" in found  # groups of fusion passes, which become a file for the compiler
+    assert "workbench.quantization.lowering.surgery" in found
+    assert not found & {
+        "workbench.evaluation.store",
+        "workbench.evaluation.journal",
+        "workbench.search.sweep",
+        "workbench.commands.cli",
+        "workbench.serve",
+    }
     assert not [name for name in found if name.startswith("workbench.cann_emulator")]
     borrowed = set() if target == "onnxruntime" else {"onnxruntime"}  # it runs the float models of the others' probes
     assert not found & {module for name, module in MODULES.items() if name not in (target, *borrowed)}
 
 
 def test_programs_that_are_started_beside_a_module_belong_to_it() -> None:
-    assert "workbench.targets.onnxruntime_optimize" in closure(MODULES["onnxruntime"])
-    assert "workbench.targets.openvino_convert" in closure(MODULES["openvino"])
-    assert {"workbench.targets.ascend.atc_child", "workbench.targets.ascend.amct_child"} <= set(
-        closure("workbench.targets.ascend.target", "workbench.vendor_calibration")
+    assert "workbench.targets.onnxruntime.optimize" in closure(MODULES["onnxruntime"])
+    assert "workbench.targets.openvino.convert" in closure(MODULES["openvino"])
+    assert {"workbench.targets.ascend.atc.child", "workbench.targets.ascend.amct.child"} <= set(
+        closure("workbench.targets.ascend.target", "workbench.evaluation.amct_record")
     )
 
 
@@ -127,14 +138,14 @@ def test_a_digest_changes_with_every_file_of_its_closure_and_with_no_other(tmp_p
 
 
 def test_a_module_may_count_alone_and_one_that_is_not_there_is_told() -> None:
-    alone = closure_digest(MODULES["onnxruntime"], alone=("workbench.artifacts",))
-    assert alone not in (closure_digest(MODULES["onnxruntime"]), closure_digest("workbench.artifacts"))
+    alone = closure_digest(MODULES["onnxruntime"], alone=("workbench.evaluation.build",))
+    assert alone not in (closure_digest(MODULES["onnxruntime"]), closure_digest("workbench.evaluation.build"))
     with pytest.raises(ValueError, match="no module"):
         closure_digest("workbench.nothing")
 
 
 def test_a_target_of_somebodys_own_counts_with_what_it_imports() -> None:
-    assert set(closure(__name__)) >= {__name__, "workbench.source_closure", "workbench.targets"}
+    assert set(closure(__name__)) >= {__name__, "workbench.values.system.source_closure", "workbench.targets"}
 
 
 def test_it_takes_no_time_worth_mentioning() -> None:

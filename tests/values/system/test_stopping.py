@@ -10,7 +10,7 @@ import psutil
 
 from tests.tiny import write_workspace
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[3]
 IN_BACKGROUND = 'trap "" INT; exec "$@"'
 
 

@@ -8,7 +8,7 @@ What is signed, and when it must be, belongs to `workbench.bundle`. The arithmet
 formats are those of minisign 0.11, whose own tool reads everything that is written here, and the other way round.
 """
 
-from workbench.signing.minisign import (
+from workbench.bundle.signing.minisign import (
     PublicKey,
     Signature,
     SignatureError,
@@ -16,8 +16,8 @@ from workbench.signing.minisign import (
     parse_signature,
     verify,
 )
-from workbench.signing.secret_keys import PASSWORD_VARIABLE, SecretKey, make_keys, read_secret_key, sign
-from workbench.signing.trust import (
+from workbench.bundle.signing.secret_keys import PASSWORD_VARIABLE, SecretKey, make_keys, read_secret_key, sign
+from workbench.bundle.signing.trust import (
     TRUSTED_VARIABLE,
     TrustedKey,
     TrustedKeys,

@@ -19,9 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from workbench.errors import ConfigError, ToolchainError
-from workbench.input_files import read_text
-from workbench.signing.minisign import (
+from workbench.bundle.signing.minisign import (
     ALGORITHM,
     KEY_ID_BYTES,
     UNTRUSTED,
@@ -31,6 +29,8 @@ from workbench.signing.minisign import (
     decoded,
     key_name,
 )
+from workbench.values.documents.input_files import read_text
+from workbench.values.errors import ConfigError, ToolchainError
 
 PASSWORD_VARIABLE = "WORKBENCH_SIGNING_PASSWORD_FILE"
 """Names a file with the password of a secret key, for whoever signs without a terminal."""

@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.errors import ConfigError
-from workbench.input_files import read_text
-from workbench.signing.minisign import UNTRUSTED, PublicKey, SignatureError, parse_public_key
+from workbench.bundle.signing.minisign import UNTRUSTED, PublicKey, SignatureError, parse_public_key
+from workbench.values.documents.input_files import read_text
+from workbench.values.errors import ConfigError
 
 TRUSTED_VARIABLE = "WORKBENCH_TRUSTED_KEYS"
 """Names the file where no option does; where it is set, every bundle must be signed."""

@@ -1,4 +1,4 @@
-"""acl.json, the argument of `acl.init`: what it may hold and what each mistake gives (pyacl.md §5.5, §2.5)."""
+"""acl.json, the argument of `acl.init`: what it may hold and what each mistake gives (pyacl.md .5.5, .2.5)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.cann_emulator.acl import codes, contexts, reason
-from workbench.json_reader import loads
+from workbench.values.documents.json_reader import loads
 
 DEEPEST = 10
 

@@ -1,4 +1,4 @@
-"""create_quant_config: what AMCT would do to every layer, as a JSON file the user may edit (amct.md §1.2, §2)."""
+"""create_quant_config: what AMCT would do to every layer, as a JSON file the user may edit (amct.md .1.2, .2)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import onnx
 from workbench.cann_emulator.amct_onnx.files import write, write_model
 from workbench.cann_emulator.amct_onnx.layers import FloatModel, read_float_model
 from workbench.cann_emulator.amct_onnx.log import say
-from workbench.errors import ConfigError
-from workbench.quantization.amct_cfg import read_cfg
-from workbench.quantization.amct_config import expand
-from workbench.quantization.amct_json import ExpandedConfig, config_json
-from workbench.quantization.amct_json_reader import parse_config_json
+from workbench.quantization.amct.cfg import read_cfg
+from workbench.quantization.amct.config import expand
+from workbench.quantization.amct.json_form import ExpandedConfig, config_json
+from workbench.quantization.amct.json_reader import parse_config_json
+from workbench.values.errors import ConfigError
 
 PathLike = str | os.PathLike[str]
 

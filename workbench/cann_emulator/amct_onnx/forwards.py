@@ -1,7 +1,7 @@
 """What the operators of a modified model do while it runs: look at batch_num forwards, then write factors.
 
 AMCT's IFMR keeps the activations of all batches and searches once, when its counter reaches batch_num; later forwards
-are ignored (amct.md §1.7). Here the feeds are kept and the float graph runs again over them, by
+are ignored (amct.md .1.7). Here the feeds are kept and the float graph runs again over them, by
 `quantization.exact`, whose numbers are those of AMCT's record files. DMQBalancer writes after every forward, over what
 the one before wrote.
 """
@@ -31,14 +31,14 @@ from workbench.cann_emulator.amct_onnx.modified import (
     request_of,
     served_keys,
 )
-from workbench.errors import WorkbenchError
-from workbench.graph import constants, read_model
-from workbench.quantizable import quantizable_layers
+from workbench.graph.layers import quantizable_layers
+from workbench.graph.read import constants, read_model
 from workbench.quantization.activations import activations
 from workbench.quantization.balance import dmq_factors, input_channel_maxima
 from workbench.quantization.exact import activation_scales
 from workbench.quantization.observe import Feeds
 from workbench.quantization.scales import as_half
+from workbench.values.errors import WorkbenchError
 
 DUMP_INDEX = "index.json"
 """In a dump folder: tensor → its .npy files, in the order of the forwards; a layout of ours."""
@@ -47,7 +47,7 @@ _CHANNELS_FIRST = ("Conv", "ConvTranspose")
 
 
 class Forwards:
-    """The forwards of one session. A second session counts from 0 again (amct.md §12).
+    """The forwards of one session. A second session counts from 0 again (amct.md .12).
 
     Args:
         path: of the modified model; needed only now.

@@ -1,4 +1,4 @@
-"""ADA (AdaRound): the rounding of weights, learned from the calibration data (amct.md §4.6).
+"""ADA (AdaRound): the rounding of weights, learned from the calibration data (amct.md .4.6).
 
 When amct_onnx learns it, and what its modified model holds meanwhile, is not documented. Here it happens at the last
 calibration forward, and the modified model then has the values that the learned integers stand for, so that save_model
@@ -17,14 +17,14 @@ import onnx
 from onnx import numpy_helper
 
 from workbench.cann_emulator.amct_onnx.files import write_model
-from workbench.graph import constants, load_graph, read_model
-from workbench.quantizable import quantizable_layers
-from workbench.quantization.amct_json_reader import parse_config_json
-from workbench.quantization.amct_recipe import recipe_of_config
-from workbench.quantization.amct_record import parse_record
-from workbench.quantization.normalize import normalized
+from workbench.graph.layers import quantizable_layers
+from workbench.graph.read import constants, load_graph, read_model
+from workbench.quantization.amct.json_reader import parse_config_json
+from workbench.quantization.amct.recipe import recipe_of_config
+from workbench.quantization.amct.record_file import parse_record
+from workbench.quantization.lowering.normalize import normalized
+from workbench.quantization.lowering.prepare import prepare
 from workbench.quantization.observe import Feeds
-from workbench.quantization.prepare import prepare
 from workbench.quantization.recipe import ModelRecipe
 from workbench.quantization.rounding import integers_of, learn_rounding
 from workbench.quantization.weights import scales_over

@@ -1,4 +1,4 @@
-"""quantize_preprocess, quantize_model and save_model (amct.md §1.2, §1.3).
+"""quantize_preprocess, quantize_model and save_model (amct.md .1.2, .1.3).
 
 float model ─► [quantize_preprocess ─► one forward ─► balance factors] ─► quantize_model ─► batch_num forwards
                                                                              └─► save_model ─► deploy, fake-quant
@@ -33,18 +33,18 @@ from workbench.cann_emulator.amct_onnx.modified import (
     without_operators,
 )
 from workbench.cann_emulator.revision import emulator
-from workbench.errors import ConfigError, LoweringError
-from workbench.quantizable import quantizable_layers
+from workbench.graph.layers import quantizable_layers
 from workbench.quantization.algorithms import quantized_layers
-from workbench.quantization.amct_json import config_json
-from workbench.quantization.amct_recipe import recipe_of_config
-from workbench.quantization.amct_record import parse_record
-from workbench.quantization.ascend_quant import DEQUANT, QUANT
-from workbench.quantization.deploy import lower_deploy
+from workbench.quantization.amct.json_form import config_json
+from workbench.quantization.amct.recipe import recipe_of_config
+from workbench.quantization.amct.record_file import parse_record
 from workbench.quantization.exact import dividing, with_quantized_weights
-from workbench.quantization.prepare import balanced
+from workbench.quantization.lowering.ascend_quant import DEQUANT, QUANT
+from workbench.quantization.lowering.deploy import lower_deploy
+from workbench.quantization.lowering.prepare import balanced
 from workbench.quantization.recipe import ModelRecipe
 from workbench.quantization.weights import weight_scale, weights_of
+from workbench.values.errors import ConfigError, LoweringError
 
 
 def quantize_preprocess(
@@ -120,7 +120,7 @@ def write_modified_model(
 def save_model(modified_onnx_file: PathLike, record_file: PathLike, save_path: PathLike) -> None:
     """Write the deploy model, the fake-quant model and the quantization information under a path's prefix.
 
-    Layers that the record does not name stay float, with the weights that quantize_model gave them (amct.md §3.2).
+    Layers that the record does not name stay float, with the weights that quantize_model gave them (amct.md .3.2).
 
     Raises:
         RuntimeError: a file is missing, the model is not quantize_model's, or the record is not complete: too few
@@ -154,7 +154,7 @@ def save_model(modified_onnx_file: PathLike, record_file: PathLike, save_path: P
 
 
 def save_deploy(deploy: onnx.ModelProto, save_path: PathLike, *, force_fp16: bool) -> None:
-    """The three files of amct.md §1.3."""
+    """The three files of amct.md .1.3."""
     prefix = Path(os.path.realpath(save_path))
     make_folder(prefix.parent)
     name = prefix.name

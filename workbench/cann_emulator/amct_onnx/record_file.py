@@ -1,4 +1,4 @@
-"""The record file while it grows: weight factors first, activation factors by insertion (amct.md §1.7, §3.1).
+"""The record file while it grows: weight factors first, activation factors by insertion (amct.md .1.7, .3.1).
 
 AMCT's operator library finds a layer by the exact line pair `key: "<layer>"`, `  value {` and writes below it; it does
 not parse the file. So does this module, and `amct_record.parse_record` reads the result.
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from workbench.quantization import protobuf_text
-from workbench.quantization.protobuf_reader import MessageReader
-from workbench.quantization.protobuf_text import Printed, print_message, quoted, shortest
+from workbench.quantization.amct import protobuf_text
+from workbench.quantization.amct.protobuf_reader import MessageReader
+from workbench.quantization.amct.protobuf_text import Printed, print_message, quoted, shortest
 from workbench.quantization.record import ActivationScale, WeightScale
 
 _SIGNIFICANT_DIGITS = 10

@@ -1,4 +1,4 @@
-"""Ranking of layers for the accuracy search: each alone, float against fake-quantized (amct.md §8.3)."""
+"""Ranking of layers for the accuracy search: each alone, float against fake-quantized (amct.md .8.3)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from onnx import TensorProto, helper
 from workbench.cann_emulator.amct_onnx.fake_quant import fake_quant_model
 from workbench.cann_emulator.amct_onnx.forwards import DUMP_INDEX
 from workbench.cann_emulator.amct_onnx.layers import FloatModel
-from workbench.graph import constants
-from workbench.quantizable import Layer
-from workbench.quantization.amct_record import parse_record
-from workbench.quantization.deploy import lower_deploy
+from workbench.graph.layers import Layer
+from workbench.graph.read import constants
+from workbench.quantization.amct.record_file import parse_record
+from workbench.quantization.lowering.deploy import lower_deploy
 
 _Floats = npt.NDArray[np.float32]
 

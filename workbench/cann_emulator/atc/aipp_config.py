@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from workbench.cann_emulator.atc.failure import AtcFailure, failure
-from workbench.errors import ConfigError
-from workbench.quantization.protobuf_text import Literal, Message, boolean, parse
+from workbench.quantization.amct.protobuf_text import Literal, Message, boolean, parse
+from workbench.values.errors import ConfigError
 
 FORMATS: Mapping[str, int] = {"RGB888_U8": 3, "XRGB8888_U8": 4, "YUV400_U8": 1, "YUV420SP_U8": 3}
 """Input format → channels that are computed with."""

@@ -1,4 +1,4 @@
-"""Where the OM goes, and how it is written (atc.md §6)."""
+"""Where the OM goes, and how it is written (atc.md .6)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from workbench.cann_emulator.atc.failure import failure
 from workbench.cann_emulator.atc.folding import Constants
 from workbench.cann_emulator.om import Kernel
-from workbench.canonical import canonical_json
+from workbench.values.documents.canonical import canonical_json
 
 _MODE = 0o600
 

@@ -1,4 +1,4 @@
-"""The files that set the precision of single operators (atc.md §3.2)."""
+"""The files that set the precision of single operators (atc.md .3.2)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from workbench.cann_emulator.atc.failure import AtcFailure, failure
 from workbench.cann_emulator.atc.precision import BLACK, TWINS, WHITE, CustomDtypes, Precision
 from workbench.cann_emulator.atc.words import words
 from workbench.cann_emulator.om import Dtype
-from workbench.json_reader import loads
+from workbench.values.documents.json_reader import loads
 
 IMPLEMENTATIONS = words("""
     high_precision high_performance support_out_of_bound_index keep_fp16 super_performance enable_float_32_execution

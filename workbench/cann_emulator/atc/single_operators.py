@@ -7,7 +7,7 @@ from pathlib import Path
 
 from workbench.cann_emulator.atc.engine import Screen, start_engine
 from workbench.cann_emulator.atc.failure import failure
-from workbench.json_reader import loads
+from workbench.values.documents.json_reader import loads
 
 _NOT_HANDED_ON = ("fusion_switch_file", "op_debug_config")
 """Flags that the engine of single operators is not told of (ge v8.5.0 api/atc/main_impl.cc, SetEnvForSingleOp)."""

@@ -14,8 +14,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from workbench.doctor.finding import Finding, exit_code, findings_json, findings_table
-from workbench.doctor.packages import package_findings, python_finding
+from workbench.commands.doctor.finding import Finding, exit_code, findings_json, findings_table
+from workbench.commands.doctor.packages import package_findings, python_finding
 
 __all__ = ["Finding", "examine", "exit_code", "findings_json", "findings_table"]
 
@@ -33,11 +33,11 @@ def examine(workspace: Path) -> tuple[Finding, ...]:
 def _beyond_packages(workspace: Path) -> Iterator[Finding]:
     try:
         # Not at the top: these load numpy, onnx and psutil, whose absence is a finding and not an exception
-        from workbench.doctor.ascend import ascend_findings
-        from workbench.doctor.machine import machine_findings
-        from workbench.doctor.onnxruntime import onnxruntime_findings
-        from workbench.doctor.openvino import openvino_findings
-        from workbench.doctor.workspace import workspace_findings
+        from workbench.commands.doctor.ascend import ascend_findings
+        from workbench.commands.doctor.machine import machine_findings
+        from workbench.commands.doctor.onnxruntime import onnxruntime_findings
+        from workbench.commands.doctor.openvino import openvino_findings
+        from workbench.commands.doctor.workspace import workspace_findings
     except ImportError as error:
         yield Finding(
             group="packages",

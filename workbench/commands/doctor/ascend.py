@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from workbench import __version__
-from workbench.doctor.ascend_device import Machine, device_findings
-from workbench.doctor.finding import Finding
-from workbench.errors import ToolchainError
+from workbench.commands.doctor.ascend_device import Machine, device_findings
+from workbench.commands.doctor.finding import Finding
 from workbench.targets import TARGETS
-from workbench.targets.ascend.amct_installation import VARIABLE as AMCT_PYTHON
-from workbench.targets.ascend.amct_installation import find_amct
+from workbench.targets.ascend.amct.installation import VARIABLE as AMCT_PYTHON
+from workbench.targets.ascend.amct.installation import find_amct
 from workbench.targets.ascend.installation import (
     OPERATOR_KERNELS,
     Installation,
@@ -24,6 +23,7 @@ from workbench.targets.ascend.installation import (
 )
 from workbench.targets.ascend.program import run_program
 from workbench.targets.ascend.versions import CANN_WANTED, cann_problem, same_release
+from workbench.values.errors import ToolchainError
 
 ASCEND = "ascend910b3"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from workbench.canonical import encode
+from workbench.values.documents.canonical import encode
 
 if TYPE_CHECKING:
     from rich.table import Table

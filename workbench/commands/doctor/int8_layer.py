@@ -8,11 +8,11 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from workbench.candidate import Candidate
-from workbench.graph import read_model
+from workbench.graph.read import read_model
 from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord, WeightScale
-from workbench.scratch import scratch_folder
 from workbench.targets import open_target
+from workbench.values.candidate import Candidate
+from workbench.values.system.scratch import scratch_folder
 
 _SIZE = 32
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from workbench.doctor.finding import Finding
-from workbench.noise import UNSTEADY, Steadiness, read_counters, steadiness, suspects
-from workbench.targets.onnxruntime import Cpu, parse_cpu
+from workbench.commands.doctor.finding import Finding
+from workbench.evaluation.noise import UNSTEADY, Steadiness, read_counters, steadiness, suspects
+from workbench.targets.onnxruntime.target import Cpu, parse_cpu
 
 LITTLE_MEMORY_BYTES = 2_000_000_000
 _UNLIMITED_BYTES = 1 << 60  # control groups of version 1 write 2**63 less a page for "no limit"

@@ -8,7 +8,7 @@ import platform
 from collections.abc import Iterator, Sequence
 
 from workbench import __version__
-from workbench.doctor.finding import Finding
+from workbench.commands.doctor.finding import Finding
 
 BASE_PACKAGES = (
     "numpy",

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-from workbench.canonical import canonical_json, file_digest
-from workbench.errors import ConfigError, ToolchainError, nearest
-from workbench.example import files
-from workbench.example.texts import CLASSES, TAGS, documents
-from workbench.scratch import scratch_folder
-from workbench.source_closure import closure_digest
+from workbench.commands.example import files
+from workbench.commands.example.texts import CLASSES, TAGS, documents
+from workbench.values.documents.canonical import canonical_json, file_digest
+from workbench.values.errors import ConfigError, ToolchainError, nearest
+from workbench.values.system.scratch import scratch_folder
+from workbench.values.system.source_closure import closure_digest
 
 if TYPE_CHECKING:
-    from workbench.export import Task  # torch comes with it: never at run time
+    from workbench.graph.export import Task  # torch comes with it: never at run time
 
 ExampleName = Literal["loan-intent-mini", "loan-ner-mini", "loan-intent-small", "loan-ner-small"]
 
@@ -35,7 +35,7 @@ class Recipe:
     Attributes:
         training, calibration, validation, holdout: numbers of texts. Calibration texts are the first training texts;
             validation and holdout texts come from seeds of their own.
-        epochs, batch, learning_rate, train_length: see `workbench.example.train.Schedule`.
+        epochs, batch, learning_rate, train_length: see `workbench.commands.example.train.Schedule`.
     """
 
     task: Task
@@ -120,7 +120,7 @@ def build_example(name: ExampleName, to: Path, report: Callable[[str], None], *,
 
 def build(name: str, recipe: Recipe, to: Path, report: Callable[[str], None], *, seed: int = 0) -> Path:
     """`build_example` for any recipe."""
-    identity = {"name": name, "recipe": recipe, "seed": seed, "sources": closure_digest("workbench.example")}
+    identity = {"name": name, "recipe": recipe, "seed": seed, "sources": closure_digest("workbench.commands.example")}
     if to.exists():
         _refuse_unless_complete(to, json.loads(canonical_json(identity)))
         report(f"{name}: already built in {to}")
@@ -164,8 +164,8 @@ def _build_into(
 ) -> dict[str, float | int | str]:
     try:
         # torch and transformers take seconds to import and are an optional extra: asked for only here.
-        from workbench.example import train
-        from workbench.export import convert
+        from workbench.commands.example import train
+        from workbench.graph.export import convert
     except ModuleNotFoundError as error:
         if error.name not in _OPTIONAL:
             raise

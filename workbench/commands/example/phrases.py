@@ -1,6 +1,6 @@
 """What an approval desk reads, as templates: the only place with Chinese wording.
 
-Two marks: `[a|b|c]` is a choice, `{slot}` is filled by `workbench.example.texts`. Slots named after an entity
+Two marks: `[a|b|c]` is a choice, `{slot}` is filled by `workbench.commands.example.texts`. Slots named after an entity
 type are tagged with it; `{bank} {ratio} {months} {number} {product}` are not entities, and some of them (contract
 numbers, bank names) look like one on purpose.
 """

@@ -15,8 +15,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from workbench.example import phrases
-from workbench.example.phrases import SUBJECTS
+from workbench.commands.example import phrases
+from workbench.commands.example.phrases import SUBJECTS
 
 CLASSES: tuple[str, ...] = tuple(SUBJECTS)
 ENTITIES = ("PERSON", "COMPANY", "AMOUNT", "DATE", "ID_NUMBER", "ADDRESS", "PHONE", "BANK_ACCOUNT")

@@ -19,8 +19,8 @@ import torch
 from tokenizers import Tokenizer
 from transformers import BertConfig, BertForSequenceClassification, BertForTokenClassification
 
-from workbench.example.texts import Document
-from workbench.export import Task, quiet_transformers
+from workbench.commands.example.texts import Document
+from workbench.graph.export import Task, quiet_transformers
 
 IGNORED = -100
 """Target of a token that has no label ([CLS], [SEP], padding); torch's cross entropy leaves it out."""

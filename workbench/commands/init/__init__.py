@@ -9,6 +9,6 @@ the classes) is asked for. The files are read back as `workbench sweep` reads th
 and `files` puts them in place, all or none.
 """
 
-from workbench.init.files import initialize
+from workbench.commands.init.files import initialize
 
 __all__ = ["initialize"]

@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from workbench.dataset import Task, read_column
-from workbench.dataset.arrays import read_arrays
-from workbench.dataset.text import MOST_BYTES, read_texts
-from workbench.errors import ConfigError
-from workbench.init.splits import KINDS, assign_splits
-from workbench.input_files import is_file, open_lines
-from workbench.json_reader import parse_json
-from workbench.metrics import scored_output
-from workbench.model import Model
-from workbench.preprocess import open_preprocessor
-from workbench.results import Split
+from workbench.commands.init.splits import KINDS, assign_splits
+from workbench.inputs.dataset import Task, read_column
+from workbench.inputs.dataset.arrays import read_arrays
+from workbench.inputs.dataset.text import MOST_BYTES, read_texts
+from workbench.inputs.metrics import scored_output
+from workbench.values.documents.input_files import is_file, open_lines
+from workbench.values.documents.json_reader import parse_json
+from workbench.values.errors import ConfigError
+from workbench.values.model import Model
+from workbench.values.preprocess import open_preprocessor
+from workbench.values.results import Split
 
 TEXT_COLUMNS = ("text", "sentence", "content", "query", "question", "utterance", "review", "document", "title")
 LABEL_COLUMNS = ("label", "labels", "class", "category", "intent", "target", "y", "label_id")

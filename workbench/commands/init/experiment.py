@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from workbench.init.data import Corpus
-from workbench.init.model import Outline
-from workbench.init.scalar import scalar
+from workbench.commands.init.data import Corpus
+from workbench.commands.init.model import Outline
+from workbench.commands.init.scalar import scalar
 
 _CALIBRATION_SAMPLES = 128
 

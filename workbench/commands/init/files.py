@@ -8,17 +8,17 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from workbench.artifacts import check_data
-from workbench.errors import ConfigError
-from workbench.experiment import read_experiment
-from workbench.init.data import Corpus, examine_data
-from workbench.init.experiment import experiment_text
-from workbench.init.manifest import manifest_text
-from workbench.init.model import Outline, examine_model
-from workbench.init.space import space_text
-from workbench.model_door import open_foreign
-from workbench.scratch import scratch_folder
-from workbench.targets.onnxruntime import parse_cpu
+from workbench.commands.init.data import Corpus, examine_data
+from workbench.commands.init.experiment import experiment_text
+from workbench.commands.init.manifest import manifest_text
+from workbench.commands.init.model import Outline, examine_model
+from workbench.commands.init.space import space_text
+from workbench.evaluation.build import check_data
+from workbench.graph.door import open_foreign
+from workbench.inputs.experiment import read_experiment
+from workbench.targets.onnxruntime.target import parse_cpu
+from workbench.values.errors import ConfigError
+from workbench.values.system.scratch import scratch_folder
 
 
 def initialize(

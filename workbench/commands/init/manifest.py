@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from workbench.init.data import Corpus
-from workbench.init.model import Outline
-from workbench.init.scalar import scalar
-from workbench.model import Model
-from workbench.preprocess import WELL_KNOWN_INPUTS, Role
+from workbench.commands.init.data import Corpus
+from workbench.commands.init.model import Outline
+from workbench.commands.init.scalar import scalar
+from workbench.values.model import Model
+from workbench.values.preprocess import WELL_KNOWN_INPUTS, Role
 
 LENGTHS = (16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096)
 """Padded lengths to choose from: steps of at most 2x, so that less than half of a long text's work is padding."""

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import onnx
 
-from workbench.candidate import ONNXRUNTIME_FUSIONS
-from workbench.graph import constants, load_graph
-from workbench.model import Model
-from workbench.model_door import open_foreign
-from workbench.quantizable import Layer, quantizable_layers
-from workbench.quantization.normalize import normalized
-from workbench.targets.onnxruntime_compiler import fusions_that_fire
+from workbench.graph.door import open_foreign
+from workbench.graph.layers import Layer, quantizable_layers
+from workbench.graph.read import constants, load_graph
+from workbench.quantization.lowering.normalize import normalized
+from workbench.targets.onnxruntime.compiler import fusions_that_fire
+from workbench.values.candidate import ONNXRUNTIME_FUSIONS
+from workbench.values.model import Model
 
 _FEWEST_POSITIONS = 16  # the segment table, which looks like one of positions, has two rows
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
-from workbench.errors import ConfigError
-from workbench.input_files import is_file
-from workbench.results import Split
+from workbench.values.documents.input_files import is_file
+from workbench.values.errors import ConfigError
+from workbench.values.results import Split
 
 KINDS = {".csv": "text", ".jsonl": "text", ".npz": "arrays"}
 """What files hold, by their suffix."""

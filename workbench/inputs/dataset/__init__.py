@@ -7,10 +7,10 @@
 A package because three kinds of rows (text, arrays, a user's loader) are three stories behind one small protocol.
 """
 
-from workbench.dataset.batch import NOT_SCORED, Batch, Source, Task
-from workbench.dataset.manifest import read_manifest
-from workbench.dataset.splits import Dataset, SplitRows, check_inputs
-from workbench.dataset.text import read_column
+from workbench.inputs.dataset.batch import NOT_SCORED, Batch, Source, Task
+from workbench.inputs.dataset.manifest import read_manifest
+from workbench.inputs.dataset.splits import Dataset, SplitRows, check_inputs
+from workbench.inputs.dataset.text import read_column
 
 __all__ = [
     "NOT_SCORED",

@@ -23,11 +23,11 @@ from typing import IO, Literal
 
 import numpy as np
 
-from workbench.canonical import digest, file_digest
-from workbench.dataset.batch import NOT_SCORED, Batch, IntArray, valid_positions
-from workbench.errors import ConfigError, nearest
-from workbench.input_files import LIMIT_VARIABLE, open_file, raised, size_text
-from workbench.preprocess import Array
+from workbench.inputs.dataset.batch import NOT_SCORED, Batch, IntArray, valid_positions
+from workbench.values.documents.canonical import digest, file_digest
+from workbench.values.documents.input_files import LIMIT_VARIABLE, open_file, raised, size_text
+from workbench.values.errors import ConfigError, nearest
+from workbench.values.preprocess import Array
 
 MOST_BYTES = 1 << 36
 """Of a file: its arrays are read where they lie, so no memory is needed for it, but each is read once whole."""

@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from workbench.preprocess import WELL_KNOWN_INPUTS, Feeds
+from workbench.values.preprocess import WELL_KNOWN_INPUTS, Feeds
 
 Task = Literal["classification", "ner", "tensors"]
 IntArray = npt.NDArray[np.int64]

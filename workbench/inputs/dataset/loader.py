@@ -22,11 +22,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from workbench.canonical import file_digest
-from workbench.dataset.batch import NOT_SCORED, Batch, IntArray, Task, valid_positions
-from workbench.errors import ConfigError, nearest
-from workbench.preprocess import Array
-from workbench.results import Split
+from workbench.inputs.dataset.batch import NOT_SCORED, Batch, IntArray, Task, valid_positions
+from workbench.values.documents.canonical import file_digest
+from workbench.values.errors import ConfigError, nearest
+from workbench.values.preprocess import Array
+from workbench.values.results import Split
 
 Sample = tuple[dict[str, Array], Any]
 

@@ -7,18 +7,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from workbench.dataset.arrays import read_arrays
-from workbench.dataset.batch import Source, Task
-from workbench.dataset.loader import read_loader
-from workbench.dataset.splits import Dataset, SplitRows
-from workbench.dataset.text import read_texts
-from workbench.errors import ConfigError, nearest
-from workbench.input_files import is_file
-from workbench.json_reader import read_json
-from workbench.model import Model
-from workbench.preprocess import LONGEST_TEXT, WELL_KNOWN_INPUTS, Preprocessor, Role, TokenInput, open_preprocessor
-from workbench.results import Split
-from workbench.yaml_reader import Section, read_yaml
+from workbench.inputs.dataset.arrays import read_arrays
+from workbench.inputs.dataset.batch import Source, Task
+from workbench.inputs.dataset.loader import read_loader
+from workbench.inputs.dataset.splits import Dataset, SplitRows
+from workbench.inputs.dataset.text import read_texts
+from workbench.values.documents.input_files import is_file
+from workbench.values.documents.json_reader import read_json
+from workbench.values.documents.yaml_reader import Section, read_yaml
+from workbench.values.errors import ConfigError, nearest
+from workbench.values.model import Model
+from workbench.values.preprocess import (
+    LONGEST_TEXT,
+    WELL_KNOWN_INPUTS,
+    Preprocessor,
+    Role,
+    TokenInput,
+    open_preprocessor,
+)
+from workbench.values.results import Split
 
 Kind = Literal["text", "arrays", "loader"]
 Files = Path | Mapping[str, Path]

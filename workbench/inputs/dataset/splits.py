@@ -15,13 +15,13 @@ from typing import get_args
 
 import numpy as np
 
-from workbench.canonical import digest
-from workbench.dataset.batch import Batch, IntArray, Source, Task
-from workbench.dataset.text import TextRows
-from workbench.errors import ConfigError, nearest
-from workbench.model import Model, TensorSpec
-from workbench.preprocess import Array, Feeds, Preprocessor, Text
-from workbench.results import Split
+from workbench.inputs.dataset.batch import Batch, IntArray, Source, Task
+from workbench.inputs.dataset.text import TextRows
+from workbench.values.documents.canonical import digest
+from workbench.values.errors import ConfigError, nearest
+from workbench.values.model import Model, TensorSpec
+from workbench.values.preprocess import Array, Feeds, Preprocessor, Text
+from workbench.values.results import Split
 
 LENGTH_SAMPLE = 2000
 """So many texts of a split say how long its texts are: a quantile's standard error is about one percentage point."""

@@ -14,12 +14,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from workbench.canonical import file_digest
-from workbench.dataset.batch import NOT_SCORED, Batch, IntArray
-from workbench.errors import ConfigError, nearest
-from workbench.input_files import open_lines
-from workbench.json_reader import parse_json
-from workbench.preprocess import Encoded, Preprocessor, Text, collate, encode
+from workbench.inputs.dataset.batch import NOT_SCORED, Batch, IntArray
+from workbench.values.documents.canonical import file_digest
+from workbench.values.documents.input_files import open_lines
+from workbench.values.documents.json_reader import parse_json
+from workbench.values.errors import ConfigError, nearest
+from workbench.values.preprocess import Encoded, Preprocessor, Text, collate, encode
 
 MOST_BYTES = 1 << 33
 """Of a file: ten million rows of eight hundred bytes. All of its texts are held in memory."""

@@ -6,7 +6,7 @@
 outputs → `score` → outcomes (`outcomes`: join, select, keep on disk) → `summary` → numbers. Entities: `entities`.
 """
 
-from workbench.metrics.outcomes import (
+from workbench.inputs.metrics.outcomes import (
     CORRECT,
     GOLD,
     PREDICTED,
@@ -21,7 +21,7 @@ from workbench.metrics.outcomes import (
     size,
     take,
 )
-from workbench.metrics.score import (
+from workbench.inputs.metrics.score import (
     Agreement,
     Outputs,
     agreement,
@@ -30,7 +30,7 @@ from workbench.metrics.score import (
     outcomes_of,
     scored_output,
 )
-from workbench.metrics.summary import by_length, by_type, per_sample, primary_metric, summarize
+from workbench.inputs.metrics.summary import by_length, by_type, per_sample, primary_metric, summarize
 
 __all__ = [
     "CORRECT",

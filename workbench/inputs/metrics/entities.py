@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workbench.dataset.batch import NOT_SCORED, IntArray
-from workbench.metrics.outcomes import CORRECT, GOLD, PREDICTED
+from workbench.inputs.dataset.batch import NOT_SCORED, IntArray
+from workbench.inputs.metrics.outcomes import CORRECT, GOLD, PREDICTED
 
 _OUTSIDE, _BEGIN, _INSIDE = 0, 1, 2
 

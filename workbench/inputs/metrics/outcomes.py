@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from workbench.dataset.batch import BoolArray, IntArray
-from workbench.files import temporary_beside
+from workbench.inputs.dataset.batch import BoolArray, IntArray
+from workbench.values.system.files import temporary_beside
 
 FloatArray = npt.NDArray[np.float64]
 

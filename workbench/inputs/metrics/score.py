@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from workbench.dataset.batch import Batch, BoolArray, IntArray, Task
-from workbench.errors import ConfigError, MeasureError
-from workbench.metrics.entities import count_entities, tag_set
-from workbench.metrics.outcomes import ClassificationOutcomes, FloatArray, NerOutcomes, Outcomes, TensorOutcomes
-from workbench.model import Model
+from workbench.inputs.dataset.batch import Batch, BoolArray, IntArray, Task
+from workbench.inputs.metrics.entities import count_entities, tag_set
+from workbench.inputs.metrics.outcomes import ClassificationOutcomes, FloatArray, NerOutcomes, Outcomes, TensorOutcomes
+from workbench.values.errors import ConfigError, MeasureError
+from workbench.values.model import Model
 
 Outputs = Mapping[str, npt.NDArray[np.generic]]
 """Output name → array [n, ...]."""

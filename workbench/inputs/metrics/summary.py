@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from workbench.dataset.batch import BoolArray, IntArray, Task
-from workbench.metrics.outcomes import (
+from workbench.inputs.dataset.batch import BoolArray, IntArray, Task
+from workbench.inputs.metrics.outcomes import (
     CORRECT,
     GOLD,
     PREDICTED,

@@ -17,7 +17,7 @@ from typing import IO
 
 import numpy as np
 
-from workbench.errors import ToolchainError
+from workbench.values.errors import ToolchainError
 
 ROUNDS = 9
 SLICE_S = 0.1

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import nnls
 
-from workbench.service import HostCosts
+from workbench.values.service import HostCosts
 
 Floats = npt.NDArray[np.float64]
 

@@ -12,23 +12,23 @@ from dataclasses import dataclass
 
 import psutil
 
-from workbench.canonical import decode, digest, encode
-from workbench.dataset import Dataset
-from workbench.errors import BundleError, ToolchainError
-from workbench.host_costs.capacity import measure_capacity, processors
-from workbench.host_costs.fit import LoadedRun, busy_ms, fit_costs
-from workbench.host_costs.probe import write_probe
+from workbench.evaluation.noise import OTHERS_CPUS
+from workbench.evaluation.store import Store
+from workbench.inputs.dataset import Dataset
 from workbench.load import LoadPlan, bodies_of_dataset, run_load
 from workbench.load.server import Samples, scrape
 from workbench.load.service_process import RunningService, running_service
-from workbench.model import Model
-from workbench.noise import OTHERS_CPUS
-from workbench.results import Toolchain
-from workbench.scratch import scratch_folder
-from workbench.service import HostCosts, ServiceLoad, ServiceSettings
-from workbench.source_closure import closure_digest
-from workbench.store import Store
+from workbench.prediction.host_costs.capacity import measure_capacity, processors
+from workbench.prediction.host_costs.fit import LoadedRun, busy_ms, fit_costs
+from workbench.prediction.host_costs.probe import write_probe
 from workbench.targets import open_target
+from workbench.values.documents.canonical import decode, digest, encode
+from workbench.values.errors import BundleError, ToolchainError
+from workbench.values.model import Model
+from workbench.values.results import Toolchain
+from workbench.values.service import HostCosts, ServiceLoad, ServiceSettings
+from workbench.values.system.scratch import scratch_folder
+from workbench.values.system.source_closure import closure_digest
 
 CLIENTS = (1, 32)
 """One meets an idle service, batch by batch of one row; many fill batches and keep the front end busy all the time."""
@@ -65,7 +65,7 @@ def host_costs(model: Model, dataset: Dataset, store: Store, *, report: Callable
         "machine": [platform.release(), platform.python_version(), processors()],
         "libraries": {name: importlib.metadata.version(name) for name in _LIBRARIES},
         "code": closure_digest(
-            *("workbench.serve", "workbench.load", "workbench.host_costs", type(reference).__module__)
+            *("workbench.serve", "workbench.load", "workbench.prediction.host_costs", type(reference).__module__)
         ),
     }
     found = store.get_json("host_costs", key)

@@ -14,13 +14,13 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from workbench.bundle import BundleContents, GoldenBatch, Tolerance, write_bundle
-from workbench.candidate import Candidate
-from workbench.dataset import Dataset
-from workbench.graph import read_model
-from workbench.model import Model, TensorSpec
-from workbench.preprocess import Text
-from workbench.service import ServiceSettings
+from workbench.graph.read import read_model
+from workbench.inputs.dataset import Dataset
 from workbench.targets import open_target
+from workbench.values.candidate import Candidate
+from workbench.values.model import Model, TensorSpec
+from workbench.values.preprocess import Text
+from workbench.values.service import ServiceSettings
 
 _KINDS = 8
 """Token ids are sorted into so many kinds; one of them opens an entity, so that answers of NER are not all empty."""

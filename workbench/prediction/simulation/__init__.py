@@ -4,7 +4,7 @@ simulated = simulate(curve, settings, load, host, lengths, bins, requests=100_00
 predicted = figures(simulated)       # a ServiceFigures, kind 'predicted'
 """
 
-from workbench.serving_model.prediction import figures
-from workbench.serving_model.simulation import Simulated, simulate
+from workbench.prediction.simulation.prediction import figures
+from workbench.prediction.simulation.simulation import Simulated, simulate
 
 __all__ = ["Simulated", "figures", "simulate"]

@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from workbench.serving_model.machine_code import machine_code
+from workbench.prediction.simulation.machine_code import machine_code
 
 Values = Any  # an array in machine code, a list when interpreted
 

@@ -8,10 +8,10 @@ from itertools import pairwise
 import numpy as np
 from scipy import special
 
-from workbench.measure import P99_SAMPLES
-from workbench.results import Estimate, ServiceFigures
-from workbench.serving_model.service_times import Floats
-from workbench.serving_model.simulation import Simulated
+from workbench.evaluation.measure import P99_SAMPLES
+from workbench.prediction.simulation.service_times import Floats
+from workbench.prediction.simulation.simulation import Simulated
+from workbench.values.results import Estimate, ServiceFigures
 
 _MOST_BLOCKS, _FEWEST_BLOCKS = 30, 5
 _BACKLOG_SHARE = 0.02

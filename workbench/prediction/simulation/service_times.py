@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from workbench.errors import ConfigError
-from workbench.results import BatchCurve
+from workbench.values.errors import ConfigError
+from workbench.values.results import BatchCurve
 
 Floats = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

@@ -1,7 +1,7 @@
 """A service under a load, simulated: `simulate`.
 
-What the service does with a request is `workbench.service`'s account of it and, event by event, `event_loop`'s. Here
-stands what goes in (times from the batch curve, lengths and arrivals drawn from a seed) and what comes out.
+What the service does with a request is `workbench.values.service`'s account of it and, event by event, `event_loop`'s.
+Here stands what goes in (times from the batch curve, lengths and arrivals drawn from a seed) and what comes out.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from workbench.errors import ConfigError
-from workbench.results import BatchCurve, Clock
-from workbench.service import HostCosts, ServiceLoad, ServiceSettings
-from workbench.serving_model.machine_code import is_compiled, say_once_that_it_is_slow
-from workbench.serving_model.service_times import Floats, IntArray, ServiceTimes, service_times
+from workbench.prediction.simulation.machine_code import is_compiled, say_once_that_it_is_slow
+from workbench.prediction.simulation.service_times import Floats, IntArray, ServiceTimes, service_times
+from workbench.values.errors import ConfigError
+from workbench.values.results import BatchCurve, Clock
+from workbench.values.service import HostCosts, ServiceLoad, ServiceSettings
 
 _FEWEST_WARM_UP = 200
 _WARM_UP_SHARE = 0.1
@@ -92,7 +92,7 @@ def simulate(
     Raises:
         ConfigError: a bin is longer than every measured length, or there is nothing to draw from.
     """
-    from workbench.serving_model import event_loop  # brings numba, a second that only a simulation should cost
+    from workbench.prediction.simulation import event_loop
 
     if requests < 1 or devices < 1:
         raise ConfigError(f"{requests} requests on {devices} devices cannot be simulated.", key="service")
@@ -191,7 +191,7 @@ def _serve(
     uniforms: Floats,
 ) -> _Record:
     """Lay out the event loop's memory and let it run."""
-    from workbench.serving_model import event_loop
+    from workbench.prediction.simulation import event_loop
 
     total, workers = len(tokens), settings.workers * devices
     bins, _, quantiles = times.times_ms.shape

@@ -1,4 +1,4 @@
-"""Reading AMCT's quantization JSON as strictly as AMCT does, with the path of what is wrong (amct.md §2.1)."""
+"""Reading AMCT's quantization JSON as strictly as AMCT does, with the path of what is wrong (amct.md .2.1)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-from workbench.errors import ConfigError, nearest
-from workbench.json_reader import JsonError, loads
-from workbench.quantization.amct_json import (
+from workbench.quantization.amct.json_form import (
     GLOBAL_KEYS,
     ActivationQuantParams,
     ExpandedConfig,
@@ -17,8 +15,10 @@ from workbench.quantization.amct_json import (
     TensorConfig,
     WeightQuantParams,
 )
-from workbench.quantization.protobuf_text import Place
+from workbench.quantization.amct.protobuf_text import Place
 from workbench.quantization.recipe import HFMG_BINS
+from workbench.values.documents.json_reader import JsonError, loads
+from workbench.values.errors import ConfigError, nearest
 
 _PRECISION_MODES = ("DEFAULT", "FORCE_FP16_QUANT")
 _IFMR_KEYS = ("max_percentile", "min_percentile", "search_range", "search_step")
@@ -31,7 +31,7 @@ def parse_config_json(text: str, *, file: Place = None) -> ExpandedConfig:
 
     Raises:
         ConfigError: with file and key path: no JSON, a key given twice, an unknown key (with the nearest known
-            ones), a wrong type, a value outside amct.md §2.1's range, or parameters of two algorithms mixed.
+            ones), a wrong type, a value outside amct.md .2.1's range, or parameters of two algorithms mixed.
     """
     body = _Object(_load(text, file), "", file)
     body.take("version", 1, lambda value: _whole(value, choices=(1,)))

@@ -11,9 +11,9 @@ from collections.abc import Collection
 
 import numpy as np
 
-from workbench.errors import ConfigError, nearest
-from workbench.quantization import protobuf_text
-from workbench.quantization.protobuf_text import Field, Message, Place
+from workbench.quantization.amct import protobuf_text
+from workbench.quantization.amct.protobuf_text import Field, Message, Place
+from workbench.values.errors import ConfigError, nearest
 
 _LARGEST_UINT32 = 2**32 - 1
 _INT32 = (-(2**31), 2**31 - 1)

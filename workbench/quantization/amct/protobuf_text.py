@@ -17,7 +17,7 @@ from typing import Literal as Kinds
 
 import numpy as np
 
-from workbench.errors import ConfigError
+from workbench.values.errors import ConfigError
 
 Place = Path | str | None
 

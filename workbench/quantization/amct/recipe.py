@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from workbench.canonical import digest
-from workbench.errors import ConfigError, nearest
-from workbench.quantizable import Layer
-from workbench.quantization.amct_cfg import AmctConfig
-from workbench.quantization.amct_config import (
+from workbench.graph.layers import Layer
+from workbench.quantization.amct.cfg import AmctConfig
+from workbench.quantization.amct.config import (
     CHANNEL_WISE_TYPES,
     balanceable,
     expand,
@@ -21,9 +19,11 @@ from workbench.quantization.amct_config import (
     symmetric_only,
     unsupported,
 )
-from workbench.quantization.amct_json import ExpandedConfig, WeightQuantParams, config_json
-from workbench.quantization.protobuf_text import Place
+from workbench.quantization.amct.json_form import ExpandedConfig, WeightQuantParams, config_json
+from workbench.quantization.amct.protobuf_text import Place
 from workbench.quantization.recipe import ActivationRecipe, LayerRecipe, ModelRecipe, WeightRecipe
+from workbench.values.documents.canonical import digest
+from workbench.values.errors import ConfigError, nearest
 
 
 def recipe_of_config(config: AmctConfig | ExpandedConfig, layers: Sequence[Layer]) -> ModelRecipe:

@@ -15,9 +15,9 @@ import numpy as np
 import onnxruntime as ort
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from workbench.errors import LoweringError, MeasureError, nearest
-from workbench.graph import constants
-from workbench.quantization.ascend_quant import (
+from workbench.graph.read import constants
+from workbench.quantization.integers.steps import integer_step
+from workbench.quantization.lowering.ascend_quant import (
     ANTI_QUANT,
     DEQUANT,
     QUANT,
@@ -27,9 +27,9 @@ from workbench.quantization.ascend_quant import (
     Step,
     Values,
 )
-from workbench.quantization.integer_steps import integer_step
+from workbench.quantization.lowering.surgery import names_read
 from workbench.quantization.observe import RUNTIME_ERRORS
-from workbench.quantization.surgery import names_read
+from workbench.values.errors import LoweringError, MeasureError, nearest
 
 _ASCEND = (QUANT, DEQUANT, ANTI_QUANT)
 _ELEMENT_TYPES: Mapping[str, int] = {
@@ -55,8 +55,8 @@ class Interpreter:
 
     Args:
         truncate_deq_scale: AscendDequant's factors lose their low 13 bits, as the device probably has it
-            ([inferred] for 910B3; amct.md §6.6).
-        force_fp16: the arithmetic of AMCT's FORCE_FP16_QUANT simulation (amct.md §6.6).
+            ([inferred] for 910B3; amct.md .6.6).
+        force_fp16: the arithmetic of AMCT's FORCE_FP16_QUANT simulation (amct.md .6.6).
         threads: of ONNX Runtime, for the float operators.
 
     Raises:

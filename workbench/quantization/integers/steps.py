@@ -1,4 +1,4 @@
-"""The layers of a deploy model as NumPy steps: int8 by int8 to int32, and the int32 bias (amct.md §6).
+"""The layers of a deploy model as NumPy steps: int8 by int8 to int32, and the int32 bias (amct.md .6).
 
 Bounds on every sum are known beforehand, so that it is added in a type that holds it exactly (integer_kernels.py) and
 can be shown to fit the device's int32, or is checked.
@@ -13,8 +13,17 @@ import numpy as np
 import numpy.typing as npt
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from workbench.errors import LoweringError, MeasureError
-from workbench.quantization.ascend_quant import (
+from workbench.quantization.integers.kernels import (
+    EXACT_FLOAT64,
+    Attributes,
+    Integers,
+    average_pool,
+    conv,
+    conv_transpose,
+    exact_type,
+    product,
+)
+from workbench.quantization.lowering.ascend_quant import (
     ANTI_QUANT,
     DEQUANT,
     QUANT,
@@ -27,16 +36,7 @@ from workbench.quantization.ascend_quant import (
     dequantize,
     quantize,
 )
-from workbench.quantization.integer_kernels import (
-    EXACT_FLOAT64,
-    Attributes,
-    Integers,
-    average_pool,
-    conv,
-    conv_transpose,
-    exact_type,
-    product,
-)
+from workbench.values.errors import LoweringError, MeasureError
 
 _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 
@@ -75,7 +75,7 @@ def integer_step(
     if node.op_type == "Add" and first.kind == "int32":
         return _add(node, known, first)
     raise LoweringError(
-        f"{node.name}: {node.op_type} on {first.kind} values is not part of a deploy model (amct.md §6)."
+        f"{node.name}: {node.op_type} on {first.kind} values is not part of a deploy model (amct.md .6)."
     )
 
 

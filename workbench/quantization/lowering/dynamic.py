@@ -14,13 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from workbench.candidate import Granularity
-from workbench.errors import LoweringError
-from workbench.graph import constants
-from workbench.quantization.normalize import normalized
-from workbench.quantization.record import WeightScale
-from workbench.quantization.rounding import integers_of
-from workbench.quantization.surgery import (
+from workbench.graph.read import constants
+from workbench.quantization.lowering.normalize import normalized
+from workbench.quantization.lowering.surgery import (
     MatMulParts,
     Names,
     bias_add,
@@ -31,6 +27,10 @@ from workbench.quantization.surgery import (
     replace_nodes,
     scalar_or_vector,
 )
+from workbench.quantization.record import WeightScale
+from workbench.quantization.rounding import integers_of
+from workbench.values.candidate import Granularity
+from workbench.values.errors import LoweringError
 
 _OPSET = 11  # DynamicQuantizeLinear is there from 11 on
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from workbench.graph import constants
+from workbench.graph.read import constants
 
 _Floats = npt.NDArray[np.float32]
 _Target = Sequence[int | str]

@@ -5,7 +5,7 @@
 Balancing by itself changes nothing the float model computes: weights are multiplied by the factors s of their input
 channels and the activation divided by them. The division is
 
-    fold=False   a Mul before every balanced layer, named as in AMCT's deploy model (amct.md §4.5)
+    fold=False   a Mul before every balanced layer, named as in AMCT's deploy model (amct.md .4.5)
     fold=True    in the constants of the operators before where they alone make the tensor (folding.py), else one Mul
                  that all layers share which read the tensor with equal factors
 """
@@ -18,12 +18,12 @@ import numpy as np
 import numpy.typing as npt
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from workbench.errors import LoweringError, nearest
-from workbench.graph import constants
-from workbench.quantization.folding import Edit, Wiring, edits_that_divide
-from workbench.quantization.normalize import normalized
+from workbench.graph.read import constants
+from workbench.quantization.lowering.folding import Edit, Wiring, edits_that_divide
+from workbench.quantization.lowering.normalize import normalized
+from workbench.quantization.lowering.surgery import Names, float_constant, prune_constants, replace_nodes
 from workbench.quantization.record import QuantizationRecord
-from workbench.quantization.surgery import Names, float_constant, prune_constants, replace_nodes
+from workbench.values.errors import LoweringError, nearest
 
 _Floats = npt.NDArray[np.float32]
 

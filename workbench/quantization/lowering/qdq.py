@@ -3,7 +3,7 @@
     x ─► Q ─► DQ ─► MatMul ─► Add(bias)          activations uint8, weights int8: U8S8, the fast pair on x86
               w ─► DQ ──┘
 
-What shapes the result (onnxruntime 1.31.1, measured; `tests/targets/test_onnxruntime.py` repeats it):
+What shapes the result (onnxruntime 1.31.1, measured; `tests/targets/onnxruntime/test_target.py` repeats it):
 
 - A Gemm between float operators runs in float, so every Gemm becomes MatMul + Add.
 - Only the layer reads the quantized tensor. Residual connections keep the float one: no DequantizeLinear is left
@@ -20,13 +20,11 @@ from collections.abc import Iterator
 
 from onnx import ModelProto, NodeProto, helper
 
-from workbench.errors import LoweringError
-from workbench.quantization.integer_bias import round_biases
-from workbench.quantization.prepare import prepare
-from workbench.quantization.qdq_convolution import lowered_convolution
-from workbench.quantization.qdq_tensors import ActivationType, QuantizedTensors, check_tensor
-from workbench.quantization.record import ActivationScale, LayerRecord, QuantizationRecord
-from workbench.quantization.surgery import (
+from workbench.quantization.lowering.integer_bias import round_biases
+from workbench.quantization.lowering.prepare import prepare
+from workbench.quantization.lowering.qdq_convolution import lowered_convolution
+from workbench.quantization.lowering.qdq_tensors import ActivationType, QuantizedTensors, check_tensor
+from workbench.quantization.lowering.surgery import (
     bias_add,
     check_layers,
     editable_copy,
@@ -34,6 +32,8 @@ from workbench.quantization.surgery import (
     prune_constants,
     replace_nodes,
 )
+from workbench.quantization.record import ActivationScale, LayerRecord, QuantizationRecord
+from workbench.values.errors import LoweringError
 
 _PER_TENSOR_OPSET = 10
 _PER_CHANNEL_OPSET = 13  # QuantizeLinear and DequantizeLinear know `axis` from here on

@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from workbench.errors import LoweringError
-from workbench.graph import constants
+from workbench.graph.read import constants
+from workbench.quantization.lowering.surgery import Names, float_constant
 from workbench.quantization.record import ActivationScale, WeightScale
 from workbench.quantization.rounding import integers_of, scales_along
-from workbench.quantization.surgery import Names, float_constant
+from workbench.values.errors import LoweringError
 
 ActivationType = Literal["uint8", "int8"]
 Floats = npt.NDArray[np.float32]

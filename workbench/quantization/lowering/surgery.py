@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper, version_converter
 
-from workbench.errors import LoweringError, nearest
 from workbench.quantization.record import LayerRecord
+from workbench.values.errors import LoweringError, nearest
 
 MAX_PROTO_BYTES = 2**31 - 1
 """Protobuf refuses larger messages; a larger model needs external data."""

@@ -4,8 +4,8 @@ with ChildProcess(experiment, bench) as executor:      # a candidate that takes 
     evaluation = executor.evaluate(candidate)          # CrashError when it did
 """
 
-from workbench.executors.base import Executor, InProcess
-from workbench.executors.child import ChildProcess
-from workbench.executors.messages import decode_error, encode_error
+from workbench.search.executors.base import Executor, InProcess
+from workbench.search.executors.child import ChildProcess
+from workbench.search.executors.messages import decode_error, encode_error
 
 __all__ = ["ChildProcess", "Executor", "InProcess", "decode_error", "encode_error"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from workbench.artifacts import Bench
-from workbench.candidate import Candidate
-from workbench.evaluate import evaluate
-from workbench.experiment import Experiment
-from workbench.results import Evaluation, Split
+from workbench.evaluation.build import Bench
+from workbench.inputs.experiment import Experiment
+from workbench.search.ladder import evaluate
+from workbench.values.candidate import Candidate
+from workbench.values.results import Evaluation, Split
 
 
 class Executor(Protocol):
@@ -23,7 +23,7 @@ class Executor(Protocol):
         split: Split = "validation",
         gates: bool = True,
     ) -> Evaluation:
-        """As `workbench.evaluate.evaluate`, errors included.
+        """As `workbench.search.ladder.evaluate`, errors included.
 
         Raises:
             CrashError: the process that evaluated it died, while this one lived.

@@ -21,19 +21,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from workbench.artifacts import Bench
-from workbench.candidate import Candidate
-from workbench.canonical import decode
-from workbench.errors import CrashError, ToolchainError
-from workbench.executors.messages import Line, Message, decode_error
-from workbench.experiment import Experiment
-from workbench.lifeline import ending, out_of_memory_kills
-from workbench.results import Evaluation, ServiceResult, Split, evaluation_from_json
+from workbench.evaluation.build import Bench
+from workbench.inputs.experiment import Experiment
+from workbench.search.executors.messages import Line, Message, decode_error
+from workbench.values.candidate import Candidate
+from workbench.values.documents.canonical import decode
+from workbench.values.errors import CrashError, ToolchainError
+from workbench.values.results import Evaluation, ServiceResult, Split, evaluation_from_json
+from workbench.values.system.lifeline import ending, out_of_memory_kills
 
 _log = logging.getLogger(__name__)
 
 _PROGRAM = (
-    "import sys; sys.path.insert(0, sys.argv.pop(1)); from workbench.evaluation_process import main; main(sys.argv[1:])"
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); "
+    "from workbench.search.executors.process import main; main(sys.argv[1:])"
 )
 """This very workbench, wherever it lies: its folder goes to the child by argument."""
 _GRACE_S, _END_S = 0.5, 10.0
@@ -78,7 +79,7 @@ class ChildProcess:
         split: Split = "validation",
         gates: bool = True,
     ) -> Evaluation:
-        """As `workbench.evaluate.evaluate`, errors included.
+        """As `workbench.search.ladder.evaluate`, errors included.
 
         Raises:
             CrashError: the child died; names the stage, how it ended and its last words.
@@ -93,7 +94,7 @@ class ChildProcess:
         return evaluation_from_json(self._ask(task, candidate))
 
     def probe(self) -> float:
-        """As `workbench.plan.probe_call_ms`.
+        """As `workbench.search.plan.probe_call_ms`.
 
         Raises:
             CrashError: the child died.
@@ -206,7 +207,7 @@ class _Child:
         self.opened = False
         ours, theirs = socket.socketpair()
         with theirs:
-            root = str(Path(__file__).parents[2])
+            root = str(Path(__file__).parents[3])
             number = theirs.fileno()
             try:
                 self._process = subprocess.Popen(

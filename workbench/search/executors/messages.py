@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from workbench import errors
-from workbench.errors import CandidateError, ConfigError, WorkbenchError
+from workbench.values import errors
+from workbench.values.errors import CandidateError, ConfigError, WorkbenchError
 
 Message = dict[str, Any]
 

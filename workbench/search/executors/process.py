@@ -1,4 +1,4 @@
-"""The program that evaluates for a sweep: `workbench.executors.child` starts it and says what to do.
+"""The program that evaluates for a sweep: `workbench.search.executors.child` starts it and says what to do.
 
     evaluation_process DESCRIPTOR PARENT      (a socket it has inherited, and the process id of the sweep)
 
@@ -20,20 +20,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from workbench.artifacts import Bench, open_bench
-from workbench.candidate import Candidate, candidate_from_json
-from workbench.canonical import encode
-from workbench.errors import ConfigError, ToolchainError
-from workbench.evaluate import evaluate
-from workbench.executors.messages import Line, Message, encode_error
-from workbench.experiment import Experiment, read_experiment
-from workbench.files import lock_file
-from workbench.journal import Journal
-from workbench.lifeline import die_with
-from workbench.plan import probe_call_ms
-from workbench.results import evaluation_from_json
-from workbench.service_confirmation import served
-from workbench.store import Store
+from workbench.evaluation.build import Bench, open_bench
+from workbench.evaluation.journal import Journal
+from workbench.evaluation.store import Store
+from workbench.inputs.experiment import Experiment, read_experiment
+from workbench.search.executors.messages import Line, Message, encode_error
+from workbench.search.ladder import evaluate
+from workbench.search.plan import probe_call_ms
+from workbench.shipping.service_confirmation import served
+from workbench.values.candidate import Candidate, candidate_from_json
+from workbench.values.documents.canonical import encode
+from workbench.values.errors import ConfigError, ToolchainError
+from workbench.values.results import evaluation_from_json
+from workbench.values.system.files import lock_file
+from workbench.values.system.lifeline import die_with
 
 _WAIT_S = 60.0
 

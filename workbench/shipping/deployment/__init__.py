@@ -17,14 +17,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workbench.deployment.container import compose, dockerfile
-from workbench.deployment.facts import DIGEST_HINT, DeploymentSettings, Facts, facts_of
-from workbench.deployment.guide import guide
-from workbench.deployment.kubernetes import kubernetes
-from workbench.deployment.lock import read_lock
-from workbench.deployment.monitoring import grafana_dashboard, prometheus
-from workbench.deployment.requirements import pins, requirements
-from workbench.deployment.unit import systemd_unit
+from workbench.bundle.lock import read_lock
+from workbench.bundle.requirements import pins, requirements
+from workbench.shipping.deployment.container import compose, dockerfile
+from workbench.shipping.deployment.facts import DIGEST_HINT, DeploymentSettings, Facts, facts_of
+from workbench.shipping.deployment.guide import guide
+from workbench.shipping.deployment.kubernetes import kubernetes
+from workbench.shipping.deployment.monitoring import grafana_dashboard, prometheus
+from workbench.shipping.deployment.unit import systemd_unit
 
 if TYPE_CHECKING:  # write_bundle imports this package, so at run time it must not import bundle
     from workbench.bundle.manifest import Manifest

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 
-from workbench.deployment.facts import ADMIN_PORT, DIGEST_HINT, PORT, SERVICE_ID, STOP_S, TRUSTED_KEYS, Facts
-from workbench.signing import TRUSTED_VARIABLE
+from workbench.bundle.signing import TRUSTED_VARIABLE
+from workbench.shipping.deployment.facts import ADMIN_PORT, DIGEST_HINT, PORT, SERVICE_ID, STOP_S, TRUSTED_KEYS, Facts
 
 CANN_IMAGE = "quay.io/ascend/cann:{cann}-910b-ubuntu22.04-py3.11"
 """Public images of CANN [github.com/Ascend/cann-container-image]; 8.5.0 is published there under this very tag."""

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from workbench.ascend_settings import ASCEND
-from workbench.deployment.lock import Lock
-from workbench.errors import ConfigError
+from workbench.bundle.lock import Lock
+from workbench.values.ascend_settings import ASCEND
+from workbench.values.errors import ConfigError
 
 if TYPE_CHECKING:  # write_bundle imports this package, so at run time it must not import bundle
     from workbench.bundle.manifest import Manifest

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from workbench.deployment.container import DRIVER_MOUNTS, log_folder
-from workbench.deployment.facts import ADMIN_PORT, GRACE_S, PORT, SERVICE_ID, TRUSTED_KEYS, Facts
-from workbench.signing import TRUSTED_VARIABLE
+from workbench.bundle.signing import TRUSTED_VARIABLE
+from workbench.shipping.deployment.container import DRIVER_MOUNTS, log_folder
+from workbench.shipping.deployment.facts import ADMIN_PORT, GRACE_S, PORT, SERVICE_ID, TRUSTED_KEYS, Facts
 
 
 def guide(facts: Facts) -> str:

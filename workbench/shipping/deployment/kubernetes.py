@@ -7,9 +7,17 @@ Ascend Docker Runtime is installed it mounts devices and driver itself, and the 
 
 from __future__ import annotations
 
-from workbench.deployment.container import DRIVER_MOUNTS, log_folder
-from workbench.deployment.facts import ADMIN_PORT, PORT, SERVICE_ID, STOP_S, TRUSTED_FOLDER, TRUSTED_KEYS, Facts
-from workbench.signing import TRUSTED_VARIABLE
+from workbench.bundle.signing import TRUSTED_VARIABLE
+from workbench.shipping.deployment.container import DRIVER_MOUNTS, log_folder
+from workbench.shipping.deployment.facts import (
+    ADMIN_PORT,
+    PORT,
+    SERVICE_ID,
+    STOP_S,
+    TRUSTED_FOLDER,
+    TRUSTED_KEYS,
+    Facts,
+)
 
 KEYS = "/etc/workbench/keys"
 PRE_STOP_S = 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from workbench.deployment.facts import ADMIN_PORT, Facts
+from workbench.shipping.deployment.facts import ADMIN_PORT, Facts
 
 _SELECT = '{job=~"$job", instance=~"$instance"}'
 _WINDOW = "[$__rate_interval]"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from workbench.deployment.container import ascend_shell, log_folder, serve_arguments
-from workbench.deployment.facts import STOP_S, TRUSTED_KEYS, Facts
-from workbench.signing import TRUSTED_VARIABLE
+from workbench.bundle.signing import TRUSTED_VARIABLE
+from workbench.shipping.deployment.container import ascend_shell, log_folder, serve_arguments
+from workbench.shipping.deployment.facts import STOP_S, TRUSTED_KEYS, Facts
 
 HOME = "/opt/workbench"
 

@@ -7,8 +7,8 @@ Both bundles must be sound here (every byte, golden samples replayed). Their acc
 their services under load in turns. What cannot be compared has not passed: a gate that is open by absence is none.
 """
 
-from workbench.promotion.judge import judge
-from workbench.promotion.load import LoadOnce
-from workbench.promotion.verdict import Check, Limits, LoadRound, Verdict
+from workbench.shipping.promotion.judge import judge
+from workbench.shipping.promotion.load import LoadOnce
+from workbench.shipping.promotion.verdict import Check, Limits, LoadRound, Verdict
 
 __all__ = ["Check", "Limits", "LoadOnce", "LoadRound", "Verdict", "judge"]

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from workbench.bundle import Bundle, HoldoutOutcomes, Manifest, preprocessor_of
 from workbench.bundle.arrays import read_npz
-from workbench.dataset import Dataset
-from workbench.dataset.text import TextRows
-from workbench.errors import BundleError, ConfigError, MeasureError
-from workbench.metrics import Outcomes, concatenate, load_outcomes, outcomes_of, per_sample, size
-from workbench.promotion.verdict import Check, CheckOutcome, Limits
-from workbench.results import Estimate
-from workbench.significance import compare
+from workbench.inputs.dataset import Dataset
+from workbench.inputs.dataset.text import TextRows
+from workbench.inputs.metrics import Outcomes, concatenate, load_outcomes, outcomes_of, per_sample, size
+from workbench.shipping.promotion.verdict import Check, CheckOutcome, Limits
 from workbench.targets import open_target
+from workbench.values.errors import BundleError, ConfigError, MeasureError
+from workbench.values.results import Estimate
+from workbench.values.significance import compare
 
 _NAME = "accuracy"
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from workbench.bundle import Bundle, Manifest, manifest_sha256, read_bundle, verify_bundle
-from workbench.dataset import Dataset
-from workbench.errors import BundleError
-from workbench.fingerprint import Policy, admit
-from workbench.promotion.accuracy import accuracy_check, float_check, unpaired
-from workbench.promotion.load import LoadOnce, load_checks, not_loaded
-from workbench.promotion.verdict import Check, Limits, LoadRound, Verdict
-from workbench.signing import TrustedKeys
+from workbench.bundle.fingerprint import Policy, admit
+from workbench.bundle.signing import TrustedKeys
+from workbench.inputs.dataset import Dataset
+from workbench.shipping.promotion.accuracy import accuracy_check, float_check, unpaired
+from workbench.shipping.promotion.load import LoadOnce, load_checks, not_loaded
+from workbench.shipping.promotion.verdict import Check, Limits, LoadRound, Verdict
 from workbench.targets import open_target
+from workbench.values.errors import BundleError
 
 
 def judge(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from workbench.canonical import encode
-from workbench.results import Estimate, ServiceFigures
+from workbench.values.documents.canonical import encode
+from workbench.values.results import Estimate, ServiceFigures
 
 CheckOutcome = Literal["passed", "failed", "not checked"]
 

@@ -11,22 +11,22 @@ from typing import Literal
 
 from onnx import ModelProto
 
-from workbench.ascend_settings import AscendCompile
-from workbench.candidate import Candidate
-from workbench.errors import CheckError, ConfigError, LoweringError, ToolchainError
-from workbench.graph import constants, load_graph
-from workbench.model import Model
-from workbench.quantizable import quantizable_layers
-from workbench.quantization.normalize import normalized
-from workbench.quantization.surgery import serialize
-from workbench.scratch import scratch_folder
-from workbench.targets.ascend.config_files import config_texts
+from workbench.graph.layers import quantizable_layers
+from workbench.graph.read import constants, load_graph
+from workbench.quantization.lowering.normalize import normalized
+from workbench.quantization.lowering.surgery import serialize
+from workbench.targets.ascend.atc.config_files import config_texts
+from workbench.targets.ascend.atc.precheck import check_model
 from workbench.targets.ascend.lowering import atc_form
 from workbench.targets.ascend.operators import NOT_IN_OPS_NN, check_operators
-from workbench.targets.ascend.precheck import check_model
 from workbench.targets.ascend.shapes import has_axis, interface_of
 from workbench.targets.base import OperatorIssue
 from workbench.targets.int8_issues import nothing_to_quantize
+from workbench.values.ascend_settings import AscendCompile
+from workbench.values.candidate import Candidate
+from workbench.values.errors import CheckError, ConfigError, LoweringError, ToolchainError
+from workbench.values.model import Model
+from workbench.values.system.scratch import scratch_folder
 
 _log = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ def _entry_issues(settings: AscendCompile) -> Iterator[OperatorIssue]:
     try:
         config_texts(settings)
     except ConfigError as error:
-        yield _issue("error", error.key or "compile", error.rule, error.hint or "", "atc.md §3.2")
+        yield _issue("error", error.key or "compile", error.rule, error.hint or "", "atc.md .3.2")
 
 
 def _shape_issues(model: Model, settings: AscendCompile) -> Iterator[OperatorIssue]:
@@ -107,7 +107,7 @@ def _shape_issues(model: Model, settings: AscendCompile) -> Iterator[OperatorIss
             "compile.sequence_bins",
             "the inputs have a length and no bin is named: ATC needs a shape for every input (E10001)",
             "Name the padded lengths to compile, the longest at least the dataset's max_length.",
-            "atc.md §8 (E10001, value NULL)",
+            "atc.md .8 (E10001, value NULL)",
         )
     if not sequence and settings.sequence_bins:
         yield _issue(
@@ -143,7 +143,7 @@ def _convolutions(lowered: ModelProto, settings: AscendCompile) -> Iterator[Oper
             "compile.enable_small_channel",
             f"the model has no convolution with at most {_SMALL_CHANNELS} input channels",
             "Leave it out.",
-            "atc.md §2.3, --enable_small_channel",
+            "atc.md .2.3, --enable_small_channel",
         )
 
 
@@ -159,7 +159,7 @@ def _int8_issues(proto: ModelProto, candidate: Candidate) -> Iterator[OperatorIs
                 products[0].name,
                 f"products of two activations ({len(products)}) become INT8 by a layout that no page shows [inferred]",
                 "If ATC refuses it, set quantization.attention_matmul to false.",
-                "amct.md §13, question 4",
+                "amct.md .13, question 4",
             ),
             operator="MatMul",
         )

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workbench.errors import MeasureError
 from workbench.targets.ascend.interface import Interface, Port
 from workbench.targets.base import Array, Feeds
+from workbench.values.errors import MeasureError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

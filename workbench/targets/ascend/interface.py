@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from workbench.canonical import canonical_json, decode
-from workbench.files import temporary_beside
-from workbench.json_reader import loads
+from workbench.values.documents.canonical import canonical_json, decode
+from workbench.values.documents.json_reader import loads
+from workbench.values.system.files import temporary_beside
 
 INTERFACE = "interface.json"
 

@@ -4,7 +4,7 @@
                         INT8 deploy form                            LayerNormalization, Gelu in small operators
 
 What ATC 8.5.0 does not know is written in operators that its own fusion passes rebuild, so nothing is lost: LayerNorm
-as opset 16 exporters write it, Gelu with Erf (atc.md §8).
+as opset 16 exporters write it, Gelu with Erf (atc.md .8).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import numpy as np
 import onnx
 from onnx import ModelProto, NodeProto, helper, numpy_helper
 
-from workbench.errors import LoweringError
-from workbench.quantization.ascend_quant import ANTI_QUANT, DEQUANT, QUANT
-from workbench.quantization.surgery import Names, default_opset, editable_copy, prune_constants, replace_nodes
+from workbench.quantization.lowering.ascend_quant import ANTI_QUANT, DEQUANT, QUANT
+from workbench.quantization.lowering.surgery import Names, default_opset, editable_copy, prune_constants, replace_nodes
 from workbench.targets.ascend.operators import NEWEST_OPSET, OLDEST_OPSET
+from workbench.values.errors import LoweringError
 
 _ASCEND_OPERATORS = (QUANT, DEQUANT, ANTI_QUANT)
 _REDUCE_AXES_AS_INPUT = 18

@@ -1,6 +1,6 @@
 """Where the time goes: msprof run on a program, and its tables of operators read by the names of their columns.
 
-Columns and files: pyacl.md §5.4. Cells may be quoted, padded with tabs, or `N/A` where a switch was off.
+Columns and files: pyacl.md .5.4. Cells may be quoted, padded with tabs, or `N/A` where a switch was off.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.errors import MeasureError, ToolchainError
 from workbench.targets.ascend.program import run_program
 from workbench.targets.ascend.visible_devices import VARIABLE
+from workbench.values.errors import MeasureError, ToolchainError
 
 TIMEOUT_S = 900.0
 

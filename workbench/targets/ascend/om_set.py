@@ -13,13 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from workbench.ascend_settings import AscendCompile
-from workbench.candidate import Candidate
-from workbench.canonical import file_digest
-from workbench.errors import CompileError, ToolchainError
-from workbench.files import temporary_beside
-from workbench.results import CompiledFile
-from workbench.targets.ascend.atc import (
+from workbench.targets.ascend.atc.atc import (
     Run,
     check_operator_package,
     compile_environment,
@@ -27,15 +21,21 @@ from workbench.targets.ascend.atc import (
     find_atc,
     run_atc,
 )
-from workbench.targets.ascend.atc_failure import complete_log, failure_of, no_file
-from workbench.targets.ascend.command import Shape, argument_vector, compile_flags, shapes_of
-from workbench.targets.ascend.config_files import write_config_files
-from workbench.targets.ascend.flags import check_flags
+from workbench.targets.ascend.atc.command import Shape, argument_vector, compile_flags, shapes_of
+from workbench.targets.ascend.atc.config_files import write_config_files
+from workbench.targets.ascend.atc.failure import complete_log, failure_of, no_file
+from workbench.targets.ascend.atc.flags import check_flags
+from workbench.targets.ascend.atc.om_info import OmInfo, parse_info
+from workbench.targets.ascend.atc.om_json import KernelCounts, count_kernels
+from workbench.targets.ascend.atc.passes import FUSION_RESULT, Fusion, read_fusions
 from workbench.targets.ascend.interface import Interface
-from workbench.targets.ascend.om_info import OmInfo, parse_info
-from workbench.targets.ascend.om_json import KernelCounts, count_kernels
-from workbench.targets.ascend.passes import FUSION_RESULT, Fusion, read_fusions
 from workbench.targets.ascend.paths import place_model, work_directory
+from workbench.values.ascend_settings import AscendCompile
+from workbench.values.candidate import Candidate
+from workbench.values.documents.canonical import file_digest
+from workbench.values.errors import CompileError, ToolchainError
+from workbench.values.results import CompiledFile
+from workbench.values.system.files import temporary_beside
 
 BYTES_PER_COMPILE = int(2.5 * 2**30)
 """Memory that one compile of an encoder may take with its operator compilers [inferred]."""

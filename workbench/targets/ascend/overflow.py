@@ -1,6 +1,6 @@
 """The overflow check of the AI cores: its acl.json, the files it leaves, and what their status bits mean.
 
-Nothing overflowed when no file appears. Source of steps, files and bits: pyacl.md §5.6.
+Nothing overflowed when no file appears. Source of steps, files and bits: pyacl.md .5.6.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import MeasureError, ToolchainError
-from workbench.files import temporary_beside
-from workbench.json_reader import loads
 from workbench.targets.ascend.program import run_program
+from workbench.values.documents.json_reader import loads
+from workbench.values.errors import MeasureError, ToolchainError
+from workbench.values.system.files import temporary_beside
 
 TIMEOUT_S = 300.0
 CONVERTER = "tools/operator_cmp/compare/msaccucmp.py"

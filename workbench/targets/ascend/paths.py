@@ -14,9 +14,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from workbench.errors import ConfigError, ToolchainError
-from workbench.graph import read_model
-from workbench.scratch import scratch_folder
+from workbench.graph.read import read_model
+from workbench.values.errors import ConfigError, ToolchainError
+from workbench.values.system.scratch import scratch_folder
 
 _REFUSED = re.compile(r"[^A-Za-z0-9./_-]")
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from workbench.errors import MeasureError
-from workbench.quantization.interpreter import Interpreter
+from workbench.quantization.integers.interpreter import Interpreter
 from workbench.targets.base import Array, Feeds
+from workbench.values.errors import MeasureError
 
 
 class DeployProbe:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.lifeline import start_failure, tied
+from workbench.values.system.lifeline import start_failure, tied
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from workbench.errors import ConfigError
-from workbench.model import Model, TensorSpec
 from workbench.targets.ascend.interface import Axis, Interface, Port
+from workbench.values.errors import ConfigError
+from workbench.values.model import Model, TensorSpec
 
 Size = int | Axis
 

@@ -14,29 +14,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from workbench.ascend_settings import ASCEND, AscendCompile
-from workbench.candidate import Candidate
-from workbench.canonical import file_digest
-from workbench.errors import CompileError, ConfigError, LoweringError, MeasureError
-from workbench.files import temporary_beside
-from workbench.graph import load_graph, read_model
-from workbench.model import Model
-from workbench.quantization.deploy import lower_deploy
-from workbench.quantization.interpreter import Interpreter
+from workbench.graph.read import load_graph, read_model
+from workbench.quantization.integers.interpreter import Interpreter
+from workbench.quantization.lowering.deploy import lower_deploy
+from workbench.quantization.lowering.surgery import serialize
 from workbench.quantization.record import QuantizationRecord
-from workbench.quantization.surgery import serialize
-from workbench.results import Artifact, CompiledFile, Toolchain
+from workbench.targets.ascend.acl.session import open_session
+from workbench.targets.ascend.atc.compile_story import write_story
 from workbench.targets.ascend.check import candidate_issues
-from workbench.targets.ascend.compile_story import write_story
 from workbench.targets.ascend.interface import INTERFACE, write_interface
 from workbench.targets.ascend.lowering import atc_form
 from workbench.targets.ascend.om_set import compile_set
 from workbench.targets.ascend.probe import DeployProbe
-from workbench.targets.ascend.session import open_session
 from workbench.targets.ascend.shapes import interface_of
 from workbench.targets.ascend.toolchain import ascend_toolchain, device_count
 from workbench.targets.base import OperatorIssue, Session
-from workbench.targets.onnxruntime import OnnxRuntimeTarget
+from workbench.targets.onnxruntime.target import OnnxRuntimeTarget
+from workbench.values.ascend_settings import ASCEND, AscendCompile
+from workbench.values.candidate import Candidate
+from workbench.values.documents.canonical import file_digest
+from workbench.values.errors import CompileError, ConfigError, LoweringError, MeasureError
+from workbench.values.model import Model
+from workbench.values.results import Artifact, CompiledFile, Toolchain
+from workbench.values.system.files import temporary_beside
 
 LOWERED = "lowered.onnx"
 

@@ -16,10 +16,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from workbench.ascend_settings import ASCEND
-from workbench.errors import ToolchainError
-from workbench.results import Toolchain
-from workbench.targets.ascend.amct_installation import VARIABLE as AMCT_PYTHON
+from workbench.targets.ascend.amct.installation import VARIABLE as AMCT_PYTHON
 from workbench.targets.ascend.installation import (
     Installation,
     compiler_of_another,
@@ -29,6 +26,9 @@ from workbench.targets.ascend.installation import (
 from workbench.targets.ascend.npu_smi import Card, details, overview, soc_name, value_of
 from workbench.targets.ascend.versions import cann_problem, driver_problem
 from workbench.targets.ascend.visible_devices import visible_devices
+from workbench.values.ascend_settings import ASCEND
+from workbench.values.errors import ToolchainError
+from workbench.values.results import Toolchain
 
 _log = logging.getLogger(__name__)
 
@@ -138,7 +138,7 @@ def _cards(environment: Mapping[str, str]) -> tuple[tuple[Card, ...], str, str]:
 
 
 def _soc(acl: ModuleType | None, cards: tuple[Card, ...]) -> str:
-    """The chip as --soc_version takes it; from acl, else from npu-smi; empty where neither tells (pyacl.md §6.3)."""
+    """The chip as --soc_version takes it; from acl, else from npu-smi; empty where neither tells (pyacl.md .6.3)."""
     asked: Any = getattr(acl, "get_soc_name", None)
     name = asked() if asked is not None else None
     if name:

@@ -10,7 +10,7 @@ a MiniLM with 6 layers for one text of 16 or 32 tokens, 3 to 10 % for 64, and no
 1.31.1, interleaved medians on a busy machine). Products of activations in INT8 keep their own form.
 
 QAttention takes the mask as the model's input has it, not as the float tensor that is added to the scores. That the
-one follows from the other is measured (`onnxruntime_attention_mask`), and without it nothing is fused.
+one follows from the other is measured (`attention_mask`), and without it nothing is fused.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from workbench.quantization.surgery import Names, prune_constants, replace_nodes
-from workbench.targets.onnxruntime_attention_mask import Attention, mask_inputs
-from workbench.targets.onnxruntime_draws import needed_nodes
+from workbench.quantization.lowering.surgery import Names, prune_constants, replace_nodes
+from workbench.targets.onnxruntime.attention_mask import Attention, mask_inputs
+from workbench.targets.onnxruntime.draws import needed_nodes
 
 _HEADS_FIRST = [0, 2, 1, 3]
 _KEYS_TRANSPOSED = [0, 2, 3, 1]

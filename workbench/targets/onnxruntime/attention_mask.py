@@ -1,4 +1,4 @@
-"""Which graph input is the mask of a self-attention, found by running the model (`onnxruntime_draws`)."""
+"""Which graph input is the mask of a self-attention, found by running the model (`draws`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from onnx import ModelProto, NodeProto
 
-from workbench.targets.onnxruntime_draws import MASKED, Draw, distant_draws, draws, mask_of
+from workbench.targets.onnxruntime.draws import MASKED, Draw, distant_draws, draws, mask_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

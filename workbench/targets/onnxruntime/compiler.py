@@ -18,19 +18,19 @@ from pathlib import Path
 import onnx
 from onnx import ModelProto
 
-from workbench.candidate import ONNXRUNTIME_FUSIONS, Candidate, GraphOptimization, OnnxRuntimeCompile
-from workbench.errors import CompileError, LoweringError
-from workbench.files import temporary_beside
-from workbench.graph import load_graph, read_model
-from workbench.lifeline import tied
-from workbench.quantization.dynamic import lower_dynamic
+from workbench.graph.read import load_graph, read_model
+from workbench.quantization.lowering.dynamic import lower_dynamic
+from workbench.quantization.lowering.surgery import serialize
 from workbench.quantization.observe import RUNTIME_ERRORS
-from workbench.quantization.surgery import serialize
-from workbench.scratch import scratch_folder
-from workbench.targets.onnxruntime_attention import fuse_attention
-from workbench.targets.onnxruntime_fusions import fused
-from workbench.targets.onnxruntime_projections import layers_of, with_convolutions, with_split_transposes
-from workbench.targets.onnxruntime_simplify import simplified
+from workbench.targets.onnxruntime.attention import fuse_attention
+from workbench.targets.onnxruntime.fusions import fused
+from workbench.targets.onnxruntime.projections import layers_of, with_convolutions, with_split_transposes
+from workbench.targets.onnxruntime.simplify import simplified
+from workbench.values.candidate import ONNXRUNTIME_FUSIONS, Candidate, GraphOptimization, OnnxRuntimeCompile
+from workbench.values.errors import CompileError, LoweringError
+from workbench.values.system.files import temporary_beside
+from workbench.values.system.lifeline import tied
+from workbench.values.system.scratch import scratch_folder
 
 COMPILED = "model.onnx"
 LOG = "compile.log"
@@ -70,7 +70,7 @@ FLOAT_KERNELS = frozenset(
     }
 )
 """Operators of layers that could be INT8 and compute in float, the fused forms that contain such a product included.
-AveragePool is among them because AMCT quantizes it (amct.md §5)."""
+AveragePool is among them because AMCT quantizes it (amct.md .5)."""
 
 _ALWAYS_OFF_FOR_INT8 = ("MatMulAddFusion",)
 # With fixed dimensions it rewrites MatMul + Add to Reshape + Gemm before Q/DQ are read, and a Gemm between float
@@ -191,7 +191,7 @@ def _run_optimizer(
     Raises:
         CompileError: with the log written to `log_path`.
     """
-    program = Path(__file__).with_name("onnxruntime_optimize.py")
+    program = Path(__file__).with_name("optimize.py")
     command = [sys.executable, "-P", str(program), str(lowered), str(optimized), level, str(_INFO), *disabled]
     try:
         done = subprocess.run(

@@ -15,8 +15,8 @@ import numpy.typing as npt
 import onnxruntime
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
+from workbench.quantization.lowering.surgery import names_read, replace_nodes
 from workbench.quantization.observe import RUNTIME_ERRORS
-from workbench.quantization.surgery import names_read, replace_nodes
 
 MASKED = -1e4
 """The largest number that hides a position: added to a score that shall not count."""

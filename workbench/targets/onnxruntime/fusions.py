@@ -17,7 +17,7 @@ from collections.abc import Iterable
 import numpy as np
 from onnx import ModelProto, NodeProto, numpy_helper
 
-from workbench.quantization.surgery import Names, prune_constants, replace_nodes
+from workbench.quantization.lowering.surgery import Names, prune_constants, replace_nodes
 
 _A_SCALE = 2
 _B_ZERO_POINT = 5

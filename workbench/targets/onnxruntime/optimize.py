@@ -1,6 +1,6 @@
 """The child process that runs ONNX Runtime's graph optimizer: one model in, one optimized model out, log on stderr.
 
-    python -P onnxruntime_optimize.py LOWERED OPTIMIZED LEVEL SEVERITY [DISABLED_FUSION ...]
+    python -P optimize.py LOWERED OPTIMIZED LEVEL SEVERITY [DISABLED_FUSION ...]
 
 A process of its own, because the runtime logs to file descriptor 2 and nowhere else, and because a crash in the
 optimizer must fail one candidate, not the sweep. Imports nothing of the workbench; `-P` keeps this folder, which

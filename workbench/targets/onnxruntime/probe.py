@@ -7,8 +7,8 @@ from pathlib import Path
 
 from onnx import ModelProto, ValueInfoProto
 
-from workbench.errors import ConfigError, MeasureError
-from workbench.graph import load_graph, read_model
+from workbench.graph.read import load_graph, read_model
+from workbench.values.errors import ConfigError, MeasureError
 
 
 def with_outputs(lowered: Path, tensors: Sequence[str]) -> tuple[ModelProto, int]:

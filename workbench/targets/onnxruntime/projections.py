@@ -34,7 +34,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from workbench.quantization.surgery import Names, default_opset, prune_constants, replace_nodes
+from workbench.quantization.lowering.surgery import Names, default_opset, prune_constants, replace_nodes
 
 _BIAS = 6  # of MatMulIntegerToFloat: A, B, a_scale, b_scale, a_zero_point, b_zero_point, bias
 _LARGEST_BIAS = 2**30  # leaves half of int32 to the sums

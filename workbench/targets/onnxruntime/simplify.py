@@ -9,7 +9,7 @@ for one text of 16 or 32 tokens, 4 % for 64, 1 to 2 % at batch 8 of 64. With flo
 removed most of them already, 18 nodes and 2 % for 16 or 32 tokens are left (onnxruntime 1.31.1, interleaved medians of
 one thread's CPU time on a busy machine).
 
-Shapes and masks are found by running the model (`onnxruntime_draws`), shapes up to 1100 tokens where it takes as many;
+Shapes and masks are found by running the model (`draws`), shapes up to 1100 tokens where it takes as many;
 that an index is always the same is read off the graph. Results change by the order of two additions in the embeddings,
 if at all.
 """
@@ -24,8 +24,8 @@ import numpy as np
 import numpy.typing as npt
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from workbench.quantization.surgery import Names, default_opset, names_read, prune_constants, replace_nodes
-from workbench.targets.onnxruntime_draws import Draw, Values, distant_draws, draws, mask_of, needed_nodes
+from workbench.quantization.lowering.surgery import Names, default_opset, names_read, prune_constants, replace_nodes
+from workbench.targets.onnxruntime.draws import Draw, Values, distant_draws, draws, mask_of, needed_nodes
 
 _AXES_AS_INPUT = 13  # the opset from which Unsqueeze takes its axes as an input
 _LONGEST = 1100  # shows windows of up to 512 positions, of which it is no multiple

@@ -28,24 +28,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 
-from workbench.candidate import Candidate
-from workbench.canonical import file_digest
-from workbench.errors import ConfigError, LoweringError, MeasureError, ToolchainError, nearest
-from workbench.files import temporary_beside
-from workbench.graph import load_graph
-from workbench.model import Model
-from workbench.quantizable import quantizable_layers
-from workbench.quantization.dynamic import lower_dynamic
-from workbench.quantization.normalize import normalized
-from workbench.quantization.qdq import lower_static
+from workbench.graph.layers import quantizable_layers
+from workbench.graph.read import load_graph
+from workbench.quantization.lowering.dynamic import lower_dynamic
+from workbench.quantization.lowering.normalize import normalized
+from workbench.quantization.lowering.qdq import lower_static
+from workbench.quantization.lowering.surgery import serialize
 from workbench.quantization.record import QuantizationRecord
-from workbench.quantization.surgery import serialize
-from workbench.results import Artifact, CompiledFile, Toolchain
 from workbench.targets.base import Array, Feeds, OperatorIssue, Session, row_tolerance
 from workbench.targets.feeds import check_host_device
 from workbench.targets.int8_issues import no_dot_product, nothing_to_quantize, quantized_already, unreadable
-from workbench.targets.onnxruntime_compiler import COMPILED, count_kernels, optimize
-from workbench.targets.onnxruntime_probe import with_outputs
+from workbench.targets.onnxruntime.compiler import COMPILED, count_kernels, optimize
+from workbench.targets.onnxruntime.probe import with_outputs
+from workbench.values.candidate import Candidate
+from workbench.values.documents.canonical import file_digest
+from workbench.values.errors import ConfigError, LoweringError, MeasureError, ToolchainError, nearest
+from workbench.values.model import Model
+from workbench.values.results import Artifact, CompiledFile, Toolchain
+from workbench.values.system.files import temporary_beside
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
@@ -234,7 +234,7 @@ def _precision_issues(candidate: Candidate) -> list[OperatorIssue]:
             operator="",
             problem=f"{candidate.precision.mode!r} does not exist on this target",
             remedy="Use 'fp32'; INT8 is chosen by quantization.scheme.",
-            source="workbench/targets/onnxruntime.py",
+            source="workbench/targets/onnxruntime/target.py",
         )
     ]
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from workbench.candidate import Candidate, OpenVinoCompile
-from workbench.errors import ConfigError
-from workbench.graph import load_graph
-from workbench.model import Model
-from workbench.quantizable import quantizable_layers
-from workbench.quantization.normalize import normalized
+from workbench.graph.layers import quantizable_layers
+from workbench.graph.read import load_graph
+from workbench.quantization.lowering.normalize import normalized
 from workbench.targets.base import OperatorIssue
 from workbench.targets.int8_issues import no_dot_product, nothing_to_quantize, quantized_already, unreadable
-from workbench.targets.onnxruntime import Cpu
-from workbench.targets.openvino_compiler import reason
-from workbench.targets.openvino_library import capabilities, library
+from workbench.targets.onnxruntime.target import Cpu
+from workbench.targets.openvino.compiler import reason
+from workbench.targets.openvino.library import capabilities, library
+from workbench.values.candidate import Candidate, OpenVinoCompile
+from workbench.values.errors import ConfigError
+from workbench.values.model import Model
 
 _MEASURED = "measured on OpenVINO 2026.4.1"
 
@@ -29,7 +29,7 @@ def setting_issues(candidate: Candidate) -> list[OperatorIssue]:
                 "precision.mode",
                 f"{candidate.precision.mode!r} does not exist on this target",
                 "Use 'fp32'; INT8 is chosen by quantization.scheme, bf16 by compile.inference_precision.",
-                "workbench/targets/openvino_check.py",
+                "workbench/targets/openvino/check.py",
             )
         )
     if candidate.quantization.scheme == "dynamic":
@@ -84,7 +84,7 @@ def model_issues(model: Model, candidate: Candidate, cpu: Cpu) -> list[OperatorI
                 "activation_symmetric is false",
                 remedy="Nothing to do: a factor with a zero point would run in float. If accuracy suffers, set "
                 "quantization.attention_matmul to false.",
-                source=f"{_MEASURED}; see workbench/targets/openvino_lowering.py",
+                source=f"{_MEASURED}; see workbench/targets/openvino/lowering.py",
             )
         )
     issues += quantized_already(proto)

@@ -14,9 +14,9 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from workbench.candidate import Candidate, OpenVinoCompile
-from workbench.errors import CompileError
-from workbench.lifeline import tied
+from workbench.values.candidate import Candidate, OpenVinoCompile
+from workbench.values.errors import CompileError
+from workbench.values.system.lifeline import tied
 
 XML = "model.xml"
 WEIGHTS = "model.bin"
@@ -67,7 +67,7 @@ def _run(lowered: Path, xml: Path, precision: str, log_path: Path) -> str:
     Raises:
         CompileError: with the log written to `log_path`.
     """
-    program = Path(__file__).with_name("openvino_convert.py")
+    program = Path(__file__).with_name("convert.py")
     try:
         done = subprocess.run(
             tied([sys.executable, "-P", str(program), str(lowered), str(xml), precision]),

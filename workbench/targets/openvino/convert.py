@@ -1,6 +1,6 @@
 """The child process that converts one ONNX file to OpenVINO's format, compiles it once, and tells what it became.
 
-    python -P openvino_convert.py LOWERED XML PRECISION
+    python -P convert.py LOWERED XML PRECISION
 
 Writes XML and, beside it, the weights (.bin); prints one JSON object {"kernels": {type: count}, "layers":
 [[type, precision], ...]}. A process of its own, because a crash in the compiler must fail one candidate, not the sweep.

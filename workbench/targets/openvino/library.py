@@ -7,8 +7,8 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from workbench.errors import MeasureError, ToolchainError
-from workbench.targets.openvino_compiler import reason
+from workbench.targets.openvino.compiler import reason
+from workbench.values.errors import MeasureError, ToolchainError
 
 _SENDER = "openvino_telemetry"
 

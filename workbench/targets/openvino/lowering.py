@@ -1,6 +1,6 @@
 """The QDQ form that OpenVINO's CPU plugin executes in integers: the record before, and the graph after `lower_static`.
 
-What shapes it (OpenVINO 2026.4.1, AVX512-VNNI, measured; `tests/targets/test_openvino.py` repeats the counts):
+What shapes it (OpenVINO 2026.4.1, AVX512-VNNI, measured; `tests/targets/openvino/test_target.py` repeats the counts):
 
 - A product of two activations runs in integers only when neither factor has a zero point. One that stays in float for
   this reason pays for conversions that cost more than INT8 gains elsewhere in the attention block.
@@ -21,13 +21,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from workbench.errors import LoweringError
-from workbench.graph import constants
-from workbench.quantization.prepare import prepare
-from workbench.quantization.qdq import lower_static
-from workbench.quantization.qdq_tensors import QuantizedTensors, check_tensor
+from workbench.graph.read import constants
+from workbench.quantization.lowering.prepare import prepare
+from workbench.quantization.lowering.qdq import lower_static
+from workbench.quantization.lowering.qdq_tensors import QuantizedTensors, check_tensor
+from workbench.quantization.lowering.surgery import Names, editable_copy, names_read, prune_constants, replace_nodes
 from workbench.quantization.record import ActivationScale, LayerRecord, QuantizationRecord
-from workbench.quantization.surgery import Names, editable_copy, names_read, prune_constants, replace_nodes
+from workbench.values.errors import LoweringError
 
 _MOVES_VALUES = ("Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 """Operators that commute with per-tensor quantization of their first input."""

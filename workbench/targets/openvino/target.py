@@ -20,22 +20,22 @@ from typing import Any
 import numpy as np
 import onnx
 
-from workbench.candidate import Candidate, OpenVinoCompile
-from workbench.canonical import file_digest
-from workbench.errors import ConfigError, LoweringError, MeasureError
-from workbench.files import temporary_beside
-from workbench.graph import load_graph
-from workbench.model import Model
+from workbench.graph.read import load_graph
+from workbench.quantization.lowering.surgery import serialize
 from workbench.quantization.record import QuantizationRecord
-from workbench.quantization.surgery import serialize
-from workbench.results import Artifact, CompiledFile, Toolchain
 from workbench.targets.base import Array, Feeds, OperatorIssue, Session
 from workbench.targets.feeds import Input, check_feeds, check_host_device
-from workbench.targets.onnxruntime import Cpu, parse_cpu
-from workbench.targets.openvino_check import model_issues, setting_issues
-from workbench.targets.openvino_compiler import WEIGHTS, XML, convert, reason
-from workbench.targets.openvino_library import capabilities, library, load
-from workbench.targets.openvino_lowering import openvino_form
+from workbench.targets.onnxruntime.target import Cpu, parse_cpu
+from workbench.targets.openvino.check import model_issues, setting_issues
+from workbench.targets.openvino.compiler import WEIGHTS, XML, convert, reason
+from workbench.targets.openvino.library import capabilities, library, load
+from workbench.targets.openvino.lowering import openvino_form
+from workbench.values.candidate import Candidate, OpenVinoCompile
+from workbench.values.documents.canonical import file_digest
+from workbench.values.errors import ConfigError, LoweringError, MeasureError
+from workbench.values.model import Model
+from workbench.values.results import Artifact, CompiledFile, Toolchain
+from workbench.values.system.files import temporary_beside
 
 LOWERED = "lowered.onnx"
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from workbench.errors import ConfigError
+from workbench.values.errors import ConfigError
 
 LIMIT_VARIABLE = "WORKBENCH_MAX_FILE_GIB"
 """Raises every limit on the size of a whole file to so many GiB; a number."""

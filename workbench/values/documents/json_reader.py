@@ -13,8 +13,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import ConfigError
-from workbench.input_files import read_text
+from workbench.values.documents.input_files import read_text
+from workbench.values.errors import ConfigError
 
 MOST_BYTES = 1 << 24
 """Of a file that people or tools write by hand or once for a model. Empty lists, as objects, take twenty times that."""

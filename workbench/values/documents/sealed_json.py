@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench.canonical import canonical_json, digest, encode
-from workbench.errors import ToolchainError
-from workbench.files import write_json_atomically
+from workbench.values.documents.canonical import canonical_json, digest, encode
+from workbench.values.errors import ToolchainError
+from workbench.values.system.files import write_json_atomically
 
 _SEAL = "sha256"
 _MOST_BYTES = 1 << 30

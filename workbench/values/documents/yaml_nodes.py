@@ -15,7 +15,7 @@ from ruamel.yaml.composer import Composer
 from ruamel.yaml.error import MarkedYAMLError, StringMark, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from workbench.errors import ConfigError
+from workbench.values.errors import ConfigError
 
 MOST_BYTES = 1 << 18
 """The scanner takes some seconds for a mebibyte; what people write by hand is a few kilobytes."""

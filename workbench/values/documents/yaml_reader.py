@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
-from workbench.errors import ConfigError, nearest
-from workbench.input_files import read_text
-from workbench.yaml_nodes import MOST_BYTES, compose
+from workbench.values.documents.input_files import read_text
+from workbench.values.documents.yaml_nodes import MOST_BYTES, compose
+from workbench.values.errors import ConfigError, nearest
 
 T = TypeVar("T")
 _REQUIRED: Any = object()

@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.canonical import canonical_json
-from workbench.errors import ToolchainError
+from workbench.values.documents.canonical import canonical_json
+from workbench.values.errors import ToolchainError
 
 _POLL_S = 0.05
 _NAME_CHARACTERS = 50

@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from workbench.errors import ToolchainError
+from workbench.values.errors import ToolchainError
 
 _SUFFIX = ".scratch"
 _PATIENCE_S, _POLL_S = 5.0, 0.01

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-_ROOT = Path(__file__).parent
+_ROOT = Path(__file__).parents[2]
 _NAME = _ROOT.name
 _IMPORT = re.compile(
     rf"^[ \t]*(?:from[ \t]+({_NAME}(?:\.\w+)*)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)|import[ \t]+({_NAME}\.[^\n]*))",

@@ -10,7 +10,7 @@ import signal
 from collections.abc import Iterator
 from types import FrameType
 
-from workbench.exit_codes import INTERRUPTED
+from workbench.values.exit_codes import INTERRUPTED
 
 
 @contextlib.contextmanager

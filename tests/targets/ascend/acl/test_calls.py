@@ -3,9 +3,9 @@ from types import ModuleType
 
 import pytest
 
-from workbench.errors import MeasureError, ToolchainError
-from workbench.targets.ascend import acl_calls
-from workbench.targets.ascend.acl_codes import MEANINGS, describe
+from workbench.targets.ascend.acl import calls as acl_calls
+from workbench.targets.ascend.acl.codes import MEANINGS, describe
+from workbench.values.errors import MeasureError, ToolchainError
 
 
 @pytest.fixture

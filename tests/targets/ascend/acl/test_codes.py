@@ -1,4 +1,4 @@
-"""pyacl.md §2.6: every return code of CANN 8.5.0, and what it asks of whom."""
+"""pyacl.md .2.6: every return code of CANN 8.5.0, and what it asks of whom."""
 
 import re
 from pathlib import Path
@@ -6,14 +6,14 @@ from typing import get_args
 
 import pytest
 
-from workbench.targets.ascend.acl_codes import MEANINGS, Kind, describe
+from workbench.targets.ascend.acl.codes import MEANINGS, Kind, describe
 
-REFERENCE = Path(__file__).parents[3] / "docs/reference/pyacl.md"
+REFERENCE = Path(__file__).parents[4] / "docs/reference/pyacl.md"
 
 ASCENDCL = "0 100000-100045 148046-148053 200000-200007 300000 500000-500005"
 RUNTIME = "107000-107038 207000-207019 507000-507057 507899-507911"
 GRAPH_ENGINE = "145000-145003 145006-145009 145011-145022 245000-245002 545000-545009 545601"
-"""The codes of §2.6, written off its tables."""
+"""The codes of .2.6, written off its tables."""
 
 
 def codes(ranges: str) -> set[int]:

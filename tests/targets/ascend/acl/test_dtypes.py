@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from workbench.errors import MeasureError
-from workbench.targets.ascend.dtypes import TYPES, acl_type, check_convertible, from_device, to_device
+from workbench.targets.ascend.acl.dtypes import TYPES, acl_type, check_convertible, from_device, to_device
+from workbench.values.errors import MeasureError
 
 CODES = {kind.name: code for code, kind in TYPES.items()}
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -19,7 +19,7 @@ def stored(name: str) -> Any:
 
 
 def test_the_codes_are_the_vendors() -> None:
-    """pyacl.md §2.3"""
+    """pyacl.md .2.3"""
     expected = {
         "float32": 0, "float16": 1, "int8": 2, "int32": 3, "uint8": 4, "int16": 6, "uint16": 7, "uint32": 8, "int64": 9,
         "uint64": 10, "float64": 11, "bool": 12, "complex64": 16, "complex128": 17, "bfloat16": 27,

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from tests.targets.ascend.offline_files import Array, expected, grid, texts
-from workbench.canonical import canonical_json
-from workbench.errors import MeasureError
-from workbench.results import Artifact
-from workbench.targets.ascend import acl_process
-from workbench.targets.ascend.session import open_session
+from workbench.targets.ascend.acl import process as acl_process
+from workbench.targets.ascend.acl.session import open_session
+from workbench.values.documents.canonical import canonical_json
+from workbench.values.errors import MeasureError
+from workbench.values.results import Artifact
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def assert_right(outputs: dict[str, Array], feeds: dict[str, Array]) -> None:
 
 
 def test_sessions_open_side_by_side_and_close_in_any_order(acl: ModuleType, files: tuple[Path, Artifact]) -> None:
-    """pyacl.md §4, rows 18 and 19: init once, finalize by one owner, each reset_device for its set_device."""
+    """pyacl.md .4, rows 18 and 19: init once, finalize by one owner, each reset_device for its set_device."""
     first, second = open_session(*files, batch=4), open_session(*files, batch=4)
     feeds = texts(4, 8)
     assert_right(first.run(feeds), feeds)
@@ -80,9 +80,9 @@ def child(script: str, files: tuple[Path, Artifact], **environment: str) -> subp
         import workbench.cann_emulator.acl as acl
         sys.modules["acl"] = acl
         from tests.targets.ascend.offline_files import texts, expected
-        from workbench.canonical import decode
-        from workbench.results import Artifact
-        from workbench.targets.ascend.session import open_session
+        from workbench.values.documents.canonical import decode
+        from workbench.values.results import Artifact
+        from workbench.targets.ascend.acl.session import open_session
         directory = Path({str(files[0])!r})
         files = directory, decode(Artifact, json.loads((directory / "artifact.json").read_text()))
     """
@@ -111,7 +111,7 @@ def test_what_nobody_closed_is_released_after_an_error_too(files: tuple[Path, Ar
 
 
 def test_a_forked_child_is_refused_and_harms_nobody(files: tuple[Path, Artifact]) -> None:
-    """pyacl.md §4, row 26, and §3.5: handles do not survive fork."""
+    """pyacl.md .4, row 26, and .3.5: handles do not survive fork."""
     script = """
         import atexit, os
         session = open_session(*files, batch=1)

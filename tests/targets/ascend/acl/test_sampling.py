@@ -7,9 +7,9 @@ import pytest
 from tests.emulated_cann import emulated_environment
 from workbench.cann_emulator.state import DeviceUse, report_use
 from workbench.targets.ascend import npu_smi
-from workbench.targets.ascend.sampling import DeviceSamples, Spread, sampled
+from workbench.targets.ascend.acl.sampling import DeviceSamples, Spread, sampled
 
-CAPTURES = Path(__file__).parent / "npu_smi"
+CAPTURES = Path(__file__).parents[1] / "npu_smi"
 
 
 def watched(folder: Path, script: str, *, device: int = 0, least: int = 1, **variables: str) -> DeviceSamples:

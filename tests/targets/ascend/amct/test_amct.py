@@ -18,30 +18,30 @@ from tests.quantization.deploy_models import golden_batches, golden_cases, golde
 from tests.quantization.golden import data, mlp
 from tests.targets.ascend.amct_fakes import WORKING, broken_variables, emulator_variables
 from tests.targets.encoder import ids, save, tiny_encoder
-from workbench.errors import CalibrationError, ToolchainError
-from workbench.graph import load_graph, read_model
-from workbench.model import Model
-from workbench.quantizable import quantizable_layers
-from workbench.quantization.amct_cfg import parse_cfg
-from workbench.quantization.amct_recipe import recipe_of_config
-from workbench.quantization.amct_record import parse_record, record_text
+from workbench.graph.layers import quantizable_layers
+from workbench.graph.read import load_graph, read_model
+from workbench.quantization.amct.cfg import parse_cfg
+from workbench.quantization.amct.recipe import recipe_of_config
+from workbench.quantization.amct.record_file import parse_record, record_text
 from workbench.quantization.calibrate import follow_amct
-from workbench.quantization.deploy import lower_deploy
-from workbench.quantization.interpreter import Interpreter
-from workbench.quantization.normalize import normalized
-from workbench.quantization.qdq import lower_static
-from workbench.targets.ascend.amct import (
+from workbench.quantization.integers.interpreter import Interpreter
+from workbench.quantization.lowering.deploy import lower_deploy
+from workbench.quantization.lowering.normalize import normalized
+from workbench.quantization.lowering.qdq import lower_static
+from workbench.targets.ascend.amct.amct import (
     calibrate_with_amct,
     compare_with_fake_quant,
     convert_qdq_with_amct,
     run_in_amct,
 )
-from workbench.targets.ascend.amct_installation import VARIABLE, find_amct
-from workbench.targets.ascend.amct_process import AmctInstallation
-from workbench.targets.ascend.amct_search import search_with_amct
+from workbench.targets.ascend.amct.installation import VARIABLE, find_amct
+from workbench.targets.ascend.amct.process import AmctInstallation
+from workbench.targets.ascend.amct.search import search_with_amct
+from workbench.values.errors import CalibrationError, ToolchainError
+from workbench.values.model import Model
 
 CFG = "batch_num: 2"
-CHILD = Path(sys.modules["workbench.targets.ascend.amct"].__file__ or "").with_name("amct_child.py")
+CHILD = Path(sys.modules["workbench.targets.ascend.amct.amct"].__file__ or "").with_name("child.py")
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +184,7 @@ def test_outputs_of_several_batches_come_in_order(installation: AmctInstallation
     runs = run_in_amct(model.path, mlp_batches(3), installation=installation)
 
     assert [sorted(run) for run in runs] == [["y"]] * 3
-    assert np.allclose(runs[0]["y"][0], [-0.162553, 0.213448, -0.040652], atol=1e-6)  # amct.md §11
+    assert np.allclose(runs[0]["y"][0], [-0.162553, 0.213448, -0.040652], atol=1e-6)  # amct.md .11
 
 
 def test_learned_rounding_is_read_from_the_integers_of_the_deploy_model(
@@ -298,7 +298,7 @@ def test_a_name_that_is_no_program_is_refused() -> None:
     ],
 )  # fmt: skip
 def test_a_broken_installation_is_named_with_its_remedy(source: str, message: str, tmp_path: Path) -> None:
-    """amct.md §12."""
+    """amct.md .12."""
     with pytest.raises(ToolchainError, match=f"(?s){message}"):
         find_amct(broken_variables(tmp_path, source))
 
@@ -418,7 +418,7 @@ def test_a_folder_that_cannot_be_written_is_a_matter_of_the_machine(
 
 
 def test_the_child_is_python_37_and_imports_nothing_of_the_workbench() -> None:
-    """amct.md §1.6: it runs where AMCT runs."""
+    """amct.md .1.6: it runs where AMCT runs."""
     tree = ast.parse(CHILD.read_text(encoding="utf-8"), feature_version=(3, 7))
 
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from tests.quantization.amct_files import conv, matmul, pool, product
-from workbench.candidate import Quantization
-from workbench.errors import CalibrationError
-from workbench.quantization.amct_cfg import parse_cfg
-from workbench.quantization.amct_recipe import recipe_of_config
+from workbench.quantization.amct.cfg import parse_cfg
+from workbench.quantization.amct.recipe import recipe_of_config
 from workbench.quantization.recipe import recipe_of
-from workbench.targets.ascend.amct_settings import quantization_to_amct_cfg
+from workbench.targets.ascend.amct.settings import quantization_to_amct_cfg
+from workbench.values.candidate import Quantization
+from workbench.values.errors import CalibrationError
 
 LAYERS = (matmul("query"), product("scores"), pool("pool"), matmul("fc", op_type="Gemm"))
 

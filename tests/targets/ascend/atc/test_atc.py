@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from workbench.errors import CompileError, ToolchainError
-from workbench.targets.ascend.atc import Run, compile_environment, find_atc, run_atc
-from workbench.targets.ascend.atc_failure import complete_log, failure_of, no_file
+from workbench.targets.ascend.atc.atc import Run, compile_environment, find_atc, run_atc
+from workbench.targets.ascend.atc.failure import complete_log, failure_of, no_file
+from workbench.values.errors import CompileError, ToolchainError
 
 
 def script(folder: Path, body: str) -> Path:
@@ -99,7 +99,7 @@ def test_nothing_is_left_when_the_workbench_itself_is_killed(tmp_path: Path) -> 
     atc = script(tmp_path / "bin", "sleep 60 & echo $! > child.pid; echo $$ > own.pid; wait")
     program = (
         "from pathlib import Path\n"
-        "from workbench.targets.ascend.atc import run_atc\n"
+        "from workbench.targets.ascend.atc.atc import run_atc\n"
         f"run_atc([{str(atc)!r}], directory=Path({str(tmp_path)!r}), log=Path({str(tmp_path / 'log')!r}),"
         " environment={'PATH': '/usr/bin:/bin'})\n"
     )

@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from workbench.ascend_settings import AscendCompile
-from workbench.candidate import Candidate, Precision, Quantization
-from workbench.errors import CompileError
-from workbench.targets.ascend.command import argument_vector, compile_flags, shapes_of
+from workbench.targets.ascend.atc.command import argument_vector, compile_flags, shapes_of
 from workbench.targets.ascend.interface import Axis, Interface, Port
+from workbench.values.ascend_settings import AscendCompile
+from workbench.values.candidate import Candidate, Precision, Quantization
+from workbench.values.errors import CompileError
 
 TEXT: tuple[int | Axis, ...] = ("batch", "sequence")
 BERT = Interface(
@@ -57,7 +57,7 @@ def test_static_means_one_file_for_each_batch_and_bin() -> None:
 
 
 def test_gears_are_one_file_with_a_value_for_every_free_size_of_every_input() -> None:
-    """atc.md §3.3: BERT with two inputs needs four values per gear, not two."""
+    """atc.md .3.3: BERT with two inputs needs four values per gear, not two."""
     (shape,) = shapes_of(AscendCompile(batches=(1, 8), sequence_bins=(64, 128), shapes="gears"), BERT)
 
     assert (shape.batch, shape.sequence_bin) == (None, None)

@@ -1,15 +1,15 @@
 from pathlib import Path
 
-from workbench.targets.ascend.compile_story import (
+from workbench.targets.ascend.atc.compile_story import (
     CompileStory,
     groups_with_effect,
     read_story,
     story_text,
     write_story,
 )
-from workbench.targets.ascend.om_info import OmInfo
+from workbench.targets.ascend.atc.om_info import OmInfo
+from workbench.targets.ascend.atc.passes import Fusion
 from workbench.targets.ascend.om_set import CompiledSet
-from workbench.targets.ascend.passes import Fusion
 
 FUSIONS = (
     Fusion(name="LayerNormONNXFusionPass", group="graph", matched=9, effective=9),

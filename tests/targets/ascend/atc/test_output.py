@@ -1,10 +1,10 @@
-"""Both layouts of the error block: atc.md §5.1 and §5.3."""
+"""Both layouts of the error block: atc.md .5.1 and .5.3."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.targets.ascend.atc_output import Message, Output, parse_output
+from workbench.targets.ascend.atc.output import Message, Output, parse_output
 
 NEW = """\
 ATC start working now, please wait for a moment.

@@ -9,8 +9,8 @@ from tests.emulated_cann import emulated_environment
 from tests.targets.ascend.played_atc import play_atc
 from tests.targets.ascend.test_om_set_emulated import gelu_model
 from tests.targets.encoder import save, tiny_encoder
-from workbench.errors import CheckError, ToolchainError
-from workbench.targets.ascend.precheck import check_model, read_report
+from workbench.targets.ascend.atc.precheck import check_model, read_report
+from workbench.values.errors import CheckError, ToolchainError
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def test_a_good_model_passes_without_shapes(environment: dict[str, str], tmp_path: Path) -> None:
-    """atc.md §5.6: mode 3 of a good model succeeds without shapes or --output."""
+    """atc.md .5.6: mode 3 of a good model succeeds without shapes or --output."""
     model = save(tiny_encoder(), tmp_path / "model.onnx")
 
     assert check_model(model, soc_version="Ascend910B3", environment=environment) == ()
@@ -83,7 +83,7 @@ def test_a_run_that_dies_says_nothing_about_the_model(tmp_path: Path, body: str,
 
 
 def test_causes_of_a_report_become_words(tmp_path: Path) -> None:
-    """atc.md §5.6: cause codes 1, 2, 8 and 9."""
+    """atc.md .5.6: cause codes 1, 2, 8 and 9."""
     report = {
         "op": [
             {"name": "a", "type": "ai.onnx::11::Add", "result": "success"},

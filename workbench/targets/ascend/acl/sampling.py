@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from workbench.errors import ToolchainError
 from workbench.targets.ascend.npu_smi import Card, details, overview, parse_info, run_npu_smi, value_of
 from workbench.targets.ascend.visible_devices import logic_id
+from workbench.values.errors import ToolchainError
 
 INTERVAL_S = 1.0
 _STOPPING_S = 5.0

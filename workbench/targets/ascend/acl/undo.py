@@ -1,10 +1,10 @@
-"""Release what was acquired, in reverse order, whatever fails on the way (pyacl.md §3.2)."""
+"""Release what was acquired, in reverse order, whatever fails on the way (pyacl.md .3.2)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from workbench.errors import WorkbenchError
+from workbench.values.errors import WorkbenchError
 
 
 class UndoStack:

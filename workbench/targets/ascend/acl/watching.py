@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from workbench.targets.ascend.sampling import Spread, Watch, sampled
+from workbench.targets.ascend.acl.sampling import Spread, Watch, sampled
 from workbench.targets.base import DeviceLoad
 
 

@@ -20,15 +20,11 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from workbench.canonical import digest
-from workbench.errors import CalibrationError, ConfigError
-from workbench.model import Model
-from workbench.quantizable import Layer
-from workbench.quantization.amct_record import parse_record
-from workbench.quantization.interpreter import Interpreter
+from workbench.graph.layers import Layer
+from workbench.quantization.amct.record_file import parse_record
+from workbench.quantization.integers.interpreter import Interpreter
 from workbench.quantization.record import Provenance, QuantizationRecord
-from workbench.scratch import scratch_folder
-from workbench.targets.ascend.amct_files import (
+from workbench.targets.ascend.amct.files import (
     CONFIG,
     DEPLOY,
     FAKE_QUANT,
@@ -41,9 +37,13 @@ from workbench.targets.ascend.amct_files import (
     write_first,
     write_model,
 )
-from workbench.targets.ascend.amct_process import LOG, AmctInstallation, ask, write_feeds
-from workbench.targets.ascend.amct_weights import with_amcts_integers
+from workbench.targets.ascend.amct.process import LOG, AmctInstallation, ask, write_feeds
+from workbench.targets.ascend.amct.weights import with_amcts_integers
 from workbench.targets.base import Array, Feeds
+from workbench.values.documents.canonical import digest
+from workbench.values.errors import CalibrationError, ConfigError
+from workbench.values.model import Model
+from workbench.values.system.scratch import scratch_folder
 
 TIMEOUT_S = 3600.0
 
@@ -75,7 +75,7 @@ class Agreement:
     """AMCT's fake-quant model in AMCT's interpreter against our interpreter on AMCT's deploy model, over all outputs.
 
     Attributes:
-        identical: bit for bit, which holds while every float operator between rounds alike (amct.md §0 fact 7).
+        identical: bit for bit, which holds while every float operator between rounds alike (amct.md  fact 7).
         largest_difference: as a share of the largest |output|.
     """
 
@@ -97,7 +97,7 @@ def calibrate_with_amct(
     """Quantize a model with AMCT and put its files into the folder `to`, each by one rename.
 
     AMCT gets the model as `quantization.normalize` gives it: every node named, biases where AMCT moves them into the
-    integer product (amct.md §6.4), so that names and layers are those of the workbench. Exactly `batch_num` of the
+    integer product (amct.md .6.4), so that names and layers are those of the workbench. Exactly `batch_num` of the
     batches are read.
 
     Args:
@@ -120,7 +120,7 @@ def calibrate_with_amct(
 def convert_qdq_with_amct(
     qdq: Path, to: Path, *, installation: AmctInstallation, timeout_s: float = TIMEOUT_S
 ) -> tuple[Path, Path]:
-    """AMCT's own deploy and fake-quant models of a QDQ model (convert_qat_model, amct.md §6.7), in the folder `to`.
+    """AMCT's own deploy and fake-quant models of a QDQ model (convert_qat_model, amct.md .6.7), in the folder `to`.
 
     Raises:
         CalibrationError, ToolchainError: as `calibrate_with_amct`.

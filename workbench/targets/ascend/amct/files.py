@@ -11,18 +11,18 @@ from typing import Any
 import onnx
 from onnx import helper
 
-from workbench.errors import CalibrationError, ConfigError, ToolchainError
-from workbench.graph import load_graph
-from workbench.model import Model
-from workbench.quantizable import Layer, quantizable_layers
-from workbench.quantization.amct_cfg import AmctConfig
-from workbench.quantization.amct_config import parse_config
-from workbench.quantization.amct_json import ExpandedConfig
-from workbench.quantization.normalize import normalized
-from workbench.quantization.surgery import MAX_PROTO_BYTES, default_opset
-from workbench.scratch import scratch_folder
-from workbench.targets.ascend.amct_process import AmctInstallation, write_feeds
+from workbench.graph.layers import Layer, quantizable_layers
+from workbench.graph.read import load_graph
+from workbench.quantization.amct.cfg import AmctConfig
+from workbench.quantization.amct.config import parse_config
+from workbench.quantization.amct.json_form import ExpandedConfig
+from workbench.quantization.lowering.normalize import normalized
+from workbench.quantization.lowering.surgery import MAX_PROTO_BYTES, default_opset
+from workbench.targets.ascend.amct.process import AmctInstallation, write_feeds
 from workbench.targets.base import Feeds
+from workbench.values.errors import CalibrationError, ConfigError, ToolchainError
+from workbench.values.model import Model
+from workbench.values.system.scratch import scratch_folder
 
 RECORD, CONFIG = "record.txt", "config.json"
 DEPLOY, FAKE_QUANT = "model_deploy_model.onnx", "model_fake_quant_model.onnx"

@@ -1,4 +1,4 @@
-"""Where amct_onnx is installed, and with which versions: it has an interpreter of its own (amct.md §1.6)."""
+"""Where amct_onnx is installed, and with which versions: it has an interpreter of its own (amct.md .1.6)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from workbench.errors import CalibrationError, ToolchainError
-from workbench.scratch import scratch_folder
-from workbench.targets.ascend.amct_process import LOG, AmctInstallation, ask
+from workbench.targets.ascend.amct.process import LOG, AmctInstallation, ask
+from workbench.values.errors import CalibrationError, ToolchainError
+from workbench.values.system.scratch import scratch_folder
 
 VARIABLE = "WORKBENCH_AMCT_PYTHON"
 _TIMEOUT_S = 120.0

@@ -1,4 +1,4 @@
-"""AMCT's own search for the layers that have to stay in float: accuracy_based_auto_calibration (amct.md §8)."""
+"""AMCT's own search for the layers that have to stay in float: accuracy_based_auto_calibration (amct.md .8)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from workbench.errors import CalibrationError, ConfigError
-from workbench.json_reader import read_json
-from workbench.model import Model
-from workbench.targets.ascend.amct import TIMEOUT_S, AmctResult, ask_in, read_result
-from workbench.targets.ascend.amct_files import (
+from workbench.targets.ascend.amct.amct import TIMEOUT_S, AmctResult, ask_in, read_result
+from workbench.targets.ascend.amct.files import (
     CONFIG,
     DEPLOY,
     parsed_config,
@@ -24,14 +21,17 @@ from workbench.targets.ascend.amct_files import (
     write_first,
     write_model,
 )
-from workbench.targets.ascend.amct_process import LOG, AmctInstallation, write_feeds
+from workbench.targets.ascend.amct.process import LOG, AmctInstallation, write_feeds
 from workbench.targets.base import Feeds
+from workbench.values.documents.json_reader import read_json
+from workbench.values.errors import CalibrationError, ConfigError
+from workbench.values.model import Model
 
 _RANKINGS = (
     "accuracy_based_auto_calibration_ranking_information.json",
     "accuracy_based_auto_calibration_ranking_info.json",
 )
-"""Both names occur in the vendor's material (amct.md §8)."""
+"""Both names occur in the vendor's material (amct.md .8)."""
 
 _FINAL_CONFIG = "accuracy_based_auto_calibration_final_config.json"
 
@@ -66,7 +66,7 @@ def search_with_amct(
     installation: AmctInstallation,
     timeout_s: float = TIMEOUT_S,
 ) -> AmctSearch:
-    """accuracy_based_auto_calibration: leave as few layers in float as a metric allows (amct.md §8).
+    """accuracy_based_auto_calibration: leave as few layers in float as a metric allows (amct.md .8).
 
     The metric is evaluated in AMCT's process, over files: with `labels`, the share of rows whose argmax over the last
     axis of `output` is the label (one per row of all but the last axis, in order); without, the cosine of `output`

@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 from onnx import ModelProto, NodeProto, helper, numpy_helper
 
-from workbench.errors import CalibrationError
-from workbench.graph import constants
-from workbench.quantizable import Layer, quantizable_layers
-from workbench.quantization.prepare import prepare
+from workbench.graph.layers import Layer, quantizable_layers
+from workbench.graph.read import constants
+from workbench.quantization.lowering.prepare import prepare
 from workbench.quantization.record import LayerRecord, QuantizationRecord
 from workbench.quantization.rounding import encoded_bits
 from workbench.quantization.weights import scales_over
+from workbench.values.errors import CalibrationError
 
 
 def with_amcts_integers(
@@ -65,7 +65,7 @@ def with_amcts_integers(
 
 
 def _as_stored(integers: npt.NDArray[Any], node: NodeProto, layer: Layer) -> npt.NDArray[Any]:
-    """AMCT writes a Gemm's weight for transB = 0 (amct.md §6.4), whatever the float model has."""
+    """AMCT writes a Gemm's weight for transB = 0 (amct.md .6.4), whatever the float model has."""
     transposed = any(a.name == "transB" and helper.get_attribute_value(a) for a in node.attribute)
     return integers.T if layer.transposed and not transposed else integers
 

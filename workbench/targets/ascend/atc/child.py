@@ -1,6 +1,6 @@
 """Runs one command so that nothing of it outlives the workbench. A program of its own, standard library only.
 
-    python -I -S atc_child.py COMMAND...
+    python -I -S child.py COMMAND...
 
 Standard error is the command's log. Standard input is a lifeline: when its other end closes, because the workbench
 wants the command to end or was itself killed, every process of the command's group is killed. One line of JSON on

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from workbench.targets.ascend.atc_output import Message, Output
+from workbench.targets.ascend.atc.output import Message, Output
 
 Who = Literal["model", "settings", "installation", "files", "memory", "disk", "compiler"]
 """What the trouble lies in: the 'installation' and the 'disk' (full, or no rights) fail every candidate; 'files' that

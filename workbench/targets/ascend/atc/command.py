@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.ascend_settings import PRECISION_MODES, PRECISION_MODES_V2, AscendCompile
-from workbench.candidate import Candidate
-from workbench.errors import CompileError
-from workbench.targets.ascend.flags import ONNX, check_flags
+from workbench.targets.ascend.atc.flags import ONNX, check_flags
 from workbench.targets.ascend.interface import Interface
+from workbench.values.ascend_settings import PRECISION_MODES, PRECISION_MODES_V2, AscendCompile
+from workbench.values.candidate import Candidate
+from workbench.values.errors import CompileError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

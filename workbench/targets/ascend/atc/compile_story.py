@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.ascend_settings import FUSION_GROUPS
-from workbench.canonical import canonical_json, decode
-from workbench.files import temporary_beside
-from workbench.json_reader import loads
-from workbench.targets.ascend.om_info import OmInfo
+from workbench.targets.ascend.atc.om_info import OmInfo
+from workbench.targets.ascend.atc.passes import Fusion
 from workbench.targets.ascend.om_set import CompiledSet
-from workbench.targets.ascend.passes import Fusion
+from workbench.values.ascend_settings import FUSION_GROUPS
+from workbench.values.documents.canonical import canonical_json, decode
+from workbench.values.documents.json_reader import loads
+from workbench.values.system.files import temporary_beside
 
 STORY = "compile.json"
 

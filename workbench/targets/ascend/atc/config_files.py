@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from workbench.ascend_settings import FUSION_GROUPS, AscendCompile
-from workbench.errors import CompileError, ConfigError, nearest
+from workbench.values.ascend_settings import FUSION_GROUPS, AscendCompile
+from workbench.values.errors import CompileError, ConfigError, nearest
 
 PRECISION_KINDS = (
     "high_precision",

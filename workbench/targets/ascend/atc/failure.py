@@ -8,9 +8,9 @@ import shutil
 import signal
 from pathlib import Path
 
-from workbench.errors import CompileError, ToolchainError
-from workbench.targets.ascend.atc import TIMEOUT_VARIABLE, Run
-from workbench.targets.ascend.atc_codes import Explanation, explain
+from workbench.targets.ascend.atc.atc import TIMEOUT_VARIABLE, Run
+from workbench.targets.ascend.atc.codes import Explanation, explain
+from workbench.values.errors import CompileError, ToolchainError
 
 _LONGEST_QUOTE = 400
 _FULL_DISK_BYTES = 2**20

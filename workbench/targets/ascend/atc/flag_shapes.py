@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from workbench.errors import CompileError
-from workbench.targets.ascend.flag_table import DYNAMIC
+from workbench.targets.ascend.atc.flag_table import DYNAMIC
+from workbench.values.errors import CompileError
 
 MOST_GEARS = 100
 """The documented limit on Atlas A2; v8.5.0 defines E10036 for it and does not raise it."""

@@ -1,15 +1,15 @@
-"""Gears: one compiled file that holds several shapes, chosen before each execution (pyacl.md §7)."""
+"""Gears: one compiled file that holds several shapes, chosen before each execution (pyacl.md .7)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from workbench.errors import MeasureError
-from workbench.targets.ascend.acl_calls import do, probe, take
-from workbench.targets.ascend.acl_codes import INVALID_PARAM
+from workbench.targets.ascend.acl.calls import do, probe, take
+from workbench.targets.ascend.acl.codes import INVALID_PARAM
 from workbench.targets.ascend.fitting import Shape
 from workbench.targets.ascend.interface import Interface
+from workbench.values.errors import MeasureError
 
 GEAR_INPUT = "ascend_mbatch_shape_data"
 """The input that ATC appends to a model with gears; the runtime writes it, nobody else."""

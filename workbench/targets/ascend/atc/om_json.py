@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.json_reader import loads
+from workbench.values.documents.json_reader import loads
 
 _PRODUCT = re.compile(
     r"(?i)(weight)?(quant)?(batch)?matmul\w*|fullyconnection\w*|gemm\w*|(depthwise)?conv(olution|\dd\w*)?|deconvolution\w*"
@@ -21,7 +21,7 @@ _NO_KERNELS = frozenset({"Case", "Const", "Constant", "Data", "NetOutput", "Part
 """Boundary, constants and the choice of a gear: they are in the graph and launch nothing."""
 
 _GEAR = re.compile(r"_ascend_mbatch_batch_(\d+)")
-"""In the names of what belongs to one gear (atc.md §8, names in reports of failed kernels)."""
+"""In the names of what belongs to one gear (atc.md .8, names in reports of failed kernels)."""
 
 _INT8 = frozenset({"DT_INT8", "DT_UINT8"})
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from workbench.json_reader import loads
+from workbench.values.documents.json_reader import loads
 
 FUSION_RESULT = "fusion_result.json"
 

@@ -8,15 +8,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import CheckError, ToolchainError
-from workbench.json_reader import loads
-from workbench.targets.ascend.atc import Run, compile_environment, compile_timeout_s, find_atc, run_atc
-from workbench.targets.ascend.atc_codes import explain
-from workbench.targets.ascend.atc_failure import failure_of
-from workbench.targets.ascend.command import argument_vector
-from workbench.targets.ascend.flags import ONNX, check_flags
+from workbench.targets.ascend.atc.atc import Run, compile_environment, compile_timeout_s, find_atc, run_atc
+from workbench.targets.ascend.atc.codes import explain
+from workbench.targets.ascend.atc.command import argument_vector
+from workbench.targets.ascend.atc.failure import failure_of
+from workbench.targets.ascend.atc.flags import ONNX, check_flags
 from workbench.targets.ascend.paths import place_model, work_directory
 from workbench.targets.base import OperatorIssue
+from workbench.values.documents.json_reader import loads
+from workbench.values.errors import CheckError, ToolchainError
 
 PRECHECK_TIMEOUT_S = 300.0
 

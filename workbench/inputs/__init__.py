@@ -1,0 +1,4 @@
+"""What a user brings: the experiment, datasets, metrics.
+
+Reading and scoring only; nothing here compiles, runs a candidate or keeps a result.
+"""

@@ -1,0 +1,4 @@
+"""AMCT's texts: configurations, records, and the recipe that a configuration asks for.
+
+Running AMCT itself is a matter of the Ascend target.
+"""
