@@ -18,8 +18,8 @@ test: install-test lint
 	$(VENV)/bin/python -m pytest -n 2 --dist loadfile
 
 lint: install-test
-	$(VENV)/bin/ruff check workbench tests
-	$(VENV)/bin/ruff format --check workbench tests
+	$(VENV)/bin/ruff check workbench tests benchmarks
+	$(VENV)/bin/ruff format --check workbench tests benchmarks
 	$(VENV)/bin/mypy
 
 install: $(VENV)/.installed

@@ -1,4 +1,4 @@
-"""Imports go down only. This table is the architecture; ARCHITECTURE.md points here."""
+"""Imports go down only. `FLOORS` is the architecture; ARCHITECTURE.md points here."""
 
 import ast
 import subprocess
@@ -9,143 +9,77 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "workbench"
 
-LAYERS: dict[str, tuple[str, ...]] = {
-    "values": (
-        *("errors", "canonical", "source_closure", "files", "input_files", "lifeline", "scratch", "exit_codes"),
-        "json_reader",
-        *("ascend_settings", "service", "candidate", "model", "results", "objectives"),
-    ),
-    "numerics": (
-        *("yaml_nodes", "yaml_reader"),
-        "service_reader",
-        "experiment",
-        "dimensions",
-        *("bin_words", "space", "space_lengths", "space_reader"),
-        *("onnx_tensors", "onnx_bounds", "graph", "model_door", "model_opener"),
-        "quantizable",
-        "grouping",
-        "preprocess",
-        "dataset",
-        "metrics",
-        "significance",
-        "export",
-        "quantization",
-        "example",
-    ),
-    "targets": ("targets",),
-    "evaluation": (
-        "store",
-        "measure",
-        "noise",
-        "replay",
-        "memory",
-        "device",
-        "profiling",
-        *("sealed_json", "journal_entries", "journal"),
-        "vendor_calibration",
-        "shared_shapes",
-        "artifacts",
-        "plan",
-        "padding_check",
-        "accuracy_pass",
-        "evaluate",
-        *("signing", "bundle"),
-        "handover",
-        "inspection",
-        "model_data",
-        "calibration",
-        "tensor_flow",
-        "differences",
-        "comparison",
-        "layer_study",
-        *("batch_curve", "host_costs", "serving_model", "service_search", "service_measurement", "load", "acceptance"),
-        *("capacity", "promotion", "fingerprint", "deployment"),
-    ),
-    "search": ("executors", "tracking", "study", "sweep", "report"),
-    "doors": (
-        *(
-            "cli",
-            "commands",
-            "console",
-            "emulator_command",
-            "opening",
-            "options",
-            *("stopping", "guard"),
-            "progress",
-            "serve",
-            "doctor",
-            "init",
-        ),
-        *(
-            "serve_command",
-            "load_command",
-            "capacity_command",
-            "release_commands",
-            "releases_command",
-            "bundle_commands",
-            "signing_command",
-            "lock_command",
-            "load_confirmation",
-            "service_confirmation",
-            "evaluation_process",
-        ),
-        "__main__",
-    ),
-    # switched on by its environment, as the vendor's kit is: it sees no target, and no layer may import it
-    "aside": ("cann_emulator",),
+FLOORS = (
+    ("__main__",),
+    ("commands",),
+    ("tracking",),
+    ("report",),
+    ("study",),
+    ("search",),
+    ("prediction", "shipping"),
+    ("load", "serve"),
+    ("evaluation",),
+    ("bundle", "inputs"),
+    ("space", "cann_emulator"),
+    ("targets",),
+    ("quantization",),
+    ("graph",),
+    ("values",),
+)
+"""A room imports rooms on lower floors only; rooms on one floor do not see each other."""
+ABSENT = {
+    "cann_emulator": ({"targets"}, "it is a second reading of the vendor's contract, so it sees nothing of the first"),
+    "serve": ({"evaluation", "inputs", "space", "quantization", "graph"}, "a service holds no code of searching"),
+    "report": ({"targets", "space", "quantization", "graph", "bundle", "inputs"}, "it says what others found"),
+    "tracking": ({"targets", "space", "quantization", "graph"}, "it is a view of the journal"),
 }
-MAY_IMPORT: dict[str, tuple[str, ...]] = {
-    "values": ("values",),
-    "numerics": ("values", "numerics"),
-    # targets take what they lower from the record, and read ONNX through graph and quantizable; they know no
-    # experiment, space or dataset
-    "targets": ("values", "targets", "graph", "quantizable", "quantization"),
-    "evaluation": ("values", "numerics", "targets", "evaluation"),
-    # search sees evaluation only through `evaluate` and what an evaluation leaves behind (artifacts, journal, store)
-    # (and the report draws what a study or a comparison of layers found)
-    "search": (
-        *("values", "numerics", "search", "evaluate", "artifacts", "comparison", "layer_study"),
-        *("journal", "journal_entries", "store"),
+"""Rooms below that a room does not see all the same, and why."""
+ASIDE = "cann_emulator"
+"""Switched on by its environment, as the vendor's kit is: no room imports it."""
+
+EVALUATION = (
+    ("accuracy_pass", "padding_check"),
+    ("build",),
+    ("journal", "measure", "memory", "profiling", "shared_shapes"),
+    ("amct_record", "device_figures", "journal_entries", "noise", "replay", "store"),
+)
+"""The same inside `evaluation`."""
+VALUES = (
+    (
+        *("candidate", "model", "objectives", "preprocess", "results", "service", "significance", "bins"),
+        "ascend_settings",
     ),
-    "doors": ("values", "numerics", "targets", "evaluation", "search", "doors"),
-    "aside": ("values", "graph", "quantizable", "quantization", "yaml_reader"),
-}
+    ("documents", "system", "exit_codes"),
+    ("errors",),
+)
+"""Inside `values` modules on one floor see each other; they are values of each other."""
 OWNERS = {
-    "optuna": {"study", "sweep", "space", "report"},
+    "optuna": {"search/sampler.py", "search/sweep.py", "report/importance.py"},
     "mlflow": {"tracking"},
-    "ray": {"executors"},
-    "torch": {"export", "example"},
-    "transformers": {"export", "example"},
-    "ruamel": {"yaml_nodes", "yaml_reader"},
-    "numba": {"quantization", "serving_model"},
+    "ray": {"search/executors"},
+    "torch": {"graph/export.py", "commands/example"},
+    "transformers": {"graph/export.py", "commands/example"},
+    "ruamel": {"values/documents"},
+    "numba": {"quantization/counting.py", "prediction/simulation"},
     "plotly": {"report"},
     "sklearn": {"report"},
-    "typer": {
-        *("cli", "commands", "emulator_command"),
-        *("serve_command", "load_command", "capacity_command", "release_commands"),
-        *("releases_command", "signing_command", "lock_command"),
-        "bundle_commands",
-    },
-    "rich": {
-        "bundle_commands",
-        *("cli", "commands", "console", "progress", "report", "doctor", "inspection"),
-        *("load_command", "capacity_command", "release_commands", "releases_command"),
-    },
+    "typer": {"commands"},
+    "rich": {"commands", "report", "study/inspection.py"},
     "litserve": {"serve"},
     "fastapi": {"serve"},
     "uvicorn": {"serve"},
     "prometheus_client": {"serve"},
-    "openvino": {"targets"},
-    "cryptography": {"signing"},
+    "openvino": {"targets/openvino"},
+    "cryptography": {"bundle/signing"},
 }
 """External packages with one home."""
 
 
-def layer_of(module: str) -> str:
-    for layer, members in LAYERS.items():
-        if module in members:
-            return layer
-    pytest.fail(f"workbench.{module} is in no layer; add it to LAYERS with a reason in ARCHITECTURE.md")
+def floor_of(room: str, floors: tuple[tuple[str, ...], ...], where: str) -> int:
+    for floor, rooms in enumerate(reversed(floors)):
+        if room in rooms:
+            return floor
+    pytest.fail(f"{where}{room} is on no floor; put it on one, with a reason in docs/decisions.md")
 
 
 def imports_of(file: Path) -> set[str]:
@@ -166,17 +100,28 @@ SOURCES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py
 
 @pytest.mark.parametrize("file", SOURCES, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_imports_go_down_only(file: Path) -> None:
-    module = file.relative_to(PACKAGE).parts[0].removesuffix(".py")
-    allowed = MAY_IMPORT[layer_of(module)]
+    place = file.relative_to(PACKAGE)
+    room, module = (part.removesuffix(".py") for part in (*place.parts, "")[:2])
+    absent, why = ABSENT.get(room, (set(), ""))
     for name in imports_of(file):
-        parts = name.split(".")
-        if parts[0] == "workbench" and len(parts) > 1 and parts[1] != "__version__":
-            other = parts[1]
-            assert other == module or layer_of(other) in allowed or other in allowed, (
-                f"{file.name} ({layer_of(module)}) imports {name} ({layer_of(other)})"
-            )
-        if parts[0] in OWNERS:
-            assert module in OWNERS[parts[0]], f"{file.name}: only {sorted(OWNERS[parts[0]])} may import {parts[0]}"
+        first, *rest = name.split(".")
+        if first == "workbench" and rest and rest[0] not in ("__version__", room):
+            assert rest[0] != ASIDE, f"{place} imports {name}; nothing imports {ASIDE}"
+            assert floor_of(rest[0], FLOORS, "workbench.") < floor_of(room, FLOORS, "workbench."), f"{place}: {name}"
+            assert rest[0] not in absent, f"{place} imports {name}; {why}"
+        inside = {"evaluation": EVALUATION, "values": VALUES}.get(room)
+        if inside is not None and first == "workbench" and len(rest) > 1 and rest[0] == room:
+            down = floor_of(module, inside, f"{room}.") - floor_of(rest[1], inside, f"{room}.")
+            assert rest[1] == module or down > 0 or (room == "values" and down == 0), f"{place} imports {name}"
+        if first in OWNERS:
+            owners = OWNERS[first]
+            assert any(place.is_relative_to(owner) for owner in owners), f"{place}: {first} belongs to {sorted(owners)}"
+
+
+def test_every_room_says_what_lives_there_and_what_may_not() -> None:
+    for room in sorted({file.relative_to(PACKAGE).parts[0] for file in SOURCES if file.parent != PACKAGE}):
+        said = ast.get_docstring(ast.parse((PACKAGE / room / "__init__.py").read_text(encoding="utf-8"))) or ""
+        assert len(said.splitlines()) > 1, f"workbench/{room}/__init__.py says too little: {said!r}"
 
 
 def test_heavy_libraries_are_imported_only_when_a_command_needs_them() -> None:

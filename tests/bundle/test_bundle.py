@@ -25,7 +25,6 @@ from workbench.bundle import (
     preprocessor_of,
     read_bundle,
     verify_bundle,
-    write_bundle,
 )
 from workbench.bundle.sums import sums_text
 from workbench.evaluation.build import open_bench
@@ -36,7 +35,7 @@ from workbench.inputs.experiment import read_experiment
 from workbench.inputs.metrics import ClassificationOutcomes, load_outcomes
 from workbench.quantization.record import Provenance, QuantizationRecord, read_record, write_record
 from workbench.search.ladder import evaluate
-from workbench.shipping.handover import bundle_contents, service_settings
+from workbench.shipping.handover import bundle_contents, hand_over, service_settings
 from workbench.space.space import build, complete
 from workbench.targets import open_target
 from workbench.values.candidate import Candidate, Quantization
@@ -150,7 +149,7 @@ def contents(tmp_path_factory: pytest.TempPathFactory) -> BundleContents:
 
 @pytest.fixture(scope="module")
 def pristine(contents: BundleContents, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_bundle(tmp_path_factory.mktemp("out") / "bundle", contents)
+    return hand_over(tmp_path_factory.mktemp("out") / "bundle", contents)
 
 
 @pytest.fixture
@@ -257,7 +256,7 @@ def readme_with(contents: BundleContents, folder: Path, **changes: object) -> st
         evaluations=tuple(map(changed, contents.evaluations)),
         baseline=tuple(map(changed, contents.baseline)),
     )
-    return (write_bundle(folder / "bundle", made) / "README.md").read_text(encoding="utf-8")
+    return (hand_over(folder / "bundle", made) / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_readme_gives_the_times_of_the_report_corrected_for_drift(contents: BundleContents, tmp_path: Path) -> None:
@@ -333,7 +332,7 @@ def test_the_readme_says_how_to_serve_it_with_which_figures(contents: BundleCont
         contents, evaluations=(searched,), service=service_settings(contents.candidate, (searched,))
     )
 
-    text = (write_bundle(tmp_path / "bundle", made) / "README.md").read_text(encoding="utf-8")
+    text = (hand_over(tmp_path / "bundle", made) / "README.md").read_text(encoding="utf-8")
 
     assert read_bundle(tmp_path / "bundle").manifest.service == made.service
     assert "workbench serve ." in text
@@ -377,7 +376,7 @@ def exported(root: Path, target: str, scheme: str, *, confirmed: bool = False) -
             journal.write(evaluate(question, candidate, bench))
             if confirmed:
                 journal.write(evaluate(question, candidate, bench, split="holdout", gates=False))
-        return write_bundle(root / "bundle", bundle_contents(question, chosen, bench, journal))
+        return hand_over(root / "bundle", bundle_contents(question, chosen, bench, journal))
 
 
 @pytest.fixture(scope="module")
@@ -635,7 +634,7 @@ def test_an_existing_folder_is_left_alone(contents: BundleContents, tmp_path: Pa
     (tmp_path / "bundle").mkdir()
 
     with pytest.raises(ConfigError, match="exists already"):
-        write_bundle(tmp_path / "bundle", contents)
+        hand_over(tmp_path / "bundle", contents)
 
     assert list((tmp_path / "bundle").iterdir()) == []
 
@@ -651,10 +650,10 @@ def emulated(contents: BundleContents) -> BundleContents:
 
 def test_an_emulated_artifact_needs_an_explicit_word(contents: BundleContents, tmp_path: Path) -> None:
     with pytest.raises(BundleError, match="--allow-emulated"):
-        write_bundle(tmp_path / "bundle", emulated(contents))
+        hand_over(tmp_path / "bundle", emulated(contents))
     assert list(tmp_path.iterdir()) == []
 
-    write_bundle(tmp_path / "bundle", emulated(contents), allow_emulated=True)
+    hand_over(tmp_path / "bundle", emulated(contents), allow_emulated=True)
 
     assert "**Emulated" in (tmp_path / "bundle" / "README.md").read_text(encoding="utf-8")
     assert "made on an emulator" in verify_bundle(tmp_path / "bundle", replay=False).warnings[0]
@@ -665,12 +664,12 @@ def test_figures_of_another_toolchain_are_refused(contents: BundleContents, tmp_
     stale = dataclasses.replace(contents.evaluations[0], toolchain=other)
 
     with pytest.raises(BundleError, match="measured with another toolchain"):
-        write_bundle(tmp_path / "bundle", dataclasses.replace(contents, evaluations=(stale,)))
+        hand_over(tmp_path / "bundle", dataclasses.replace(contents, evaluations=(stale,)))
 
 
 def test_figures_of_another_candidate_are_refused(contents: BundleContents, tmp_path: Path) -> None:
     with pytest.raises(BundleError, match="does not belong to"):
-        write_bundle(tmp_path / "bundle", dataclasses.replace(contents, evaluations=contents.baseline))
+        hand_over(tmp_path / "bundle", dataclasses.replace(contents, evaluations=contents.baseline))
 
 
 def test_a_model_changed_after_compiling_is_refused(contents: BundleContents, tmp_path: Path) -> None:
@@ -679,7 +678,7 @@ def test_a_model_changed_after_compiling_is_refused(contents: BundleContents, tm
         stream.write(b"\0")
 
     with pytest.raises(BundleError, match="changed since it was compiled"):
-        write_bundle(tmp_path / "bundle", dataclasses.replace(contents, artifact_directory=copy))
+        hand_over(tmp_path / "bundle", dataclasses.replace(contents, artifact_directory=copy))
     assert not (tmp_path / "bundle").exists()
 
 
@@ -687,14 +686,14 @@ def test_golden_outputs_that_are_not_numbers_are_refused(contents: BundleContent
     bad = GoldenBatch(feeds=contents.golden[0].feeds, outputs={"logits": np.full((2, 3), np.nan, np.float32)})
 
     with pytest.raises(BundleError, match="not finite"):
-        write_bundle(tmp_path / "bundle", dataclasses.replace(contents, golden=(bad,)))
+        hand_over(tmp_path / "bundle", dataclasses.replace(contents, golden=(bad,)))
 
 
 def test_a_failed_write_leaves_nothing_behind(contents: BundleContents, tmp_path: Path) -> None:
     missing = dataclasses.replace(contents, extra_files={"extra.txt": tmp_path / "nowhere"})
 
     with pytest.raises(FileNotFoundError):
-        write_bundle(tmp_path / "out" / "bundle", missing)
+        hand_over(tmp_path / "out" / "bundle", missing)
 
     assert list((tmp_path / "out").iterdir()) == []
 
@@ -704,5 +703,5 @@ def test_a_folder_that_cannot_be_written_is_the_machines_fault(contents: BundleC
         pytest.skip("root ignores permission bits")
     tmp_path.chmod(0o500)
     with pytest.raises(ToolchainError, match="cannot be written"):
-        write_bundle(tmp_path / "bundle", contents)
+        hand_over(tmp_path / "bundle", contents)
     tmp_path.chmod(0o700)

@@ -23,9 +23,10 @@ from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from tests.bundle.test_bundle import evaluated
-from workbench.bundle import BundleContents, GoldenBatch, Tolerance, write_bundle
+from workbench.bundle import BundleContents, GoldenBatch, Tolerance
 from workbench.bundle.signing import SecretKey
 from workbench.graph.read import read_model
+from workbench.shipping.handover import hand_over
 from workbench.targets import open_target
 from workbench.values.candidate import Candidate
 from workbench.values.preprocess import TokenInput, collate, encode, open_preprocessor
@@ -146,7 +147,7 @@ def make_bundle(
         tolerance=Tolerance(absolute=1e-4, relative=1e-4),
         service=service or ServiceSettings(max_batch_size=8, batch_timeout_ms=2.0, workers=1),
     )
-    return write_bundle(root / "bundle", contents, secret=secret)
+    return hand_over(root / "bundle", contents, secret=secret)
 
 
 @dataclass

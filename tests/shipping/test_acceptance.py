@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from workbench.load import LoadResult, ServerProcesses
-from workbench.load.text import result_lines, verdict_lines
+from workbench.load.text import result_lines
 from workbench.shipping.acceptance import Verdict, judge, read_baseline
+from workbench.shipping.acceptance_text import verdict_lines
 from workbench.values.errors import ConfigError
 from workbench.values.results import Estimate
 from workbench.values.service import ServiceLoad

@@ -1,5 +1,7 @@
 """Bundle: the folder production receives, complete enough to be checked and served without the workspace.
 
+Nothing here knows a sweep; how a bundle is filled and brought to production is a matter of `shipping`.
+
     manifest.json     candidate, toolchain, metrics with intervals, provenance, sha256 and size of every other file
     SHA256SUMS        the same sums in sha256sum's format, manifest.json included
     SHA256SUMS.minisig    where it was signed: a signature over the sums, hence over every file

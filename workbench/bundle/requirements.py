@@ -11,6 +11,7 @@ import importlib.util
 from collections.abc import Mapping, Sequence
 
 from workbench.bundle.lock import Lock
+from workbench.bundle.manifest import Manifest
 from workbench.values.ascend_settings import ASCEND
 from workbench.values.errors import ToolchainError
 
@@ -59,6 +60,15 @@ def pins(target: str, made_with: Mapping[str, str]) -> tuple[str, ...]:
     """
     versions = closure((*SERVING, *OF_TARGET[target]))
     return tuple(f"{name}=={made_with.get(name, version)}" for name, version in sorted(versions.items()))
+
+
+def serving_pins(manifest: Manifest) -> tuple[str, ...]:
+    """'name==version' of every package that serving this bundle installs, sorted.
+
+    Raises:
+        ToolchainError: one is not installed here.
+    """
+    return pins(manifest.artifact.target, manifest.artifact.toolchain.components)
 
 
 def every_pin() -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from workbench.bundle.lock import Lock
 from workbench.bundle.manifest import FileSum, Manifest
-from workbench.shipping.deployment import serving_pins
+from workbench.bundle.requirements import serving_pins
 from workbench.values.documents.canonical import digest
 from workbench.values.model import TensorSpec
 

@@ -7,7 +7,7 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +18,7 @@ import numpy as np
 from workbench import __version__
 from workbench.bundle.fingerprint import compare
 from workbench.bundle.golden import GoldenBatch
-from workbench.bundle.lock import read_lock
+from workbench.bundle.lock import Lock, read_lock
 from workbench.bundle.manifest import (
     DEPLOY,
     INTEGRITY,
@@ -39,7 +39,6 @@ from workbench.bundle.signed import sign_bundle
 from workbench.bundle.signing import SecretKey
 from workbench.bundle.statement import STATEMENT, Origin, statement
 from workbench.bundle.sums import SUMS, sums_text
-from workbench.shipping.deployment import DeploymentSettings, deployment_files
 from workbench.targets.base import Array
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import encode, file_digest
@@ -101,20 +100,22 @@ def write_bundle(
     *,
     allow_emulated: bool = False,
     secret: SecretKey | None = None,
-    deployment: DeploymentSettings | None = None,
+    lock: Lock | None = None,
+    deployment: Callable[[Manifest], Mapping[str, str]] | None = None,
 ) -> Path:
     """Write a bundle that appears whole, by one rename, and return its folder.
 
     Args:
-        secret: signs it; the deployment files then ask for a trusted signature.
-        deployment: how the deployment files are written; `DeploymentSettings()` where it is not given.
+        secret: signs it.
+        lock: sums of the wheels that serving installs, for the bill of materials; None for the shipped table.
+        deployment: name → text of the files under deploy/; without it the bundle has none.
 
     Raises:
         ConfigError: `to` exists.
         BundleError: the artifact was made or measured on an emulator, is not the one that was evaluated, or its
             files changed since.
-        ToolchainError: no space, no permission to write, or no package that serving needs: the deployment files name
-            its version.
+        ToolchainError: no space, no permission to write, or no package that serving needs: the bill of materials
+            names its version.
     """
     if os.path.lexists(to):
         raise ConfigError("exists already.", file=to, key="--to", hint="Name a folder that does not exist yet.")
@@ -124,8 +125,7 @@ def write_bundle(
         with scratch_folder("bundle", inside=to.parent) as scratch:
             building = scratch / to.name
             building.mkdir()
-            settings = replace(deployment or DeploymentSettings(), signed=secret is not None)
-            _fill(building, contents, settings)
+            _fill(building, contents, lock or read_lock(), deployment)
             if secret is not None:
                 sign_bundle(building, contents.name, file_digest(building / MANIFEST), secret)
             _flush(building)
@@ -161,7 +161,9 @@ def _refuse_unfit(contents: BundleContents, allow_emulated: bool) -> None:
                 raise BundleError(f"Output {name!r} of a golden sample is not finite; such a model must not be served.")
 
 
-def _fill(to: Path, contents: BundleContents, settings: DeploymentSettings) -> None:
+def _fill(
+    to: Path, contents: BundleContents, lock: Lock, deployment: Callable[[Manifest], Mapping[str, str]] | None
+) -> None:
     for file in contents.artifact.files:
         _copy(contents.artifact_directory / file.file, to, f"{MODEL}/{file.file}")
     for name, source in contents.extra_files.items():
@@ -216,11 +218,12 @@ def _fill(to: Path, contents: BundleContents, settings: DeploymentSettings) -> N
         service=contents.service,
         outcomes=outcomes,
     )
-    (to / DEPLOY).mkdir()
-    for name, words in deployment_files(manifest, settings).items():
-        (to / DEPLOY / name).write_text(words, encoding="utf-8")
+    if deployment is not None:
+        (to / DEPLOY).mkdir()
+        for name, words in deployment(manifest).items():
+            (to / DEPLOY / name).write_text(words, encoding="utf-8")
     sums = _sums(to)
-    _write_json(to / SBOM, sbom(manifest, sums, settings.lock or read_lock()))
+    _write_json(to / SBOM, sbom(manifest, sums, lock))
     _write_json(to / STATEMENT, statement(manifest, _sums(to), contents.origin))
     (to / README).write_text(readme(replace(manifest, files=_sums(to))), encoding="utf-8")
     sums = _sums(to)

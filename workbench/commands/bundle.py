@@ -35,13 +35,13 @@ def export(
     ] = None,
 ) -> None:
     """Write the production bundle of the recommended candidate, or of the one named, and verify it."""
-    from workbench.bundle import read_bundle, verify_bundle, write_bundle
+    from workbench.bundle import read_bundle, verify_bundle
     from workbench.bundle.lock import read_lock
     from workbench.bundle.signing import only_key
     from workbench.commands.opening import find_candidate, journal_of, opened, summary_of, tell_damage
     from workbench.commands.release import register as add_version
     from workbench.shipping.deployment import DeploymentSettings, unpinned
-    from workbench.shipping.handover import bundle_contents
+    from workbench.shipping.handover import bundle_contents, hand_over
 
     deployment = DeploymentSettings(lock=None if lock is None else read_lock(lock), base_image=base_image)
     secret = None if sign is None else opened_key(sign)  # a wrong password costs no work
@@ -60,7 +60,7 @@ def export(
             chosen = journal.evaluations()[recommended.candidate_id].candidate
         tell_damage(journal)
         contents = bundle_contents(question, chosen, bench, journal)
-    write_bundle(to, contents, allow_emulated=allow_emulated, secret=secret, deployment=deployment)
+    hand_over(to, contents, allow_emulated=allow_emulated, secret=secret, settings=deployment)
     report = verify_bundle(to, trusted=None if secret is None else only_key(secret.public))
     out.print(f"{to}: {chosen.short_id}, verified: {report.summary}", highlight=False, soft_wrap=True)
     for sentence in unpinned(read_bundle(to).manifest, deployment):

@@ -98,8 +98,9 @@ def load(
     server does and counts latency from the intended moment, so a stall is seen by every request it delays.
     """
     from workbench.load import LoadPlan, run_load
-    from workbench.load.text import result_lines, verdict_lines
+    from workbench.load.text import result_lines
     from workbench.shipping.acceptance import read_baseline
+    from workbench.shipping.acceptance_text import verdict_lines
 
     asked = _load(concurrency, rate, trace)
     against = read_baseline(baseline) if baseline is not None else None

@@ -1,4 +1,4 @@
-"""Load generator: real requests at a service, and what their clients see.
+"""Load generator: real requests at a service, and what their clients see. Predicted figures live in `prediction`.
 
     plan = LoadPlan(url="http://127.0.0.1:8000", load=ServiceLoad(concurrency=100), duration_s=30)
     result = run_load(plan, bodies_of_texts(texts))

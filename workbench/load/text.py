@@ -1,15 +1,11 @@
-"""Load results and verdicts as lines of a terminal."""
+"""Load results as lines of a terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from workbench.load.result import LoadResult, ServerFigures, ServerProcesses
 from workbench.values.results import Estimate
-
-if TYPE_CHECKING:  # acceptance judges load results, so it imports this package
-    from workbench.shipping.acceptance import Verdict
 
 
 def result_lines(result: LoadResult) -> list[str]:
@@ -20,37 +16,19 @@ def result_lines(result: LoadResult) -> list[str]:
     if result.p50_ms is None or result.p95_ms is None or result.p99_ms is None:
         lines.append(_line("latency", "no successful answer"))
     else:
-        lines.append(_line("throughput", f"{_estimate(result.throughput_per_s)} answers/s"))
+        lines.append(_line("throughput", f"{estimate_words(result.throughput_per_s)} answers/s"))
         for name, value in (("P50", result.p50_ms), ("P95", result.p95_ms), ("P99", result.p99_ms)):
-            lines.append(_line(f"latency {name}", f"{_estimate(value)} ms"))
-        lines[-1] += f"; longest {_short(result.longest_ms)} ms"
+            lines.append(_line(f"latency {name}", f"{estimate_words(value)} ms"))
+        lines[-1] += f"; longest {short(result.longest_ms)} ms"
     lines.append(_line("requests", _counts(result)))
     if result.late_p99_ms is not None:
-        lines.append(_line("sent", f"P99 {_short(result.late_p99_ms)} ms after the intended moment"))
+        lines.append(_line("sent", f"P99 {short(result.late_p99_ms)} ms after the intended moment"))
     if result.server is not None:
         lines.extend(_server(result.server))
     if result.processes is not None:
         lines.append(_line("server", _processes(result.processes)))
     lines.append(_line("client", f"{result.client_share:.0%} of a core ({result.event_loop})"))
     lines += [_line("note" if result.reliable else "doubtful", note) for note in result.notes]
-    return lines
-
-
-def verdict_lines(verdict: Verdict) -> list[str]:
-    """One line for each criterion, then the outcome."""
-    rows = [("criterion", "measured", "published", "limit", "", "")]
-    for c in verdict.criteria:
-        unit = f" {c.unit}" if c.unit else ""
-        measured = "–" if c.figure is None else _estimate(c.figure) + unit
-        published = "–" if c.published is None else f"{_short(c.published)}{unit}"
-        limit = "–" if c.limit is None else f"{c.bound} {_short(c.limit)}"
-        rows.append((c.name, measured, published, limit, c.outcome, c.note))
-    widths = [max(len(row[column]) for row in rows) for column in range(5)]
-    lines = [f"against {verdict.baseline} ({verdict.source})"]
-    for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row[:5], widths, strict=True)]
-        lines.append(("  " + "  ".join([*cells, row[5]])).rstrip())
-    lines.append(f"verdict: {verdict.outcome}")
     return lines
 
 
@@ -62,7 +40,7 @@ def _counts(result: LoadResult) -> str:
 
 
 def _server(server: ServerFigures) -> Iterable[str]:
-    parts = [f"{server.batches} of {_short(server.mean_batch)} rows in the mean"]
+    parts = [f"{server.batches} of {short(server.mean_batch)} rows in the mean"]
     if server.padding_share is not None:
         parts.append(f"{server.padding_share:.1%} padding")
     if server.worker_busy is not None:
@@ -72,9 +50,7 @@ def _server(server: ServerFigures) -> Iterable[str]:
         yield _line("batch sizes", _shares(server.batch_rows, "≤ "))
     if len(server.bin_rows) > 1:
         yield _line("length bins", _shares(server.bin_rows, ""))
-    yield _line(
-        "in the server", f"{_short(server.queue_ms)} ms in the queue, {_short(server.model_ms)} ms in the model"
-    )
+    yield _line("in the server", f"{short(server.queue_ms)} ms in the queue, {short(server.model_ms)} ms in the model")
     if server.device_memory_bytes is not None:
         yield _line("device", f"{server.device_memory_bytes / 1e6:.1f} MB of its memory")
 
@@ -96,13 +72,13 @@ def _line(name: str, text: str) -> str:
     return f"  {name:<14} {text}"
 
 
-def _estimate(value: Estimate) -> str:
+def estimate_words(value: Estimate) -> str:
     if value.low == value.high:
-        return _short(value.value)
-    return f"{_short(value.value)} ({_short(value.low)} to {_short(value.high)})"
+        return short(value.value)
+    return f"{short(value.value)} ({short(value.low)} to {short(value.high)})"
 
 
-def _short(value: float | None) -> str:
+def short(value: float | None) -> str:
     """Three or four digits, without an exponent."""
     if value is None:
         return "–"

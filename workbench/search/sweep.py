@@ -49,7 +49,7 @@ from workbench.space.space import (
     suggest,
 )
 from workbench.values.candidate import Candidate, Scalar
-from workbench.values.errors import ConfigError, CrashError, ToolchainError
+from workbench.values.errors import MAX_CRASHES, ConfigError, CrashError, ToolchainError
 from workbench.values.objectives import METRICS, feasible, pareto_front, violations
 from workbench.values.results import MAX_ATTEMPTS, Evaluation, Split, metrics
 
@@ -59,8 +59,6 @@ FORBIDDEN_CONSTRAINT = "forbidden"
 FAILED_CONSTRAINT = "failed"
 MAX_REPEATS = 15
 """So many proposals in a row that are known or forbidden, and the loop draws an unseen candidate itself."""
-MAX_CRASHES = 2
-"""A candidate whose evaluation process died so many times, while the sweep lived, is recorded as failed."""
 CRASHES = "crashes"
 """Attribute of a trial: how often that was so."""
 

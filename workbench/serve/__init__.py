@@ -1,4 +1,4 @@
-"""The service: a bundle behind HTTP, one front end process and workers with a model each.
+"""The service: a bundle behind HTTP, one front end process and workers with a model each. No code of searching.
 
     client ─ /predict ─► app ─ requests ─ samples ─► batcher ═ one batch ═► worker (LitServe process) ─► Session
                           ▲                                                   │

@@ -1,7 +1,8 @@
 """Which rows go into the next batch: one queue for each length bin, and no clock of its own.
 
 The policy is `bins` of `workbench.values.service`: a free worker takes the bin whose oldest row is the oldest of all
-bins that are ready; a bin is ready when it is full, when its oldest row has waited long enough, or when the service drains.
+bins that are ready; a bin is ready when it is full, when its oldest row has waited long enough, or when the service
+drains.
 `workbench.prediction.simulation` simulates exactly this.
 """
 

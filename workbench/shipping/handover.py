@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import get_args
 
 import numpy as np
 
-from workbench.bundle import BundleContents, GoldenBatch, Origin, Tolerance
+from workbench.bundle import BundleContents, GoldenBatch, Origin, Tolerance, write_bundle
+from workbench.bundle.signing import SecretKey
 from workbench.evaluation.build import Bench, artifact_of
 from workbench.evaluation.journal import Journal
 from workbench.inputs.dataset import Batch, Dataset
 from workbench.inputs.experiment import Experiment
+from workbench.shipping.deployment import DeploymentSettings, deployment_files
 from workbench.targets.base import replay_tolerance
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import digest, file_digest
@@ -76,6 +80,34 @@ def bundle_contents(experiment: Experiment, candidate: Candidate, bench: Bench, 
             space=experiment.space.path.name,
             space_sha256=file_digest(experiment.space.path),
         ),
+    )
+
+
+def hand_over(
+    to: Path,
+    contents: BundleContents,
+    *,
+    allow_emulated: bool = False,
+    secret: SecretKey | None = None,
+    settings: DeploymentSettings | None = None,
+) -> Path:
+    """Write the bundle that goes to production: `write_bundle` with its deployment files.
+
+    Args:
+        secret: signs it; the deployment files then ask for a trusted signature.
+        settings: how the deployment files are written; `DeploymentSettings()` where it is not given.
+
+    Raises:
+        WorkbenchError: see `write_bundle` and `deployment_files`.
+    """
+    chosen = replace(settings or DeploymentSettings(), signed=secret is not None)
+    return write_bundle(
+        to,
+        contents,
+        allow_emulated=allow_emulated,
+        secret=secret,
+        lock=chosen.lock,
+        deployment=lambda manifest: deployment_files(manifest, chosen),
     )
 
 

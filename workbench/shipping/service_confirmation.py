@@ -13,10 +13,9 @@ from workbench.evaluation.build import Bench
 from workbench.evaluation.journal import Journal
 from workbench.evaluation.measure import device_lock
 from workbench.inputs.experiment import Experiment
-from workbench.search.sweep import MAX_CRASHES
 from workbench.shipping.load_confirmation import confirm_by_load
 from workbench.values.candidate import Candidate
-from workbench.values.errors import BundleError, CandidateError, CrashError
+from workbench.values.errors import MAX_CRASHES, BundleError, CandidateError, CrashError
 from workbench.values.results import Evaluation, ServiceResult
 
 

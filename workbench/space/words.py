@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TypeGuard
 
-from workbench.inputs.dataset.batch import IntArray
 from workbench.space.dimensions import Dimension
-from workbench.values.bins import optimal_bins, quantile_bins
+from workbench.values.bins import IntArray, optimal_bins, quantile_bins
 from workbench.values.candidate import Scalar
 
 MOST_BINS = 16

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from workbench.inputs.dataset.batch import IntArray
+IntArray = npt.NDArray[np.int64]
 
 ATTENTION = 1 / 3072
 """Work of a text padded to L tokens: L + ATTENTION * L². Each token of a block of width h takes 24 h² operations in

@@ -124,6 +124,10 @@ class CrashError(CandidateError):
         self.stage = stage
 
 
+MAX_CRASHES = 2
+"""A candidate whose evaluation process died so many times, while the sweep lived, is recorded as failed."""
+
+
 class BundleError(WorkbenchError):
     """A bundle is damaged, incomplete, or not fit to be served here."""
 

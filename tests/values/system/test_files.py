@@ -150,7 +150,8 @@ def test_a_lock_in_a_folder_that_is_none_is_an_os_error(tmp_path: Path) -> None:
 
 def test_a_draft_that_a_killed_process_left_goes_with_the_next_writing(tmp_path: Path) -> None:
     code = "import os, pathlib, sys; from workbench.values.system.files import temporary_beside\n"
-    code += "with temporary_beside(pathlib.Path(sys.argv[1])) as draft:\n    draft.write_text('half'); os.kill(os.getpid(), 9)"
+    code += "with temporary_beside(pathlib.Path(sys.argv[1])) as draft:\n"
+    code += "    draft.write_text('half'); os.kill(os.getpid(), 9)"
     path = tmp_path / "evaluation.json"
     subprocess.run([sys.executable, "-c", code, str(path)], check=False, cwd=Path(__file__).parents[3])
     left = [p.name for p in tmp_path.iterdir()]

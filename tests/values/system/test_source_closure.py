@@ -100,15 +100,15 @@ def test_a_digest_changes_with_every_file_of_its_closure_and_with_no_other(tmp_p
     """On a copy, as an installed package is one."""
     shutil.copytree(PACKAGE, tmp_path / "workbench", ignore=shutil.ignore_patterns("__pycache__", "serve", "report"))
     edits = {
-        "ascend_settings.py": ("FUSION_GROUPS", "FUSION_GROUPS_"),
-        "quantization/deploy.py": ("import", "import  "),
-        "quantization/qdq.py": ("import", "import  "),
-        "targets/openvino_convert.py": ("import", "import  "),
-        "targets/onnxruntime_optimize.py": ("import", "import  "),
-        "targets/ascend/config_files.py": ("_json", "_json_"),
-        "store.py": ("import", "import  "),
+        "values/ascend_settings.py": ("FUSION_GROUPS", "FUSION_GROUPS_"),
+        "quantization/lowering/deploy.py": ("import", "import  "),
+        "quantization/lowering/qdq.py": ("import", "import  "),
+        "targets/openvino/convert.py": ("import", "import  "),
+        "targets/onnxruntime/optimize.py": ("import", "import  "),
+        "targets/ascend/atc/config_files.py": ("_json", "_json_"),
+        "evaluation/store.py": ("import", "import  "),
         "cann_emulator/acl/streams.py": ("import", "import  "),
-        "serving_model/__init__.py": ("", "\n"),
+        "prediction/simulation/__init__.py": ("", "\n"),
     }
     done = subprocess.run(
         [sys.executable, "-c", EDITS, json.dumps(MODULES), json.dumps(edits)],
@@ -125,15 +125,15 @@ def test_a_digest_changes_with_every_file_of_its_closure_and_with_no_other(tmp_p
     assert before == {name: closure_digest(module) for name, module in MODULES.items()}
     everyone = sorted(MODULES)
     assert told == {
-        "ascend_settings.py": everyone,
-        "quantization/deploy.py": ["ascend910b3"],
-        "quantization/qdq.py": everyone,
-        "targets/openvino_convert.py": ["openvino"],
-        "targets/onnxruntime_optimize.py": everyone,
-        "targets/ascend/config_files.py": ["ascend910b3"],
-        "store.py": [],
+        "values/ascend_settings.py": everyone,
+        "quantization/lowering/deploy.py": ["ascend910b3"],
+        "quantization/lowering/qdq.py": everyone,
+        "targets/openvino/convert.py": ["openvino"],
+        "targets/onnxruntime/optimize.py": everyone,
+        "targets/ascend/atc/config_files.py": ["ascend910b3"],
+        "evaluation/store.py": [],
         "cann_emulator/acl/streams.py": [],
-        "serving_model/__init__.py": [],
+        "prediction/simulation/__init__.py": [],
     }
 
 

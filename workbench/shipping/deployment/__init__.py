@@ -15,10 +15,9 @@ public documents only says so in the file.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from workbench.bundle.lock import read_lock
-from workbench.bundle.requirements import pins, requirements
+from workbench.bundle.manifest import Manifest
+from workbench.bundle.requirements import requirements, serving_pins
 from workbench.shipping.deployment.container import compose, dockerfile
 from workbench.shipping.deployment.facts import DIGEST_HINT, DeploymentSettings, Facts, facts_of
 from workbench.shipping.deployment.guide import guide
@@ -26,10 +25,7 @@ from workbench.shipping.deployment.kubernetes import kubernetes
 from workbench.shipping.deployment.monitoring import grafana_dashboard, prometheus
 from workbench.shipping.deployment.unit import systemd_unit
 
-if TYPE_CHECKING:  # write_bundle imports this package, so at run time it must not import bundle
-    from workbench.bundle.manifest import Manifest
-
-__all__ = ["DeploymentSettings", "deployment_files", "serving_pins", "unpinned"]
+__all__ = ["DeploymentSettings", "deployment_files", "unpinned"]
 
 
 def deployment_files(manifest: Manifest, settings: DeploymentSettings | None = None) -> dict[str, str]:
@@ -59,15 +55,6 @@ def deployment_files(manifest: Manifest, settings: DeploymentSettings | None = N
         "prometheus.yml": prometheus(facts),
         "grafana-dashboard.json": grafana_dashboard(facts),
     }
-
-
-def serving_pins(manifest: Manifest) -> tuple[str, ...]:
-    """'name==version' of every package that serving this bundle installs, sorted.
-
-    Raises:
-        ToolchainError: one is not installed here.
-    """
-    return pins(manifest.artifact.target, manifest.artifact.toolchain.components)
 
 
 def unpinned(manifest: Manifest, settings: DeploymentSettings) -> list[str]:

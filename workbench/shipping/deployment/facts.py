@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from workbench.bundle.lock import Lock
+from workbench.bundle.manifest import Manifest
 from workbench.values.ascend_settings import ASCEND
 from workbench.values.errors import ConfigError
-
-if TYPE_CHECKING:  # write_bundle imports this package, so at run time it must not import bundle
-    from workbench.bundle.manifest import Manifest
 
 PORT = 8000
 ADMIN_PORT = 8001
