@@ -127,7 +127,7 @@ def test_limits_follow_the_model_and_the_environment(tmp_path: Path, monkeypatch
 def test_the_process_that_opens_ends_with_the_command(tmp_path: Path) -> None:
     path = write(tmp_path / "model.onnx", [helper.make_node("Relu", ["x"], ["y"])])
     code = (
-        "import sys; from pathlib import Path; from workbench import model_door\n"
+        "import sys; from pathlib import Path; from workbench.graph import door as model_door\n"
         "model_door.open_foreign(Path(sys.argv[1])); print(model_door._OPENER._process.pid)"
     )
 

@@ -23,7 +23,7 @@ MODULES = {name: spec.partition(":")[0] for name, spec in TARGETS.items()}
 EDITS = """
 import json, sys
 from pathlib import Path
-from workbench import source_closure
+from workbench.values.system import source_closure
 from workbench.values.system.source_closure import closure_digest
 
 def digests():
