@@ -1,20 +1,8 @@
-"""What the tests of AMCT's files share: layers by hand, the golden folder, and protobuf's own parser as a peer."""
+"""What the tests of AMCT's files share: layers by hand, and protobuf's own parser as a peer."""
 
-from pathlib import Path
-
-import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from workbench.graph.layers import Layer
-
-GOLDEN = Path(__file__).parents[2] / "../shared/bench/amct_golden"
-CASES = sorted(path.name for path in GOLDEN.iterdir() if path.is_dir()) if GOLDEN.is_dir() else ["absent"]
-
-
-def golden(case: str) -> Path:
-    if not GOLDEN.is_dir():
-        pytest.skip("the folder of real AMCT outputs (shared/bench/amct_golden) is not beside this checkout")
-    return GOLDEN / case
 
 
 def conv(name: str, shape: tuple[int, ...] = (4, 3, 3, 3), groups: int = 1) -> Layer:

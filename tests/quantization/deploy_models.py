@@ -9,7 +9,6 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.quantization.amct_files import GOLDEN
 from tests.quantization.golden import data as formula_data
 from tests.quantization.golden import weights as formula_weights
 from tests.targets.encoder import model_of
@@ -152,7 +151,3 @@ def min_max_record(
         float_layers=(),
         provenance=Provenance(engine="native", recipe={}, statistics=None, code_revision="test"),
     )
-
-
-def golden_cases() -> list[str]:
-    return sorted(path.name for path in GOLDEN.iterdir() if path.is_dir()) if GOLDEN.is_dir() else ["absent"]

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,6 @@ from workbench.quantization.recipe import ActivationRecipe, LayerRecipe, ModelRe
 from workbench.values.model import Model
 
 Floats = npt.NDArray[np.float32]
-
-FOLDER = Path(__file__).parents[2] / "../shared/bench/amct_golden"
-"""Where the recorded AMCT outputs lie on machines that have them, beside the checkout."""
 
 BATCHES = 3
 

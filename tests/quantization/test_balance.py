@@ -1,7 +1,5 @@
 """Balance factors: AMCT's formula to the last digits, sharing between layers, and the choice of a strength."""
 
-from pathlib import Path
-
 import numpy as np
 import numpy.typing as npt
 import onnx
@@ -11,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from onnx import numpy_helper
 
+from tests.data import AMCT
 from tests.targets.encoder import WEIGHT_LAYERS, ids, run, tiny_encoder
 from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import constants, read_model
@@ -27,7 +26,7 @@ from workbench.quantization.recipe import ActivationRecipe, LayerRecipe, ModelRe
 from workbench.quantization.statistics import Statistics
 
 Floats = npt.NDArray[np.float32]
-GOLDEN = Path(__file__).parents[2].parent / "shared" / "bench" / "amct_golden" / "mlp_dmq"
+GOLDEN = AMCT / "mlp_dmq"
 
 G6_FC1 = [3.0752144, 2.8546426, 3.8863168, 3.1064005, 3.3916337, 3.4121954, 2.916578, 4.014011]
 G6_FC2 = [1.3943005, 2.4725897, 1.4258189, 1.698449, 1.5617259, 1.6439464]
@@ -59,7 +58,6 @@ def test_factors_of_the_formula_model_are_amcts() -> None:
     np.testing.assert_allclose(dmq_factors(largest(hidden, 0), largest(w2, 0), 0.5), G6_FC2, rtol=2e-6)
 
 
-@pytest.mark.skipif(not GOLDEN.is_dir(), reason="the golden AMCT files are not beside this checkout")
 def test_factors_of_the_golden_model_are_amcts() -> None:
     proto = onnx.load(GOLDEN / "float.onnx")
     x = np.load(GOLDEN / "calib.npz")["arr_0"]

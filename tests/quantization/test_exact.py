@@ -13,7 +13,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from tests.quantization.golden import FOLDER, GOLDEN, Golden, amct_recipe, cnn, data, mlp
+from tests.data import AMCT
+from tests.quantization.golden import GOLDEN, Golden, amct_recipe, cnn, data, mlp
 from tests.targets.encoder import ids, model_of, save, tiny_encoder
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import load_graph, read_model
@@ -64,9 +65,7 @@ RECORDED: dict[str, tuple[dict[str, Any], float | None]] = {
 
 @pytest.mark.parametrize("case", RECORDED)
 def test_recorded_cases_of_amct_come_out_again(case: str) -> None:
-    folder = FOLDER / case
-    if not folder.is_dir():
-        pytest.skip(f"no recorded AMCT outputs beside this checkout ({folder})")
+    folder = AMCT / case
     model = read_model(folder / "float.onnx")
     with np.load(folder / "calib.npz") as stored:
         feeds = [{"x": stored[name]} for name in stored.files]

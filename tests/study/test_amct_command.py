@@ -10,12 +10,12 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from tests.data import AMCT, AMCT_CASES
 from tests.quantization.deploy_models import (
     formula_cnn,
     formula_data,
     formula_mlp,
     golden_batches,
-    golden_cases,
     golden_float_model,
 )
 from tests.tiny import write_workspace
@@ -23,7 +23,6 @@ from workbench.quantization.record import read_record
 from workbench.study.amct_command import calibrate_model
 from workbench.values.errors import ConfigError, ToolchainError
 
-GOLDEN = Path(__file__).parents[2] / ".." / "shared" / "bench" / "amct_golden"
 HFMG = "batch_num: 3\ncommon_config { arq_quantize { } hfmg_quantize { num_of_bins: 1024 asymmetric: false } }\n"
 
 
@@ -98,10 +97,9 @@ def test_the_record_says_what_made_it(mlp: tuple[Path, Path], tmp_path: Path) ->
     assert re.fullmatch("[0-9a-f]{64}", provenance.code_revision)
 
 
-@pytest.mark.skipif(not GOLDEN.is_dir(), reason="the golden AMCT files are not beside this checkout")
-@pytest.mark.parametrize("case", golden_cases())
+@pytest.mark.parametrize("case", AMCT_CASES)
 def test_golden_files_of_the_real_amct_are_reproduced(case: str, tmp_path: Path) -> None:
-    folder = GOLDEN / case
+    folder = AMCT / case
     onnx.save(golden_float_model(folder), tmp_path / "q.onnx")
     np.savez(tmp_path / "calib.npz", *golden_batches(folder))
     cfg = folder / "quant.cfg"

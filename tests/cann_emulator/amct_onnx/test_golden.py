@@ -1,4 +1,4 @@
-"""The documented flow of calls gives AMCT's own files again (amct.md .1.1, .11; shared/bench/amct_golden)."""
+"""The documented flow of calls gives AMCT's own files again (amct.md .1.1, .11; tests/data/amct)."""
 
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,8 @@ import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
 
-from tests.quantization.amct_files import golden
-from tests.quantization.deploy_models import golden_batches, golden_cases, golden_float_model, plain_run
+from tests.data import AMCT, AMCT_CASES
+from tests.quantization.deploy_models import golden_batches, golden_float_model, plain_run
 from workbench.cann_emulator import amct_onnx as amct
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import load_graph, read_model
@@ -22,7 +22,7 @@ from workbench.quantization.lowering.normalize import normalized
 
 def calibrated(case: str, to: Path) -> tuple[Path, list[dict[str, npt.NDArray[Any]]]]:
     """Run the vendor's procedure in a folder; the model is `float.onnx` there."""
-    folder = golden(case)
+    folder = AMCT / case
     proto = golden_float_model(folder)
     model = to / "float.onnx"
     onnx.save(proto, model)
@@ -57,9 +57,9 @@ def without_numbers(text: str) -> list[str]:
     return [line.split(": ")[0] if ("scale" in line or "factor" in line) else line for line in text.splitlines()]
 
 
-@pytest.mark.parametrize("case", golden_cases())
+@pytest.mark.parametrize("case", AMCT_CASES)
 def test_configuration_and_record_are_amcts(case: str, tmp_path: Path) -> None:
-    folder = golden(case)
+    folder = AMCT / case
 
     to, _ = calibrated(case, tmp_path)
 
@@ -72,9 +72,9 @@ def test_configuration_and_record_are_amcts(case: str, tmp_path: Path) -> None:
     assert numbers(ours) == pytest.approx(numbers(theirs), rel=2e-6)
 
 
-@pytest.mark.parametrize("case", golden_cases())
+@pytest.mark.parametrize("case", AMCT_CASES)
 def test_the_deploy_model_has_amcts_integers_and_the_fake_quant_model_its_nodes(case: str, tmp_path: Path) -> None:
-    folder = golden(case)
+    folder = AMCT / case
 
     to, _ = calibrated(case, tmp_path)
 
@@ -89,7 +89,7 @@ def test_the_deploy_model_has_amcts_integers_and_the_fake_quant_model_its_nodes(
             np.testing.assert_array_equal(found[layer], values)
 
 
-@pytest.mark.parametrize("case", golden_cases())
+@pytest.mark.parametrize("case", AMCT_CASES)
 def test_the_fake_quant_model_equals_the_deploy_model_on_integers_bit_for_bit(case: str, tmp_path: Path) -> None:
     """amct.md  fact 7."""
     to, feeds = calibrated(case, tmp_path)

@@ -9,7 +9,8 @@ from google.protobuf import text_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.quantization.amct_files import CASES, PEERS, golden
+from tests.data import AMCT, AMCT_CASES
+from tests.quantization.amct_files import PEERS
 from workbench.quantization.amct.cfg import (
     AdaQuantize,
     AmctConfig,
@@ -230,9 +231,9 @@ def test_the_three_recipes_are_shipped() -> None:
     assert [path.name for path in SHIPPED] == ["amct-bert-classification.cfg", "amct-bert-ner.cfg", "amct-cnn.cfg"]
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", AMCT_CASES)
 def test_real_configurations_are_read_and_survive_writing(case: str) -> None:
-    path = golden(case) / "quant.cfg"
+    path = AMCT / case / "quant.cfg"
     if not path.exists():
         pytest.skip("this case was made without a .cfg")
 

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from tests.quantization.amct_files import CASES, conv, conv_transpose, golden, matmul, pool, product
+from tests.data import AMCT, AMCT_CASES
+from tests.quantization.amct_files import conv, conv_transpose, matmul, pool, product
 from workbench.graph.layers import Layer
 from workbench.quantization.amct.cfg import AmctConfig, parse_cfg, read_cfg
 from workbench.quantization.amct.config import expand, parse_config, unsupported, write_config_json
@@ -89,18 +90,18 @@ def test_the_json_has_amcts_layout_key_order_and_no_last_line_break() -> None:
     assert write_config_json(parse_cfg(text), [matmul("fc2"), matmul("fc1")]) == MLP_JSON
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", AMCT_CASES)
 def test_real_json_is_written_to_the_byte(case: str) -> None:
-    folder = golden(case)
+    folder = AMCT / case
     wanted = (folder / "config.json").read_text()
     config = read_cfg(folder / "quant.cfg") if (folder / "quant.cfg").exists() else None
 
     assert write_config_json(config, layers_of(wanted), batch_num=3) == wanted
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", AMCT_CASES)
 def test_real_json_is_read_and_written_back_to_the_byte(case: str) -> None:
-    wanted = (golden(case) / "config.json").read_text()
+    wanted = (AMCT / case / "config.json").read_text()
 
     assert config_json(parse_config_json(wanted)) == wanted
 

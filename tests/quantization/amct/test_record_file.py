@@ -9,7 +9,8 @@ from google.protobuf import text_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.quantization.amct_files import CASES, PEERS, conv, conv_transpose, golden, matmul, pool, product
+from tests.data import AMCT, AMCT_CASES
+from tests.quantization.amct_files import PEERS, conv, conv_transpose, matmul, pool, product
 from workbench.graph.layers import Layer
 from workbench.quantization.amct.record_file import parse_record, record_text
 from workbench.quantization.record import QuantizationRecord
@@ -122,9 +123,9 @@ def layers_like(text: str) -> tuple[Layer, ...]:
     return tuple(found)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", AMCT_CASES)
 def test_real_records_are_written_back_to_the_byte(case: str) -> None:
-    text = (golden(case) / "record.txt").read_text()
+    text = (AMCT / case / "record.txt").read_text()
     layers = layers_like(text)
 
     record = parse(text, layers)

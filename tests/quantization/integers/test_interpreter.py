@@ -10,13 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from tests.quantization.amct_files import golden
+from tests.data import AMCT, AMCT_CASES
 from tests.quantization.deploy_models import (
     formula_cnn,
     formula_data,
     formula_mlp,
     golden_batches,
-    golden_cases,
     golden_float_model,
     golden_record,
     min_max_record,
@@ -63,9 +62,9 @@ def quantized_matmul(
     return model_of(nodes, weights, [x], [y])
 
 
-@pytest.mark.parametrize("case", golden_cases())
+@pytest.mark.parametrize("case", AMCT_CASES)
 def test_golden_deploy_models_give_what_amcts_fake_quant_models_give_bit_for_bit(case: str) -> None:
-    folder = golden(case)
+    folder = AMCT / case
     theirs = Interpreter(onnx.load(folder / "q_deploy_model.onnx"))
     proto = golden_float_model(folder)
     ours = Interpreter(lower_deploy(proto, golden_record(folder, proto)))

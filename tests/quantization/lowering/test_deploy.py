@@ -9,12 +9,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.data import AMCT, AMCT_CASES
 from tests.model_zoo import BERTS, ZOO
-from tests.quantization.amct_files import golden
 from tests.quantization.deploy_models import (
     formula_cnn,
     formula_mlp,
-    golden_cases,
     golden_float_model,
     golden_record,
     min_max_record,
@@ -64,9 +63,9 @@ def replaced(record: QuantizationRecord, name: str, **changes: object) -> Quanti
     return dataclasses.replace(record, layers=tuple(layers))
 
 
-@pytest.mark.parametrize("case", golden_cases())
+@pytest.mark.parametrize("case", AMCT_CASES)
 def test_the_deploy_model_of_a_golden_record_equals_amcts_in_every_integer(case: str) -> None:
-    folder = golden(case)
+    folder = AMCT / case
     proto = golden_float_model(folder)
     record = golden_record(folder, proto)
     theirs = onnx.load(folder / "q_deploy_model.onnx")

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.quantization.amct_files import CASES, golden
+from tests.data import AMCT, AMCT_CASES
 from tests.quantization.deploy_models import golden_batches, golden_float_model, golden_record, plain_run
 from tests.targets.encoder import (
     PRODUCTS,
@@ -362,10 +362,10 @@ def test_weights_and_biases_are_the_integers_of_the_deploy_form() -> None:
     assert np.array_equal(ours["b_int32"].ravel(), theirs["b"])
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", AMCT_CASES)
 def test_amcts_own_records_give_what_its_simulation_gives(case: str) -> None:
     """Up to float32 rounding: 3.2e-7 of the largest output is the worst of these cases."""
-    folder = golden(case)
+    folder = AMCT / case
     proto = golden_float_model(folder)
     lowered = lower_static(proto, golden_record(folder, proto))
 

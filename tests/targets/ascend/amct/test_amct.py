@@ -13,8 +13,8 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.quantization.amct_files import golden
-from tests.quantization.deploy_models import golden_batches, golden_cases, golden_float_model
+from tests.data import AMCT, AMCT_CASES
+from tests.quantization.deploy_models import golden_batches, golden_float_model
 from tests.quantization.golden import data, mlp
 from tests.targets.ascend.amct_fakes import WORKING, broken_variables, emulator_variables
 from tests.targets.encoder import ids, save, tiny_encoder
@@ -76,10 +76,10 @@ def mlp_batches(count: int = 2) -> list[dict[str, Any]]:
 # --- the whole way -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", golden_cases())
+@pytest.mark.parametrize("case", AMCT_CASES)
 def test_golden_cases_come_back_through_the_driver(case: str, installation: AmctInstallation, tmp_path: Path) -> None:
     """Configuration to the byte, record as our own procedure gives it in every digit, simulation bit for bit."""
-    folder = golden(case)
+    folder = AMCT / case
     proto = golden_float_model(folder)
     model = read_model(save(proto, tmp_path / "float.onnx"))
     batches = [{proto.graph.input[0].name: batch} for batch in golden_batches(folder)]
