@@ -8,6 +8,10 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 # Modules are compiled when they are first imported: compiling all of torch and mlflow doubles the time of installing.
 PIP_INSTALL = $(VENV)/bin/python -m pip install --disable-pip-version-check --no-compile
 
+# What pip has not compiled is compiled when it is first imported and kept, whatever the shell says: a shell that forbids
+# it has every process compile mlflow and torch again, which took a third of the tests' time.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: quickstart test install install-test lint clean
 
 quickstart: install

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import nnls
 
 from workbench.values.service import HostCosts
 
@@ -106,5 +105,7 @@ def _relative_fit(counts: Floats, seconds: Floats) -> Floats:
     spent = seconds > 0
     if not spent.any():
         return np.zeros(counts.shape[1])
+    from scipy.optimize import nnls  # a second of processor time, which most who import this module need not spend
+
     found, _ = nnls(counts[spent] / seconds[spent, None], np.ones(int(spent.sum())))
     return np.asarray(found, dtype=np.float64)

@@ -27,7 +27,6 @@ from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.executors.messages import Line, Message, encode_error
 from workbench.search.ladder import evaluate
 from workbench.search.plan import probe_call_ms
-from workbench.shipping.service_confirmation import served
 from workbench.values.candidate import Candidate, candidate_from_json
 from workbench.values.documents.canonical import encode
 from workbench.values.errors import ConfigError, ToolchainError
@@ -82,6 +81,8 @@ def _answer(task: Message, experiment: Experiment, bench: Bench, line: Line) -> 
         return probe_call_ms(experiment, bench)
     candidate = candidate_from_json(task["candidate"])
     if task["task"] == "service":
+        from workbench.shipping.service_confirmation import served  # few sweeps serve, and every start would pay for it
+
         line.send({"kind": "stage", "stage": "service"})
         return encode(
             served(experiment, candidate, bench, report=lambda text: line.send({"kind": "say", "text": text}))
