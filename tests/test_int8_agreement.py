@@ -1,4 +1,4 @@
-"""One model, one record, four ways to run INT8, and how far they may be apart (amct.md  fact 7, .6.6, .12).
+"""One model, one record, four ways to run INT8, and how far they may be apart (amct.md §0 fact 7, §6.6, §12).
 
 AMCT's fake-quant model in ONNX Runtime   ═  interpreter of the deploy model      bit for bit
 QDQ on ONNX Runtime                       ≈  the same integers                    float32 rounding
@@ -138,7 +138,7 @@ def test_our_lowering_of_the_record_equals_amcts_deploy_model_bit_for_bit(bench:
 
 
 def test_qdq_on_onnx_runtime_agrees_up_to_float32_rounding(bench: Bench) -> None:
-    """amct.md .7: ORT divides where AMCT multiplies by 1/scale_d, and sums float operators in another order; a value
+    """amct.md §7: ORT divides where AMCT multiplies by 1/scale_d, and sums float operators in another order; a value
     at the border of two integers then falls on its other side. Samples without such a value agree to float32."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
@@ -154,7 +154,7 @@ def test_qdq_on_onnx_runtime_agrees_up_to_float32_rounding(bench: Bench) -> None
 
 
 def test_the_emulated_om_agrees_up_to_float16_rounding_and_decides_alike(bench: Bench, tmp_path: Path) -> None:
-    """amct.md .12: truncated factors and half-precision activations stand between the device and the simulation."""
+    """amct.md §12: truncated factors and half-precision activations stand between the device and the simulation."""
     deploy = bench.deploy()
     onnx.save(atc_form(deploy), tmp_path / "lowered.onnx")
     candidate = Candidate(

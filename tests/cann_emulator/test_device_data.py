@@ -26,7 +26,7 @@ def test_every_parameter_says_where_it_comes_from() -> None:
 
 
 def test_platform_figures_are_those_of_the_platform_file() -> None:
-    """atc.md .7.2: 295 TFLOPS in float16 and 590 TOPS in INT8 for 910B3, at 20 cores and 1800 MHz."""
+    """atc.md §7.2: 295 TFLOPS in float16 and 590 TOPS in INT8 for 910B3, at 20 cores and 1800 MHz."""
     data = load_device_data("Ascend910B3")
     peak = 2 * data.cube_cores * data.clock_mhz * 1e6
 

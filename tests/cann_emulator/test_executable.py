@@ -148,7 +148,7 @@ def test_halves_overflow_to_infinity_and_nan_flows_through() -> None:
 
 @pytest.mark.parametrize(("clip", "expected"), [("1", -65504.0), ("0", -np.inf)])
 def test_weights_beyond_a_half_are_clipped_unless_the_option_says_otherwise(clip: str, expected: float) -> None:
-    """atc.md .2.6, --is_weight_clip; the mask constant of BERT exporters (.8)."""
+    """atc.md §2.6, --is_weight_clip; the mask constant of BERT exporters (§8)."""
     value = helper.make_tensor_value_info
     proto = model_of(
         [helper.make_node("Add", ["x", "lowest"], ["y"], name="add")],
@@ -300,7 +300,7 @@ def test_int8_layers_in_float32_give_the_interpreters_whole_numbers(kind: str, t
 
 
 def test_an_int8_layer_in_a_float16_kernel_is_amcts_half_precision_simulation() -> None:
-    """amct.md .6.6, FORCE_FP16: the scale, the product and the offset in halves, the factors truncated, a half out."""
+    """amct.md §6.6, FORCE_FP16: the scale, the product and the offset in halves, the factors truncated, a half out."""
     proto, feeds = deployed("gemm")
     feeds = {"x": half(feeds["x"])}
 
@@ -395,7 +395,7 @@ def compiled(proto: onnx.ModelProto, folder: Path, *options: str) -> OfflineMode
 
 
 def test_a_compiled_int8_model_that_keeps_float32_gives_the_interpreters_bits(tmp_path: Path) -> None:
-    """amct.md .6.6, with the factors as 910B3 probably has them."""
+    """amct.md §6.6, with the factors as 910B3 probably has them."""
     proto, feeds = deployed("encoder")
 
     result = run(compiled(proto, tmp_path, "--precision_mode=must_keep_origin_dtype"), feeds)["logits"]
@@ -448,7 +448,7 @@ def test_any_int8_product_is_the_interpreters_bit_for_bit(layer: QuantizedMatmul
 @settings(deadline=None, max_examples=60)
 @given(layer=quantized_matmuls())
 def test_any_int8_product_between_halves_is_amcts_half_precision_simulation(layer: QuantizedMatmul) -> None:
-    """amct.md .6.6, FORCE_FP16."""
+    """amct.md §6.6, FORCE_FP16."""
     model = offline_model(layer.proto, truncate_deq_scale=True)
     x = half(layer.x)
 

@@ -1,4 +1,4 @@
-"""The converter of the overflow check: pyacl.md .5.6."""
+"""The converter of the overflow check: pyacl.md §5.6."""
 
 import json
 import subprocess

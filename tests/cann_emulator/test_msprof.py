@@ -1,4 +1,4 @@
-"""The program msprof: pyacl.md .5.4."""
+"""The program msprof: pyacl.md §5.4."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The program npu-smi: pyacl.md .6.1-6.2."""
+"""The program npu-smi: pyacl.md §6.1-6.2."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ from tests.emulated_cann import emulated_environment
 from workbench.cann_emulator import npu_smi
 from workbench.cann_emulator.state import DeviceUse, processes, report_use
 
-# A capture of one idle card (pyacl.md .6.1); only figures differ
+# A capture of one idle card (pyacl.md §6.1); only figures differ
 IDLE = """\
 +------------------------------------------------------------------------------------------------+
 | npu-smi 25.3.rc1                 Version: 25.3.rc1                                             |
@@ -145,7 +145,7 @@ def test_the_list_counts_cards(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_each_kind_has_its_keys(capsys: pytest.CaptureFixture[str], kind: str, keys: list[str]) -> None:
-    """pyacl.md .6.2."""
+    """pyacl.md §6.2."""
     assert set(keys) <= set(pairs(said(capsys, "info", "-t", kind, "-i", "0")))
 
 

@@ -109,7 +109,7 @@ def test_a_fused_kernel_saves_the_launch_and_the_traffic() -> None:
 
 
 def test_throughput_of_a_small_layer_rises_with_the_batch_and_levels_off() -> None:
-    """At length 128 it saturates between 8 and 32 sentences, as on 310P3 (atc.md .11)."""
+    """At length 128 it saturates between 8 and 32 sentences, as on 310P3 (atc.md §11)."""
     layer = {
         batch: time_us(matmul(1, 128 * batch, 512, 512), *[elementwise(128 * batch, 512)] * 2) / batch
         for batch in (1, 2, 4, 8, 16, 32, 64)
@@ -221,7 +221,7 @@ def test_copies_have_a_latency_and_a_rate(kind: str) -> None:
 
 
 def test_chips_differ_as_their_platform_files_do() -> None:
-    """atc.md .7.2: 910B1 has more cores, 910B4 a slower clock; an unknown name is timed as 910B3."""
+    """atc.md §7.2: 910B1 has more cores, 910B4 a slower clock; an unknown name is timed as 910B3."""
     kernel = matmul(1, 16384, 512, 2048)
     b1, b3, b4, other = (
         stream_us(model(kernel), 0, load_device_data(f"Ascend910{bin}")) for bin in ("B1", "B3", "B4", "_9362")

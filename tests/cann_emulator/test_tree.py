@@ -1,4 +1,4 @@
-"""The CANN-shaped folder: atc.md .7.1, pyacl.md .6.5; the environment that switches it on."""
+"""The CANN-shaped folder: atc.md §7.1, pyacl.md §6.5; the environment that switches it on."""
 
 import os
 import shlex
@@ -144,7 +144,7 @@ def test_eval_without_quotes_works_too(tmp_path: Path, shell: str) -> None:
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_set_env_gives_what_env_gives(tmp_path: Path, shell: str) -> None:
-    """Variables of atc.md .7.1."""
+    """Variables of atc.md §7.1."""
     root = write_tree(tmp_path / "ca nn's")
     names = [
         *("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME", "ASCEND_OPP_PATH", "ASCEND_AICPU_PATH", "TOOLCHAIN_HOME"),
@@ -242,7 +242,7 @@ def test_a_fresh_process_imports_the_vendors_modules_through_the_tree(tmp_path: 
 
 
 def test_submodules_of_amct_have_the_vendors_names(tmp_path: Path) -> None:
-    """amct.md .1.2 and .1.5."""
+    """amct.md §1.2 and §1.5."""
     code = (
         "from amct_onnx.common.auto_calibration import AutoCalibrationEvaluatorBase\n"
         "from amct_onnx.convert_model import convert_qat_model\n"
@@ -258,7 +258,7 @@ def test_submodules_of_amct_have_the_vendors_names(tmp_path: Path) -> None:
 
 
 def test_submodules_of_acl_are_attributes_after_import(tmp_path: Path) -> None:
-    """pyacl.md .9, shapes."""
+    """pyacl.md §9, shapes."""
     code = (
         "import acl\n"
         "acl.prof.init, acl.mdl.execute\n"

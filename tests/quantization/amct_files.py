@@ -54,7 +54,7 @@ def pool(name: str) -> Layer:
     return Layer(name=name, op_type="AveragePool", activation=f"{name}.in", output=f"{name}.out")
 
 
-# --- the schemas of amct.md .2.2 and .3.1, for protobuf's own parser ------------------------------------------------
+# --- the schemas of amct.md §2.2 and §3.1, for protobuf's own parser ------------------------------------------------
 
 _KINDS = {"float": 2, "int32": 5, "bool": 8, "string": 9, "uint32": 13}
 _CALIBRATION = {

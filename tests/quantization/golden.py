@@ -1,4 +1,4 @@
-"""Golden cases: models and data given by formula, and what AMCT wrote for them (amct.md .11). No files needed."""
+"""Golden cases: models and data given by formula, and what AMCT wrote for them (amct.md §11). No files needed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -48,7 +48,7 @@ def largest(values: Floats, axis: int) -> Floats:
 
 
 def test_factors_of_the_formula_model_are_amcts() -> None:
-    """amct.md .11, G6: from the first batch; those of the second layer from the float first layer."""
+    """amct.md §11, G6: from the first batch; those of the second layer from the float first layer."""
     x = data_by_formula((16, 8), 0)
     w1, b1 = weight_by_formula((6, 8), 37, 5, 101, 160), weight_by_formula((6,), 13, 3, 17, 40)
     w2 = weight_by_formula((3, 6), 29, 7, 61, 90)

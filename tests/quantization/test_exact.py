@@ -277,7 +277,7 @@ def wide() -> onnx.ModelProto:
 
 
 def plain_ifmr(values: Floats, recipe: ActivationRecipe) -> tuple[float, int]:
-    """AMCT's search as it is written down (amct.md .4.2): all values at once, one candidate after another."""
+    """AMCT's search as it is written down (amct.md §4.2): all values at once, one candidate after another."""
     ordered = np.sort(values)
     top = values.size - int(recipe.max_percentile * values.size) or 1
     bottom = values.size - int(recipe.min_percentile * values.size) or 1

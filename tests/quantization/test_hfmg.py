@@ -86,7 +86,7 @@ def test_the_order_of_batches_matters_as_it_does_in_amct() -> None:
 
 
 def literal_search(histogram: HfmgHistogram) -> tuple[int, int]:
-    """amct.md .4.3, word by word."""
+    """amct.md §4.3, word by word."""
     counts, bins = histogram.counts.tolist(), histogram.counts.size
     width = histogram.width
     step = max(1, math.ceil(sum(counts) / 100_000))

@@ -29,7 +29,7 @@ def recipe(**changed: object) -> ActivationRecipe:
 
 
 def literal_losses(values: Floats, recipe: ActivationRecipe, low: np.float32, high: np.float32) -> list[float]:
-    """Σ (q - x)² of every candidate as AMCT's search writes it, in float32 (amct.md .4.2)."""
+    """Σ (q - x)² of every candidate as AMCT's search writes it, in float32 (amct.md §4.2)."""
     losses = []
     for factor in search_factors(recipe):
         if recipe.symmetric:

@@ -40,7 +40,7 @@ def mlp(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def test_the_defaults_give_the_published_numbers_of_the_formula_model(mlp: tuple[Path, Path], tmp_path: Path) -> None:
-    """amct.md .11, case G1."""
+    """amct.md §11, case G1."""
     done = calibrate_model(mlp[0], tmp_path / "out", data=mlp[1])
 
     numbers = scales_of((tmp_path / "out" / "record.txt").read_text())

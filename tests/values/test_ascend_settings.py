@@ -181,7 +181,7 @@ NEVER_CLOSED = {
 
 
 def test_no_group_holds_a_pass_that_cannot_be_closed_and_none_stands_in_two() -> None:
-    """atc.md .4.3, Not closable; and .4.3, ExceptionalPassOfO1Level."""
+    """atc.md §4.3, Not closable; and §4.3, ExceptionalPassOfO1Level."""
     passes = [name for group in FUSION_GROUPS.values() for name in (*group.graph, *group.ub)]
 
     assert not NEVER_CLOSED & set(passes)

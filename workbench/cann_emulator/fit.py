@@ -71,7 +71,7 @@ class Fit:
 def read_op_summary(path: Path, model: str = "") -> tuple[Row, ...]:
     """Rows of an op_summary CSV, one for each operator, in order of their first task.
 
-    Columns are found by their header (pyacl.md .5.4). Rows without a duration (`N/A`) are left out.
+    Columns are found by their header (pyacl.md §5.4). Rows without a duration (`N/A`) are left out.
 
     Args:
         model: whose rows are taken where the run had several, as a set of files for several lengths has: their

@@ -1,4 +1,4 @@
-"""The toolkit's msaccucmp.py, as far as it converts a file of the overflow check: pyacl.md .5.6.
+"""The toolkit's msaccucmp.py, as far as it converts a file of the overflow check: pyacl.md §5.6.
 
     python3 msaccucmp.py convert -d FILE -out DIR -v 2
 

@@ -1,4 +1,4 @@
-"""The program msprof, as far as it runs an application and shows its tables (pyacl.md .5.4).
+"""The program msprof, as far as it runs an application and shows its tables (pyacl.md §5.4).
 
     msprof --application="python3 run.py" --output=DIR [switches]      msprof [switches] python3 run.py
     msprof --export=on --output=DIR/PROF_…

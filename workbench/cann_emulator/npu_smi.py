@@ -1,4 +1,4 @@
-"""The program npu-smi: what `npu-smi info …` prints of 910B3 cards (pyacl.md .6.1-6.2).
+"""The program npu-smi: what `npu-smi info …` prints of 910B3 cards (pyacl.md §6.1-6.2).
 
 Widths and keys are those of public captures and of the open source of npu-smi: table rows with fixed columns, and
 `\t<key, 30 wide> : <value>` elsewhere. Load and HBM come from what processes on the emulated devices report

@@ -41,7 +41,7 @@ class Tensor:
 
     Attributes:
         shape: -1 where the gears differ (only at the model's boundary).
-        format: of acl, 2 is ND, 0 is NCHW (pyacl.md .2.4).
+        format: of acl, 2 is ND, 0 is NCHW (pyacl.md §2.4).
     """
 
     name: str
@@ -108,8 +108,8 @@ class OfflineModel:
         gears: one for a static model; with gears all of them, in the order given to ATC.
         fusions: pass → (match_times, effect_times), of graph and UB.
         work_bytes, weight_bytes: device memory.
-        truncate_deq_scale: AscendDequant's factors lose their low 13 bits ([inferred] for 910B3, amct.md .6.6).
-        output_names: outputs as acl names them, `node:index:onnx_output_name` (pyacl.md .1), in order.
+        truncate_deq_scale: AscendDequant's factors lose their low 13 bits ([inferred] for 910B3, amct.md §6.6).
+        output_names: outputs as acl names them, `node:index:onnx_output_name` (pyacl.md §1), in order.
         graph: ONNX file content.
     """
 

@@ -117,7 +117,7 @@ class _Edges:
     """How one kernel reads and writes: tensor → stored type.
 
     Attributes:
-        halves_inside: what its cube hands to its vector units is half precision (amct.md .6.6).
+        halves_inside: what its cube hands to its vector units is half precision (amct.md §6.6).
     """
 
     name: str = ""
@@ -162,7 +162,7 @@ class _Writer:
         for position, name in enumerate(node.output):
             target = edges.writes.get(name, "")
             if node.op_type == DEQUANT and not target and edges.halves_inside:
-                target = "float16"  # whatever is fused behind it (amct.md .6.6)
+                target = "float16"  # whatever is fused behind it (amct.md §6.6)
             if fits and (not target or target == fits or target not in Narrow):
                 self.stored[name] = fits
             elif target in Narrow:
@@ -224,7 +224,7 @@ class _Writer:
 
     def _before_quant(self, node: NodeProto, edges: _Edges) -> str:
         """The input of an AscendQuant: without NaN, and in a float16 kernel with each step in half precision, the
-        offset before the rounding (amct.md .6.6). Changes the node's scale to 1 then."""
+        offset before the rounding (amct.md §6.6). Changes the node's scale to 1 then."""
         attributes = {a.name: a for a in node.attribute}
         x, stem = node.input[0], f"{node.output[0]}__in"
         if self.stored.get(x) == "float16" or (node.input[0] not in edges.reads and edges.halves_inside):
@@ -256,7 +256,7 @@ class _Writer:
 
 def half_scale(scale: np.float32) -> np.float32:
     """AscendQuant's scale in half precision; outside its normal numbers the square of the rounded root, which the
-    device reaches by sqrt_mode (amct.md .4.7)."""
+    device reaches by sqrt_mode (amct.md §4.7)."""
     if np.float32(2.0**-14) <= scale <= _LARGEST["float16"]:
         return np.float32(np.float16(scale))
     return np.float32(np.float16(np.sqrt(scale))) ** 2

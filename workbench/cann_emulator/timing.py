@@ -37,7 +37,7 @@ _BYTES: Mapping[Dtype, int] = {
     "uint64": 8,
 }
 _TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64), (32, 64), (64, 32), (32, 32), (16, 16))
-"""Rows and columns of the result that a core computes at a time: L0C holds 256 × 128 float32 (atc.md .7.2)."""
+"""Rows and columns of the result that a core computes at a time: L0C holds 256 × 128 float32 (atc.md §7.2)."""
 _LOOKUPS = ("Gather", "GatherND", "GatherElements")
 
 

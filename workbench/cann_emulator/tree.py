@@ -5,7 +5,7 @@
            driver/version.info  firmware/version.info  etc/ascend_install.info  set_env.sh
            tools/operator_cmp/compare/msaccucmp.py
 
-Layout: atc.md .7.1 (8.5), pyacl.md .6.5. Each version file has one line that the vendor's does not have,
+Layout: atc.md §7.1 (8.5), pyacl.md §6.5. Each version file has one line that the vendor's does not have,
 `Emulator=int8-workbench <digest>`. The programs and modules start this interpreter's own `workbench.cann_emulator`.
 """
 
@@ -92,7 +92,7 @@ def remove_tree(root: Path) -> bool:
 
 
 def search_paths(root: Path) -> dict[str, tuple[Path, ...]]:
-    """Variable → folders that set_env.sh puts in front of it (atc.md .7.1)."""
+    """Variable → folders that set_env.sh puts in front of it (atc.md §7.1)."""
     return {
         "PATH": (root / "bin",),
         "LD_LIBRARY_PATH": (root / "lib64", root / "devlib"),
@@ -101,7 +101,7 @@ def search_paths(root: Path) -> dict[str, tuple[Path, ...]]:
 
 
 def variables(root: Path) -> dict[str, str]:
-    """What set_env.sh sets besides the search paths (atc.md .7.1)."""
+    """What set_env.sh sets besides the search paths (atc.md §7.1)."""
     return {
         "ASCEND_HOME_PATH": str(root),
         "ASCEND_TOOLKIT_HOME": str(root),
@@ -159,7 +159,7 @@ def _fill(draft: Path, root: Path, cann: Cann) -> None:
     for place in ("lib64", "devlib", "toolkit", f"{_AI_CORE}/kernel/ascend910b/ops_nn"):
         (draft / place).mkdir(parents=True)
     for package in _PACKAGES:
-        # The older layout has no share/info; both have the compatibility path (atc.md .7.1)
+        # The older layout has no share/info; both have the compatibility path (atc.md §7.1)
         if cann == "8.5.0":
             _write(draft / "share/info" / package / "version.info", _version_info(cann))
         _write(draft / package / "version.info", _version_info(cann))
@@ -197,7 +197,7 @@ def _version_info(cann: Cann) -> str:
 
 
 def _program(module: str) -> str:
-    """As the vendor's launcher, it puts its own folders first and hands on argv and exit status (atc.md .1)."""
+    """As the vendor's launcher, it puts its own folders first and hands on argv and exit status (atc.md §1)."""
     return f"""\
 #!/bin/sh
 # {_EMULATOR}: an emulator, not the vendor's program

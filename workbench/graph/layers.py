@@ -68,7 +68,7 @@ def quantizable_layers(proto: onnx.ModelProto) -> tuple[Layer, ...]:
 
     These are float32 Conv, ConvTranspose (4-D), Gemm (alpha = beta = 1, transA = 0) and MatMul by a constant weight,
     MatMul of two activations, and AveragePool (4-D). A tensor that no graph input reaches is not an activation.
-    Conditions follow AMCT's table (amct.md .5), so that both targets see the same layers, with two differences: a
+    Conditions follow AMCT's table (amct.md §5), so that both targets see the same layers, with two differences: a
     Conv over 3-D tensors counts too, and a MatMul's weight is 2-D, where the manual of 8.5 allows 3-D. The manual of
     8.0 and the balancer do not, and a stack of matrices has no axis of output channels that fits one list of scales.
     Weights that are computed from constants are seen after `quantization.normalize.normalized`.
@@ -191,7 +191,7 @@ def _weight_macs(
 
 
 def _convolves_as_amct(node: onnx.NodeProto, rank: int) -> bool:
-    """Whether AMCT quantizes a convolution of this many dimensions (amct.md .5); 3-D is ours in addition."""
+    """Whether AMCT quantizes a convolution of this many dimensions (amct.md §5); 3-D is ours in addition."""
     if node.op_type == "ConvTranspose":
         return rank == 4
     dilations = next((helper.get_attribute_value(a) for a in node.attribute if a.name == "dilations"), [1])

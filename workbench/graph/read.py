@@ -59,7 +59,7 @@ def load_graph(model: Model) -> onnx.ModelProto:
     """The model in memory: external data loaded, every node named, shapes inferred as far as they can be.
 
     Unnamed nodes are called `{op_type}_{index}`, with the position in the node list as index; a name that is taken
-    gets a numeric suffix. This is AMCT's rule (amct.md .1.2, .4.10), so that records keyed by node name fit both.
+    gets a numeric suffix. This is AMCT's rule (amct.md §1.2, §4.10), so that records keyed by node name fit both.
 
     Raises:
         ConfigError: the file has changed since `read_model`, or cannot be read any more.

@@ -1,7 +1,7 @@
 """Rounding as a search: each weight goes down or up, so that the layer's output changes least.
 
 For weights W [Cout, K], step s per row and inputs with second moments G = E[x xᵀ], the mean squared change of the
-output is tr(E G Eᵀ) with E = s·q - W. It is AdaRound's loss (Nagel et al. 2020, arXiv:2004.10568; amct.md .4.6) over
+output is tr(E G Eᵀ) with E = s·q - W. It is AdaRound's loss (Nagel et al. 2020, arXiv:2004.10568; amct.md §4.6) over
 all rows of the data at once; each row of W is a problem of its own. Three ways to a q between ⌊w/s⌋ and ⌊w/s⌋ + 1:
 
     sequential   column by column, the error so far compensated in the columns not rounded yet (Frantar et al. 2022,
@@ -138,7 +138,7 @@ def sequential(rounding: Rounding, moments: _Floats) -> _Floats:
 
 
 def relaxed(rounding: Rounding, moments: _Floats, recipe: WeightRecipe, *, steps: int) -> _Floats:
-    """AdaRound's relaxation (amct.md .4.6): Adam on the loss + regularization · Σ(1 - |2h - 1|^β), then h >= 0.5.
+    """AdaRound's relaxation (amct.md §4.6): Adam on the loss + regularization · Σ(1 - |2h - 1|^β), then h >= 0.5.
 
     β falls from `beta_start` to `beta_end` along half a cosine after `warm_start` of the steps, which are without the
     regularizer. Every step sees all rows of the data, not a few.

@@ -2,7 +2,7 @@
 
     y = W x = (W · s) (x / s)        s per input channel; exact in float, and kinder to one scale per tensor
 
-DMQ (amct.md .4.5) and SmoothQuant (Xiao et al. 2022, arXiv:2211.10438) are the same formula. `prepare.balanced`
+DMQ (amct.md §4.5) and SmoothQuant (Xiao et al. 2022, arXiv:2211.10438) are the same formula. `prepare.balanced`
 applies factors to a model.
 """
 
@@ -22,14 +22,14 @@ _Floats = npt.NDArray[np.float32]
 _Doubles = npt.NDArray[np.float64]
 
 SMALLEST_FACTOR = float(np.finfo(np.float32).eps)
-"""AMCT refuses factors outside [eps, 1 / eps] of float32 (amct.md .3.2)."""
+"""AMCT refuses factors outside [eps, 1 / eps] of float32 (amct.md §3.2)."""
 
 STRENGTHS = tuple(round(0.05 * step, 2) for step in range(21))
 """What `best_strengths` tries besides no balancing at all."""
 
 
 def dmq_factors(activation_maxima: _Floats, weight_maxima: _Floats, strength: float) -> _Floats:
-    """max|X_c|^m / max|W_c|^(1-m) per input channel c, in float32 (amct.md .4.5).
+    """max|X_c|^m / max|W_c|^(1-m) per input channel c, in float32 (amct.md §4.5).
 
     A channel where both are zero gets 1. Where only the activation is zero: the factor that makes the balanced weight
     as large as the largest one of the other channels. Where only the weight is zero: the factor that makes the

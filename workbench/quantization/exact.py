@@ -1,4 +1,4 @@
-"""AMCT's own procedure, to the last digit of its record file (amct.md .4.10).
+"""AMCT's own procedure, to the last digit of its record file (amct.md §4.10).
 
     1  normalize the float model; select the layers
     2  DMQ: balance factors from the first batch of the float model; balanced weights, a Mul before each layer
@@ -58,7 +58,7 @@ def calibrate_exactly(
     A batch is one forward pass of AMCT's: HFMG depends on how the data is batched and on the order of the batches,
     and DMQ looks at the first one only. With HFMG a batch runs as it is fed, and all its activations are in memory at
     once; otherwise it runs a few samples at a time. Products of two activations, and convolutions over three spatial
-    dimensions, are symmetric whatever the recipe says (amct.md .5).
+    dimensions, are symmetric whatever the recipe says (amct.md §5).
 
     Algorithms that AMCT does not have are allowed; they get the histogram of the same activations.
 
@@ -131,7 +131,7 @@ def _forced_symmetric(recipe: ModelRecipe, layers: Sequence[Layer]) -> ModelReci
 def _balance_factors(
     model: Model, proto: ModelProto, batches: Batches, recipe: ModelRecipe
 ) -> dict[str, tuple[float, ...]]:
-    """DMQ's factors, from the first batch alone: amct_pytorch ignores the later ones (amct.md .4.5)."""
+    """DMQ's factors, from the first batch alone: amct_pytorch ignores the later ones (amct.md §4.5)."""
     layers = [
         layer for layer in quantized_layers(quantizable_layers(proto), recipe) if _strength(recipe, layer) is not None
     ]
@@ -182,7 +182,7 @@ def _strength(recipe: ModelRecipe, layer: Layer) -> float | None:
 def with_quantized_weights(
     proto: ModelProto, layers: Sequence[Layer], weights: Mapping[str, Floats], scales: Mapping[str, WeightScale]
 ) -> ModelProto:
-    """The float model with the values that the int8 weights stand for (amct.md .4.4).
+    """The float model with the values that the int8 weights stand for (amct.md §4.4).
 
     Raises:
         ValueError: layers share a weight and give it different scales, or a weight is no stored constant.

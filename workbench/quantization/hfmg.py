@@ -1,4 +1,4 @@
-"""HFMG, AMCT's histogram search for activations (amct.md .4.3).
+"""HFMG, AMCT's histogram search for activations (amct.md §4.3).
 
     first_histogram, extended   AMCT's own streaming histogram, batch by batch; `exact.py` feeds it
     search                      histogram → clip range

@@ -1,4 +1,4 @@
-"""IFMR, AMCT's default for activations: a clip range from order statistics, refined by a search (amct.md .4.2).
+"""IFMR, AMCT's default for activations: a clip range from order statistics, refined by a search (amct.md §4.2).
 
 The maximum is the k-th largest value. Factors of it are tried, and the one with the smallest squared error of
 quantizing wins; only the maximum moves, the minimum stays. `exact.py` runs the search on every value of a tensor;
@@ -61,7 +61,7 @@ def search_factors(recipe: ActivationRecipe) -> Floats:
 
     The default 0.7, 1.3, 0.01 gives 61 factors up to 1.30, since (1.3 - 0.7) / 0.01 is just above 60. AMCT's Python
     code does the same [observed]. Its C++ code of 9.0.0 counts in float32 and tries 60, up to 1.29; which one the
-    closed 8.5 has is open (amct.md .13, 1), 61 is assumed here [inferred]. A `search_end` of 1.295 tries those 60.
+    closed 8.5 has is open (amct.md §13, 1), 61 is assumed here [inferred]. A `search_end` of 1.295 tries those 60.
 
     The last digits are those of torch.arange on a CPU, which AMCT's record files agree with: in blocks of eight, a
     float32 start plus the lane's steps; what does not fill two blocks, one by one [inferred].
@@ -76,7 +76,7 @@ def search_factors(recipe: ActivationRecipe) -> Floats:
 
 
 def tail_rank(count: int, share: float) -> int:
-    """k: the search starts from the k-th largest (smallest) of `count` values, k = n - int(share·n) (amct.md .4.2)."""
+    """k: the search starts from the k-th largest (smallest) of `count` values, k = n - int(share·n) (amct.md §4.2)."""
     return 1 if 1 - share < _EPSILON else max(count - int(share * count), 1)
 
 
@@ -114,7 +114,7 @@ def candidates(low: float, high: float, recipe: ActivationRecipe) -> Candidates:
 
 
 def parameters(tried: Candidates, best: int) -> tuple[float, int]:
-    """Scale and zero point of the winner: offset = -round(min / scale) - 128 (amct.md .4.2)."""
+    """Scale and zero point of the winner: offset = -round(min / scale) - 128 (amct.md §4.2)."""
     scale = tried.scales[best]
     if tried.symmetric:
         return float(scale), 0

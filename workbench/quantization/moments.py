@@ -2,7 +2,7 @@
 
 A pair (sum, error) stands for `sum + error` with about 106 bits (T. J. Dekker, "A floating-point technique for
 extending the available precision", Numerische Mathematik 18, 1971; D. E. Knuth, "The Art of Computer Programming",
-vol. 2, .4.2.2, theorem B). Terms of one tensor rarely span more bits than that, so its rounded sum is the same
+vol. 2, §4.2.2, theorem B). Terms of one tensor rarely span more bits than that, so its rounded sum is the same
 number in any order. That is no proof: terms of both signs that cancel over more than 100 bits may still differ.
 """
 

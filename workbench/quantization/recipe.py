@@ -17,7 +17,7 @@ from workbench.graph.layers import Layer
 from workbench.values.candidate import Algorithm, Quantization, WeightAlgorithm
 
 HFMG_BINS = (1024, 2048, 4096, 8192)
-"""Histogram sizes AMCT accepts (amct.md .2.1)."""
+"""Histogram sizes AMCT accepts (amct.md §2.1)."""
 
 AUTOMATIC_START = 0.5
 """Stands for a strength that is still to be searched; SmoothQuant's and DMQ's own default."""
@@ -25,7 +25,7 @@ AUTOMATIC_START = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivationRecipe:
-    """How the clip range of an activation is found. The defaults of the searches are AMCT's (amct.md .2.1).
+    """How the clip range of an activation is found. The defaults of the searches are AMCT's (amct.md §2.1).
 
     Attributes:
         percentile: with 'percentile' only, in percent of the non-zero |x|.
@@ -65,7 +65,7 @@ class WeightRecipe:
 
     Attributes:
         per_channel: one scale per output channel.
-        iterations, regularization, beta_start, beta_end, warm_start: with 'adaround' only (amct.md .4.6).
+        iterations, regularization, beta_start, beta_end, warm_start: with 'adaround' only (amct.md §4.6).
     """
 
     algorithm: WeightAlgorithm
@@ -101,7 +101,7 @@ class ModelRecipe:
         float_layers: layers kept in float on purpose, most sensitive first.
         balance_search: every layer with a `balance` gets the strength with the smallest estimated error instead.
         bias_correction: take the mean output error of the rounded weights and activations back out of the bias.
-        force_fp16: AMCT's FORCE_FP16_QUANT (amct.md .4.7): activation scales rounded to float16.
+        force_fp16: AMCT's FORCE_FP16_QUANT (amct.md §4.7): activation scales rounded to float16.
         source: the settings as plain scalars, for provenance.
     """
 
@@ -123,7 +123,7 @@ def recipe_of(
     """The recipe of a static candidate: the same settings for every layer but those kept in float.
 
     AveragePool stays in float: it multiplies nothing, ONNX Runtime has no integer kernel for it between float
-    operators (amct.md .7), and rounding its input only costs accuracy. An AMCT configuration may ask for it.
+    operators (amct.md §7), and rounding its input only costs accuracy. An AMCT configuration may ask for it.
 
     Args:
         kept: names of layers that stay in float, most sensitive first.

@@ -2,7 +2,7 @@
 
 The record is a waist: native engine and vendor tools produce it, the QDQ and the Ascend lowering consume it. Zero
 points are in the signed int8 domain (AMCT's `offset_d`); a lowering that wants uint8 adds 128, which gives the same
-integers shifted (reference: amct.md .7).
+integers shifted (reference: amct.md §7).
 
     q = clip(round_half_even(x / scale) + zero_point, -128, 127)        x' = (q - zero_point) * scale
 """
@@ -125,7 +125,7 @@ class QuantizationRecord:
         float_layers: quantizable layers left in float on purpose, most sensitive first.
         fold_balance: balance factors go into the layer before where that is possible (native engine); False puts a
             Mul before every balanced layer, as AMCT does.
-        force_fp16: AMCT's FORCE_FP16_QUANT: dequantization factors lose their low 13 bits (amct.md .4.7).
+        force_fp16: AMCT's FORCE_FP16_QUANT: dequantization factors lose their low 13 bits (amct.md §4.7).
     """
 
     model_sha256: str

@@ -1,4 +1,4 @@
-"""From a clip range to a scale and a zero point: AMCT's min-max rule (amct.md .4.1), in its float32 arithmetic."""
+"""From a clip range to a scale and a zero point: AMCT's min-max rule (amct.md §4.1), in its float32 arithmetic."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Range = tuple[float, float]
 """A clip range, low <= 0 <= high."""
 
 SMALLEST_SCALE = 1.1920929e-7
-"""float32 epsilon; a smaller scale becomes 1.0, since the tensor is as good as constant zero (amct.md .4)."""
+"""float32 epsilon; a smaller scale becomes 1.0, since the tensor is as good as constant zero (amct.md §4)."""
 
 _SMALLEST_NORMAL_HALF = 2.0**-14
 _LARGEST_HALF = 65504.0
@@ -18,7 +18,7 @@ _LARGEST_SINGLE = float(np.finfo(np.float32).max)
 
 
 def int8_parameters(low: float, high: float, *, symmetric: bool) -> tuple[float, int]:
-    """Scale (a float32 value) and zero point for a clip range; AMCT's rule (amct.md .4.1).
+    """Scale (a float32 value) and zero point for a clip range; AMCT's rule (amct.md §4.1).
 
     Asymmetric: scale = (high - low) / 255, zero point = round(-128 - low / scale). Symmetric: the larger side B over
     127, or over 128 where it is the negative one, zero point 0. A range of (nearly) nothing gets scale 1. Every step
@@ -36,7 +36,7 @@ def int8_parameters(low: float, high: float, *, symmetric: bool) -> tuple[float,
 
 
 def as_half(scale: float) -> float:
-    """A scale under AMCT's FORCE_FP16_QUANT: rounded to float16 (amct.md .4.7).
+    """A scale under AMCT's FORCE_FP16_QUANT: rounded to float16 (amct.md §4.7).
 
     Outside float16's normal range, the square of the rounded square root.
     """

@@ -54,7 +54,7 @@ def search_for(recipe: ActivationRecipe) -> Search:
 
 
 class IfmrSearch:
-    """IFMR on every value (amct.md .4.2): exact order statistics, then exact errors."""
+    """IFMR on every value (amct.md §4.2): exact order statistics, then exact errors."""
 
     def __init__(self, recipe: ActivationRecipe) -> None:
         self._recipe = recipe
@@ -107,7 +107,7 @@ class IfmrSearch:
 
 
 class HfmgSearch:
-    """HFMG on AMCT's own histogram (amct.md .4.3), batch by batch as they are fed."""
+    """HFMG on AMCT's own histogram (amct.md §4.3), batch by batch as they are fed."""
 
     def __init__(self, recipe: ActivationRecipe) -> None:
         self._recipe = recipe

@@ -26,7 +26,7 @@ _ELEMENTS_AT_ONCE = 65536  # scratch that stays in the cache
 def weight_scale(values: Floats, recipe: WeightRecipe, layer: Layer) -> WeightScale:
     """The scale of one weight, found on its values.
 
-    'minmax': max|w| / 127. 'arq': the same, but / 128 where the negative side is the larger (amct.md .4.4). 'mse':
+    'minmax': max|w| / 127. 'arq': the same, but / 128 where the negative side is the larger (amct.md §4.4). 'mse':
     the smallest squared error. 'adaround': the scale of 'mse'; its rounding is learned later. An empty or all-zero
     channel gets scale 1.
 
@@ -79,7 +79,7 @@ def weights_of(proto: ModelProto, layers: Sequence[Layer]) -> dict[str, Floats]:
 def weight_rows(values: Floats, layer: Layer, *, per_channel: bool) -> Floats:
     """The weight as [output channels, rest], or as one row.
 
-    Output channels of a grouped ConvTranspose are those of all groups in order, as AMCT regroups them (amct.md .4).
+    Output channels of a grouped ConvTranspose are those of all groups in order, as AMCT regroups them (amct.md §4).
     """
     if not per_channel:
         return values.reshape(1, -1)
@@ -92,7 +92,7 @@ def weight_rows(values: Floats, layer: Layer, *, per_channel: bool) -> Floats:
 
 
 def fake_quantized(values: Floats, scale: WeightScale, layer: Layer) -> Floats:
-    """clip(round_half_even(w / scale), -128, 127)·scale in float32, in the layout of `values` (amct.md .4.4)."""
+    """clip(round_half_even(w / scale), -128, 127)·scale in float32, in the layout of `values` (amct.md §4.4)."""
     steps = scales_over(scale, values.shape, layer)
     fake: Floats = np.clip(np.rint(values / steps), np.float32(-128), np.float32(127)) * steps
     return fake

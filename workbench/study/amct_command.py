@@ -46,7 +46,7 @@ from workbench.values.system.scratch import scratch_folder
 
 MANIFEST_BATCH = 16
 """Samples in a batch of a manifest's calibration split. AMCT's manual asks for 16 or 32 samples in all and says that
-more bring no accuracy (amct.md .4.9): two such batches, where no configuration says how many."""
+more bring no accuracy (amct.md §4.9): two such batches, where no configuration says how many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -363,7 +363,7 @@ def _session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
-    # MatMulAddFusion would turn INT8 products back into float ones (amct.md .7)
+    # MatMulAddFusion would turn INT8 products back into float ones (amct.md §7)
     return onnxruntime.InferenceSession(
         model.SerializeToString(),
         options,

@@ -65,7 +65,7 @@ def test_a_compiled_model_runs(device: int, tree: Path, tmp_path: Path, kind: st
 
 
 def test_threads_with_contexts_streams_and_loads_of_their_own(device: int, tmp_path: Path) -> None:
-    """pyacl.md .3.4, per-thread workers."""
+    """pyacl.md §3.4, per-thread workers."""
     path = saved(multilayer(), tmp_path)
     failures: list[BaseException] = []
 

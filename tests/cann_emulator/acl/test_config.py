@@ -1,4 +1,4 @@
-"""acl.json: what it may hold and what each mistake returns (pyacl.md .5.5, .2.5, .5.6, .1.7)."""
+"""acl.json: what it may hold and what each mistake returns (pyacl.md §5.5, §2.5, §5.6, §1.7)."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_who_asks_for_a_tensor_dump_is_told_that_there_is_none(
 
 
 def test_dump_is_switched_inside_a_process(tmp_path: Path) -> None:
-    """pyacl.md .1.5, init_dump."""
+    """pyacl.md §1.5, init_dump."""
     path = written(tmp_path, {"dump": {"dump_path": str(tmp_path), "dump_debug": "on"}})
     assert acl.mdl.init_dump() == acl.mdl.set_dump(path) == acl.mdl.finalize_dump() == 100001
     ok(acl.init())
@@ -188,7 +188,7 @@ def profile(tmp_path: Path) -> Path:
 
 
 def test_acl_prof_writes_an_op_summary_from_the_time_model(device: int, tmp_path: Path) -> None:
-    """Columns of pyacl.md .5.4, read by header; only what ran between start and stop."""
+    """Columns of pyacl.md §5.4, read by header; only what ran between start and stop."""
     ok(acl.prof.init(str(tmp_path)))
     config = acl.prof.create_config([0], 0, 0, 0x7)
     model = opened(saved(multilayer(), tmp_path))

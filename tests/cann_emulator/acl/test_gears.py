@@ -1,4 +1,4 @@
-"""Gears at run time (pyacl.md .7, .2.5 "Gears", .4 row 33)."""
+"""Gears at run time (pyacl.md §7, §2.5 "Gears", §4 row 33)."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_the_gears_are_listed_by_kind(batches: Loaded, dims: Loaded, images: Loa
 
 
 def test_gears_keep_the_order_in_which_atc_was_given_them(device: int, tmp_path: Path) -> None:
-    """pyacl.md .3.4; sizes are of the largest gear wherever it stands."""
+    """pyacl.md §3.4; sizes are of the largest gear wherever it stands."""
     batches = opened(saved(batch_gears(4, 8, 1), tmp_path, "batches.om"))
     dims = opened(saved(dims_gears((40, 2, 40), (20, 1, 20)), tmp_path, "dims.om"))
     images = opened(saved(image_gears((8, 12), (4, 6)), tmp_path, "images.om"))
@@ -133,7 +133,7 @@ def test_dims_gears_run(dims: Loaded) -> None:
 
 
 def test_a_gear_is_kept_in_the_dataset_and_must_be_set_for_a_fresh_one(batches: Loaded) -> None:
-    """pyacl.md .7 "not set at all": the emulator fails loudly."""
+    """pyacl.md §7 "not set at all": the emulator fails loudly."""
     ok(acl.mdl.set_dynamic_batch_size(batches.id, batches.input_dataset, 1, 4))
     fresh = dataset(batches.inputs)
     assert acl.mdl.execute(batches.id, fresh, batches.output_dataset) == 500002
@@ -152,7 +152,7 @@ def test_with_a_gear_set_the_size_check_is_skipped(batches: Loaded) -> None:
 
 
 def test_what_each_mistake_with_gears_returns(batches: Loaded, dims: Loaded, images: Loaded, tmp_path: Path) -> None:
-    """pyacl.md .2.5, gears."""
+    """pyacl.md §2.5, gears."""
     mdl = acl.mdl
     given = batches.input_dataset
     assert mdl.set_dynamic_batch_size(batches.id, given, 1, 0) == 100000
@@ -175,7 +175,7 @@ def test_what_each_mistake_with_gears_returns(batches: Loaded, dims: Loaded, ima
 
 
 def test_a_refused_batch_stays_in_the_dataset_until_a_valid_one_is_set(batches: Loaded) -> None:
-    """pyacl.md .7 "failed set"."""
+    """pyacl.md §7 "failed set"."""
     given = batches.input_dataset
     ok(acl.mdl.set_dynamic_batch_size(batches.id, given, 1, 4))
     assert acl.mdl.set_dynamic_batch_size(batches.id, given, 1, 5) == 145013

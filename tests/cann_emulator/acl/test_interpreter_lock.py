@@ -1,4 +1,4 @@
-"""Which calls keep the interpreter's lock: the vendor's binding gives it up in few of them (pyacl.md .3.4)."""
+"""Which calls keep the interpreter's lock: the vendor's binding gives it up in few of them (pyacl.md §3.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Init, devices, contexts, threads, and every order of undoing that published programs use (pyacl.md .3.1)."""
+"""Init, devices, contexts, threads, and every order of undoing that published programs use (pyacl.md §3.1)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workbench.cann_emulator.acl.strict import NotEstablished
 
 
 def test_a_second_init_returns_100002_and_does_no_harm() -> None:
-    """pyacl.md .2.5, init and finalize."""
+    """pyacl.md §2.5, init and finalize."""
     ok(acl.init())
     assert acl.init() == 100002
     ok(acl.rt.set_device(0))
@@ -40,7 +40,7 @@ def test_finalize_without_any_init_gives_0_once() -> None:
 
 
 def test_calls_that_work_before_init() -> None:
-    """pyacl.md .9 "early calls"."""
+    """pyacl.md §9 "early calls"."""
     assert acl.rt.get_run_mode() == (1, 0)
     assert acl.rt.get_device() == (0, 107002)
     assert acl.rt.get_device_count() == (1, 0)
@@ -56,7 +56,7 @@ def test_an_empty_configuration_path_means_none() -> None:
 
 @pytest.mark.parametrize("call", ["set_device", "create_context", "reset_device"])
 def test_a_device_id_outside_the_machine_is_107001(device: int, call: str) -> None:
-    """pyacl.md .2.5, device and context."""
+    """pyacl.md §2.5, device and context."""
     for index in (-1, 1, 99):
         result = getattr(acl.rt, call)(index)
         assert (result[1] if isinstance(result, tuple) else result) == 107001
@@ -108,7 +108,7 @@ def test_memory_is_freed_without_a_current_context_too(device: int) -> None:
 
 
 def test_the_current_context_is_per_thread_and_a_new_thread_has_none(device: int) -> None:
-    """pyacl.md .3.4, .4 row 25."""
+    """pyacl.md §3.4, §4 row 25."""
     context, ret = acl.rt.get_context()
     ok(ret)
     seen: list[object] = []
@@ -149,7 +149,7 @@ def test_error_texts_are_per_thread_and_cleared_on_reading(device: int) -> None:
 
 
 def test_of_several_texts_the_first_is_the_headline_and_the_others_follow_without_codes(device: int) -> None:
-    """atc.md .5.3."""
+    """atc.md §5.3."""
     acl.mdl.unload(77)  # an inner error, which is no headline beside others
     acl.rt.malloc(0, 0)
     acl.rt.malloc(0, 0)
@@ -184,7 +184,7 @@ def test_inner_errors_alone_have_a_headline_of_their_own(device: int) -> None:
 
 
 def test_older_releases_put_the_code_first(device: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """atc.md .5.3."""
+    """atc.md §5.3."""
     monkeypatch.setenv("CANN_EMULATOR_VERSION", "8.1.RC1")
     acl.rt.malloc(0, 0)
     assert text().startswith("EH0001: [PID: ")
@@ -225,7 +225,7 @@ UNDO_ORDERS = {
 
 @pytest.mark.parametrize("order", UNDO_ORDERS.values(), ids=UNDO_ORDERS.keys())
 def test_every_order_of_undoing_that_programs_use_works(device: int, order: str, tmp_path: Path) -> None:
-    """pyacl.md .3.1 "Orders that occur in published programs and must work"."""
+    """pyacl.md §3.1 "Orders that occur in published programs and must work"."""
     context = taken(acl.rt.create_context(0))
     stream = taken(acl.rt.create_stream())
     model = opened(saved(multilayer(), tmp_path))
@@ -266,7 +266,7 @@ def test_datasets_are_destroyed_while_their_memory_lives_on_and_is_used_again(de
 
 
 def test_unload_in_another_context_is_found_in_strict_mode(device: int, tmp_path: Path) -> None:
-    """pyacl.md .4 row 39."""
+    """pyacl.md §4 row 39."""
     model_id = taken(acl.mdl.load_from_file(saved(multilayer(), tmp_path)))
     taken(acl.rt.create_context(0))
     with strictly(), pytest.raises(NotEstablished, match="another context"):
@@ -307,7 +307,7 @@ def test_a_model_faults_on_memory_of_another_device(monkeypatch: pytest.MonkeyPa
 def test_visible_devices_are_renumbered_from_0(
     monkeypatch: pytest.MonkeyPatch, listed: str, expected: list[int]
 ) -> None:
-    """pyacl.md .6.6: ascending, no duplicates, parsing stops at the first invalid entry; an empty list is no list
+    """pyacl.md §6.6: ascending, no duplicates, parsing stops at the first invalid entry; an empty list is no list
     (tsd client_manager.cpp of the open runtime repository)."""
     monkeypatch.setenv("CANN_EMULATOR_DEVICES", "4")
     monkeypatch.setenv("ASCEND_RT_VISIBLE_DEVICES", listed)

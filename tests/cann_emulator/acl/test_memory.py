@@ -1,4 +1,4 @@
-"""Device and host memory: what each mistake gives, and bytes that stay what they are (pyacl.md .1.4, .2.5, .9)."""
+"""Device and host memory: what each mistake gives, and bytes that stay what they are (pyacl.md §1.4, §2.5, §9)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def content(pointer: int, size: int) -> bytes:
 
 
 def test_bytes_travel_to_the_device_and_back_into_the_storage_of_a_bytes_object(device: int) -> None:
-    """pyacl.md .1.6: published clients copy into a bytes object through its pointer."""
+    """pyacl.md §1.6: published clients copy into a bytes object through its pointer."""
     data = bytes(range(256)) * 5
     pointer = taken(acl.rt.malloc(len(data), 0))
     ok(acl.rt.memcpy(pointer, len(data), host(data), len(data), 1))
@@ -40,7 +40,7 @@ def test_bytes_travel_to_the_device_and_back_into_the_storage_of_a_bytes_object(
 
 
 def test_blocks_start_on_64_bytes_take_ceil32_plus_32_and_do_not_touch(device: int) -> None:
-    """pyacl.md .3.3."""
+    """pyacl.md §3.3."""
     before = acl.rt.get_mem_info(1)[0]
     sizes = [1, 31, 32, 33, 4095, 4096, 100_000]
     pointers = [taken(acl.rt.malloc(n, 0)) for n in sizes]
@@ -65,7 +65,7 @@ def test_fresh_memory_holds_a_pattern_and_so_does_memory_that_is_used_again(devi
 
 @pytest.mark.parametrize("allocate", ["rt.malloc", "rt.malloc_cached", "rt.malloc_align32", "media.dvpp_malloc"])
 def test_a_forgotten_copy_shows_in_every_type(device: int, allocate: str) -> None:
-    """Also behind the bytes asked for, where a buffer that is up to 64 bytes short reads (pyacl.md .2.5)."""
+    """Also behind the bytes asked for, where a buffer that is up to 64 bytes short reads (pyacl.md §2.5)."""
     module, name = allocate.split(".")
     size = 300_000
     pointer = taken(getattr(getattr(acl, module), name)(*((size, 0) if module == "rt" else (size,))))
@@ -95,7 +95,7 @@ def test_a_gigabyte_costs_nothing_until_it_is_written(device: int) -> None:
 def test_exhaustion_is_207001_and_memory_comes_back_after_free(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """pyacl.md .2.5, memory."""
+    """pyacl.md §2.5, memory."""
     monkeypatch.setenv("CANN_EMULATOR_HBM_MB", "64")
     ok(acl.init())
     ok(acl.rt.set_device(0))
@@ -153,7 +153,7 @@ def test_addresses_wrap_around_when_the_range_is_used_up(device: int) -> None:
 def test_what_each_mistake_with_memory_returns(
     device: int, call: Callable[[int, int], int], code: int, reason: str
 ) -> None:
-    """pyacl.md .2.5, memory."""
+    """pyacl.md §2.5, memory."""
     pointer = taken(acl.rt.malloc(64, 0))
     data = b"12345678"
     assert call(pointer, host(data)) == code
@@ -175,7 +175,7 @@ def test_memory_of_chips_that_have_ddr_is_0_of_0(device: int) -> None:
 
 
 def test_an_unknown_policy_is_the_default_one(device: int) -> None:
-    """pyacl.md .2.1."""
+    """pyacl.md §2.1."""
     assert acl.rt.malloc(8, 99)[1] == 0
 
 
@@ -193,7 +193,7 @@ MISTAKES: dict[str, tuple[Callable[[int, int], int], int]] = {
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_what_is_not_established_gives_a_code_and_raises_in_strict_mode(device: int, name: str) -> None:
-    """pyacl.md .2.5 "not established", .9 "strict mode"; the codes are [inferred]."""
+    """pyacl.md §2.5 "not established", §9 "strict mode"; the codes are [inferred]."""
     call, code = MISTAKES[name]
     storage = ctypes.create_string_buffer(8192)
     assert call(taken(acl.rt.malloc(128, 0)), ctypes.addressof(storage)) == code
@@ -219,7 +219,7 @@ def test_page_locked_memory_starts_on_64_bytes_and_is_read_as_array_and_as_bytes
     ],
 )
 def test_ptr_to_numpy_takes_numpys_type_numbers(device: int, number: int, dtype: str) -> None:
-    """pyacl.md .1.6."""
+    """pyacl.md §1.6."""
     pointer = taken(acl.rt.malloc_host(64))
     array = acl.util.ptr_to_numpy(pointer, (2, 3), number)
     assert (array.dtype, array.shape) == (np.dtype(dtype), (2, 3))
@@ -238,13 +238,13 @@ def test_numpy_pointers(device: int) -> None:
 
 @pytest.mark.parametrize("call", [lambda p: acl.util.ptr_to_bytes(p, 4), lambda p: acl.util.ptr_to_numpy(p, (4,), 1)])
 def test_reading_device_memory_as_host_memory_fails_loudly(device: int, call: Callable[[int], object]) -> None:
-    """pyacl.md .4 row 10."""
+    """pyacl.md §4 row 10."""
     with pytest.raises(HostAccessToDevice, match="Copy to the host"):
         call(taken(acl.rt.malloc(4, 0)))
 
 
 def test_host_code_that_touches_a_device_address_dies(tree: Path) -> None:
-    """pyacl.md .9: device memory is private; a host dereference crashes as on a server."""
+    """pyacl.md §9: device memory is private; a host dereference crashes as on a server."""
     source = """
 import acl, ctypes
 acl.init(); acl.rt.set_device(0)

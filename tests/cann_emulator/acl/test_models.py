@@ -1,4 +1,4 @@
-"""Loading, describing and running models, and what each mistake returns (pyacl.md .1.5, .2.5 "Model", .4)."""
+"""Loading, describing and running models, and what each mistake returns (pyacl.md §1.5, §2.5 "Model", §4)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_an_input_that_was_never_copied_shows_in_the_result(device: int, path: s
 
 
 def test_a_description_tells_names_shapes_types_formats_and_sizes(model: Loaded) -> None:
-    """pyacl.md .1.5."""
+    """pyacl.md §1.5."""
     mdl, desc = acl.mdl, model.desc
     assert (mdl.get_num_inputs(desc), mdl.get_num_outputs(desc)) == (1, 1)
     assert mdl.get_input_dims(desc, 0) == ({"name": "x", "dimCount": 2, "dims": [5, 16]}, 0)
@@ -97,7 +97,7 @@ def test_scalars_have_no_dims(device: int, tmp_path: Path) -> None:
 
 
 def test_names_longer_than_127_characters_are_replaced_and_mapped_back(device: int, tmp_path: Path) -> None:
-    """pyacl.md .1.5, behind the table."""
+    """pyacl.md §1.5, behind the table."""
     long = "layer/" * 30
     named = replace(multilayer(), inputs=(replace(multilayer().inputs[0], name=long),))
     desc = opened(saved(named, tmp_path)).desc
@@ -127,7 +127,7 @@ def load(path: str) -> int:
 
 
 def test_what_a_load_that_fails_returns(device: int, tmp_path: Path) -> None:
-    """pyacl.md .2.5, model; broken content and other chips are [inferred]."""
+    """pyacl.md §2.5, model; broken content and other chips are [inferred]."""
     content = write_om(multilayer())
     cases = {
         "short": (content[:20], 145006),
@@ -188,7 +188,7 @@ def test_null_datasets_and_data_buffers_are_100000(model: Loaded) -> None:
 @pytest.mark.parametrize("side", ["inputs", "outputs"])
 @pytest.mark.parametrize("count", [0, 2])
 def test_a_wrong_number_of_buffers_is_500002_with_e13025(model: Loaded, side: str, count: int) -> None:
-    """pyacl.md .2.5, .4 rows 11 and 12."""
+    """pyacl.md §2.5, §4 rows 11 and 12."""
     pair = {"inputs": model.input_dataset, "outputs": model.output_dataset}
     pair[side] = dataset(list(getattr(model, side)) * count)
     assert acl.mdl.execute(model.id, pair["inputs"], pair["outputs"]) == 500002
@@ -209,7 +209,7 @@ def test_a_buffer_may_be_64_bytes_short_and_no_more(model: Loaded, side: str) ->
 
 
 def test_longer_buffers_and_pointers_inside_a_block_are_fine(model: Loaded) -> None:
-    """pyacl.md .3.3: own sub-allocation from one block."""
+    """pyacl.md §3.3: own sub-allocation from one block."""
     block = taken(acl.rt.malloc(4096, 0))
     data = X.tobytes()
     ok(acl.rt.memcpy(block + 1024, 320, acl.util.bytes_to_ptr(data), 320, 1))
@@ -221,7 +221,7 @@ def test_longer_buffers_and_pointers_inside_a_block_are_fine(model: Loaded) -> N
 
 
 def test_the_same_memory_may_back_an_input_and_an_output(model: Loaded) -> None:
-    """pyacl.md .9 "tolerance"."""
+    """pyacl.md §9 "tolerance"."""
     ok(model.run())
     expected = model.get(0, np.float32, (5, 4))
     ok(acl.mdl.execute(model.id, model.input_dataset, dataset(model.inputs)))
@@ -232,7 +232,7 @@ def test_the_same_memory_may_back_an_input_and_an_output(model: Loaded) -> None:
 
 
 def test_execute_and_execute_async_on_one_load_exclude_each_other(model: Loaded, path: str) -> None:
-    """pyacl.md .2.5, .4 row 30; a second load is free again."""
+    """pyacl.md §2.5, §4 row 30; a second load is free again."""
     ok(model.run())
     assert acl.mdl.execute_async(model.id, model.input_dataset, model.output_dataset, 0) == 500002
     assert "not support mix execute" in text()
@@ -243,7 +243,7 @@ def test_execute_and_execute_async_on_one_load_exclude_each_other(model: Loaded,
 
 
 def test_a_host_address_in_a_data_buffer_faults_at_the_execution_and_not_before(model: Loaded) -> None:
-    """pyacl.md .4 row 9, .9 "device/host"."""
+    """pyacl.md §4 row 9, §9 "device/host"."""
     data = X.tobytes()
     wrong = dataset([(acl.util.bytes_to_ptr(data), 320)])
     assert acl.mdl.execute(model.id, wrong, model.output_dataset) == 507015
@@ -271,7 +271,7 @@ def test_a_callback_hears_of_tasks_that_fail(model: Loaded) -> None:
 
 
 def test_an_output_of_0_0_gets_memory_that_the_caller_frees(model: Loaded) -> None:
-    """pyacl.md .1.5, execute."""
+    """pyacl.md §1.5, execute."""
     wanted = dataset([(0, 0)])
     ok(acl.mdl.execute(model.id, model.input_dataset, wanted))
     buffer = acl.mdl.get_dataset_buffer(wanted, 0)
@@ -309,7 +309,7 @@ def test_load_from_device_memory_is_refused(device: int) -> None:
 
 
 def test_work_and_weight_memory_of_the_caller(device: int, tmp_path: Path) -> None:
-    """pyacl.md .1.5: query_size, load_from_file_with_mem; the caller frees after unload."""
+    """pyacl.md §1.5: query_size, load_from_file_with_mem; the caller frees after unload."""
     sized = replace(multilayer(), work_bytes=10_000, weight_bytes=20_000)
     path = saved(sized, tmp_path)
     assert acl.mdl.query_size(path) == (10_000, 20_000, 0)
@@ -392,7 +392,7 @@ def test_datasets_hand_out_their_buffers_and_are_refilled_descriptions(model: Lo
 
 
 def test_a_tensor_description_on_a_static_model_is_accepted(model: Loaded) -> None:
-    """pyacl.md .9 "tolerance"; after execution the output has none."""
+    """pyacl.md §9 "tolerance"; after execution the output has none."""
     desc = acl.create_tensor_desc(-1, [5, 16], -1)
     assert acl.mdl.set_dataset_tensor_desc(model.input_dataset, desc, 0) == (model.input_dataset, 0)
     ok(model.run())
@@ -402,7 +402,7 @@ def test_a_tensor_description_on_a_static_model_is_accepted(model: Loaded) -> No
 
 
 def test_a_model_with_shape_ranges_runs_at_the_given_shapes(device: int, tmp_path: Path) -> None:
-    """pyacl.md .7, last row; .2.5."""
+    """pyacl.md §7, last row; §2.5."""
     model = opened(saved(ranged(), tmp_path))
     assert [size for _, size in model.inputs] == [32, 128]
     assert [size for _, size in model.outputs] == [128]
@@ -428,7 +428,7 @@ def test_a_model_with_shape_ranges_runs_at_the_given_shapes(device: int, tmp_pat
 def test_a_range_without_an_upper_bound_has_no_sizes_and_its_output_memory_comes_from_acl(
     device: int, tmp_path: Path
 ) -> None:
-    """pyacl.md .1.5 (sizes by index), .3.3: give (0, 0) and use execute."""
+    """pyacl.md §1.5 (sizes by index), §3.3: give (0, 0) and use execute."""
     unbounded = replace(ranged(), options={"input_shape": "left:1,-1;right:-1,-1"})
     model_id, desc = taken(acl.mdl.load_from_file(saved(unbounded, tmp_path))), acl.mdl.create_desc()
     ok(acl.mdl.get_desc(desc, model_id))
@@ -456,7 +456,7 @@ def test_a_range_without_an_upper_bound_has_no_sizes_and_its_output_memory_comes
     "options", [{"input_shape": "1,1~8;1~4,1~8"}, {"input_shape_range": "[1,1~8],[1~4,1~8]"}], ids=["shape", "range"]
 )
 def test_ranges_may_be_given_in_the_order_of_the_inputs(device: int, tmp_path: Path, options: dict[str, str]) -> None:
-    """atc.md .2.1: by index."""
+    """atc.md §2.1: by index."""
     model = opened(saved(replace(ranged(), options=options), tmp_path))
 
     assert [size for _, size in model.inputs] == [32, 128]

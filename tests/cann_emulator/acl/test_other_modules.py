@@ -21,7 +21,7 @@ def stream(device: int) -> int:
 
 
 def test_a_program_builds_media_descriptions_and_is_refused_at_the_channel(device: int) -> None:
-    """The order of AclLiteImageProc in Ascend/samples; 200006 is FEATURE_UNSUPPORTED (pyacl.md .2.6)."""
+    """The order of AclLiteImageProc in Ascend/samples; 200006 is FEATURE_UNSUPPORTED (pyacl.md §2.6)."""
     channel = acl.media.dvpp_create_channel_desc()
     picture = acl.media.dvpp_create_pic_desc()
     memory = taken(acl.media.dvpp_malloc(64))
@@ -43,7 +43,7 @@ def test_a_program_builds_media_descriptions_and_is_refused_at_the_channel(devic
 
 
 def test_attributes_of_an_operator_are_kept_and_no_operator_is_found(device: int, stream: int) -> None:
-    """pyacl.md .2.6: 100024, OP_NOT_FOUND."""
+    """pyacl.md §2.6: 100024, OP_NOT_FOUND."""
     attributes = acl.op.create_attr()
     ok(acl.op.set_attr_int(attributes, "axis", -1))
     ok(acl.op.set_attr_bool(attributes, "flag", 0))
@@ -98,7 +98,7 @@ def test_rows_are_copied_in_a_stream_too(device: int, stream: int) -> None:
 
 
 def test_the_log_of_a_program_and_a_failing_kernel_stay_off_the_console(tree: Path, tmp_path: Path) -> None:
-    """pyacl.md .1.1: app_log writes to the CANN log."""
+    """pyacl.md §1.1: app_log writes to the CANN log."""
     nodes = [helper.make_node("Gather", ["table", "ids"], ["rows"])]
     graph = helper.make_graph(
         nodes,

@@ -19,7 +19,7 @@ OPEN = "import acl, sys, os\nacl.init(); acl.rt.set_device(0)\n"
 
 
 def test_it_is_imported_by_the_vendors_names(tree: Path) -> None:
-    """pyacl.md .9 "shapes": functions that are bound at import time stay valid."""
+    """pyacl.md §9 "shapes": functions that are bound at import time stay valid."""
     source = """
 import acl
 import acl.rt
@@ -86,7 +86,7 @@ def test_each_object_is_told_of_once_whoever_finalizes_last(tree: Path) -> None:
 
 
 def test_destructors_that_finalize_at_exit_do_no_harm(tree: Path) -> None:
-    """pyacl.md .4 rows 19 and 20, as acllite's resource class does it."""
+    """pyacl.md §4 rows 19 and 20, as acllite's resource class does it."""
     source = """
 import acl
 class Resource:
@@ -104,7 +104,7 @@ resource = Resource()
 
 
 def test_a_forked_child_cannot_use_what_its_parent_opened(tree: Path) -> None:
-    """pyacl.md .3.5, .4 row 26; the code is [inferred]."""
+    """pyacl.md §3.5, §4 row 26; the code is [inferred]."""
     source = (
         OPEN
         + """

@@ -1,4 +1,4 @@
-"""Streams, events and the virtual clock; results that are held back; callbacks (pyacl.md .1.3, .2.5, .5.1)."""
+"""Streams, events and the virtual clock; results that are held back; callbacks (pyacl.md §1.3, §2.5, §5.1)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def launch(model: Loaded, stream: int) -> None:
 
 
 def test_results_are_stale_until_the_stream_is_synchronised(model: Loaded, stream: int) -> None:
-    """pyacl.md .4 row 24: memcpy does not wait for streams."""
+    """pyacl.md §4 row 24: memcpy does not wait for streams."""
     before = model.get(0, np.float32, (5, 4))
     launch(model, stream)
     np.testing.assert_array_equal(model.get(0, np.uint8, (80,)), before.view(np.uint8).reshape(-1))
@@ -80,7 +80,7 @@ def test_memory_freed_under_a_queued_execution_faults_at_the_synchronise(model: 
 
 
 def test_event_times_are_the_time_model(model: Loaded, stream: int, path: str) -> None:
-    """One waiting execution has the host's launch in front; a queue of them hides it (pyacl.md .5.1)."""
+    """One waiting execution has the host's launch in front; a queue of them hides it (pyacl.md §5.1)."""
     om, data = load_om(Path(path)), load_device_data("Ascend910B3")
     first, last = event(8), event(8)
     ok(acl.rt.record_event(first, stream))
@@ -99,7 +99,7 @@ def test_event_times_are_the_time_model(model: Loaded, stream: int, path: str) -
 def test_events_around_a_waiting_execute_show_the_hosts_time_for_the_call(
     model: Loaded, stream: int, path: str
 ) -> None:
-    """pyacl.md .4 row 29: their own stream is idle meanwhile."""
+    """pyacl.md §4 row 29: their own stream is idle meanwhile."""
     launched_us = execute_us(load_om(Path(path)), 0, load_device_data("Ascend910B3"))
     first, last = event(), event()
     ok(model.run())  # what a first execution builds is the emulation's time
@@ -241,7 +241,7 @@ def test_queued_copies_move_the_bytes_later_and_take_time(device: int, stream: i
 def test_a_copy_with_ordinary_host_memory_synchronises_the_stream_and_is_done_at_once(
     model: Loaded, stream: int
 ) -> None:
-    """pyacl.md .1.4, memcpy_async."""
+    """pyacl.md §1.4, memcpy_async."""
     launch(model, stream)
     target = np.zeros((5, 4), np.float32)
     pointer, size = model.outputs[0]
@@ -251,7 +251,7 @@ def test_a_copy_with_ordinary_host_memory_synchronises_the_stream_and_is_done_at
 
 
 def test_streams_of_other_contexts_are_107003(device: int, stream: int) -> None:
-    """pyacl.md .2.5, stream and event."""
+    """pyacl.md §2.5, stream and event."""
     mark = event()
     taken(acl.rt.create_context(0))
     assert acl.rt.destroy_stream(stream) == 107003
@@ -276,7 +276,7 @@ def test_elapsed_time_of_events_never_recorded_is_507000(device: int) -> None:
 
 
 def test_status_questions_let_the_stream_get_on(model: Loaded, stream: int) -> None:
-    """A client that polls must not wait for ever; the two questions have opposite numbers (pyacl.md .1.3)."""
+    """A client that polls must not wait for ever; the two questions have opposite numbers (pyacl.md §1.3)."""
     mark = event()
     launch(model, stream)
     ok(acl.rt.record_event(mark, stream))
@@ -307,7 +307,7 @@ def test_events_for_time_stamps_alone_cannot_be_waited_for(device: int, stream: 
 
 
 def test_resetting_an_event_that_was_made_without_flags_is_found_in_strict_mode(device: int, stream: int) -> None:
-    """pyacl.md .1.3: a default event is not for reset_event; what the vendor gives for it is not established."""
+    """pyacl.md §1.3: a default event is not for reset_event; what the vendor gives for it is not established."""
     mark, flagged = taken(acl.rt.create_event()), event(1)
     ok(acl.rt.reset_event(mark, stream))
     with strictly():
@@ -317,7 +317,7 @@ def test_resetting_an_event_that_was_made_without_flags_is_found_in_strict_mode(
 
 
 def test_a_time_out_is_507046_on_the_virtual_clock(model: Loaded, stream: int) -> None:
-    """pyacl.md .2.5."""
+    """pyacl.md §2.5."""
     for _ in range(200):
         launch(model, stream)
     assert acl.rt.synchronize_stream_with_timeout(stream, 1) == 507046
@@ -341,7 +341,7 @@ def test_a_device_has_1984_streams(device: int, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_callbacks_run_in_the_subscribed_thread_and_block_the_stream(model: Loaded, stream: int) -> None:
-    """pyacl.md .1.3, callbacks: the thread gets its list as one argument and sets its context first."""
+    """pyacl.md §1.3, callbacks: the thread gets its list as one argument and sets its context first."""
     context, _ = acl.rt.get_context()
     calls: list[Any] = []
     ends = threading.Event()

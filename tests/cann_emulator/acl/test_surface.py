@@ -1,4 +1,4 @@
-"""Every function of pyacl.md .1 is there, takes what it documents and gives its shape, failing too."""
+"""Every function of pyacl.md §1 is there, takes what it documents and gives its shape, failing too."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_every_public_function_was_declared_with_its_forms() -> None:
 
 @pytest.mark.parametrize("name", sorted(CALLS))
 def test_wrong_argument_types_are_type_errors(device: int, name: str) -> None:
-    """Table of mistakes, pyacl.md .4 rows 1-6 and 23; the type is [inferred], .10."""
+    """Table of mistakes, pyacl.md §4 rows 1-6 and 23; the type is [inferred], §10."""
     takes = CALLS[name][0].replace("|", "")
     if not takes.strip("O"):
         return
@@ -145,7 +145,7 @@ def test_functions_without_arguments_ignore_what_they_are_given(device: int) -> 
 
 
 def test_the_last_error_of_the_runtime_stays_until_it_is_taken(device: int) -> None:
-    """pyacl.md .3.4; per thread, and a call that succeeds does not clear it."""
+    """pyacl.md §3.4; per thread, and a call that succeeds does not clear it."""
     assert acl.rt.peek_at_last_error(0) == acl.rt.get_last_error(0) == 0
     assert acl.rt.set_device(99) == 107001
     ok(acl.rt.set_device(0))
@@ -174,7 +174,7 @@ def test_the_last_error_is_the_runtimes_and_not_of_what_stands_before_it(device:
 
 @pytest.mark.parametrize("name", ["memcpy_kind", "ACL_MEMCPY_HOST_TO_DEVICE", "ACL_SUCCESS"])
 def test_there_are_no_constants(name: str) -> None:
-    """pyacl.md .4 row 7."""
+    """pyacl.md §4 row 7."""
     assert not hasattr(acl, name)
     assert not hasattr(acl.rt, name)
 
@@ -184,7 +184,7 @@ def test_it_says_that_it_is_emulated() -> None:
 
 
 def test_sizes_of_data_types() -> None:
-    """pyacl.md .2.3."""
+    """pyacl.md §2.3."""
     sizes = {0: 4, 1: 2, 2: 1, 3: 4, 4: 1, 6: 2, 9: 8, 11: 8, 12: 1, 13: 0, 27: 2, 29: 1, -1: 0, 5: 0, 16: 8, 17: 16}
     assert {code: acl.data_type_size(code) for code in sizes} == sizes
 
@@ -195,7 +195,7 @@ def test_halves_convert_both_ways() -> None:
 
 
 def test_utilization_is_a_dict_that_never_fails(device: int) -> None:
-    """pyacl.md .1.2."""
+    """pyacl.md §1.2."""
     rates, ret = acl.rt.get_device_utilization_rate(0)
     ok(ret)
     expected = {"cube_utilization", "vector_utilization", "aicpu_utilization", "memory_utilization"}

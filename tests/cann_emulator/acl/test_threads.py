@@ -1,4 +1,4 @@
-"""Threads of one process that set devices, allocate and free at the same moment (pyacl.md .3.4)."""
+"""Threads of one process that set devices, allocate and free at the same moment (pyacl.md §3.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""accuracy_based_auto_calibration (amct.md .8): ranking, bisection, files."""
+"""accuracy_based_auto_calibration (amct.md §8): ranking, bisection, files."""
 
 import json
 import stat
@@ -133,7 +133,7 @@ def test_other_strategies_are_refused(argument: dict[str, str], folder: Path) ->
 
 
 def test_similarity_of_zeros() -> None:
-    """amct.md .8.3."""
+    """amct.md §8.3."""
     one, zero = np.ones(3, np.float32), np.zeros(3, np.float32)
 
     assert (similarity(zero, one), similarity(one, zero), similarity(one, one)) == (1.0, 0.0, pytest.approx(1.0))

@@ -1,4 +1,4 @@
-"""The program `amct_onnx` and what evaluators of it import (amct.md .1.4)."""
+"""The program `amct_onnx` and what evaluators of it import (amct.md §1.4)."""
 
 from pathlib import Path
 

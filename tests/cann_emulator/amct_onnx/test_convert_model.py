@@ -1,4 +1,4 @@
-"""convert_qat_model (amct.md .6.7): QDQ in, deploy and fake-quant out."""
+"""convert_qat_model (amct.md §6.7): QDQ in, deploy and fake-quant out."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -148,7 +148,7 @@ def test_a_float_model_is_refused(folder: Path) -> None:
 
 
 def test_inputs_of_an_add_are_quantized_and_brought_back(folder: Path) -> None:
-    """amct.md .6.7: AscendQuant and AscendAntiQuant."""
+    """amct.md §6.7: AscendQuant and AscendAntiQuant."""
     weights = {"s": np.asarray(np.float32(0.1)), "z": np.asarray(np.int8(4))}
     nodes = [
         helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], name="q"),

@@ -1,4 +1,4 @@
-"""The order of calls, what each writes, and the wrong orders of amct.md .12."""
+"""The order of calls, what each writes, and the wrong orders of amct.md §12."""
 
 import json
 import stat
@@ -36,7 +36,7 @@ def calibrating(folder: Path, batches: int = 2) -> tuple[str, str]:
 
 
 def test_a_session_without_amct_so_is_told_that_the_domain_is_unknown(folder: Path) -> None:
-    """amct.md .12: in ONNX Runtime's own words."""
+    """amct.md §12: in ONNX Runtime's own words."""
     modified, _ = calibrating(folder)
 
     with pytest.raises(Exception, match=r"No opset import for domain[: ]*'?amct.customop"):
@@ -51,7 +51,7 @@ def test_other_sessions_with_amct_so_are_plain_ones(folder: Path) -> None:
 
 
 def test_the_modified_model_computes_what_its_quantized_weights_say(folder: Path) -> None:
-    """amct.md .4.4: float activations through fake-quantized weights."""
+    """amct.md §4.4: float activations through fake-quantized weights."""
     modified, _ = calibrating(folder)
     feeds = mlp_feeds(1)
 
@@ -118,7 +118,7 @@ def test_a_feed_that_the_caller_changes_afterwards_was_seen_as_it_was(folder: Pa
 
 
 def test_nan_in_an_activation_fails_the_forward(folder: Path) -> None:
-    """amct.md .4: NaN and infinity are errors."""
+    """amct.md §4: NaN and infinity are errors."""
     modified, _ = calibrating(folder, batches=1)
     session = onnxruntime.InferenceSession(modified, amct.AMCT_SO)
 
@@ -150,7 +150,7 @@ def test_folders_are_750_and_files_640_and_everything_is_overwritten(folder: Pat
 
 
 def test_the_record_has_weights_before_and_activations_after_the_forwards_at_the_head(folder: Path) -> None:
-    """amct.md .1.7: ten digits, inserted below `value {`."""
+    """amct.md §1.7: ten digits, inserted below `value {`."""
     modified, record = calibrating(folder, batches=1)
     before = Path(record).read_text()
     assert before.startswith('record {\n  key: "fc1"\n  value {\n    scale_w: 0.0024114174\n    offset_w: 0\n')
@@ -187,7 +187,7 @@ def test_the_deploy_model_has_one_domain_and_the_information_file_names_every_la
 def test_two_variables_say_what_screen_and_log_file_get(
     screen: str, file: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """amct.md .1.6; another value means INFO."""
+    """amct.md §1.6; another value means INFO."""
     monkeypatch.setenv("AMCT_LOG_LEVEL", screen)
     monkeypatch.setenv("AMCT_LOG_FILE_LEVEL", file)
 
@@ -221,7 +221,7 @@ def test_the_fake_quant_model_is_the_deploy_model_in_float(name: str, folder: Pa
 
 
 def test_learned_rounding_changes_weights_and_not_their_scales(folder: Path) -> None:
-    """amct.md .4.6."""
+    """amct.md §4.6."""
     nearest = quantized(folder, mlp_file(folder), mlp_feeds(3), cfg="common_config { ada_quantize { } }", save=False)
     before = {t.name: numpy_helper.to_array(t) for t in onnx.load(nearest / "modified.onnx").graph.initializer}
     run(folder / "modified.onnx", mlp_feeds(3), amct.AMCT_SO)
@@ -234,7 +234,7 @@ def test_learned_rounding_changes_weights_and_not_their_scales(folder: Path) -> 
 
 
 def test_an_add_with_the_bias_on_the_left_keeps_it_in_float(folder: Path) -> None:
-    """amct.md .6.4; the encoder's biases are on the left, as torch writes them."""
+    """amct.md §6.4; the encoder's biases are on the left, as torch writes them."""
     quantized(folder, encoder_file(folder), encoder_feeds())
 
     deploy = onnx.load(folder / "net_deploy_model.onnx")
@@ -245,7 +245,7 @@ def test_an_add_with_the_bias_on_the_left_keeps_it_in_float(folder: Path) -> Non
 
 
 def test_a_layer_that_is_deleted_from_the_record_keeps_its_quantized_weights(folder: Path) -> None:
-    """amct.md .3.2, the caution."""
+    """amct.md §3.2, the caution."""
     quantized(folder, mlp_file(folder), mlp_feeds(1))
     text = Path("record.txt").read_text()
     Path("record.txt").write_text("record {" + text.split("record {")[2])
@@ -260,7 +260,7 @@ def test_a_layer_that_is_deleted_from_the_record_keeps_its_quantized_weights(fol
 
 
 def test_a_record_of_ones_own_is_lowered_as_it_is(folder: Path) -> None:
-    """amct.md .1.2: the way that stands in for convert_model."""
+    """amct.md §1.2: the way that stands in for convert_model."""
     quantized(folder, mlp_file(folder), mlp_feeds(1), save=False)
     record = "".join(
         f'record {{\n  key: "{layer}"\n  value {{ scale_d: 0.5 offset_d: 3 scale_w: 0.25 offset_w: 0 }}\n}}\n'
@@ -285,7 +285,7 @@ def test_a_record_of_ones_own_is_lowered_as_it_is(folder: Path) -> None:
     ],
 )
 def test_records_that_amct_refuses_are_refused(record: str, message: str, folder: Path) -> None:
-    """amct.md .3.2."""
+    """amct.md §3.2."""
     quantized(folder, mlp_file(folder), mlp_feeds(1), save=False)
     Path("record.txt").write_text(record)
 
@@ -311,7 +311,7 @@ def test_balancing_needs_the_preprocess_forward(folder: Path) -> None:
     once = Path("record.txt").read_text()
     assert once.count("tensor_balance_factor") == 8 + 6
     run("mod0.onnx", [{"x": 3 * mlp_feeds(1)[0]["x"]}], amct.AMCT_SO)
-    assert Path("record.txt").read_text() != once, "each forward overwrites the factors (amct.md .1.7)"
+    assert Path("record.txt").read_text() != once, "each forward overwrites the factors (amct.md §1.7)"
     amct.quantize_model("config.json", model, "modified.onnx", "record.txt")
     nodes = {node.name: node.op_type for node in onnx.load("modified.onnx").graph.node}
     assert nodes["fc1.mul"] == "Div"
@@ -329,7 +329,7 @@ def test_there_is_nothing_to_preprocess_without_a_balanced_layer(folder: Path) -
 
 
 def test_with_a_cfg_the_other_arguments_are_ignored(folder: Path) -> None:
-    """amct.md .1.2."""
+    """amct.md §1.2."""
     model = mlp_file(folder)
     Path("quant.cfg").write_text("batch_num: 7")
 
@@ -364,7 +364,7 @@ def test_arguments_that_amct_refuses_are_refused(
 
 
 def test_nodes_need_names_of_their_own_and_updated_model_gives_them(folder: Path) -> None:
-    """amct.md .1.2, .5."""
+    """amct.md §1.2, §5."""
     proto = mlp()
     proto.graph.node[0].name = ""
     proto.graph.node[2].name = "act"

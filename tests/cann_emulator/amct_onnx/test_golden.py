@@ -1,4 +1,4 @@
-"""The documented flow of calls gives AMCT's own files again (amct.md .1.1, .11; tests/data/amct)."""
+"""The documented flow of calls gives AMCT's own files again (amct.md §1.1, §11; tests/data/amct)."""
 
 from pathlib import Path
 from typing import Any
@@ -91,7 +91,7 @@ def test_the_deploy_model_has_amcts_integers_and_the_fake_quant_model_its_nodes(
 
 @pytest.mark.parametrize("case", AMCT_CASES)
 def test_the_fake_quant_model_equals_the_deploy_model_on_integers_bit_for_bit(case: str, tmp_path: Path) -> None:
-    """amct.md  fact 7."""
+    """amct.md §0 fact 7."""
     to, feeds = calibrated(case, tmp_path)
     interpreter = Interpreter(onnx.load(to / "results/net_deploy_model.onnx"))
 

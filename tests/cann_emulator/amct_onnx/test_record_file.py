@@ -1,4 +1,4 @@
-"""Factors inserted into the record file's text (amct.md .1.7), and models with data outside."""
+"""Factors inserted into the record file's text (amct.md §1.7), and models with data outside."""
 
 from pathlib import Path
 
@@ -67,7 +67,7 @@ def test_balance_factors_are_read_as_they_were_written() -> None:
 
 
 def test_a_model_too_large_for_one_file_has_a_file_for_each_tensor(tmp_path: Path) -> None:
-    """amct.md .1.3: `<tensor>_deploy.external` next to the model."""
+    """amct.md §1.3: `<tensor>_deploy.external` next to the model."""
     proto = mlp()
     expected = proto.SerializeToString(deterministic=True)
 

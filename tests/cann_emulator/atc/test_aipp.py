@@ -1,4 +1,4 @@
-"""Images of bytes, prepared inside the model (atc.md .2.2, --insert_op_conf; ATC manual, AIPP configuration)."""
+"""Images of bytes, prepared inside the model (atc.md §2.2, --insert_op_conf; ATC manual, AIPP configuration)."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""atc.md .5.4: every code with its title and arguments, and every record that the emulator raises against them."""
+"""atc.md §5.4: every code with its title and arguments, and every record that the emulator raises against them."""
 
 import ast
 import re
@@ -135,7 +135,7 @@ def test_families_of_operator_checks_are_known_as_such(code: str) -> None:
 
 @pytest.mark.parametrize("code", ["E11010", "E99998", "X1"])
 def test_a_code_that_is_not_registered_has_no_message(code: str) -> None:
-    """.5.4: E11010 is not in the catalogue, so it only appears in the log."""
+    """§5.4: E11010 is not in the catalogue, so it only appears in the log."""
     assert message_of(Record(code=code)) is None
 
 

@@ -1,4 +1,4 @@
-"""atc.md .1: the order of the checks, and every rule about two flags (.2, .3.2, .3.3)."""
+"""atc.md §1: the order of the checks, and every rule about two flags (§2, §3.2, §3.3)."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -54,7 +54,7 @@ def test_a_pre_check_needs_no_output() -> None:
     check({"mode": "3", "framework": "5", "model": "m.onnx", "soc_version": "Ascend910B3"})
 
 
-# Each line: what is added to GOOD, the code, and the parameter it names. In the order of .1; each later line is also
+# Each line: what is added to GOOD, the code, and the parameter it names. In the order of §1; each later line is also
 # tried together with every earlier one, and the earlier one must win.
 ORDER: list[tuple[str, dict[str, str], str]] = [
     ("auto tune", {"auto_tune_mode": "RL,GA"}, "E10001"),
@@ -159,7 +159,7 @@ def test_formats_of_onnx(value: str) -> None:
 
 @pytest.mark.parametrize("value", ["allow_mix_precision", "allow_mix_precision_fp16", "allow_mix_precision_bf16"])
 def test_a_mixlist_goes_with_a_mixed_mode(value: str) -> None:
-    """.3.2; that the file exists is looked at later, when the engine starts."""
+    """§3.2; that the file exists is looked at later, when the engine starts."""
     check({**GOOD, "precision_mode": value, "modify_mixlist": "not-there.json"})
 
 
@@ -186,7 +186,7 @@ def test_both_precision_flags_are_refused_even_if_they_mean_the_same() -> None:
 
 @pytest.mark.parametrize("flag", ["fusion_switch_file", "customize_dtypes", "op_debug_config", "mdl_bank_path"])
 def test_files_that_the_engine_reads_are_not_looked_at_here(flag: str) -> None:
-    """.1 step 15: so is the chip's name."""
+    """§1 step 15: so is the chip's name."""
     check({**GOOD, flag: "not-there", "soc_version": "NoSuchChip"})
 
 

@@ -1,4 +1,4 @@
-"""Command lines as people write them (atc.md .10): forms seen in Ascend's model zoo and other public projects, in
+"""Command lines as people write them (atc.md §10): forms seen in Ascend's model zoo and other public projects, in
 `command_lines.txt`, each with what an 8.5.0 `atc` makes of it before it looks at the model. Whether 8.5.0 knows the
 chip is left aside: most of these lines are of its time, and name Ascend310."""
 

@@ -1,4 +1,4 @@
-"""From an ONNX file to an OM that runs (atc.md .3, .5.6, .6)."""
+"""From an ONNX file to an OM that runs (atc.md §3, §5.6, §6)."""
 
 import json
 import platform
@@ -47,7 +47,7 @@ def test_a_compiled_encoder_computes_what_the_onnx_file_does_up_to_half_precisio
     model = compiled(path, input_shape=STATIC)
     assert [(t.name, t.dtype, t.shape) for t in model.inputs] == [("ids", "int64", (BATCH, LENGTH))]
     assert [(t.name, t.dtype, t.shape) for t in model.outputs] == [("logits", "float32", (BATCH, 5))]
-    assert model.output_names == ("classifier:0:logits",)  # pyacl.md .1: node:index:onnx_output_name
+    assert model.output_names == ("classifier:0:logits",)  # pyacl.md §1: node:index:onnx_output_name
     assert 0 < difference(model, path, ids(BATCH, LENGTH)) < 0.02
 
 
@@ -123,7 +123,7 @@ def test_gears_hold_kernels_for_every_shape_in_the_order_given(tmp_path: Path) -
 
 
 def test_a_range_model_gets_os_and_cpu_before_the_first_om_of_its_path(tmp_path: Path) -> None:
-    """atc.md .6."""
+    """atc.md §6."""
     path = encoder(tmp_path)
     model = compiled(path, input_shape="ids:1~4,-1")
     suffix = f"_{platform.system().lower()}_{platform.machine()}"
@@ -143,7 +143,7 @@ def test_om_is_appended_to_an_output_that_ends_in_om_already(tmp_path: Path) -> 
 
 
 def test_an_om_is_its_owners_alone_and_an_existing_file_is_truncated_in_place(tmp_path: Path) -> None:
-    """atc.md .6: mode 0600, truncated, not replaced."""
+    """atc.md §6: mode 0600, truncated, not replaced."""
     path, om = encoder(tmp_path), tmp_path / "encoder.om"
     compiled(path, input_shape=STATIC)
     assert stat.S_IMODE(om.stat().st_mode) == 0o600
@@ -188,7 +188,7 @@ def test_weights_of_half_precision_kernels_take_two_bytes_an_element(tmp_path: P
 
 @pytest.mark.parametrize(("clip", "largest"), [("1", 65504.0), ("0", np.inf)])
 def test_weights_beyond_a_half_are_clipped_unless_asked_not_to(clip: str, largest: float, tmp_path: Path) -> None:
-    """atc.md .2.6, --is_weight_clip."""
+    """atc.md §2.6, --is_weight_clip."""
     weights: dict[str, Array] = {"w": np.array([[1e6, 1.0], [-1e6, 2.0]], np.float32)}
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 2])
@@ -280,7 +280,7 @@ def test_mode_1_of_an_onnx_file_leaves_the_weights_out(tmp_path: Path) -> None:
 def test_model_info_says_memory_and_weights_between_two_frames(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """atc.md .5.6."""
+    """atc.md §5.6."""
     model = compiled(encoder(tmp_path), input_shape=STATIC)
     capsys.readouterr()
     run_info({"om": str(tmp_path / "encoder.om")}, Console())
@@ -304,7 +304,7 @@ def test_a_bert_of_an_exporter_compiles_to_a_handful_of_kernels_a_layer(tmp_path
 
 
 def test_debugging_keeps_a_file_for_each_kernel(tmp_path: Path) -> None:
-    """atc.md .2.6, --op_debug_level and --debug_dir."""
+    """atc.md §2.6, --op_debug_level and --debug_dir."""
     path = encoder(tmp_path)
     compiled(path, input_shape=STATIC)
     assert not (tmp_path / "kernel_meta").exists()

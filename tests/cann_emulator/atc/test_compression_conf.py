@@ -1,4 +1,4 @@
-"""atc.md .3.6: --compression_optimize_conf."""
+"""atc.md §3.6: --compression_optimize_conf."""
 
 from pathlib import Path
 

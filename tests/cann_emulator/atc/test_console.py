@@ -1,4 +1,4 @@
-"""atc.md .5.1 and .5.3: what is printed, in both layouts."""
+"""atc.md §5.1 and §5.3: what is printed, in both layouts."""
 
 import os
 import re

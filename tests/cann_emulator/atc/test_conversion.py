@@ -1,4 +1,4 @@
-"""The order of a conversion's steps behind the flags (atc.md .1, steps 15 and 16; .13a)."""
+"""The order of a conversion's steps behind the flags (atc.md §1, steps 15 and 16; §13a)."""
 
 from pathlib import Path
 

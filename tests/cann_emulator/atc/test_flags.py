@@ -1,4 +1,4 @@
-"""atc.md .1 (table of values) and .2 (the flags of 8.5.0)."""
+"""atc.md §1 (table of values) and §2 (the flags of 8.5.0)."""
 
 import pytest
 

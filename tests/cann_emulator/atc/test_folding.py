@@ -96,7 +96,7 @@ def test_a_branch_of_a_known_condition_takes_the_place_of_its_if(tmp_path: Path)
 
 
 def test_a_weight_that_is_transposed_is_folded_unless_constant_folding_is_off(tmp_path: Path) -> None:
-    """atc.md .2.3, --oo_constant_folding."""
+    """atc.md §2.3, --oo_constant_folding."""
     nodes = [node("Transpose", "w", "wt", perm=[1, 0]), node("MatMul", "x wt", "y")]
     weights: dict[str, Array] = {"w": np.arange(64 * 64, dtype=np.float32).reshape(64, 64)}
     assert [n.op_type for n in folded(tmp_path, nodes, weights, {"x": (2, 64)}).nodes] == ["MatMul"]

@@ -1,4 +1,4 @@
-"""What the fusion passes join, and that each can be switched (atc.md .4.2, .4.3)."""
+"""What the fusion passes join, and that each can be switched (atc.md §4.2, §4.3)."""
 
 import json
 from collections.abc import Iterator
@@ -87,7 +87,7 @@ def test_without_any_fusion_the_result_is_the_same_up_to_rounding(tmp_path: Path
 
 
 def test_o1_switches_off_what_can_be_switched_off(tmp_path: Path) -> None:
-    """atc.md .2.3, --oo_level."""
+    """atc.md §2.3, --oo_level."""
     path = encoder(tmp_path)
     model = compiled(path, input_shape=STATIC, oo_level="O1")
     assert not model.graph_fusions
@@ -155,7 +155,7 @@ TANH_CONSTANTS: dict[str, Array] = {
 
 
 def test_a_gelu_with_tanh_becomes_one_at_static_shapes_only(tmp_path: Path) -> None:
-    """atc.md .4.3: static shape only (atlasrr_30_0011)."""
+    """atc.md §4.3: static shape only (atlasrr_30_0011)."""
     write(tmp_path / "m.onnx", TANH_GELU, TANH_CONSTANTS, ["n", 8])
     assert compiled(tmp_path / "m.onnx", input_shape="x:2,8").graph_fusions == {"GeluFusionPass": (1, 1)}
     assert not compiled(tmp_path / "m.onnx", input_shape="x:1~4,8").graph_fusions
@@ -225,7 +225,7 @@ def test_a_sum_that_two_read_is_a_second_result_of_its_kernel(tmp_path: Path) ->
 
 
 def test_dumpable_quantization_stays_in_kernels_of_its_own(tmp_path: Path) -> None:
-    """atc.md .2.3, --quant_dumpable."""
+    """atc.md §2.3, --quant_dumpable."""
     path = quantized_encoder(tmp_path)
     kinds = types_of(compiled(path, input_shape=STATIC, quant_dumpable="1"))
     assert kinds["AscendDequant", "int8"] == 7
@@ -234,7 +234,7 @@ def test_dumpable_quantization_stays_in_kernels_of_its_own(tmp_path: Path) -> No
 
 
 def test_fusion_result_names_what_matched(tmp_path: Path) -> None:
-    """atc.md .4.4: strings, repository_hit_times for UB passes only, 4 blanks of indent."""
+    """atc.md §4.4: strings, repository_hit_times for UB passes only, 4 blanks of indent."""
     model = compiled(encoder(tmp_path), input_shape=STATIC)
     text = (tmp_path / "fusion_result.json").read_text()
     (graph,) = json.loads(text).values()

@@ -1,4 +1,4 @@
-"""The switch file and who decides about a pass (atc.md .4.1, .4.2)."""
+"""The switch file and who decides about a pass (atc.md §4.1, §4.2)."""
 
 import json
 from pathlib import Path
@@ -50,7 +50,7 @@ def test_lines_of_text_switch_both_groups(tmp_path: Path) -> None:
 
 
 def test_all_does_not_reach_passes_with_a_line_of_their_own_in_the_built_in_file(tmp_path: Path) -> None:
-    """atc.md .4.2: explicit entries, the built-in ones too, come before "ALL"."""
+    """atc.md §4.2: explicit entries, the built-in ones too, come before "ALL"."""
     off = read(tmp_path, '{"Switch": {"GraphFusion": {"ALL": "off"}, "UBFusion": {"ALL": "off"}}}')
     on = read(tmp_path, '{"Switch": {"GraphFusion": {"ALL": "on"}}}')
     assert off.is_on("LayerNormGradV3FusionPass", "GraphFusion")

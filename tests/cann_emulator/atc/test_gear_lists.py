@@ -1,4 +1,4 @@
-"""atc.md .3.3 and .13a: what the flags ask of a list of gears, and which gears the compiler reads in it."""
+"""atc.md §3.3 and §13a: what the flags ask of a list of gears, and which gears the compiler reads in it."""
 
 import pytest
 

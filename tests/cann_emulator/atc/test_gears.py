@@ -1,4 +1,4 @@
-"""Shapes that are compiled: what the flags ask for against what the model has (atc.md .3.3, .13a)."""
+"""Shapes that are compiled: what the flags ask for against what the model has (atc.md §3.3, §13a)."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""atc.md .1: forms, prefixes, abbreviations, repeats, and what goes to stderr."""
+"""atc.md §1: forms, prefixes, abbreviations, repeats, and what goes to stderr."""
 
 import pytest
 from hypothesis import given, settings

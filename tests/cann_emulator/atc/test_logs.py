@@ -1,4 +1,4 @@
-"""atc.md .5.5: where the log goes, what it holds, and what turns it off."""
+"""atc.md §5.5: where the log goes, what it holds, and what turns it off."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Whole runs: stdout, stderr, exit status (atc.md .5.1, .5.2), with the real compile behind them."""
+"""Whole runs: stdout, stderr, exit status (atc.md §5.1, §5.2), with the real compile behind them."""
 
 import os
 import re

@@ -190,7 +190,7 @@ def test_an_operator_compiles_and_computes(
 def test_a_shape_that_only_the_data_tell_is_open_and_makes_a_dynamic_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """atc.md .6: the name of a dynamic-shape model says os and cpu."""
+    """atc.md §6: the name of a dynamic-shape model says os and cpu."""
     monkeypatch.chdir(tmp_path)
     case = Case(nodes=[node("NonZero", "x", "y")], feeds={"x": (ROWS > 0).astype(np.float32)})
     write(case, tmp_path / "m.onnx")

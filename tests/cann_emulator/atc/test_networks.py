@@ -117,7 +117,7 @@ def detector(folder: Path, boxes: int = 20) -> Path:
 
 
 def test_a_detector_whose_shapes_only_the_data_tell_becomes_a_dynamic_model(tmp_path: Path) -> None:
-    """The best ten of a number that is not known yet are no mistake of the model; atc.md .6: the name gets a suffix."""
+    """The best ten of a number that is not known yet are no mistake of the model; atc.md §6: the name gets a suffix."""
     run_compile(options(detector(tmp_path)), Console())
     (om,) = tmp_path.glob("*.om")
     assert om.name.startswith("m_linux_")

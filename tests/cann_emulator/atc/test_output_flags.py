@@ -1,4 +1,4 @@
-"""atc.md .2.1 output_type, .2.2 out_nodes and the two layout flags, .13a."""
+"""atc.md §2.1 output_type, §2.2 out_nodes and the two layout flags, §13a."""
 
 import pytest
 

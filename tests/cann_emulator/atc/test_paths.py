@@ -1,4 +1,4 @@
-"""atc.md .5.4 (path errors) and .6."""
+"""atc.md §5.4 (path errors) and §6."""
 
 import os
 from pathlib import Path
@@ -84,7 +84,7 @@ def test_permissions_are_checked() -> None:
 
 
 def test_missing_folders_of_an_output_are_made() -> None:
-    """.6: before the compile."""
+    """§6: before the compile."""
     check_output("made/by/the.om", "output")
 
     assert Path("made/by").is_dir()

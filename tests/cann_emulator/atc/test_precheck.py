@@ -1,4 +1,4 @@
-"""The pre-check and its report (atc.md .5.6, .8)."""
+"""The pre-check and its report (atc.md §5.6, §8)."""
 
 import json
 import stat
@@ -142,7 +142,7 @@ def test_names_that_stand_twice_are_told(tmp_path: Path) -> None:
     ],
 )
 def test_plugins_are_registered_by_opset(domain: str, opset: int, kind: str, known: bool) -> None:
-    """atc.md .8; amct.md .6.1."""
+    """atc.md §8; amct.md §6.1."""
     assert is_registered(domain, opset, kind) is known
 
 

@@ -1,4 +1,4 @@
-"""What precision modes and their files make of an encoder's kernels (atc.md .3.1, .3.2)."""
+"""What precision modes and their files make of an encoder's kernels (atc.md §3.1, §3.2)."""
 
 import json
 from collections.abc import Callable
@@ -60,7 +60,7 @@ def test_modes_decide_by_kind_of_operator(
 
 
 def test_force_fp32_multiplies_halves_and_writes_floats(tmp_path: Path) -> None:
-    """atc.md .3.1: cube operators take fp16 and give fp32; it is no fp32 reference."""
+    """atc.md §3.1: cube operators take fp16 and give fp32; it is no fp32 reference."""
     model = compiled(encoder(tmp_path), input_shape=STATIC, precision_mode="force_fp32")
     for kernel in filter(is_cube, model.gears[0].kernels):
         assert {tensor.dtype for tensor in kernel.inputs[:2]} == {"float16"}
@@ -68,7 +68,7 @@ def test_force_fp32_multiplies_halves_and_writes_floats(tmp_path: Path) -> None:
 
 
 def test_accuracy_follows_the_documented_order(tmp_path: Path) -> None:
-    """force_fp16 is the least precise, keeping the model's types gives its values (atc.md .3.1)."""
+    """force_fp16 is the least precise, keeping the model's types gives its values (atc.md §3.1)."""
     path = encoder(tmp_path)
     feeds = ids(BATCH, LENGTH)
     errors = [
@@ -122,7 +122,7 @@ def test_keep_dtype_by_type_and_by_the_names_of_the_file(line: str, kind: str, t
 
 
 def test_keep_dtype_finds_a_node_inside_a_fused_operator(tmp_path: Path) -> None:
-    """atc.md .3.2: matching also accepts names from before fusion."""
+    """atc.md §3.2: matching also accepts names from before fusion."""
     (tmp_path / "keep.txt").write_text("square\n")
     model = compiled(encoder(tmp_path), input_shape=STATIC, keep_dtype=str(tmp_path / "keep.txt"))
     assert dtypes(model, of_type("AddLayerNorm")) == {"float32"}
@@ -172,7 +172,7 @@ def test_no_type_is_white_and_black() -> None:
 
 
 def test_what_is_fused_away_cannot_be_customized(tmp_path: Path) -> None:
-    """atc.md .3.2."""
+    """atc.md §3.2."""
     (tmp_path / "custom.txt").write_text("square::InputDtype:float,OutputDtype:float\n")
     model = compiled(encoder(tmp_path), input_shape=STATIC, customize_dtypes=str(tmp_path / "custom.txt"))
     assert dtypes(model, of_type("AddLayerNorm")) == {"float16"}

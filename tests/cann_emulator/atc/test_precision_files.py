@@ -1,4 +1,4 @@
-"""Forms and codes of the precision files (atc.md .3.2)."""
+"""Forms and codes of the precision files (atc.md §3.2)."""
 
 import json
 from pathlib import Path

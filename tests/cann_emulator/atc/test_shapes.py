@@ -1,4 +1,4 @@
-"""atc.md .3.3 and .13a, and option_utils.cc:262-830 of ge v8.5.0 that they cite."""
+"""atc.md §3.3 and §13a, and option_utils.cc:262-830 of ge v8.5.0 that they cite."""
 
 import pytest
 from hypothesis import given, settings
@@ -156,7 +156,7 @@ def test_a_shape_range_replaces_the_shape() -> None:
 
 
 def test_bert_with_two_open_inputs_needs_four_values_a_gear() -> None:
-    """.3.3: ids:-1,-1;mask:-1,-1 needs four values, not two."""
+    """§3.3: ids:-1,-1;mask:-1,-1 needs four values, not two."""
     options = {"input_shape": "ids:-1,-1;mask:-1,-1", "dynamic_dims": "1,64;1,128"}
     assert codes(check_shape_flags, options) == ["E10003"]
     check_shape_flags({**options, "dynamic_dims": "1,64,1,64;1,128,1,128"})

@@ -1,4 +1,4 @@
-"""atc.md .3.1 (bfloat16), .2.1 (aicore_num), .7.2 (names)."""
+"""atc.md §3.1 (bfloat16), §2.1 (aicore_num), §7.2 (names)."""
 
 import pytest
 

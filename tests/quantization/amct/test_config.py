@@ -58,7 +58,7 @@ MLP_JSON = """{
         }
     }
 }"""
-"""The layout of amct.md .2.1: a balanced layer, and a skipped one with a histogram of its own."""
+"""The layout of amct.md §2.1: a balanced layer, and a skipped one with a histogram of its own."""
 
 
 def expanded(text: str, layers: tuple[Layer, ...] = CNN) -> ExpandedConfig:

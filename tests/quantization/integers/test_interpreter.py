@@ -76,7 +76,7 @@ def test_golden_deploy_models_give_what_amcts_fake_quant_models_give_bit_for_bit
 
 
 def test_the_reference_models_give_their_published_outputs() -> None:
-    """amct.md .11, G1 and G7: six decimals are printed there."""
+    """amct.md §11, G1 and G7: six decimals are printed there."""
     perceptron = Interpreter(lowered(formula_mlp(), G1)).run({"x": formula_data((16, 8), 0)})["y"]
     cnn = Interpreter(lowered(formula_cnn(), G7)).run({"x": formula_data((2, 3, 6, 6), 0)})["y"]
 
@@ -166,7 +166,7 @@ def test_quantization_rounds_scales_and_saturates_as_documented(
 
 
 def test_padding_of_an_asymmetric_convolution_is_real_zero() -> None:
-    """All weights 1 and a constant input: a corner sees four inputs and five zeros (amct.md .6.5)."""
+    """All weights 1 and a constant input: a corner sees four inputs and five zeros (amct.md §6.5)."""
     nodes = [
         helper.make_node("AscendQuant", ["x"], ["q"], name="c.quant", scale=1.0, offset=-100.0, dst_type="INT8"),
         helper.make_node("Conv", ["q", "w"], ["p"], name="c", pads=[1, 1, 1, 1]),
@@ -221,7 +221,7 @@ def test_truncated_factors_lose_their_low_thirteen_bits() -> None:
 
 
 def test_a_shift_narrows_to_int16_and_is_undone_by_the_factor() -> None:
-    """floor(x / 2^N) clipped to int16, times factor · 2^N (amct.md .6.6); N is in bits 39:32."""
+    """floor(x / 2^N) clipped to int16, times factor · 2^N (amct.md §6.6); N is in bits 39:32."""
     model = quantized_matmul(np.ones((1, 1), np.int8), words(0.5, high=3), bias=np.array([300_000], np.int32))
 
     found = Interpreter(model).run({"x": np.float32([[-1], [0], [7]])})["y"][:, 0]
@@ -316,7 +316,7 @@ def test_feeds_and_names_that_do_not_fit_are_refused() -> None:
 
 
 def test_the_deploy_form_and_the_qdq_form_of_one_record_agree() -> None:
-    """Both compute the same integers; QDQ divides by the scale where AscendQuant multiplies (amct.md .7)."""
+    """Both compute the same integers; QDQ divides by the scale where AscendQuant multiplies (amct.md §7)."""
     proto = tiny_encoder()
     record = min_max_record(proto, ids(4, 7))
     feeds = ids(6, 9, seed=3)

@@ -286,7 +286,7 @@ def test_force_fp16_clears_the_low_thirteen_bits_of_every_factor_and_leaves_the_
 
 
 def test_a_factor_is_written_as_its_float32_bits() -> None:
-    """The reference's example, 9.60786e-05 (amct.md .6.3)."""
+    """The reference's example, 9.60786e-05 (amct.md §6.3)."""
     factor = np.array([0x38C97DCF], np.uint32).view(np.float32)
 
     words = dequant_words(factor)

@@ -93,7 +93,7 @@ def test_a_layer_reads_its_input_divided_by_the_factors() -> None:
 
 
 def test_without_folding_nodes_and_tensors_are_named_as_amcts() -> None:
-    """amct.md .4.5, and the deploy model of .11's G6."""
+    """amct.md §4.5, and the deploy model of §11's G6."""
     proto = normalized(perceptron())
 
     after = balanced(proto, factors_for(proto, ("fc1", "fc2")), fold=False)

@@ -1,4 +1,4 @@
-"""Interpreters for the AMCT driver: the emulator's amct_onnx, and broken ones that do what amct.md .12 tells of."""
+"""Interpreters for the AMCT driver: the emulator's amct_onnx, and broken ones that do what amct.md §12 tells of."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Layouts of atc.md .7.1 and pyacl.md .6.5."""
+"""Layouts of atc.md §7.1 and pyacl.md §6.5."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The review checklist of pyacl.md .4: each mistake fails as documented, and the session does it right.
+"""The review checklist of pyacl.md §4: each mistake fails as documented, and the session does it right.
 
 One test for each row, with its number. `raw` is pyACL used by hand, up to where a row goes wrong.
 """

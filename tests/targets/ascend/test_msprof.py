@@ -1,4 +1,4 @@
-"""Tables of msprof: pyacl.md .5.4."""
+"""Tables of msprof: pyacl.md §5.4."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Shapes of public captures of drivers 23 to 25 (pyacl.md .6.1-6.2), written here after them."""
+"""Shapes of public captures of drivers 23 to 25 (pyacl.md §6.1-6.2), written here after them."""
 
 import os
 from pathlib import Path
@@ -153,7 +153,7 @@ def test_a_number_or_nothing(text: str, value: float | None) -> None:
 
 @pytest.mark.parametrize("name", ["910B3", "Ascend 910B3", "Ascend910B3"])
 def test_the_soc_name_has_one_form(name: str) -> None:
-    assert soc_name(name) == "Ascend910B3"  # pyacl.md .6.3
+    assert soc_name(name) == "Ascend910B3"  # pyacl.md §6.3
 
 
 @settings(deadline=None)

@@ -27,7 +27,7 @@ def written(file: Path, data: object) -> Path:
 
 
 def test_passes_of_all_graphs_are_added_up(tmp_path: Path) -> None:
-    """atc.md .4.4: counts are strings; UB passes have one more."""
+    """atc.md §4.4: counts are strings; UB passes have one more."""
     file = written(
         tmp_path / "fusion_result.json",
         {
@@ -111,7 +111,7 @@ def test_json_of_another_form_is_told(tmp_path: Path, data: object) -> None:
 
 
 def test_sizes_and_versions_are_read_from_the_block() -> None:
-    """atc.md .5.6."""
+    """atc.md §5.6."""
     assert parse_info(INFO) == OmInfo(
         memory_size_bytes=2048,
         weight_size_bytes=4096,

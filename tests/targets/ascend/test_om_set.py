@@ -78,7 +78,7 @@ def test_one_file_for_each_batch_and_bin_and_its_log(tmp_path: Path) -> None:
 
 
 def test_a_file_with_the_suffix_of_a_dynamic_model_is_found(tmp_path: Path) -> None:
-    """atc.md .6: `_<os>_<arch>` before .om."""
+    """atc.md §6: `_<os>_<arch>` before .om."""
     made = compiled(tmp_path, 'echo x > "${output}_linux_x86_64.om"\n' + SUCCESS)
 
     assert [f.file for f in made.files] == ["b1_s16.om"]
@@ -168,7 +168,7 @@ def test_an_operator_package_that_is_not_there_is_told_before_atc_starts(tmp_pat
 
 
 def test_a_path_with_blanks_is_not_passed_on(tmp_path: Path) -> None:
-    """atc.md .5.4: a blank, +, =, @, ~ or : fails with E10001."""
+    """atc.md §5.4: a blank, +, =, @, ~ or : fails with E10001."""
     folder = tmp_path / "my models+more @ home"
     folder.mkdir()
 
@@ -181,7 +181,7 @@ def test_a_path_with_blanks_is_not_passed_on(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_looks_like_an_om_is_not_passed_on(tmp_path: Path) -> None:
-    """atc.md .6: the suffix goes before the first `.om` of the path."""
+    """atc.md §6: the suffix goes before the first `.om` of the path."""
     made = compiled(tmp_path, 'echo "$output" > "$output.om"\n' + SUCCESS, to=tmp_path / "runs.om" / "a")
 
     assert made.files

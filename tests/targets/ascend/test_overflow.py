@@ -1,4 +1,4 @@
-"""The overflow check: pyacl.md .5.6."""
+"""The overflow check: pyacl.md §5.6."""
 
 import json
 from pathlib import Path

@@ -21,7 +21,7 @@ from workbench.values.errors import ToolchainError
     ],
 )
 def test_letters_digits_and_four_signs_are_safe(path: str, refused: list[str]) -> None:
-    """atc.md .5.4; Chinese characters pass ATC, and are avoided all the same."""
+    """atc.md §5.4; Chinese characters pass ATC, and are avoided all the same."""
     assert refused_characters(path) == refused
 
 
@@ -82,7 +82,7 @@ def test_a_model_with_a_safe_path_is_seen_under_one_name_and_not_copied(tmp_path
 
 
 def test_a_link_with_a_safe_name_to_an_unsafe_path_is_not_trusted(tmp_path: Path) -> None:
-    """ATC resolves the input's path first (atc.md .5.4)."""
+    """ATC resolves the input's path first (atc.md §5.4)."""
     (tmp_path / "a b").mkdir()
     (tmp_path / "a b" / "m.onnx").write_bytes(b"onnx")
     (tmp_path / "link.onnx").symlink_to(tmp_path / "a b" / "m.onnx")

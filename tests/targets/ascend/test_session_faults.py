@@ -136,7 +136,7 @@ def test_out_of_device_memory_is_this_candidates_trouble_and_may_pass(
 
 
 def test_after_a_time_out_the_runtime_is_built_anew(acl: ModuleType, files: tuple[Path, Artifact]) -> None:
-    """pyacl.md .2.6: mark the trial failed and rebuild the process; within it, [inferred] that finalize is enough."""
+    """pyacl.md §2.6: mark the trial failed and rebuild the process; within it, [inferred] that finalize is enough."""
     candidate, baseline = open_session(*files, batch=2), open_session(*files, batch=2)
     faults.arm("acl.rt.synchronize_stream_with_timeout:1=507046;acl.nothing:1=1")
 

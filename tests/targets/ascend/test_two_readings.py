@@ -80,7 +80,7 @@ IN_THE_ENGINE = (
     {"aicore_num": "x"},
     {"virtual_type": "1", "buffer_optimize": "l1_optimize"},
 )
-"""Read when the compile engine starts, after all flag checks (atc.md .1, step 15)."""
+"""Read when the compile engine starts, after all flag checks (atc.md §1, step 15)."""
 
 
 @pytest.mark.parametrize(

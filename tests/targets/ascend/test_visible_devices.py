@@ -1,4 +1,4 @@
-"""ASCEND_RT_VISIBLE_DEVICES: pyacl.md .6.6."""
+"""ASCEND_RT_VISIBLE_DEVICES: pyacl.md §6.6."""
 
 import pytest
 

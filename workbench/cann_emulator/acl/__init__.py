@@ -1,6 +1,6 @@
 """The emulated module `acl` of CANN 8.5.0 (pyACL): AscendCL as documented, on a device that is modelled.
 
-Public are the functions listed in pyacl.md .1, in the modules `rt`, `mdl`, `util`, `prof` and at the top; `media` and
+Public are the functions listed in pyacl.md §1, in the modules `rt`, `mdl`, `util`, `prof` and at the top; `media` and
 `op` hold descriptions and refuse what needs other units or single operators. Everything else in this package is the
 library behind them:
 

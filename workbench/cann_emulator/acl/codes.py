@@ -1,4 +1,4 @@
-"""Return codes that the emulator gives, by the vendor's names (pyacl.md .2.6)."""
+"""Return codes that the emulator gives, by the vendor's names (pyacl.md §2.6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""acl.json, the argument of `acl.init`: what it may hold and what each mistake gives (pyacl.md .5.5, .2.5)."""
+"""acl.json, the argument of `acl.init`: what it may hold and what each mistake gives (pyacl.md §5.5, §2.5)."""
 
 from __future__ import annotations
 

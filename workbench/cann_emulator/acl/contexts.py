@@ -1,4 +1,4 @@
-"""Devices, contexts, and which context is current in which thread (pyacl.md .1.2, .2.5, .3.4).
+"""Devices, contexts, and which context is current in which thread (pyacl.md §1.2, §2.5, §3.4).
 
 A device has a default context that all threads share which set the device; it is counted. A device's memory is
 mapped when the first context of it is made.
@@ -60,7 +60,7 @@ ON_RELEASE: list[Callable[[Context], None]] = []
 
 
 def devices() -> list[Device]:
-    """The devices that this process may use; ASCEND_RT_VISIBLE_DEVICES is read once, at first use (pyacl.md .6.6)."""
+    """The devices that this process may use; ASCEND_RT_VISIBLE_DEVICES is read once, at first use (pyacl.md §6.6)."""
     if not _DEVICES:
         with _LOCK:
             if not _DEVICES:
@@ -135,7 +135,7 @@ def arena(device: Device) -> memory.Arena:
 def forget_after_fork() -> None:
     """A forked child cannot use what its parent opened: calls for a device fail there, its own exit reports nothing.
 
-    [inferred, pyacl.md .3.5: the vendor's process hangs or faults.]
+    [inferred, pyacl.md §3.5: the vendor's process hangs or faults.]
     """
     if any(device.contexts for device in _DEVICES):
         faults.armed[faults.FORKED] = []

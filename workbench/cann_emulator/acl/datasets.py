@@ -1,4 +1,4 @@
-"""Data buffers, tensor descriptions and datasets: what a program builds around its memory (pyacl.md .1.5, .1.6)."""
+"""Data buffers, tensor descriptions and datasets: what a program builds around its memory (pyacl.md §1.5, §1.6)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Dataset:
 
     Attributes:
         described: tensor descriptions by index, where given.
-        gear: value of `set_dynamic_*` for this dataset; kept even when the model refused it (pyacl.md .7).
+        gear: value of `set_dynamic_*` for this dataset; kept even when the model refused it (pyacl.md §7).
     """
 
     site: tuple[str, int]

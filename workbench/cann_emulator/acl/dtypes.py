@@ -1,4 +1,4 @@
-"""Data types of ACL: code, name in an offline model, bytes, numpy (pyacl.md .2.3)."""
+"""Data types of ACL: code, name in an offline model, bytes, numpy (pyacl.md §2.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `acl.mdl.execute` and `execute_async` check and do (pyacl.md .2.5 "Model" and "Gears", .3.3)."""
+"""What `acl.mdl.execute` and `execute_async` check and do (pyacl.md §2.5 "Model" and "Gears", §3.3)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from workbench.cann_emulator.acl.streams import Task
 from workbench.cann_emulator.om import OfflineModel, input_shapes
 
 TOLERANCE = 64
-"""Bytes that a buffer may be short of (pyacl.md .2.5)."""
+"""Bytes that a buffer may be short of (pyacl.md §2.5)."""
 
 Array = npt.NDArray[np.generic]
 
@@ -168,7 +168,7 @@ def task(run: Run, busy: bool) -> Task:
 def _gear(entry: LoadedModel, inputs: Dataset, with_gears: bool) -> int | None:
     """Index of the gear to run; None where none was set, or a wrong one.
 
-    The vendor executes with an undefined selector then; here it fails loudly (pyacl.md .7, [inferred]).
+    The vendor executes with an undefined selector then; here it fails loudly (pyacl.md §7, [inferred]).
     """
     if not with_gears:
         return 0

@@ -10,7 +10,7 @@ import threading
 
 _THREADS = threading.local()
 _OF_THE_RUNTIME = (107, 207, 507)
-"""Thousands of the codes that the runtime gives (pyacl.md .2.6)."""
+"""Thousands of the codes that the runtime gives (pyacl.md §2.6)."""
 
 
 def note(code: int) -> None:

@@ -1,4 +1,4 @@
-"""Descriptions of `acl.mdl`: what a loaded model takes and gives (pyacl.md .1.5)."""
+"""Descriptions of `acl.mdl`: what a loaded model takes and gives (pyacl.md §1.5)."""
 
 from __future__ import annotations
 

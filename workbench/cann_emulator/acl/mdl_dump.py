@@ -1,4 +1,4 @@
-"""Dump switched on and off inside a process: `acl.mdl` part (pyacl.md .1.5)."""
+"""Dump switched on and off inside a process: `acl.mdl` part (pyacl.md §1.5)."""
 
 from __future__ import annotations
 

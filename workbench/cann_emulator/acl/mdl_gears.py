@@ -1,4 +1,4 @@
-"""Gears of `acl.mdl`: dynamic batch, resolution and dims at run time (pyacl.md .7, .2.5 "Gears")."""
+"""Gears of `acl.mdl`: dynamic batch, resolution and dims at run time (pyacl.md §7, §2.5 "Gears")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Load and unload of `acl.mdl` (pyacl.md .1.5, .2.5 "Model")."""
+"""Load and unload of `acl.mdl` (pyacl.md §1.5, §2.5 "Model")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Datasets and execution of `acl.mdl` (pyacl.md .1.5, .3.1, .5.1)."""
+"""Datasets and execution of `acl.mdl` (pyacl.md §1.5, §3.1, §5.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Device memory: real addresses that host code cannot touch (pyacl.md .9, pointers, device/host, contents, limits).
+"""Device memory: real addresses that host code cannot touch (pyacl.md §9, pointers, device/host, contents, limits).
 
 The memory of a device is one sparse file without a name, mapped twice: at the addresses that are given out it allows
 no access at all, so a host that reads one crashes as it would on a server; through a private second mapping the
@@ -45,7 +45,7 @@ class Block:
 
     Attributes:
         size: as asked for.
-        extent: bytes it really takes, `ceil32(size) + 32` (pyacl.md .3.3).
+        extent: bytes it really takes, `ceil32(size) + 32` (pyacl.md §3.3).
         what: 'malloc', or what the library allocated it for.
         unwritten: one flag per chunk that still lacks the pattern; None when every chunk has content.
     """

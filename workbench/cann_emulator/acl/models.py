@@ -1,4 +1,4 @@
-"""Loaded models and their descriptions (pyacl.md .1.5, .2.5 "Model", .7)."""
+"""Loaded models and their descriptions (pyacl.md §1.5, §2.5 "Model", §7)."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def _has_gears(model: OfflineModel) -> bool:
 
 
 def gear_values(model: OfflineModel) -> int:
-    """How many numbers choose a gear (pyacl.md .7): one batch, height and width, or every dynamic axis."""
+    """How many numbers choose a gear (pyacl.md §7): one batch, height and width, or every dynamic axis."""
     if model.gear_kind == "dynamic_batch_size":
         return 1
     if model.gear_kind == "dynamic_image_size":
@@ -285,7 +285,7 @@ def _range_options(model: OfflineModel) -> dict[str, str]:
 
 
 def _output_name(model: OfflineModel, index: int) -> str:
-    """`node:index:onnx_output_name` (pyacl.md .1.5); made up from the kernels where the compiler gave none."""
+    """`node:index:onnx_output_name` (pyacl.md §1.5); made up from the kernels where the compiler gave none."""
     if model.output_names:
         return model.output_names[index]
     name = model.outputs[index].name

@@ -2,7 +2,7 @@
 
 The emulated atc makes no models of single operators (--singleop), so there is none to be found: what would run one
 gives OP_NOT_FOUND, as the vendor's library does when no operator model in the folder of `set_model_dir` fits
-(pyacl.md .2.6, 100024). Forms of the calls: the binding's open source of 2026, op.cpp.
+(pyacl.md §2.6, 100024). Forms of the calls: the binding's open source of 2026, op.cpp.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The overflow check (acl.json with `dump_debug: on`): a file appears only when something overflowed (pyacl.md .5.6).
+"""The overflow check (acl.json with `dump_debug: on`): a file appears only when something overflowed (pyacl.md §5.6).
 
     <dump_path>/<time>/<device>/<model>/<model id>/<data index>/Opdebug.Node_OpDebug.<task>.<stream>.<time stamp>
 

@@ -30,7 +30,7 @@ _LOCK = threading.RLock()  # the two belong together; again in one thread when a
 
 
 def allocate(size: int, site: tuple[str, int]) -> Pinned | None:
-    """A block that starts on 64 bytes (pyacl.md .3.3); None when the host has no memory for it."""
+    """A block that starts on 64 bytes (pyacl.md §3.3); None when the host has no memory for it."""
     try:
         storage = np.empty(size + _ALIGNMENT, np.uint8)
     except MemoryError:

@@ -1,4 +1,4 @@
-"""The module `acl.prof` (pyacl.md .1.7)."""
+"""The module `acl.prof` (pyacl.md §1.7)."""
 
 from __future__ import annotations
 

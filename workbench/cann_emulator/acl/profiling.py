@@ -1,4 +1,4 @@
-"""Profiles: `acl.prof`, the `profiler` section of acl.json, and msprof (pyacl.md .1.7, .5.4).
+"""Profiles: `acl.prof`, the `profiler` section of acl.json, and msprof (pyacl.md §1.7, §5.4).
 
 A stop or finalize writes `PROF_<n>_<time>_<id>/mindstudio_profiler_output/op_summary_*.csv` from the time model. The
 real kit writes raw data that `msprof --export=on` turns into these tables; here the tables are there at once, and

@@ -1,6 +1,6 @@
-"""What `acl.get_recent_err_msg` says: records per thread, in the layout of the vendor's error manager (atc.md .5.3).
+"""What `acl.get_recent_err_msg` says: records per thread, in the layout of the vendor's error manager (atc.md §5.3).
 
-Codes and meanings: pyacl.md .2.7. The wording of a message is [inferred] where only the meaning is known.
+Codes and meanings: pyacl.md §2.7. The wording of a message is [inferred] where only the meaning is known.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _inner_lines(records: Sequence[_Record]) -> list[str]:
 
 
 def share(process: bool) -> None:
-    """`err_msg_mode` of acl.json: one list for the process, or one per thread (pyacl.md .5.5)."""
+    """`err_msg_mode` of acl.json: one list for the process, or one per thread (pyacl.md §5.5)."""
     _MODE["process"] = process
 
 
@@ -140,7 +140,7 @@ def _records() -> list[_Record]:
 
 
 def _older() -> bool:
-    """Releases up to 8.1 put the code first (atc.md .5.3)."""
+    """Releases up to 8.1 put the code first (atc.md §5.3)."""
     version = os.environ.get("CANN_EMULATOR_VERSION", "8.5.0")
     major, _, rest = version.partition(".")
     minor = rest.split(".")[0]

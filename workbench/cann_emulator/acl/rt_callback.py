@@ -1,4 +1,4 @@
-"""Callbacks of a stream in a thread of the program: `acl.rt` part (pyacl.md .1.3, "Callbacks")."""
+"""Callbacks of a stream in a thread of the program: `acl.rt` part (pyacl.md §1.3, "Callbacks")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Devices and contexts of `acl.rt` (pyacl.md .1.2, .2.5 "Device and context")."""
+"""Devices and contexts of `acl.rt` (pyacl.md §1.2, §2.5 "Device and context")."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def query_device_status(device_id: int) -> tuple[int, int]:
 
 @call("", "iir", device=False)
 def device_get_stream_priority_range() -> tuple[int, int, int]:
-    """Least and greatest: an A2 has one priority (pyacl.md .1.3); the pair is [inferred] from the C page."""
+    """Least and greatest: an A2 has one priority (pyacl.md §1.3); the pair is [inferred] from the C page."""
     return 7, 0, 0
 
 

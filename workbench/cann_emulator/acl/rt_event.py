@@ -1,4 +1,4 @@
-"""Events of `acl.rt` (pyacl.md .1.3, .2.5 "Stream and event")."""
+"""Events of `acl.rt` (pyacl.md §1.3, §2.5 "Stream and event")."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def query_event_status(event: int) -> tuple[int, int]:
 
 @call("k", "Ir")
 def query_event(event: int) -> tuple[int, int]:
-    """The deprecated form, the other way round: 0 complete, 1 not ready (pyacl.md .1.3)."""
+    """The deprecated form, the other way round: 0 complete, 1 not ready (pyacl.md §1.3)."""
     found, code = _event(event)
     if found is None:
         return 0, code

@@ -1,4 +1,4 @@
-"""Memory and copies of `acl.rt` (pyacl.md .1.4, .2.1, .2.5 "Memory")."""
+"""Memory and copies of `acl.rt` (pyacl.md §1.4, §2.1, §2.5 "Memory")."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _arena_of, _reach = memory.arena_of, memory.reach
 
 @call("ki", "kr")
 def malloc(size: int, policy: int) -> tuple[int, int]:
-    """Device memory; a policy that does not exist means the default one (pyacl.md .2.1)."""
+    """Device memory; a policy that does not exist means the default one (pyacl.md §2.1)."""
     return malloc_block(size)
 
 
@@ -106,7 +106,7 @@ def memcpy(dst: int, dst_max: int, src: int, count: int, kind: int) -> int:
 
 @call("kkkkik", "r")
 def memcpy_async(dst: int, dst_max: int, src: int, count: int, kind: int, stream: int) -> int:
-    """Queue a copy; with ordinary host memory the stream is synchronised and the copy done at once (pyacl.md .1.4)."""
+    """Queue a copy; with ordinary host memory the stream is synchronised and the copy done at once (pyacl.md §1.4)."""
     if not (dst and src):
         reason.report("EH0002", param="dst" if not dst else "src")
         return codes.INVALID_PARAM

@@ -1,4 +1,4 @@
-"""Streams of `acl.rt` (pyacl.md .1.3, .2.5 "Stream and event")."""
+"""Streams of `acl.rt` (pyacl.md §1.3, §2.5 "Stream and event")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams, events and the virtual clock (pyacl.md .1.3, .5.1).
+"""Streams, events and the virtual clock (pyacl.md §1.3, §5.1).
 
 A stream holds back what was queued until somebody waits for it: a result copied too early is stale, as it may be on a
 device. What is queued arrives at the device when the host queues it (host_clock), starts when all before it is done,

@@ -1,4 +1,4 @@
-"""Data buffers, tensor descriptions and conversions at the top of `acl` (pyacl.md .1.6)."""
+"""Data buffers, tensor descriptions and conversions at the top of `acl` (pyacl.md §1.6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Init and finalize of the process, versions, names, error texts (pyacl.md .1.1, .2.5 "Init and finalize")."""
+"""Init and finalize of the process, versions, names, error texts (pyacl.md §1.1, §2.5 "Init and finalize")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The module `acl.util`: pointers of Python objects and threads (pyacl.md .1.6, .1.3 "Callbacks")."""
+"""The module `acl.util`: pointers of Python objects and threads (pyacl.md §1.6, §1.3 "Callbacks")."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from workbench.cann_emulator.acl.call import call
 _BYTES_OFFSET = bytes.__basicsize__ - 1  # where CPython keeps the storage of a bytes object
 _JOIN_FAILED = 3  # ESRCH
 _TYPES = "?bBhHiIlLqQfdgFDGOSUVMme"
-"""numpy's type characters by its type number (pyacl.md .1.6); 23 is float16."""
+"""numpy's type characters by its type number (pyacl.md §1.6); 23 is float16."""
 
 
 class HostAccessToDevice(RuntimeError):

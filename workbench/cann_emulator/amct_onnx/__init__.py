@@ -1,4 +1,4 @@
-"""The emulated amct_onnx: the documented functions of AMCT for ONNX (amct.md .1), over the workbench's own arithmetic.
+"""The emulated amct_onnx: the documented functions of AMCT for ONNX (amct.md §1), over the workbench's own arithmetic.
 
     create_quant_config ─► quantize_model ─► batch_num forwards with AMCT_SO ─► save_model
 

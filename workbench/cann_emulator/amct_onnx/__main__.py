@@ -1,4 +1,4 @@
-"""The program `amct_onnx`: `calibration` quantizes a model in one go, `convert` imports a QDQ model (amct.md .1.4).
+"""The program `amct_onnx`: `calibration` quantizes a model in one go, `convert` imports a QDQ model (amct.md §1.4).
 
 amct_onnx calibration --model=… --save_path=… --input_shape="n:16,3,224,224" --data_dir=… --data_types=float32
 amct_onnx calibration --model=… --save_path=… --evaluator=evaluator.py

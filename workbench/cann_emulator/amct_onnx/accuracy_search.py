@@ -1,4 +1,4 @@
-"""accuracy_based_auto_calibration: which layers stay float so that the user's metric is satisfied (amct.md .8).
+"""accuracy_based_auto_calibration: which layers stay float so that the user's metric is satisfied (amct.md §8).
 
 evaluate float ─► quantize all ─► rank the layers ─► not satisfied? binary search over prefixes of the ranking
 """
@@ -145,7 +145,7 @@ class _Search:
         return bool(satisfied)
 
     def _note(self, trials: Path, kept: dict[str, bool], satisfied: bool, loss: float) -> None:
-        """One object per trial, one after the other without separators, as AMCT writes them (amct.md .8)."""
+        """One object per trial, one after the other without separators, as AMCT writes them (amct.md §8)."""
         with trials.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps({"roll_back_config": kept, "metric_eval": [satisfied, loss]}, indent=4))
         trials.chmod(FILE_MODE)

@@ -1,4 +1,4 @@
-"""create_quant_config: what AMCT would do to every layer, as a JSON file the user may edit (amct.md .1.2, .2)."""
+"""create_quant_config: what AMCT would do to every layer, as a JSON file the user may edit (amct.md §1.2, §2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""convert_qat_model: a QDQ model (quantization-aware training) as deploy and fake-quant models (amct.md .6.7).
+"""convert_qat_model: a QDQ model (quantization-aware training) as deploy and fake-quant models (amct.md §6.7).
 
     x ─► Q ─► DQ ─► Conv ◄─ DQ ◄─ int8 weight          x ─► AscendQuant ─► Conv(int8) ─► AscendDequant
 
@@ -63,7 +63,7 @@ def convert_qat_model(model_file: PathLike, save_path: PathLike, record_file: Pa
     """Write the deploy model, the fake-quant model and, where it is asked for, the record file of a QDQ model.
 
     Raises:
-        RuntimeError: the model has no layer between Q/DQ pairs, or one beyond the limits of amct.md .6.7.
+        RuntimeError: the model has no layer between Q/DQ pairs, or one beyond the limits of amct.md §6.7.
     """
     qdq = read_float_model(model_file).original
     known = constants(qdq)
@@ -134,7 +134,7 @@ def _factors(node: NodeProto, known: Mapping[str, TensorProto]) -> tuple[_Array,
     points = numpy_helper.to_array(known[node.input[2]]) if len(node.input) > 2 else np.zeros(1, np.uint8)
     shift = 128 if points.dtype == np.uint8 else 0
     axis = next((helper.get_attribute_value(a) for a in node.attribute if a.name == "axis"), 1)
-    # a zero point beyond int8 (they may be int32) is legalised (amct.md .6.7)
+    # a zero point beyond int8 (they may be int32) is legalised (amct.md §6.7)
     return scales, np.clip(points.astype(np.int64).reshape(-1) - shift, -128, 127), int(axis)
 
 
@@ -192,7 +192,7 @@ def _dequantized(node: NodeProto, made_by: Mapping[str, NodeProto], known: Mappi
 
 def _layer_record(name: str, op_type: str, tensor: str, first: _Pair, weight: _Pair, axis: int | None) -> LayerRecord:
     if first.scales.size != 1:
-        raise RuntimeError(f"{name}: only weights may be quantized per channel (amct.md .6.7).")
+        raise RuntimeError(f"{name}: only weights may be quantized per channel (amct.md §6.7).")
     if weight.scales.size > 1 and (op_type not in _PER_CHANNEL or weight.axis != axis):
         raise RuntimeError(f"{name}: the weight of a {op_type} must be quantized per tensor.")
     if weight.zero_points.any():

@@ -2,7 +2,7 @@
 
     x ─► Mul(1/scale_d) ─► Round ─► Add(offset) ─► Clip(-128, 127) ─► Sub(offset) ─► MatMul ─► Mul(dqscale) ─► …
 
-This is the form that the open amct_pytorch writes (amct.md .6.6), node for node; it runs in plain ONNX Runtime. What
+This is the form that the open amct_pytorch writes (amct.md §6.6), node for node; it runs in plain ONNX Runtime. What
 amct_onnx 8.5 writes uses its own operators instead, which need its compiled library [inferred].
 """
 
@@ -26,7 +26,7 @@ def fake_quant_model(deploy: ModelProto, *, force_fp16: bool = False) -> ModelPr
     Sums of products are exact as long as they stay below 2**24; beyond, float32 rounds where the device does not.
 
     Args:
-        force_fp16: the arithmetic of FORCE_FP16_QUANT: half precision at both ends (amct.md .6.6).
+        force_fp16: the arithmetic of FORCE_FP16_QUANT: half precision at both ends (amct.md §6.6).
     """
     model = ModelProto()
     model.CopyFrom(deploy)

@@ -1,4 +1,4 @@
-"""Files as AMCT writes them: folders 750, files 640 (amct.md .1.2), each there whole or not at all."""
+"""Files as AMCT writes them: folders 750, files 640 (amct.md §1.2), each there whole or not at all."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def make_folder(folder: Path) -> None:
 
 
 def write(path: str | os.PathLike[str], content: str | bytes) -> Path:
-    """Write a file by one rename; an older one is overwritten without asking (amct.md .12)."""
+    """Write a file by one rename; an older one is overwritten without asking (amct.md §12)."""
     target = Path(os.path.realpath(path))
     make_folder(target.parent)
     with temporary_beside(target, durable=False) as draft:
@@ -36,7 +36,7 @@ def write_model(path: str | os.PathLike[str], model: onnx.ModelProto, *, externa
 
     Args:
         external: ending of the files that hold the tensors, one each, where the model needs or had them outside
-            (amct.md .1.3: `<tensor>_deploy.external`); None where the model is always one file.
+            (amct.md §1.3: `<tensor>_deploy.external`); None where the model is always one file.
     """
     if external is not None and model.ByteSize() > _LARGEST_PROTO_BYTES:
         write_external(model, Path(path), external)

@@ -1,7 +1,7 @@
 """What the operators of a modified model do while it runs: look at batch_num forwards, then write factors.
 
 AMCT's IFMR keeps the activations of all batches and searches once, when its counter reaches batch_num; later forwards
-are ignored (amct.md .1.7). Here the feeds are kept and the float graph runs again over them, by
+are ignored (amct.md §1.7). Here the feeds are kept and the float graph runs again over them, by
 `quantization.exact`, whose numbers are those of AMCT's record files. DMQBalancer writes after every forward, over what
 the one before wrote.
 """
@@ -47,7 +47,7 @@ _CHANNELS_FIRST = ("Conv", "ConvTranspose")
 
 
 class Forwards:
-    """The forwards of one session. A second session counts from 0 again (amct.md .12).
+    """The forwards of one session. A second session counts from 0 again (amct.md §12).
 
     Args:
         path: of the modified model; needed only now.

@@ -22,7 +22,7 @@ class FloatModel:
 
     Attributes:
         original: its graph with unique node names; `fused`: the same with BatchNormalization in its convolutions
-            (amct.md .5).
+            (amct.md §5).
         layers: of `fused`.
     """
 
@@ -36,7 +36,7 @@ def read_float_model(model_file: str | os.PathLike[str], *, rename: bool = False
     """Read a model file.
 
     Args:
-        rename: give nodes without a name, or with one that is taken, another one (amct.md .1.2, `updated_model`).
+        rename: give nodes without a name, or with one that is taken, another one (amct.md §1.2, `updated_model`).
 
     Raises:
         RuntimeError: the file is missing or no ONNX model, or nodes have no name of their own.
@@ -56,7 +56,7 @@ def read_float_model(model_file: str | os.PathLike[str], *, rename: bool = False
 
 
 def _check_names(proto: onnx.ModelProto) -> None:
-    """amct.md .5: names must be unique and not empty. What AMCT says of others is not known [inferred]."""
+    """amct.md §5: names must be unique and not empty. What AMCT says of others is not known [inferred]."""
     counts = Counter(node.name for node in proto.graph.node if node.op_type != "Constant")
     if counts.pop("", 0):
         raise RuntimeError("the model has nodes without a name. Please use updated_model of create_quant_config.")

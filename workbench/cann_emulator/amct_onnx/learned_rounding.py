@@ -1,4 +1,4 @@
-"""ADA (AdaRound): the rounding of weights, learned from the calibration data (amct.md .4.6).
+"""ADA (AdaRound): the rounding of weights, learned from the calibration data (amct.md §4.6).
 
 When amct_onnx learns it, and what its modified model holds meanwhile, is not documented. Here it happens at the last
 calibration forward, and the modified model then has the values that the learned integers stand for, so that save_model

@@ -1,4 +1,4 @@
-"""AMCT's log: `./amct_log/amct_onnx.log`, and the screen; levels by two environment variables (amct.md .1.6)."""
+"""AMCT's log: `./amct_log/amct_onnx.log`, and the screen; levels by two environment variables (amct.md §1.6)."""
 
 from __future__ import annotations
 

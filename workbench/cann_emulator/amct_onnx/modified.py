@@ -1,10 +1,10 @@
 """The modified model: the float graph with quantized weights, and AMCT's operators that look at its activations.
 
     x ─┬─► MatMul (weight: the floats its int8 form stands for) ─► …
-       └─► amct.customop.IFMR  record_file_path, batch_num, object_layer0 … (amct.md .1.7)
+       └─► amct.customop.IFMR  record_file_path, batch_num, object_layer0 … (amct.md §1.7)
 
 As with AMCT, the file names no version of the domain `amct.customop`: who opens it without AMCT_SO is told by ONNX
-Runtime itself that there is `No opset import for domain 'amct.customop'` (amct.md .12).
+Runtime itself that there is `No opset import for domain 'amct.customop'` (amct.md §12).
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def input_channels(layer: Layer) -> int:
 
 
 def with_original_add_order(model: ModelProto, original: ModelProto) -> ModelProto:
-    """Inputs of Add as the exporter wrote them: where the bias stands decides AMCT's deploy form (amct.md .6.4)."""
+    """Inputs of Add as the exporter wrote them: where the bias stands decides AMCT's deploy form (amct.md §6.4)."""
     right = {node.name: node.input[1] for node in original.graph.node if node.op_type == "Add"}
     result = ModelProto()
     result.CopyFrom(model)
@@ -176,7 +176,7 @@ def with_original_add_order(model: ModelProto, original: ModelProto) -> ModelPro
 
 
 def multiplying(model: ModelProto, layers: Iterable[str]) -> ModelProto:
-    """The deploy form of balanced layers: a Mul by 1/s, where the modified model divides by s (amct.md .4.5)."""
+    """The deploy form of balanced layers: a Mul by 1/s, where the modified model divides by s (amct.md §4.5)."""
     result = ModelProto()
     result.CopyFrom(model)
     divisions = {node.output[0]: node for node in result.graph.node if node.op_type == "Div"}

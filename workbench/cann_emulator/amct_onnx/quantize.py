@@ -1,4 +1,4 @@
-"""quantize_preprocess, quantize_model and save_model (amct.md .1.2, .1.3).
+"""quantize_preprocess, quantize_model and save_model (amct.md §1.2, §1.3).
 
 float model ─► [quantize_preprocess ─► one forward ─► balance factors] ─► quantize_model ─► batch_num forwards
                                                                              └─► save_model ─► deploy, fake-quant
@@ -120,7 +120,7 @@ def write_modified_model(
 def save_model(modified_onnx_file: PathLike, record_file: PathLike, save_path: PathLike) -> None:
     """Write the deploy model, the fake-quant model and the quantization information under a path's prefix.
 
-    Layers that the record does not name stay float, with the weights that quantize_model gave them (amct.md .3.2).
+    Layers that the record does not name stay float, with the weights that quantize_model gave them (amct.md §3.2).
 
     Raises:
         RuntimeError: a file is missing, the model is not quantize_model's, or the record is not complete: too few
@@ -154,7 +154,7 @@ def save_model(modified_onnx_file: PathLike, record_file: PathLike, save_path: P
 
 
 def save_deploy(deploy: onnx.ModelProto, save_path: PathLike, *, force_fp16: bool) -> None:
-    """The three files of amct.md .1.3."""
+    """The three files of amct.md §1.3."""
     prefix = Path(os.path.realpath(save_path))
     make_folder(prefix.parent)
     name = prefix.name

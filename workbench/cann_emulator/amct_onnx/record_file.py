@@ -1,4 +1,4 @@
-"""The record file while it grows: weight factors first, activation factors by insertion (amct.md .1.7, .3.1).
+"""The record file while it grows: weight factors first, activation factors by insertion (amct.md §1.7, §3.1).
 
 AMCT's operator library finds a layer by the exact line pair `key: "<layer>"`, `  value {` and writes below it; it does
 not parse the file. So does this module, and `amct_record.parse_record` reads the result.

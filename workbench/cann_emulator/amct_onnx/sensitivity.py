@@ -1,4 +1,4 @@
-"""Ranking of layers for the accuracy search: each alone, float against fake-quantized (amct.md .8.3)."""
+"""Ranking of layers for the accuracy search: each alone, float against fake-quantized (amct.md §8.3)."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from workbench.cann_emulator.amct_onnx.forwards import Forwards
 from workbench.cann_emulator.amct_onnx.modified import operators_of, without_operators
 
 AMCT_SO = onnxruntime.SessionOptions()
-"""The session options to open modified and fake-quant models with (amct.md .1.1)."""
+"""The session options to open modified and fake-quant models with (amct.md §1.1)."""
 
 _make_session = onnxruntime.InferenceSession.__init__
 

@@ -1,4 +1,4 @@
-"""Texts of the error manager: title, message, possible cause and solution of every code (atc.md .5.4).
+"""Texts of the error manager: title, message, possible cause and solution of every code (atc.md §5.4).
 
 Codes, titles and the names of the arguments are the vendor's (error_code.json of runtime v8.5.0 and its counterpart in
 ge); the sentences are ours. A code that is not here is dropped, as the vendor's manager drops what is not registered.

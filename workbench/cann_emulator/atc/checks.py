@@ -1,6 +1,6 @@
-"""Every check of the flags before the engines start, in ATC's order: the first that fails decides (atc.md .1).
+"""Every check of the flags before the engines start, in ATC's order: the first that fails decides (atc.md §1).
 
-The order is that of ge v8.5.0 api/atc/main_impl.cc:1995-2035, 633-860, 1618-1660; numbers are the steps of atc.md .1.
+The order is that of ge v8.5.0 api/atc/main_impl.cc:1995-2035, 633-860, 1618-1660; numbers are the steps of atc.md §1.
 Values of single flags were checked before, while the command line was parsed. What is judged later stands in
 `conversion`: static shapes, --out_nodes, --output_type, oo_* and --export_compile_stat among it.
 """

@@ -1,4 +1,4 @@
-"""--compression_optimize_conf: AMCT inside ATC (atc.md .3.6).
+"""--compression_optimize_conf: AMCT inside ATC (atc.md §3.6).
 
 The file is read and judged. A calibration is not run: ATC runs it on the device, through a closed library.
 """

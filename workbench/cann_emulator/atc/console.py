@@ -1,4 +1,4 @@
-"""What atc prints: banner, dots, verdict and the block of errors, in the layout of the version (atc.md .5.1, .5.3)."""
+"""What atc prints: banner, dots, verdict and the block of errors, in the layout of the version (atc.md §5.1, §5.3)."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _inner_lines(records: Sequence[Record]) -> list[str]:
 def _headline(record: Record) -> str:
     message = message_of(record)
     if emulated_version()[:2] <= _LAST_OLD_LAYOUT:
-        # the unsupported operator had another number then (atc.md .5.4) [inferred: up to which release]
+        # the unsupported operator had another number then (atc.md §5.4) [inferred: up to which release]
         code = "E19010" if record.code == "E13010" else record.code
         return f"{code}: {_stamp()} {message}"
     entry = entry_of(record.code)

@@ -20,9 +20,9 @@ class Record:
 
 
 class AtcFailure(Exception):
-    """The run fails; the first record that is no inner error becomes the headline (atc.md .5.3).
+    """The run fails; the first record that is no inner error becomes the headline (atc.md §5.3).
 
-    `records` may be empty: then the reason stood on stderr (atc.md .5.1).
+    `records` may be empty: then the reason stood on stderr (atc.md §5.1).
     """
 
     def __init__(self, *records: Record) -> None:

@@ -1,4 +1,4 @@
-"""Every flag of the emulated atc: default, accepted values, what rejects another value (atc.md .1, .2).
+"""Every flag of the emulated atc: default, accepted values, what rejects another value (atc.md §1, §2).
 
 Values are text, as on the command line. Sources are api/atc/cmd_flag_info.cc:27-53 (values, codes) and main_impl.cc:
 178-372 (defaults) of ge v8.5.0. A flag that came after 8.5.0 is unknown, as it is to an 8.5.0 `atc`.

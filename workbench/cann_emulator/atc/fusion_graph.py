@@ -1,6 +1,6 @@
 """Graph fusion passes, by the vendor's names: small operators that together are one of the library's.
 
-That 8.5.0 has each of these names, and matches just these patterns, is [inferred] (atc.md .4.3): the names are of a
+That 8.5.0 has each of these names, and matches just these patterns, is [inferred] (atc.md §4.3): the names are of a
 9.x tree, the patterns those of the documentation where there is one.
 """
 

@@ -1,4 +1,4 @@
-"""fusion_result.json: which passes matched, and how often (atc.md .4.4)."""
+"""fusion_result.json: which passes matched, and how often (atc.md §4.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which fusion passes run: the switch file's two formats, and what comes before it (atc.md .4.1, .4.2)."""
+"""Which fusion passes run: the switch file's two formats, and what comes before it (atc.md §4.1, §4.2)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALWAYS_ON_AT_O1 = words("""
     LayerNormV4FusionPass WeightQuantBatchMatmulV2TransposeFusionPass SxpyFusionPass ARefreshCubeC0FusionPass
     DeleteNoConstFolding ZConcatExt2FusionPass MapIndexFusionPass
     """)
-"""ExceptionalPassOfO1Level of the built-in file: a 9.x snapshot (atc.md .4.3), as the two tables below."""
+"""ExceptionalPassOfO1Level of the built-in file: a 9.x snapshot (atc.md §4.3), as the two tables below."""
 
 BUILT_IN: Mapping[Group, Mapping[str, bool]] = {
     "GraphFusion": {
@@ -63,7 +63,7 @@ FORBIDDEN_TO_CLOSE = words("""
     TfMergeSubFusionPass TbeConvDequantS16FusionPass TbeConvRequantFusionPass TbeConvCommonRules0FusionPass
     TbeConvCommonRules2FusionPass TbeAntiquantMaxpoolingFusionPass
     """)
-"""Those that can occur in an encoder, of ge v8.5.0 inc/common/fusion_pass_util.h:18-115 (atc.md .4.3)."""
+"""Those that can occur in an encoder, of ge v8.5.0 inc/common/fusion_pass_util.h:18-115 (atc.md §4.3)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class Switches:
     oo_level: str = "O3"
 
     def is_on(self, name: str, group: Group) -> bool:
-        """First hit wins, in the order of atc.md .4.2; the chip's white list is not public and left out."""
+        """First hit wins, in the order of atc.md §4.2; the chip's white list is not public and left out."""
         if name in self.exceptional or name in FORBIDDEN_TO_CLOSE:
             return True
         if self.oo_level == "O1":

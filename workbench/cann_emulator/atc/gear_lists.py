@@ -1,6 +1,6 @@
 """The three lists of gears as text: what is asked of them with the flags, and which gears they make once compiled.
 
-The flag check looks at characters and counts alone (atc.md .13a; ge v8.5.0 compiler/api/aclgrph/
+The flag check looks at characters and counts alone (atc.md §13a; ge v8.5.0 compiler/api/aclgrph/
 option_utils.cc:262-430). The compiler reads the numbers, and leaves empty parts out (compiler/graph/preprocess/
 multi_batch_options.cc:488).
 """

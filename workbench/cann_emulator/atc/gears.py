@@ -1,4 +1,4 @@
-"""Which shapes a model is compiled for: one, a list of gears, or a range (atc.md .3.3).
+"""Which shapes a model is compiled for: one, a list of gears, or a range (atc.md §3.3).
 
 Gears are looked at when the compile begins: ge v8.5.0 compiler/graph/passes/multi_batch/multi_batch_clone_pass.cc and
 compiler/graph/preprocess/multi_batch_options.cc.
@@ -35,7 +35,7 @@ class ShapePlan:
     Attributes:
         boundary: input → shape, -1 where it is open.
         gears: (values of the open axes, input → shape at them); one for a static model and for a range, which is
-            modelled at its upper bounds; otherwise in the order of the command line (atc.md .13a).
+            modelled at its upper bounds; otherwise in the order of the command line (atc.md §13a).
     """
 
     kind: GearKind

@@ -1,4 +1,4 @@
-"""From words to options, as GNU getopt_long does it for atc (atc.md .1; ge v8.5.0 api/atc/cmd_flag_info.cc:278-300).
+"""From words to options, as GNU getopt_long does it for atc (atc.md §1; ge v8.5.0 api/atc/cmd_flag_info.cc:278-300).
 
 `-flag` is `--flag`, `--soc-version` is `--soc_version`, an unambiguous beginning of a name stands for the name, words
 that are no flags may stand anywhere and are reported at the end. Each value is checked as it comes, so the first bad

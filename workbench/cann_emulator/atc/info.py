@@ -1,4 +1,4 @@
-"""The block that shows what an OM holds: mode 6, and --display_model_info=1 after a build (atc.md .5.6)."""
+"""The block that shows what an OM holds: mode 6, and --display_model_info=1 after a build (atc.md §5.6)."""
 
 from __future__ import annotations
 

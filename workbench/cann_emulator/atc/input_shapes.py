@@ -1,4 +1,4 @@
-"""The shapes that are asked for against those that the model has (atc.md .3.3, .13a).
+"""The shapes that are asked for against those that the model has (atc.md §3.3, §13a).
 
 Three places of the vendor's sequence look at them: the parse of an input, the names behind it, and the ranges last.
 """

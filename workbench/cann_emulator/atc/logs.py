@@ -1,4 +1,4 @@
-"""atc's own log: plog files, or the screen (atc.md .5.5).
+"""atc's own log: plog files, or the screen (atc.md §5.5).
 
     <log>/{debug,run}/plog/plog-<pid>_<time>.log     [LEVEL] MODULE(pid,process):time [file:line]text
 

@@ -1,4 +1,4 @@
-"""One run of the emulated atc: words, flags, checks, work, verdict (atc.md .1, .5).
+"""One run of the emulated atc: words, flags, checks, work, verdict (atc.md §1, §5).
 
 The work itself, from the start of the engines on, is `workbench.cann_emulator.atc.conversion`, imported only when the
 flags allow it.

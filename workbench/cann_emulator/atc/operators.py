@@ -1,6 +1,6 @@
 """Which ONNX operators ATC has a plugin for, by opset.
 
-Plugins are registered as `domain::opset::Type` and looked up with the opset of the file (atc.md .8). ops-nn 8.5.0 and
+Plugins are registered as `domain::opset::Type` and looked up with the opset of the file (atc.md §8). ops-nn 8.5.0 and
 its sister packages register opsets 8 to 18, many operators from 11 on only, a few up to 22. The list below is that of
 the open packages by name of operator; which opsets each of the closed ones has is [inferred].
 """
@@ -70,7 +70,7 @@ def is_registered(domain: str, opset: int, op_type: str) -> bool:
     if domain not in ("", "ai.onnx"):
         return False
     if op_type in _QUANTIZED:
-        return OLDEST <= opset <= _ASCEND_NEWEST  # amct.md .6.1
+        return OLDEST <= opset <= _ASCEND_NEWEST  # amct.md §6.1
     if not OLDEST <= opset <= NEWEST:
         return False
     if op_type in _FROM_8 or op_type in _OF_ASCEND_FROM_8 or (op_type in _AT_11_TOO and opset == 11):

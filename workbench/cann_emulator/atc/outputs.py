@@ -1,4 +1,4 @@
-"""Where the OM goes, and how it is written (atc.md .6)."""
+"""Where the OM goes, and how it is written (atc.md §6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paths on atc's command line: which characters, what must exist, what is made (atc.md .5.4 end, .6).
+"""Paths on atc's command line: which characters, what must exist, what is made (atc.md §5.4 end, §6).
 
 Rules of ge v8.5.0 base/common/util.cc:36-48,179-305: an input path is judged by its resolved form, an output path as
 it is written, and a missing output folder is made while the flags are checked.

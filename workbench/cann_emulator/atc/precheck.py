@@ -1,4 +1,4 @@
-"""The pre-check: every operator that has no plugin, all at once, and the report file (atc.md .5.6)."""
+"""The pre-check: every operator that has no plugin, all at once, and the report file (atc.md §5.6)."""
 
 from __future__ import annotations
 

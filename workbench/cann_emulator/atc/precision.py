@@ -1,6 +1,6 @@
-"""Which dtype every operator computes in, and the Casts that follow from it (atc.md .3.1, .3.2).
+"""Which dtype every operator computes in, and the Casts that follow from it (atc.md §3.1, §3.2).
 
-Precision modes decide by type of operator; the files of .3.2 come before them: customize_dtypes, then keep_dtype. A
+Precision modes decide by type of operator; the files of §3.2 come before them: customize_dtypes, then keep_dtype. A
 Cast goes wherever a tensor is stored in another type than its reader takes; readers of the same type share it.
 """
 
@@ -22,20 +22,20 @@ TWINS: Mapping[str, str] = {
     "mixed_bfloat16": "allow_mix_precision_bf16",
     "allow_mix_precision": "allow_mix_precision_fp16",
 }
-"""Values that mean another one (atc.md .3.1)."""
+"""Values that mean another one (atc.md §3.1)."""
 
 CUBE_TYPES = words("""
     MatMul MatMulV2 MatMulV3 BatchMatMul BatchMatMulV2 BatchMatMulV3 FullyConnection GEMM Conv2D Conv3D DepthwiseConv2D
     Conv2DTranspose Conv3DTranspose Deconvolution
     """)
-"""fe.ini, key fp16.op_type, by our types (atc.md .3.1)."""
+"""fe.ini, key fp16.op_type, by our types (atc.md §3.1)."""
 
 WHITE = words("""
     MatMul MatMulV2 BatchMatMul BatchMatMulV2 FullyConnection AddLayerNorm QuantBatchMatmulV3 PromptFlashAttention
     FlashAttentionScore GEMM Conv2D Conv3D DepthwiseConv2D Conv2DTranspose Conv3DTranspose
     """)
 BLACK = frozenset({"Pow", "ReduceMeanD", "ReduceSum", "ReduceSumD", "Log", "LogSoftmaxV2"})
-"""Built-in flags of a 9.x tree (atc.md .3.2); that convolutions are white is [inferred]. All else is grey."""
+"""Built-in flags of a 9.x tree (atc.md §3.2); that convolutions are white is [inferred]. All else is grey."""
 
 _QUANT_TYPES = frozenset({"AscendQuant", "AscendDequant", "AscendAntiQuant"})
 
@@ -179,7 +179,7 @@ def _cast_node(graph: AscendGraph, op: Op) -> None:
 
 
 def _custom(op: Op, precision: Precision) -> CustomDtypes | None:
-    if op.name in precision.custom_names:  # of what was fused away nothing is left to customize (atc.md .3.2)
+    if op.name in precision.custom_names:  # of what was fused away nothing is left to customize (atc.md §3.2)
         return precision.custom_names[op.name]
     return next((precision.custom_types[kind] for kind in op.types if kind in precision.custom_types), None)
 

@@ -1,4 +1,4 @@
-"""The files that set the precision of single operators (atc.md .3.2)."""
+"""The files that set the precision of single operators (atc.md §3.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shape flags against each other (atc.md .1 step 11, .3.3; ge v8.5.0 compiler/api/aclgrph/option_utils.cc)."""
+"""The shape flags against each other (atc.md §1 step 11, §3.3; ge v8.5.0 compiler/api/aclgrph/option_utils.cc)."""
 
 from __future__ import annotations
 

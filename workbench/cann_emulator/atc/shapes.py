@@ -1,6 +1,6 @@
 """Shapes on atc's command line as text: --input_shape and --input_shape_range.
 
-Names are not looked up here: what a name means needs the model (atc.md .3.3, .13a; rules of ge v8.5.0
+Names are not looked up here: what a name means needs the model (atc.md §3.3, §13a; rules of ge v8.5.0
 compiler/api/aclgrph/option_utils.cc:262-830). A text is static, one with gears (a dynamic flag fills its -1), or a
 range; each of the three is read by rules of its own. Every shape has its input's name: the manual also shows shapes by
 position (`1,128;1,128`), which v8.5.0 refuses (option_utils.cc:757,476).

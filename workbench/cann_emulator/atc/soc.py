@@ -1,4 +1,4 @@
-"""Chips: their names, their cores, and which have bfloat16 (atc.md .3.1, .7.2).
+"""Chips: their names, their cores, and which have bfloat16 (atc.md §3.1, §7.2).
 
 The engine looks at them when it starts: after every check of the flags, before anything of the model.
 """

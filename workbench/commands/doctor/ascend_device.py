@@ -16,7 +16,7 @@ from workbench.targets.ascend.visible_devices import VARIABLE, visible_devices
 from workbench.values.errors import ToolchainError
 
 MANAGERS = ("davinci_manager", "devmm_svm", "hisi_hdc")
-"""Device files that every process on an NPU needs besides its /dev/davinciN (pyacl.md .6.4)."""
+"""Device files that every process on an NPU needs besides its /dev/davinciN (pyacl.md §6.4)."""
 
 CHIP = "910B3"
 
@@ -203,7 +203,7 @@ def _nodes(dev: Path, expected: bool, in_container: bool, ok: _Ok, warn: _Warn) 
 
 
 def _group_of(node: Path) -> str:
-    """Name of the group that a device file belongs to; HwHiAiUser as a rule (pyacl.md .6.4)."""
+    """Name of the group that a device file belongs to; HwHiAiUser as a rule (pyacl.md §6.4)."""
     number = node.stat().st_gid
     try:
         return grp.getgrgid(number).gr_name

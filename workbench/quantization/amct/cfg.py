@@ -1,4 +1,4 @@
-"""AMCT's simplified configuration (.cfg): protobuf text of the message AMCTConfig (amct.md .2.2).
+"""AMCT's simplified configuration (.cfg): protobuf text of the message AMCTConfig (amct.md §2.2).
 
     text ── parse_cfg ──► AmctConfig ── write_cfg ──► text
                               └─ amct_config: what it asks of every layer
@@ -134,7 +134,7 @@ def parse_cfg(text: str, *, file: Place = None) -> AmctConfig:
 
     Raises:
         ConfigError: with file, line and field: no protobuf text, an unknown field (with the nearest known names), a
-            wrong type, a value outside amct.md .2.1's range, or a name that is listed twice.
+            wrong type, a value outside amct.md §2.1's range, or a name that is listed twice.
     """
     body = MessageReader(protobuf_text.parse(text, file=file), file=file, name="AMCTConfig")
     config = AmctConfig(

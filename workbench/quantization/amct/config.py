@@ -4,7 +4,7 @@
                                                    ├─ write_config_json ──► config.json, as create_quant_config writes
                   JSON text ── parse_config ───────┘
 
-Rules from amct.md .2 and .5. An override replaces common_config as a whole: what it leaves out falls to AMCT's
+Rules from amct.md §2 and §5. An override replaces common_config as a whole: what it leaves out falls to AMCT's
 defaults, not to common_config. Only `asymmetric` looks further, to common_config where that names the same algorithm,
 and then to activation_offset. [source: hicann/amct, common/config/config_base.py]
 """
@@ -137,7 +137,7 @@ def expand(
 
 
 def unsupported(layers: Sequence[Layer]) -> dict[str, str]:
-    """Layer name → why AMCT does not quantize it (amct.md .5); AMCT leaves such layers in float with a log line."""
+    """Layer name → why AMCT does not quantize it (amct.md §5); AMCT leaves such layers in float with a log line."""
     readers = Counter(layer.weight for layer in layers if layer.weight is not None)
     reasons = {}
     for layer in layers:
@@ -155,17 +155,17 @@ def unsupported(layers: Sequence[Layer]) -> dict[str, str]:
 
 
 def symmetric_only(layer: Layer) -> bool:
-    """Conv3d, and products of two activations (amct.md .5)."""
+    """Conv3d, and products of two activations (amct.md §5)."""
     return layer.second is not None or (layer.op_type == "Conv" and len(layer.weight_shape) == 5)
 
 
 def balanceable(layer: Layer) -> bool:
-    """amct.md .4.5; a weight of three dimensions is quantized but not balanced."""
+    """amct.md §4.5; a weight of three dimensions is quantized but not balanced."""
     return layer.weight is not None and (layer.op_type in CHANNEL_WISE_TYPES or len(layer.weight_shape) == 2)
 
 
 def learns_rounding(layer: Layer) -> bool:
-    """amct.md .4.6: Conv2d, ConvTranspose2d and Linear; that MatMul counts as Linear is [inferred]."""
+    """amct.md §4.6: Conv2d, ConvTranspose2d and Linear; that MatMul counts as Linear is [inferred]."""
     return layer.weight is not None and len(layer.weight_shape) in (2, 4)
 
 

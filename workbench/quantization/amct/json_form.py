@@ -1,4 +1,4 @@
-"""AMCT's quantization configuration in JSON: the settings of every layer written out (amct.md .2.1).
+"""AMCT's quantization configuration in JSON: the settings of every layer written out (amct.md §2.1).
 
 AmctConfig (.cfg) + layers ── amct_config.expand ──► ExpandedConfig ── config_json ──► text, as AMCT writes it
                                                           ▲── parse_config_json ◄── text

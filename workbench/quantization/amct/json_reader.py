@@ -1,4 +1,4 @@
-"""Reading AMCT's quantization JSON as strictly as AMCT does, with the path of what is wrong (amct.md .2.1)."""
+"""Reading AMCT's quantization JSON as strictly as AMCT does, with the path of what is wrong (amct.md §2.1)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def parse_config_json(text: str, *, file: Place = None) -> ExpandedConfig:
 
     Raises:
         ConfigError: with file and key path: no JSON, a key given twice, an unknown key (with the nearest known
-            ones), a wrong type, a value outside amct.md .2.1's range, or parameters of two algorithms mixed.
+            ones), a wrong type, a value outside amct.md §2.1's range, or parameters of two algorithms mixed.
     """
     body = _Object(_load(text, file), "", file)
     body.take("version", 1, lambda value: _whole(value, choices=(1,)))

@@ -1,4 +1,4 @@
-"""AMCT's record file: the quantization factors of every layer as protobuf text (amct.md .3).
+"""AMCT's record file: the quantization factors of every layer as protobuf text (amct.md §3).
 
     QuantizationRecord ── record_text ──► text        as AMCT's own printer lays it out, to the byte
                        ◄── parse_record ── text       with the checks of AMCT's reader, and its messages
@@ -66,7 +66,7 @@ def _precision(record: QuantizationRecord) -> list[Printed]:
 
 
 def _factors(layer: LayerRecord, record: QuantizationRecord) -> list[Printed]:
-    scales = layer.weight.scales if layer.weight is not None else (1.0,)  # AveragePool: amct.md .3.2
+    scales = layer.weight.scales if layer.weight is not None else (1.0,)  # AveragePool: amct.md §3.2
     fields = _activation(layer.activation)
     fields += [("scale_w", shortest(scale)) for scale in scales]
     fields += [("offset_w", 0) for _ in scales]
@@ -84,7 +84,7 @@ def parse_record(text: str, *, layers: Sequence[Layer], model_sha256: str, file:
     """The record that a record file holds for a model.
 
     Layers the file does not name stay in float; of a layer named twice the last entry counts, as in AMCT. The clip
-    ranges are those that the factors cover (amct.md .4.1). Balanced layers keep their Mul (`fold_balance` False),
+    ranges are those that the factors cover (amct.md §4.1). Balanced layers keep their Mul (`fold_balance` False),
     and their activation is that Mul's output.
 
     Args:
@@ -289,7 +289,7 @@ def _weight_scales(value: MessageReader, layer: Layer) -> tuple[float, ...]:
 
 
 def _output_channels(layer: Layer) -> int:
-    """How many weight scales a layer can have; Gemm and MatMul have one (amct.md .3.2)."""
+    """How many weight scales a layer can have; Gemm and MatMul have one (amct.md §3.2)."""
     if layer.op_type == "Conv":
         return layer.weight_shape[0]
     return layer.weight_shape[1] * layer.groups if layer.op_type == "ConvTranspose" else 1
@@ -377,6 +377,6 @@ def _layer_record(layer: Layer, found: Mapping[tuple[str, int | None], _Entry], 
 
 
 def _scale(tensor: str, entry: _Entry) -> ActivationScale:
-    """The clip range is what the factors cover: (-128 - offset)·scale to (127 - offset)·scale (amct.md .4.1)."""
+    """The clip range is what the factors cover: (-128 - offset)·scale to (127 - offset)·scale (amct.md §4.1)."""
     low, high = (-128 - entry.offset) * entry.scale, (127 - entry.offset) * entry.scale
     return ActivationScale(tensor=tensor, scale=entry.scale, zero_point=entry.offset, low=low, high=high)

@@ -55,8 +55,8 @@ class Interpreter:
 
     Args:
         truncate_deq_scale: AscendDequant's factors lose their low 13 bits, as the device probably has it
-            ([inferred] for 910B3; amct.md .6.6).
-        force_fp16: the arithmetic of AMCT's FORCE_FP16_QUANT simulation (amct.md .6.6).
+            ([inferred] for 910B3; amct.md §6.6).
+        force_fp16: the arithmetic of AMCT's FORCE_FP16_QUANT simulation (amct.md §6.6).
         threads: of ONNX Runtime, for the float operators.
 
     Raises:

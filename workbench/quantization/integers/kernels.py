@@ -87,7 +87,7 @@ def conv_transpose(x: Integers, w: Integers, attributes: Attributes, bound: floa
 
 
 def average_pool(x: Integers, attributes: Attributes) -> npt.NDArray[np.float32]:
-    """ONNX AveragePool: exact sums, divided in float32. The means are no integers any more (amct.md .6.6)."""
+    """ONNX AveragePool: exact sums, divided in float32. The means are no integers any more (amct.md §6.6)."""
     kernel = tuple(attributes["kernel_shape"])
     strides, dilations = _steps(attributes, len(kernel))
     pads = _pads(attributes, x.shape[2:], kernel, strides, dilations)

@@ -1,4 +1,4 @@
-"""The layers of a deploy model as NumPy steps: int8 by int8 to int32, and the int32 bias (amct.md .6).
+"""The layers of a deploy model as NumPy steps: int8 by int8 to int32, and the int32 bias (amct.md §6).
 
 Bounds on every sum are known beforehand, so that it is added in a type that holds it exactly (integer_kernels.py) and
 can be shown to fit the device's int32, or is checked.
@@ -75,7 +75,7 @@ def integer_step(
     if node.op_type == "Add" and first.kind == "int32":
         return _add(node, known, first)
     raise LoweringError(
-        f"{node.name}: {node.op_type} on {first.kind} values is not part of a deploy model (amct.md .6)."
+        f"{node.name}: {node.op_type} on {first.kind} values is not part of a deploy model (amct.md §6)."
     )
 
 

@@ -1,7 +1,7 @@
-"""AscendQuant, AscendDequant and AscendAntiQuant as NumPy steps (amct.md .6.2, .6.6).
+"""AscendQuant, AscendDequant and AscendAntiQuant as NumPy steps (amct.md §6.2, §6.6).
 
 Between an AscendQuant and its AscendDequant a value is held as q - offset: a whole number in floating point, in which
-zero padding is real zero (amct.md .6.5).
+zero padding is real zero (amct.md §6.5).
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from workbench.values.errors import LoweringError, MeasureError
 QUANT, DEQUANT, ANTI_QUANT = "AscendQuant", "AscendDequant", "AscendAntiQuant"
 
 FP16_FACTOR_MASK = 0xFFFFE000
-"""Keeps sign, exponent and 10 bits of mantissa of a float32 (amct.md .4.7)."""
+"""Keeps sign, exponent and 10 bits of mantissa of a float32 (amct.md §4.7)."""
 
 Array = npt.NDArray[Any]
 Values = dict[str, Array]
 
 _INT8_MIN, _INT8_MAX = -128, 127
 _INT16_MIN, _INT16_MAX = -(2**15), 2**15 - 1
-_LARGEST_SHIFT = 16  # amct.md .4.7
+_LARGEST_SHIFT = 16  # amct.md §4.7
 _SMALLEST_NORMAL_FP16, _LARGEST_FP16 = np.float32(2.0**-14), np.float32(65504.0)
 _ROUNDINGS: Mapping[str, np.ufunc] = {"Round": np.rint, "Floor": np.floor, "Ceil": np.ceil, "Trunc": np.trunc}
-_DTYPES = {0: TensorProto.FLOAT, 1: TensorProto.FLOAT16}  # GE's numbers (amct.md .6.2)
+_DTYPES = {0: TensorProto.FLOAT, 1: TensorProto.FLOAT16}  # GE's numbers (amct.md §6.2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class Arithmetic:
 
     Attributes:
         truncate_deq_scale: AscendDequant's factors lose their low 13 mantissa bits, as on chips with fixpipe; for
-            910B3 that is [inferred] (amct.md .6.6).
+            910B3 that is [inferred] (amct.md §6.6).
         force_fp16: AMCT's FORCE_FP16 simulation: both ends compute in half precision, factors are truncated too.
     """
 
@@ -104,7 +104,7 @@ def quantize(node: NodeProto, attributes: Attributes, arithmetic: Arithmetic) ->
         if x.dtype not in (np.float32, np.float16):
             raise MeasureError(f"{node.name}: its input {source!r} is {x.dtype}; AscendQuant takes float32 or float16.")
         if arithmetic.force_fp16:
-            # every step in half precision, the offset before the rounding (amct.md .6.6)
+            # every step in half precision, the offset before the rounding (amct.md §6.6)
             q = _half(_half(_half(x) * half_scale) + np.float32(offset))
             rounded(q, out=q)
             q -= np.float32(offset)
@@ -150,7 +150,7 @@ def dequantize(
         shape = [1] * y.ndim
         shape[first.channel_axis] = -1
         factor, shift = factors.reshape(shape), shifts.reshape(shape)
-        if shifted:  # amct.md .6.6: a channel with shift 0 keeps its int32
+        if shifted:  # amct.md §6.6: a channel with shift 0 keeps its int32
             narrow = np.clip(np.floor(y / shift.astype(np.float64)), _INT16_MIN, _INT16_MAX)
             result = np.where(shift == 1, y, narrow).astype(np.float32) * factor * shift
         else:
@@ -167,7 +167,7 @@ def dequantize(
 
 
 def anti_quantize(node: NodeProto, attributes: Attributes, first: IntegerTensor) -> Step:
-    """(q - offset) · scale: ATC's plugin negates the ONNX offset (amct.md .6.2)."""
+    """(q - offset) · scale: ATC's plugin negates the ONNX offset (amct.md §6.2)."""
     if first.kind != "int8" or attributes.get("dtype", 0):
         raise LoweringError(f"{node.name}: only int8 to float32 (dtype 0) is interpreted.")
     scale = np.float32(attributes.get("scale", 0.0))
@@ -182,7 +182,7 @@ def anti_quantize(node: NodeProto, attributes: Attributes, first: IntegerTensor)
 
 
 def _half_precision_scale(scale: np.float32) -> np.float32:
-    """Of a scale outside half precision's normal numbers, AMCT squares the rounded square root (amct.md .4.7)."""
+    """Of a scale outside half precision's normal numbers, AMCT squares the rounded square root (amct.md §4.7)."""
     if _SMALLEST_NORMAL_FP16 <= scale <= _LARGEST_FP16:
         return np.float32(np.float16(scale))
     return np.float32(np.float16(np.sqrt(scale))) ** 2

@@ -1,9 +1,9 @@
 """The deploy ONNX that ATC compiles: AMCT's AscendQuant and AscendDequant around layers with int8 constants.
 
-    x ─► AscendQuant ─► MatMul ─► Add(bias) ─► AscendDequant ─► ...      amct.md .6
+    x ─► AscendQuant ─► MatMul ─► Add(bias) ─► AscendDequant ─► ...      amct.md §6
                         int8 w    int32        uint64 factors
 
-The bias is plain round(bias / (scale_d · scale_w)): ATC itself takes the offset's part out of it (amct.md .6.5). Where
+The bias is plain round(bias / (scale_d · scale_w)): ATC itself takes the offset's part out of it (amct.md §6.5). Where
 the vendor's layout is not documented, the code says [inferred].
 """
 
@@ -35,7 +35,7 @@ from workbench.quantization.rounding import integers_of
 from workbench.values.errors import LoweringError
 
 OLDEST_OPSET, NEWEST_OPSET = 8, 22
-"""ATC's plugins for the Ascend operators are registered for these versions of ai.onnx (amct.md .6.1)."""
+"""ATC's plugins for the Ascend operators are registered for these versions of ai.onnx (amct.md §6.1)."""
 
 _OLDEST_IR = 6  # AMCT writes 6 with opset 11; older ones would need every initializer among the inputs
 _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
@@ -48,9 +48,9 @@ def lower_deploy(proto: ModelProto, record: QuantizationRecord, *, merge_bias: b
     """AMCT's deploy model of `prepare(proto, record)`: every recorded layer in INT8, all else untouched.
 
     Pure and deterministic. One operator set, the default one, as ATC demands; `ir_version` is the lowest that fits it.
-    Names of layers, inputs and outputs stay; new ones are AMCT's (amct.md .6.1). Layers that share an input and its
+    Names of layers, inputs and outputs stay; new ones are AMCT's (amct.md §6.1). Layers that share an input and its
     scale share one AscendQuant. Factors per channel of a MatMul or Gemm are written as for a Conv; AMCT itself never
-    does so, and whether ATC takes them is open (amct.md .13).
+    does so, and whether ATC takes them is open (amct.md §13).
 
     Raises:
         LoweringError: a recorded layer is absent or differs from the model, cannot be quantized on Ascend, has
@@ -156,13 +156,13 @@ class _Rewriter:
         if layer.second is not None:
             self._check_product(node, layer.activation, layer.second)
             inputs.append((yield from self._quant(node, node.input[1], layer.second, f"{node.name}.quant1")))
-            factors = np.asarray([scale * np.float32(layer.second.scale)])  # [inferred], amct.md .13
+            factors = np.asarray([scale * np.float32(layer.second.scale)])  # [inferred], amct.md §13
         elif layer.weight is None:
-            factors = np.asarray([scale])  # AveragePool: amct.md .6.3
+            factors = np.asarray([scale])  # AveragePool: amct.md §6.3
         else:
             weight, scales = self._weight(node, layer.weight)
             inputs.append(weight)
-            factors = scale * scales  # in float32, as amct.md .6.3 has it
+            factors = scale * scales  # in float32, as amct.md §6.3 has it
             if node.op_type != "MatMul" and len(node.input) > 2 and node.input[2]:
                 inputs.append(self._bias(node, node.input[2], factors))
         last = node if add is None else add
@@ -182,7 +182,7 @@ class _Rewriter:
         param = self._names.fresh(f"{node.name}.dequant.param")
         words = dequant_words(factors, force_fp16=self._force_fp16)
         self._new[param] = helper.make_tensor(param, TensorProto.UINT64, [words.size], words)
-        # dtype 0 is float32 in GE's numbering (amct.md .6.2)
+        # dtype 0 is float32 in GE's numbering (amct.md §6.2)
         name = self._names.fresh(f"{node.name}.dequant")
         yield helper.make_node(DEQUANT, [integer, param], [output], name=name, dtype=0)
 
@@ -204,7 +204,7 @@ class _Rewriter:
                     f"{node.name}: 1 / {scale:g}, the scale of {tensor}, is no float32. Calibrate again."
                 )
             self._quantized[key] = self._names.fresh(f"{name}.output0")
-            # ATC reads `scale` and `offset` only where both are FLOAT (amct.md .6.2)
+            # ATC reads `scale` and `offset` only where both are FLOAT (amct.md §6.2)
             yield helper.make_node(
                 QUANT,
                 [self._renamed.get(tensor, tensor)],
@@ -223,7 +223,7 @@ class _Rewriter:
             )
         if first.zero_point or second.zero_point:
             raise LoweringError(
-                f"{node.name}: a MatMul of two activations is symmetric on Ascend (amct.md .5); its offsets are "
+                f"{node.name}: a MatMul of two activations is symmetric on Ascend (amct.md §5); its offsets are "
                 f"{first.zero_point} and {second.zero_point}. Calibrate it with symmetric activations, or keep it in "
                 "float."
             )
@@ -237,7 +237,7 @@ class _Rewriter:
         plain = attributes.get("alpha", 1.0) == 1.0 == attributes.get("beta", 1.0) and not attributes.get("transA", 0)
         if node.op_type == "Gemm" and not plain:
             raise LoweringError(
-                f"{node.name}: only a Gemm with alpha = beta = 1 and transA = 0 can be INT8 (amct.md .5)."
+                f"{node.name}: only a Gemm with alpha = beta = 1 and transA = 0 can be INT8 (amct.md §5)."
             )
         values = float_constant(name, self._constants[name], node.name)
         transposed = node.op_type == "Gemm" and bool(attributes.get("transB", 0))
@@ -257,7 +257,7 @@ class _Rewriter:
         return tensor, scales
 
     def _bias(self, node: NodeProto, name: str, factors: _Floats) -> str:
-        """Name of the int32 bias: round half to even of bias / factor, in float32 (amct.md .4.8)."""
+        """Name of the int32 bias: round half to even of bias / factor, in float32 (amct.md §4.8)."""
         if name not in self._constants:
             raise LoweringError(f"{node.name}: the bias {name} is computed. Keep this layer in float.")
         values = float_constant(name, self._constants[name], node.name)
@@ -280,7 +280,7 @@ class _Rewriter:
         return self._names.fresh(wish)
 
     def _bias_add(self, node: NodeProto, layer: LayerRecord) -> NodeProto | None:
-        """The Add behind a MatMul whose second input is its bias: a constant of one value per column (amct.md .6.4)."""
+        """The Add behind a MatMul whose second input is its bias: a constant of one value per column (amct.md §6.4)."""
         if node.op_type != "MatMul" or layer.weight is None or self._reads[node.output[0]] != 1:
             return None
         readers = self._readers.get(node.output[0], [])
@@ -304,7 +304,7 @@ class _Rewriter:
 
 
 def dequant_words(factors: _Floats, *, force_fp16: bool = False) -> npt.NDArray[np.uint64]:
-    """AscendDequant's parameters: bits 31:0 hold the float32 factor, the rest is 0 (amct.md .6.3)."""
+    """AscendDequant's parameters: bits 31:0 hold the float32 factor, the rest is 0 (amct.md §6.3)."""
     bits = np.ascontiguousarray(factors, np.float32).view(np.uint32)
     if force_fp16:
         bits = bits & np.uint32(FP16_FACTOR_MASK)

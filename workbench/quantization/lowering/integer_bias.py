@@ -15,8 +15,8 @@ from workbench.quantization.record import LayerRecord, QuantizationRecord
 def round_biases(model: ModelProto, record: QuantizationRecord, original: ModelProto) -> None:
     """Replace, in place, the bias b of every recorded Gemm and MatMul by round(b / f) · f, f = scale_d · scale_w.
 
-    float32, half to even (amct.md .4.8). A bias that AMCT leaves in float stays as it is: one that `original` adds
-    from the left (amct.md .6.4), and one that is computed. Convolutions have int32 biases in every lowering.
+    float32, half to even (amct.md §4.8). A bias that AMCT leaves in float stays as it is: one that `original` adds
+    from the left (amct.md §6.4), and one that is computed. Convolutions have int32 biases in every lowering.
 
     Args:
         model: what `prepare` gives.

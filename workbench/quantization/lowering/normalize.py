@@ -39,9 +39,9 @@ def normalized(proto: ModelProto) -> ModelProto:
     1. Weights and biases of MatMul, Gemm, Conv and ConvTranspose, and the parameters of BatchNormalization, that come
        as `Constant` or through Cast, Identity, Reshape, Squeeze, Transpose or Unsqueeze become float32 initializers.
        Layers that read one stored weight the same way share one initializer.
-    2. A BatchNormalization that alone reads a Conv or ConvTranspose moves into its weight and bias (amct.md .5). The
+    2. A BatchNormalization that alone reads a Conv or ConvTranspose moves into its weight and bias (amct.md §5). The
        Conv gives the tensor that the BatchNormalization gave; its new constants get new names.
-    3. The bias of a MatMul becomes the second input of its Add (amct.md .6.4).
+    3. The bias of a MatMul becomes the second input of its Add (amct.md §6.4).
 
     Pure and deterministic; `proto` is never changed. Works with or without node names and inferred shapes.
 

@@ -5,7 +5,7 @@
 Balancing by itself changes nothing the float model computes: weights are multiplied by the factors s of their input
 channels and the activation divided by them. The division is
 
-    fold=False   a Mul before every balanced layer, named as in AMCT's deploy model (amct.md .4.5)
+    fold=False   a Mul before every balanced layer, named as in AMCT's deploy model (amct.md §4.5)
     fold=True    in the constants of the operators before where they alone make the tensor (folding.py), else one Mul
                  that all layers share which read the tensor with equal factors
 """

@@ -5,7 +5,7 @@
     no integer kernel pays          x ─► Q ─► DQ ─► Conv with the weights its integers stand for
 
 The second form is AMCT's own arithmetic: (sum + int32 bias) · scale_d · scale_w, zero padding being the zero point
-(amct.md .4.8, .6.5). ConvInteger multiplies weights from the left: int8 weights by uint8 activations have no fast
+(amct.md §4.8, §6.5). ConvInteger multiplies weights from the left: int8 weights by uint8 activations have no fast
 kernel there and take 4 to 7 times as long as float; so the weights are uint8 with zero point 128 and the activations
 int8, which is the fast pair (0.6 to 1.2 times float's time from 16 channels up; 64 channels, 32 x 32, 3 x 3, VNNI,
 onnxruntime 1.31.1). Without a dot product instruction that pair saturates; there the activations are uint8 too.
@@ -112,7 +112,7 @@ def _rounded(node: NodeProto, values: Floats, weight: WeightScale) -> Floats:
     """The float weights that the integers stand for.
 
     Output channels of a grouped ConvTranspose, stored as [Cin, Cout / groups, ...], are those of all groups in order
-    (amct.md .4.10).
+    (amct.md §4.10).
     """
     groups = _attribute(node, "group", 1)
     if node.op_type != "ConvTranspose" or groups == 1 or len(weight.scales) in (1, values.shape[1]):
@@ -149,7 +149,7 @@ def _dequantized_bias(
 
 
 def _int32_bias(tensors: QuantizedTensors, node: NodeProto, layer: LayerRecord) -> npt.NDArray[np.int32]:
-    """Round half to even of bias / (scale_d · scale_w), in float32 as AMCT computes it (amct.md .4.8)."""
+    """Round half to even of bias / (scale_d · scale_w), in float32 as AMCT computes it (amct.md §4.8)."""
     name = node.input[2]
     if name not in tensors.known:
         raise LoweringError(f"{node.name}: the bias {name} is computed. Keep this {node.op_type} in float.")

@@ -91,7 +91,7 @@ def _entry_issues(settings: AscendCompile) -> Iterator[OperatorIssue]:
     try:
         config_texts(settings)
     except ConfigError as error:
-        yield _issue("error", error.key or "compile", error.rule, error.hint or "", "atc.md .3.2")
+        yield _issue("error", error.key or "compile", error.rule, error.hint or "", "atc.md §3.2")
 
 
 def _shape_issues(model: Model, settings: AscendCompile) -> Iterator[OperatorIssue]:
@@ -107,7 +107,7 @@ def _shape_issues(model: Model, settings: AscendCompile) -> Iterator[OperatorIss
             "compile.sequence_bins",
             "the inputs have a length and no bin is named: ATC needs a shape for every input (E10001)",
             "Name the padded lengths to compile, the longest at least the dataset's max_length.",
-            "atc.md .8 (E10001, value NULL)",
+            "atc.md §8 (E10001, value NULL)",
         )
     if not sequence and settings.sequence_bins:
         yield _issue(
@@ -143,7 +143,7 @@ def _convolutions(lowered: ModelProto, settings: AscendCompile) -> Iterator[Oper
             "compile.enable_small_channel",
             f"the model has no convolution with at most {_SMALL_CHANNELS} input channels",
             "Leave it out.",
-            "atc.md .2.3, --enable_small_channel",
+            "atc.md §2.3, --enable_small_channel",
         )
 
 
@@ -159,7 +159,7 @@ def _int8_issues(proto: ModelProto, candidate: Candidate) -> Iterator[OperatorIs
                 products[0].name,
                 f"products of two activations ({len(products)}) become INT8 by a layout that no page shows [inferred]",
                 "If ATC refuses it, set quantization.attention_matmul to false.",
-                "amct.md .13, question 4",
+                "amct.md §13, question 4",
             ),
             operator="MatMul",
         )

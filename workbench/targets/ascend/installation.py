@@ -1,7 +1,7 @@
 """What of CANN is installed: read from its files, nothing is started.
 
-Layouts: 8.5 keeps `share/info/<package>/version.info`, older ones `<package>/version.info` (atc.md .7.1, pyacl.md
-.6.5). A file has `Version=8.5.0.2.220` (a build) and `version_dir=8.5.0` (the release people speak of).
+Layouts: 8.5 keeps `share/info/<package>/version.info`, older ones `<package>/version.info` (atc.md §7.1, pyacl.md
+§6.5). A file has `Version=8.5.0.2.220` (a build) and `version_dir=8.5.0` (the release people speak of).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PROBES = (
     "compiler/version.info",
     "opp/version.info",
 )
-"""Below the root; the first hit is the version of CANN ([inferred] order, atc.md .7.1)."""
+"""Below the root; the first hit is the version of CANN ([inferred] order, atc.md §7.1)."""
 
 _KERNELS = "opp/built-in/op_impl/ai_core/tbe/kernel"
 _WITHOUT_OPS = {"config", "ops_oam"}
@@ -124,7 +124,7 @@ def compiler_of_another(installation: Installation, environment: Mapping[str, st
 
 
 def dormant_installations(environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
-    """CANN roots at the vendor's default places, whether or not set_env.sh was sourced (atc.md .7.1)."""
+    """CANN roots at the vendor's default places, whether or not set_env.sh was sourced (atc.md §7.1)."""
     user = Path(environment["HOME"]) if environment.get("HOME") else None
     roots = [DRIVER_ROOT / "cann", DRIVER_ROOT / "ascend-toolkit/latest"]
     if user is not None:
@@ -135,7 +135,7 @@ def dormant_installations(environment: Mapping[str, str] = os.environ) -> tuple[
 def driver_files(record: Path = INSTALL_RECORD) -> DriverFiles:
     """Driver and firmware versions from the folder that the install record names, or from the usual one.
 
-    Source: pyacl.md .6.5; [inferred] that `firmware/version.info` lies beside the driver's.
+    Source: pyacl.md §6.5; [inferred] that `firmware/version.info` lies beside the driver's.
     """
     recorded = read_version_info(record).get("driver_install_path_param", "")
     root = Path(recorded) if recorded else DRIVER_ROOT

@@ -4,7 +4,7 @@
                         INT8 deploy form                            LayerNormalization, Gelu in small operators
 
 What ATC 8.5.0 does not know is written in operators that its own fusion passes rebuild, so nothing is lost: LayerNorm
-as opset 16 exporters write it, Gelu with Erf (atc.md .8).
+as opset 16 exporters write it, Gelu with Erf (atc.md §8).
 """
 
 from __future__ import annotations

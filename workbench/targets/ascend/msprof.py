@@ -1,6 +1,6 @@
 """Where the time goes: msprof run on a program, and its tables of operators read by the names of their columns.
 
-Columns and files: pyacl.md .5.4. Cells may be quoted, padded with tabs, or `N/A` where a switch was off.
+Columns and files: pyacl.md §5.4. Cells may be quoted, padded with tabs, or `N/A` where a switch was off.
 """
 
 from __future__ import annotations

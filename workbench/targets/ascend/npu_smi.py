@@ -2,7 +2,7 @@
 
 CANN does not define these texts and they differ between drivers, so everything here is lenient: rows are told by what
 they hold, values by their key, and what cannot be read is None. A text without any known row is "unknown", which is
-not the same as "no device". Shapes: pyacl.md .6.1-6.2.
+not the same as "no device". Shapes: pyacl.md §6.1-6.2.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ def number(text: str) -> float | None:
 
 
 def soc_name(name: str) -> str:
-    """The value of --soc_version: '910B3', 'Ascend 910B3' and 'Ascend910B3' are Ascend910B3 (pyacl.md .6.3)."""
+    """The value of --soc_version: '910B3', 'Ascend 910B3' and 'Ascend910B3' are Ascend910B3 (pyacl.md §6.3)."""
     plain = "".join(name.split())
     return plain if plain.lower().startswith("ascend") else f"Ascend{plain}"
 

@@ -18,8 +18,8 @@ from onnx import TensorProto, numpy_helper
 from workbench.graph.read import constants
 from workbench.targets.base import OperatorIssue
 
-NOT_IN_OPS_NN = "ops-nn v8.5.0: no ONNX plugin registers it (atc.md .8); the closed operator package was not visible"
-_PARSER = "ge v8.5.0 parser/parser/onnx/onnx_parser.cc:418-455,571-600 (atc.md .8)"
+NOT_IN_OPS_NN = "ops-nn v8.5.0: no ONNX plugin registers it (atc.md §8); the closed operator package was not visible"
+_PARSER = "ge v8.5.0 parser/parser/onnx/onnx_parser.cc:418-455,571-600 (atc.md §8)"
 
 OLDEST_OPSET, NEWEST_OPSET = 8, 18
 """ops-nn v8.5.0 registers its plugins for these opsets; many operators only from 11 on. Manual: 11 to 18."""
@@ -118,7 +118,7 @@ def _opset(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
             operator="",
             problem=f"operators are looked up by the file's opset: {WELL_COVERED_OPSET} to {NEWEST_OPSET} are covered",
             remedy="Export the model with an opset from 11 to 17.",
-            source="ops-nn v8.5.0 plugins register opsets 8 to 18; the manual of 9.2 names 11 to 18 (atc.md .8)",
+            source="ops-nn v8.5.0 plugins register opsets 8 to 18; the manual of 9.2 names 11 to 18 (atc.md §8)",
         )
 
 
@@ -180,21 +180,21 @@ def _inputs(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
             f"axes {', '.join(map(str, free))} are dynamic: ATC needs a shape for every input (else E10001), and an "
             "INT8 model takes no dynamic-shape flag",
             "Decide on batch sizes and sequence bins: each pair becomes one compiled file.",
-            "atc.md .8 (E10001, value NULL); doc850 atctool_0040, General Restrictions (atc.md fact 4)",
+            "atc.md §8 (E10001, value NULL); doc850 atctool_0040, General Restrictions (atc.md fact 4)",
         )
     if separators:
         yield _input_issue(
             separators,
             "the name has a ':' or ';', which separate names and shapes in --input_shape",
             "Rename the input when exporting.",
-            "atc.md .8 (E10016)",
+            "atc.md §8 (E10016)",
         )
     if int64:
         yield _input_issue(
             int64,
             "int64: ATC takes it, and the compiled model keeps it, 8 bytes a value",
             "Nothing to change in the model; feed int64, not int32.",
-            "atc.md .8: int64 inputs are fine",
+            "atc.md §8: int64 inputs are fine",
         )
 
 
@@ -222,7 +222,7 @@ def _int64(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
             "warning",
             "a constant index is negative, which older chips and releases refuse",
             "Count from the front: replace -1 by the last index, or run a simplifier at fixed shape.",
-            "ModelZoo-PyTorch notes (atc.md .8); not confirmed for 910B3 with 8.5",
+            "ModelZoo-PyTorch notes (atc.md §8); not confirmed for 910B3 with 8.5",
         )
     for operator in ("ScatterND", "Slice"):
         nodes = [n for n in proto.graph.node if n.op_type == operator and types.get(n.input[0]) == TensorProto.INT64]
@@ -232,7 +232,7 @@ def _int64(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
                 "warning",
                 "works on int64 data, for which older chips and releases have no kernel",
                 "Cast to int32 before it, or fold the shape computation with a simplifier at fixed shape.",
-                "ModelZoo-PyTorch notes (atc.md .8); not confirmed for 910B3 with 8.5",
+                "ModelZoo-PyTorch notes (atc.md §8); not confirmed for 910B3 with 8.5",
             )
 
 
@@ -261,7 +261,7 @@ def _half_precision(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
             "warning",
             f"the constant {value:.3g} is infinite in fp16; a softmax over a fully masked row then gives NaN",
             "Export the mask with -10000, or keep ATC's --is_weight_clip=1, its default.",
-            "atc.md .8: ModelZoo's fix_onnx scripts; that the clip covers mask constants is inferred from them",
+            "atc.md §8: ModelZoo's fix_onnx scripts; that the clip covers mask constants is inferred from them",
         )
     for value, nodes in tiny.items():
         yield _issue(
@@ -269,7 +269,7 @@ def _half_precision(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
             "warning",
             f"the constant {value:.3g} is zero in fp16, so that it no longer guards a division",
             "Use an epsilon of 1e-5 or more, or keep this operator in fp32 (--keep_dtype).",
-            "atc.md .8 (1e-9 under fp16); the rounding is IEEE 754's",
+            "atc.md §8 (1e-9 under fp16); the rounding is IEEE 754's",
         )
 
 

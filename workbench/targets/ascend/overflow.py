@@ -1,6 +1,6 @@
 """The overflow check of the AI cores: its acl.json, the files it leaves, and what their status bits mean.
 
-Nothing overflowed when no file appears. Source of steps, files and bits: pyacl.md .5.6.
+Nothing overflowed when no file appears. Source of steps, files and bits: pyacl.md §5.6.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ def _cards(environment: Mapping[str, str]) -> tuple[tuple[Card, ...], str, str]:
 
 
 def _soc(acl: ModuleType | None, cards: tuple[Card, ...]) -> str:
-    """The chip as --soc_version takes it; from acl, else from npu-smi; empty where neither tells (pyacl.md .6.3)."""
+    """The chip as --soc_version takes it; from acl, else from npu-smi; empty where neither tells (pyacl.md §6.3)."""
     asked: Any = getattr(acl, "get_soc_name", None)
     name = asked() if asked is not None else None
     if name:

@@ -1,4 +1,4 @@
-"""ASCEND_RT_VISIBLE_DEVICES: which devices a process sees, and how it counts them (pyacl.md .6.6)."""
+"""ASCEND_RT_VISIBLE_DEVICES: which devices a process sees, and how it counts them (pyacl.md §6.6)."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ FLOAT_KERNELS = frozenset(
     }
 )
 """Operators of layers that could be INT8 and compute in float, the fused forms that contain such a product included.
-AveragePool is among them because AMCT quantizes it (amct.md .5)."""
+AveragePool is among them because AMCT quantizes it (amct.md §5)."""
 
 _ALWAYS_OFF_FOR_INT8 = ("MatMulAddFusion",)
 # With fixed dimensions it rewrites MatMul + Add to Reshape + Gemm before Q/DQ are read, and a Gemm between float

@@ -1,4 +1,4 @@
-"""pyacl.md .2.6: every return code of CANN 8.5.0, and what it asks of whom."""
+"""pyacl.md §2.6: every return code of CANN 8.5.0, and what it asks of whom."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ REFERENCE = Path(__file__).parents[4] / "docs/reference/pyacl.md"
 ASCENDCL = "0 100000-100045 148046-148053 200000-200007 300000 500000-500005"
 RUNTIME = "107000-107038 207000-207019 507000-507057 507899-507911"
 GRAPH_ENGINE = "145000-145003 145006-145009 145011-145022 245000-245002 545000-545009 545601"
-"""The codes of .2.6, written off its tables."""
+"""The codes of §2.6, written off its tables."""
 
 
 def codes(ranges: str) -> set[int]:

@@ -19,7 +19,7 @@ def stored(name: str) -> Any:
 
 
 def test_the_codes_are_the_vendors() -> None:
-    """pyacl.md .2.3"""
+    """pyacl.md §2.3"""
     expected = {
         "float32": 0, "float16": 1, "int8": 2, "int32": 3, "uint8": 4, "int16": 6, "uint16": 7, "uint32": 8, "int64": 9,
         "uint64": 10, "float64": 11, "bool": 12, "complex64": 16, "complex128": 17, "bfloat16": 27,

@@ -33,7 +33,7 @@ def assert_right(outputs: dict[str, Array], feeds: dict[str, Array]) -> None:
 
 
 def test_sessions_open_side_by_side_and_close_in_any_order(acl: ModuleType, files: tuple[Path, Artifact]) -> None:
-    """pyacl.md .4, rows 18 and 19: init once, finalize by one owner, each reset_device for its set_device."""
+    """pyacl.md §4, rows 18 and 19: init once, finalize by one owner, each reset_device for its set_device."""
     first, second = open_session(*files, batch=4), open_session(*files, batch=4)
     feeds = texts(4, 8)
     assert_right(first.run(feeds), feeds)
@@ -111,7 +111,7 @@ def test_what_nobody_closed_is_released_after_an_error_too(files: tuple[Path, Ar
 
 
 def test_a_forked_child_is_refused_and_harms_nobody(files: tuple[Path, Artifact]) -> None:
-    """pyacl.md .4, row 26, and .3.5: handles do not survive fork."""
+    """pyacl.md §4, row 26, and §3.5: handles do not survive fork."""
     script = """
         import atexit, os
         session = open_session(*files, batch=1)

@@ -263,7 +263,7 @@ def test_files_for_another_chip_are_refused_with_both_names(acl: ModuleType, tmp
 
 @pytest.mark.parametrize("spelling", ["Ascend910B3", "910B3", "Ascend 910B3"])
 def test_every_spelling_of_the_chip_is_known(acl: ModuleType, tmp_path: Path, spelling: str) -> None:
-    """pyacl.md .6.3"""
+    """pyacl.md §6.3"""
     artifact = artifact_of({(1, 8): static_model(1, 8)}, tmp_path, device=spelling)
 
     open_session(tmp_path, artifact, batch=1).close()
@@ -332,7 +332,7 @@ def geared(acl: ModuleType, tmp_path: Path) -> Iterator[AscendSession]:
 
 @pytest.mark.parametrize(("batch", "length"), [(1, 8), (4, 16), (3, 10), (9, 16), (1, 1)])
 def test_gears_serve_as_separate_files_do(geared: AscendSession, batch: int, length: int) -> None:
-    """pyacl.md .7"""
+    """pyacl.md §7"""
     feeds = texts(batch, length)
 
     assert_right(geared.run(feeds), feeds)
@@ -412,7 +412,7 @@ def test_device_memory_counts_weights_work_memory_and_buffers(acl: ModuleType, f
 
 
 def test_threads_share_a_session_and_get_their_own_answers(session: AscendSession) -> None:
-    """pyacl.md .4, rows 25 and 27: the context is set in each thread, one lock over inputs and execution."""
+    """pyacl.md §4, rows 25 and 27: the context is set in each thread, one lock over inputs and execution."""
     wrong: list[object] = []
 
     def work(seed: int) -> None:

@@ -17,7 +17,7 @@ def test_releases_in_reverse_order_and_once() -> None:
 
 
 def test_goes_on_after_a_failing_release_and_keeps_the_first_error() -> None:
-    """pyacl.md .3.2: releasing must go on after one release fails; keep the first error."""
+    """pyacl.md §3.2: releasing must go on after one release fails; keep the first error."""
     order: list[str] = []
 
     def fail(words: str) -> None:

@@ -184,7 +184,7 @@ def test_outputs_of_several_batches_come_in_order(installation: AmctInstallation
     runs = run_in_amct(model.path, mlp_batches(3), installation=installation)
 
     assert [sorted(run) for run in runs] == [["y"]] * 3
-    assert np.allclose(runs[0]["y"][0], [-0.162553, 0.213448, -0.040652], atol=1e-6)  # amct.md .11
+    assert np.allclose(runs[0]["y"][0], [-0.162553, 0.213448, -0.040652], atol=1e-6)  # amct.md §11
 
 
 def test_learned_rounding_is_read_from_the_integers_of_the_deploy_model(
@@ -298,7 +298,7 @@ def test_a_name_that_is_no_program_is_refused() -> None:
     ],
 )  # fmt: skip
 def test_a_broken_installation_is_named_with_its_remedy(source: str, message: str, tmp_path: Path) -> None:
-    """amct.md .12."""
+    """amct.md §12."""
     with pytest.raises(ToolchainError, match=f"(?s){message}"):
         find_amct(broken_variables(tmp_path, source))
 
@@ -418,7 +418,7 @@ def test_a_folder_that_cannot_be_written_is_a_matter_of_the_machine(
 
 
 def test_the_child_is_python_37_and_imports_nothing_of_the_workbench() -> None:
-    """amct.md .1.6: it runs where AMCT runs."""
+    """amct.md §1.6: it runs where AMCT runs."""
     tree = ast.parse(CHILD.read_text(encoding="utf-8"), feature_version=(3, 7))
 
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}

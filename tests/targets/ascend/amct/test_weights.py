@@ -43,7 +43,7 @@ def test_weights_rounded_to_nearest_need_no_bits() -> None:
 
 @pytest.mark.parametrize("gemm", [True, False])
 def test_weights_rounded_to_the_other_side_become_bits_that_every_lowering_follows(gemm: bool) -> None:
-    """A Gemm's weight stands transposed in the deploy model (amct.md .6.4)."""
+    """A Gemm's weight stands transposed in the deploy model (amct.md §6.4)."""
     proto, record, deploy = given(gemm)
     assert record.layers[0].weight is not None
     stored = {tensor.name: numpy_helper.to_array(tensor) for tensor in proto.graph.initializer}["fc1_w"]
@@ -70,7 +70,7 @@ def test_integers_of_another_model_are_refused() -> None:
 
 
 def test_a_layer_under_another_name_is_taken_for_rounded_to_nearest_unless_it_was_learned() -> None:
-    """amct.md .13, question 2: names in amct_onnx's own deploy model are not known."""
+    """amct.md §13, question 2: names in amct_onnx's own deploy model are not known."""
     proto, record, deploy = given()
     next(node for node in deploy.graph.node if node.name == "fc1").name = "fc1_quantized"
 

@@ -14,7 +14,7 @@ REFERENCE = [
     *("E50001", "E90003", "EB0000"),
     *("EZ3002", "EZ3003", "EZ9010", "W11001", "W11002", "W11003"),
 ]
-"""Every code of atc.md .5.4; of E5xxxx, E9000x and EBxxxx one or two each."""
+"""Every code of atc.md §5.4; of E5xxxx, E9000x and EBxxxx one or two each."""
 
 BEYOND = [
     *(f"E100{n}" for n in (23, 24, 25, 26, 27, 29, 30, 34, 51, 58, 59, 60, 61)),
@@ -73,7 +73,7 @@ def test_a_code_that_nobody_listed_has_a_meaning_too() -> None:
     ],
 )
 def test_the_words_of_a_record_tell_more_than_its_code(code: str, text: str, problem: str, remedy: str) -> None:
-    """atc.md .8: failures seen with BERT-like models."""
+    """atc.md §8: failures seen with BERT-like models."""
     meaning = meaning_of(Message(code=code, text=text))
 
     assert problem in meaning.problem

@@ -57,7 +57,7 @@ def test_static_means_one_file_for_each_batch_and_bin() -> None:
 
 
 def test_gears_are_one_file_with_a_value_for_every_free_size_of_every_input() -> None:
-    """atc.md .3.3: BERT with two inputs needs four values per gear, not two."""
+    """atc.md §3.3: BERT with two inputs needs four values per gear, not two."""
     (shape,) = shapes_of(AscendCompile(batches=(1, 8), sequence_bins=(64, 128), shapes="gears"), BERT)
 
     assert (shape.batch, shape.sequence_bin) == (None, None)

@@ -29,7 +29,7 @@ NOT_CLOSABLE = frozenset(
     LayerNormV4FusionPass SxpyFusionPass ARefreshCubeC0FusionPass DeleteNoConstFolding MapIndexFusionPass
     """.split()  # noqa: SIM905 (eighty quoted names in a list read worse)
 )
-"""atc.md .4.3: passes that stay on whatever a switch file says, and those the manual calls risky to close."""
+"""atc.md §4.3: passes that stay on whatever a switch file says, and those the manual calls risky to close."""
 
 
 def test_settings_that_say_nothing_need_no_file() -> None:
@@ -37,7 +37,7 @@ def test_settings_that_say_nothing_need_no_file() -> None:
 
 
 def test_groups_become_a_switch_file_in_json_with_every_pass_named() -> None:
-    """atc.md .4.1 (JSON form) and .4.2 rule 6: only a name in the user's file beats a built-in entry."""
+    """atc.md §4.1 (JSON form) and §4.2 rule 6: only a name in the user's file beats a built-in entry."""
     settings = AscendCompile(disabled_fusions=("add_layer_norm",), enabled_fusions=("softmax_small",))
 
     name, text = config_texts(settings)["fusion_switch_file"]
@@ -65,7 +65,7 @@ def test_no_pass_is_in_two_groups_and_none_stays_on_whatever_is_said() -> None:
 
 
 def test_a_mixed_precision_list_has_three_levels() -> None:
-    """atc.md .3.2, --modify_mixlist."""
+    """atc.md §3.2, --modify_mixlist."""
     text = mixlist(("black-list.to-add:SoftmaxV2", "white-list.to-remove:SoftmaxV2", "gray-list.to-add:LayerNorm"))
 
     assert json.loads(text) == {
@@ -94,7 +94,7 @@ def test_a_mixed_precision_list_that_atc_refuses_is_refused(entries: tuple[str, 
 
 
 def test_kernel_modes_are_lines_by_operator_type() -> None:
-    """atc.md .3.2, --op_precision_mode; the form of ModelZoo's own files."""
+    """atc.md §3.2, --op_precision_mode; the form of ModelZoo's own files."""
     assert op_precision(("Gelu=high_performance", "Tanh=high_performance")) == (
         "Gelu=high_performance\nTanh=high_performance\n"
     )
@@ -123,7 +123,7 @@ def test_names_and_types_to_keep_are_one_a_line() -> None:
 
 @pytest.mark.parametrize("entry", ["OpType::layerNorm", "OpType::", " a", "", "a\nb"])
 def test_a_name_to_keep_that_atc_would_miss_is_refused(entry: str) -> None:
-    """atc.md .3.2, --keep_dtype: types are PascalCase, else E10003."""
+    """atc.md §3.2, --keep_dtype: types are PascalCase, else E10003."""
     with pytest.raises(ConfigError, match="keep_dtype"):
         keep_dtype((entry,))
 

@@ -31,7 +31,7 @@ REFERENCE = frozenset(
     export_compile_stat deterministic atomic_clean_policy is_weight_clip shape_generalized_build_mode
     """.split()  # noqa: SIM905 (eighty quoted names in a list read worse)
 )
-"""Every flag of atc.md .2.1 to .2.6, .3.1, .3.2 and .9 that 8.5.0 has."""
+"""Every flag of atc.md §2.1 to §2.6, §3.1, §3.2 and §9 that 8.5.0 has."""
 
 
 REFUSALS: list[tuple[dict[str, str], str, str]] = [
@@ -97,7 +97,7 @@ REFUSALS: list[tuple[dict[str, str], str, str]] = [
     ({"dynamic_dims": ";".join(map(str, range(1, 102))), "input_shape": "a:1,-1"}, "E10036", "101 gears"),
     ({"dynamic_dims": "1;2", "input_shape": "a:1,-1", "insert_op_conf": "/w/a"}, "E10001", "--dynamic_dims"),
 ]
-"""What is changed in `COMPILE`, the vendor's code, words of our message (atc.md .1, .3.3, .3.5)."""
+"""What is changed in `COMPILE`, the vendor's code, words of our message (atc.md §1, §3.3, §3.5)."""
 
 
 def test_the_table_has_every_flag_of_8_5_0_and_no_other() -> None:
@@ -129,7 +129,7 @@ def test_modes_that_read_a_compiled_file_need_no_framework() -> None:
     ids=lambda value: "+".join(value) if isinstance(value, dict) else None,
 )
 def test_what_atc_refuses_is_refused_before_it_starts(change: dict[str, str], code: str, words: str) -> None:
-    """atc.md .1 (values and order), .3.3 (shapes), .3.5 (interplay)."""
+    """atc.md §1 (values and order), §3.3 (shapes), §3.5 (interplay)."""
     with pytest.raises(CompileError) as raised:
         check_flags({**COMPILE, **change})
 
@@ -142,7 +142,7 @@ def test_what_atc_refuses_is_refused_before_it_starts(change: dict[str, str], co
     [("framework", "E10007"), ("soc_version", "E10054"), ("output", "E10054"), ("model", "E10054")],
 )
 def test_a_missing_flag_is_named_with_its_code(missing: str, code: str) -> None:
-    """atc.md .1, steps 3, 6 and 7."""
+    """atc.md §1, steps 3, 6 and 7."""
     with pytest.raises(CompileError, match=f"--{missing} is missing, which mode 0 needs .ATC: {code}."):
         check_flags({name: value for name, value in COMPILE.items() if name != missing})
 

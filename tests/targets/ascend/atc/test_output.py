@@ -1,4 +1,4 @@
-"""Both layouts of the error block: atc.md .5.1 and .5.3."""
+"""Both layouts of the error block: atc.md §5.1 and §5.3."""
 
 import pytest
 from hypothesis import given, settings

@@ -19,7 +19,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def test_a_good_model_passes_without_shapes(environment: dict[str, str], tmp_path: Path) -> None:
-    """atc.md .5.6: mode 3 of a good model succeeds without shapes or --output."""
+    """atc.md §5.6: mode 3 of a good model succeeds without shapes or --output."""
     model = save(tiny_encoder(), tmp_path / "model.onnx")
 
     assert check_model(model, soc_version="Ascend910B3", environment=environment) == ()
@@ -83,7 +83,7 @@ def test_a_run_that_dies_says_nothing_about_the_model(tmp_path: Path, body: str,
 
 
 def test_causes_of_a_report_become_words(tmp_path: Path) -> None:
-    """atc.md .5.6: cause codes 1, 2, 8 and 9."""
+    """atc.md §5.6: cause codes 1, 2, 8 and 9."""
     report = {
         "op": [
             {"name": "a", "type": "ai.onnx::11::Add", "result": "success"},

@@ -1,4 +1,4 @@
-"""What a user subclasses for accuracy_based_auto_calibration (amct.md .1.5)."""
+"""What a user subclasses for accuracy_based_auto_calibration (amct.md §1.5)."""
 
 from __future__ import annotations
 

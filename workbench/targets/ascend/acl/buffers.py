@@ -1,7 +1,7 @@
 """Memory for one input or output of a loaded model: on the device, and page-locked on the host beside it.
 
 Sizes are pyACL's own (get_input_size_by_index and its sister), taken once when the model is loaded and used for every
-call. Only page-locked host memory makes memcpy_async asynchronous (pyacl.md .1.4). NumPy sees it through ctypes: the
+call. Only page-locked host memory makes memcpy_async asynchronous (pyacl.md §1.4). NumPy sees it through ctypes: the
 calls of acl.util that make arrays are tied to the NumPy that CANN was built with, and numpy_to_ptr is on its way out.
 """
 
@@ -74,5 +74,5 @@ def dataset(buffers: Sequence[Buffer], undo: UndoStack) -> int:
 
 
 def device_bytes(size_bytes: int) -> int:
-    """What acl.rt.malloc really takes for a block (pyacl.md .3.3)."""
+    """What acl.rt.malloc really takes for a block (pyacl.md §3.3)."""
     return (size_bytes + 31) // 32 * 32 + 32

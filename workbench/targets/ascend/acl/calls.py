@@ -1,10 +1,10 @@
-"""Checked calls into pyACL: one function for each of its three return shapes (pyacl.md .1).
+"""Checked calls into pyACL: one function for each of its three return shapes (pyacl.md §1).
 
 A function of pyACL returns a bare code (`do`), a bare value (`read`), or a tuple with the code last (`take`). Mixing
-them up is the commonest mistake (pyacl.md .4, rows 1-6), so nothing else in the workbench calls `acl` itself.
+them up is the commonest mistake (pyacl.md §4, rows 1-6), so nothing else in the workbench calls `acl` itself.
 
 Codes become errors by the table of `acl_codes`, with pyACL's own text, which is asked for right behind the failing
-call in the same thread: it is kept per thread, and reading clears it (pyacl.md .1.1).
+call in the same thread: it is kept per thread, and reading clears it (pyacl.md §1.1).
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def _fail_unless_accepted(name: str, code: object, about: str, accept: Collectio
 
 
 def _as_code(name: str, code: object) -> int:
-    """A tuple is truthy and never equals 0: taken for a code it would 'fail' for ever (pyacl.md .4, row 3)."""
+    """A tuple is truthy and never equals 0: taken for a code it would 'fail' for ever (pyacl.md §4, row 3)."""
     if not isinstance(code, int):
         raise TypeError(f"acl.{name} returned {code!r} where a return code belongs")
     return code

@@ -2,7 +2,7 @@
 
 The names are those of the 8.5.0 headers without ACL_ERROR_, ACL_ERROR_RT_ or ACL_ERROR_GE_ (runtime v8.5.0
 include/external/acl/acl_base_rt.h, acl_base_mdl.h, error_codes/rt_error_codes.h, ge_error_codes.h); the meanings are
-those of the vendor's page aclError. Which codes call for which reaction is [inferred] (pyacl.md .2.6, retry policy);
+those of the vendor's page aclError. Which codes call for which reaction is [inferred] (pyacl.md §2.6, retry policy);
 that an exception in a kernel is answered like a time-out is our addition to it.
 """
 

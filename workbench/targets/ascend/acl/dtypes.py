@@ -51,7 +51,7 @@ TYPES: Mapping[int, AclType] = {
         (27, "bfloat16", np.uint16),
     )
 }
-"""aclDataType → type (pyacl.md .2.3). Left out are strings, packed int4 and uint1, and the float8 to float4 group: no
+"""aclDataType → type (pyacl.md §2.3). Left out are strings, packed int4 and uint1, and the float8 to float4 group: no
 model of the workbench has them at its boundary."""
 
 _OF_NAME = {kind.name: kind for kind in TYPES.values()}

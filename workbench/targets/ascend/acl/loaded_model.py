@@ -69,7 +69,7 @@ class LoadedModel:
         if gear is None or gear is self._gear:
             return
         assert self._gear_index is not None  # only a model with the gear's input has gears
-        self._gear = None  # a failed set leaves the refused value behind (pyacl.md .7)
+        self._gear = None  # a failed set leaves the refused value behind (pyacl.md §7)
         set_gear(self.model_id, self.inputs, self._gear_index, gear)
         self._gear = gear
 
@@ -137,7 +137,7 @@ def load(path: Path, interface: Interface, undo: UndoStack) -> LoadedModel:
 
 
 _RESULT_DIMS = {False: "mdl.get_output_dims", True: "mdl.get_cur_output_dims"}
-"""Whether the model has gears → the call that tells the shape of its results (pyacl.md .7)."""
+"""Whether the model has gears → the call that tells the shape of its results (pyacl.md §7)."""
 
 
 def _describe(side: str, desc: int) -> _Description:
@@ -154,7 +154,7 @@ def _describe(side: str, desc: int) -> _Description:
 
 
 def _input_indices(names: Sequence[str], interface: Interface, gear_index: int | None, file: str) -> dict[str, int]:
-    """By name and never by position: swapped inputs of one shape give wrong numbers and no error (.4, row 13)."""
+    """By name and never by position: swapped inputs of one shape give wrong numbers and no error (§4, row 13)."""
     found = {name: index for index, name in enumerate(names) if index != gear_index}
     wanted = {port.name for port in interface.inputs}
     if found.keys() != wanted:

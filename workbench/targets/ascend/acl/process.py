@@ -1,8 +1,8 @@
-"""pyACL in this process: initialized once, by one owner, for however many sessions (pyacl.md .3.1, .3.5).
+"""pyACL in this process: initialized once, by one owner, for however many sessions (pyacl.md §3.1, §3.5).
 
 - `acl.init` is called when the first session opens. A return of 100002 means that another library of this process was
   first: then it is not ours to finalize.
-- A device is set once and kept until the process ends, since the first `set_device` takes seconds (pyacl.md .3.6).
+- A device is set once and kept until the process ends, since the first `set_device` takes seconds (pyacl.md §3.6).
 - `acl.finalize` is called at exit, after the sessions still open were closed: `atexit` runs what was registered last
   first, and this is registered after `acl` was imported. Never in `__del__`.
 - After a failure that leaves the runtime in doubt, the last session to close takes everything down, and the next one

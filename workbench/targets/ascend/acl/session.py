@@ -6,7 +6,7 @@ event is made then. A call only copies and executes:
     event ─ inputs to the device ─ event ─ execute_async ─ event ─ outputs to the host ─ event ─ one synchronize
 
 Only `execute_async` is used. The synchronous `execute` runs on a stream of the model's own, which no event of ours can
-time, and one loaded model takes one of the two calls, never both (pyacl.md .5.1, .2.5).
+time, and one loaded model takes one of the two calls, never both (pyacl.md §5.1, §2.5).
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ def _needed(files: Sequence[CompiledFile], batch: int | None) -> list[CompiledFi
 
 
 def _check_soc(artifact: Artifact) -> None:
-    """An OM is compiled for one chip; loading it on another fails late and unclearly (pyacl.md .4, row 38)."""
+    """An OM is compiled for one chip; loading it on another fails late and unclearly (pyacl.md §4, row 38)."""
     here, wanted = read("get_soc_name", null=()), artifact.toolchain.device
     if not here:
         raise ToolchainError(
@@ -263,7 +263,7 @@ def _check_soc(artifact: Artifact) -> None:
 
 
 def _soc(name: str) -> str:
-    """npu-smi prints '910B3' or 'Ascend 910B3', pyACL and ATC 'Ascend910B3' (pyacl.md .6.3)."""
+    """npu-smi prints '910B3' or 'Ascend 910B3', pyACL and ATC 'Ascend910B3' (pyacl.md §6.3)."""
     return name.replace(" ", "").removeprefix("Ascend")
 
 

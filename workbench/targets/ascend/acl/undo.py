@@ -1,4 +1,4 @@
-"""Release what was acquired, in reverse order, whatever fails on the way (pyacl.md .3.2)."""
+"""Release what was acquired, in reverse order, whatever fails on the way (pyacl.md §3.2)."""
 
 from __future__ import annotations
 

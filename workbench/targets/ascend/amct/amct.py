@@ -75,7 +75,7 @@ class Agreement:
     """AMCT's fake-quant model in AMCT's interpreter against our interpreter on AMCT's deploy model, over all outputs.
 
     Attributes:
-        identical: bit for bit, which holds while every float operator between rounds alike (amct.md  fact 7).
+        identical: bit for bit, which holds while every float operator between rounds alike (amct.md §0 fact 7).
         largest_difference: as a share of the largest |output|.
     """
 
@@ -97,7 +97,7 @@ def calibrate_with_amct(
     """Quantize a model with AMCT and put its files into the folder `to`, each by one rename.
 
     AMCT gets the model as `quantization.normalize` gives it: every node named, biases where AMCT moves them into the
-    integer product (amct.md .6.4), so that names and layers are those of the workbench. Exactly `batch_num` of the
+    integer product (amct.md §6.4), so that names and layers are those of the workbench. Exactly `batch_num` of the
     batches are read.
 
     Args:
@@ -120,7 +120,7 @@ def calibrate_with_amct(
 def convert_qdq_with_amct(
     qdq: Path, to: Path, *, installation: AmctInstallation, timeout_s: float = TIMEOUT_S
 ) -> tuple[Path, Path]:
-    """AMCT's own deploy and fake-quant models of a QDQ model (convert_qat_model, amct.md .6.7), in the folder `to`.
+    """AMCT's own deploy and fake-quant models of a QDQ model (convert_qat_model, amct.md §6.7), in the folder `to`.
 
     Raises:
         CalibrationError, ToolchainError: as `calibrate_with_amct`.

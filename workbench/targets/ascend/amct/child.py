@@ -1,6 +1,6 @@
 """Runs amct_onnx in the interpreter where it is installed. Started by its path: `python child.py FOLDER`.
 
-That interpreter is an old one with old wheels (amct.md .1.6: Python 3.7 to 3.9, onnx 1.8 to 1.14), so this file keeps
+That interpreter is an old one with old wheels (amct.md §1.6: Python 3.7 to 3.9, onnx 1.8 to 1.14), so this file keeps
 to Python 3.7 and imports nothing of the workbench. Everything passes through FOLDER:
 
     request.json, model.onnx, feeds/*.npz (arrays only, no pickle)  ─►  stage, answer.json, files
@@ -93,7 +93,7 @@ def describe(folder: Path, request: Request) -> Request:
 
 
 def calibrate(folder: Path, request: Request) -> Request:
-    """create_quant_config, quantize_preprocess, quantize_model, forwards, save_model (amct.md .1.1)."""
+    """create_quant_config, quantize_preprocess, quantize_model, forwards, save_model (amct.md §1.1)."""
     amct = amct_onnx()
     config, record, modified = written(folder, request), str(folder / "record.txt"), str(folder / "modified.onnx")
     settings = json.loads(Path(config).read_text(encoding="utf-8"))
@@ -112,7 +112,7 @@ def calibrate(folder: Path, request: Request) -> Request:
 
 
 def search(folder: Path, request: Request) -> Request:
-    """accuracy_based_auto_calibration with a metric over the feeds that the request brings (amct.md .8)."""
+    """accuracy_based_auto_calibration with a metric over the feeds that the request brings (amct.md §8)."""
     import numpy
 
     config, record = written(folder, request), str(folder / "record.txt")
@@ -158,7 +158,7 @@ def search(folder: Path, request: Request) -> Request:
 
 
 def convert(folder: Path, request: Request) -> Request:
-    """convert_qat_model: a QDQ model to deploy and fake-quant models (amct.md .6.7)."""
+    """convert_qat_model: a QDQ model to deploy and fake-quant models (amct.md §6.7)."""
     say(folder, "convert_qat_model")
     (folder / "result").mkdir(exist_ok=True)
     convert_qat_model = importlib.import_module("amct_onnx.convert_model").convert_qat_model
@@ -206,7 +206,7 @@ def balances(settings: Request) -> bool:
 
 
 def session(model_file: str, optimized: bool = True) -> Any:
-    """Modified and fake-quant models need AMCT_SO (amct.md .1.1)."""
+    """Modified and fake-quant models need AMCT_SO (amct.md §1.1)."""
     import onnxruntime
 
     options = amct_onnx().AMCT_SO
@@ -216,7 +216,7 @@ def session(model_file: str, optimized: bool = True) -> Any:
 
 
 def forward(model_file: str, folder: Path, request: Request, count: int) -> List[str]:  # noqa: UP006  # Python 3.7
-    """`count` forwards in one session: a second one would count from 0 (amct.md .12). Names of inputs it converted."""
+    """`count` forwards in one session: a second one would count from 0 (amct.md §12). Names of inputs it converted."""
     model = session(model_file)
     casts = []  # type: List[str]
     done = 0
@@ -246,7 +246,7 @@ def batches(folder: Path, feeds: Request) -> Iterator[Dict[str, Any]]:  # noqa: 
 
 
 def declared(model: Any, feeds: Dict[str, Any]) -> Tuple[Dict[str, Any], List[str]]:  # noqa: UP006  # Python 3.7
-    """Feeds in the types that the model declares: AMCT's passes may turn an int32 input into float (amct.md .12)."""
+    """Feeds in the types that the model declares: AMCT's passes may turn an int32 input into float (amct.md §12)."""
     types = {"tensor(float)": "float32", "tensor(int64)": "int64", "tensor(int32)": "int32", "tensor(bool)": "bool"}
     given, casts = {}, []
     for value in model.get_inputs():

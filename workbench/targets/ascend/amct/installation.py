@@ -1,4 +1,4 @@
-"""Where amct_onnx is installed, and with which versions: it has an interpreter of its own (amct.md .1.6)."""
+"""Where amct_onnx is installed, and with which versions: it has an interpreter of its own (amct.md §1.6)."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from workbench.values.errors import CalibrationError, ToolchainError
 LOG = "amct.log"
 _CHILD = Path(__file__).with_name("child.py")
 _THREADS = 16
-"""AMCT's manual asks for OMP_NUM_THREADS on machines with many cores (amct.md .12)."""
+"""AMCT's manual asks for OMP_NUM_THREADS on machines with many cores (amct.md §12)."""
 
 REMEDIES: tuple[tuple[str, str], ...] = (
     (r"no module named '?amct_onnx", "Install amct_onnx-<version>-py3-none-linux_<arch>.whl from the CANN AMCT package "
@@ -43,10 +43,10 @@ REMEDIES: tuple[tuple[str, str], ...] = (
     (r"no module named|importerror|attributeerror|oserror", "Install the versions that its manual pins: onnx 1.14.0, "
      "onnxruntime 1.16.0, numpy 1.21.6 to 1.26.4, protobuf 3.20.x (CANN 8.5)."),
 )  # fmt: skip
-"""What a broken installation says (amct.md .1.6, .12), in lower case, → what to do."""
+"""What a broken installation says (amct.md §1.6, §12), in lower case, → what to do."""
 
 _SEGFAULT = (
-    "The headers it was built with do not match the installed onnxruntime (amct.md .1.6): put the five headers of "
+    "The headers it was built with do not match the installed onnxruntime (amct.md §1.6): put the five headers of "
     "exactly that version into amct_onnx_op/inc and run python3 setup.py build again."
 )
 

@@ -1,4 +1,4 @@
-"""AMCT's own search for the layers that have to stay in float: accuracy_based_auto_calibration (amct.md .8)."""
+"""AMCT's own search for the layers that have to stay in float: accuracy_based_auto_calibration (amct.md §8)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _RANKINGS = (
     "accuracy_based_auto_calibration_ranking_information.json",
     "accuracy_based_auto_calibration_ranking_info.json",
 )
-"""Both names occur in the vendor's material (amct.md .8)."""
+"""Both names occur in the vendor's material (amct.md §8)."""
 
 _FINAL_CONFIG = "accuracy_based_auto_calibration_final_config.json"
 
@@ -66,7 +66,7 @@ def search_with_amct(
     installation: AmctInstallation,
     timeout_s: float = TIMEOUT_S,
 ) -> AmctSearch:
-    """accuracy_based_auto_calibration: leave as few layers in float as a metric allows (amct.md .8).
+    """accuracy_based_auto_calibration: leave as few layers in float as a metric allows (amct.md §8).
 
     The metric is evaluated in AMCT's process, over files: with `labels`, the share of rows whose argmax over the last
     axis of `output` is the label (one per row of all but the last axis, in order); without, the cosine of `output`

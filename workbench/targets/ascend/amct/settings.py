@@ -70,7 +70,7 @@ def quantization_to_amct_cfg(
     )
     if quantization.bias_correction:
         raise _cannot("correct biases", "bias_correction to false")
-    # the default, and not in the schema that the manual prints for ONNX (amct.md .2.2): a parser may not know it
+    # the default, and not in the schema that the manual prints for ONNX (amct.md §2.2): a parser may not know it
     lines = [line for line in write_cfg(config).splitlines() if line.strip() != "dst_type: INT8"]
     return "\n".join(lines) + "\n"
 
@@ -102,7 +102,7 @@ def _weights(quantization: Quantization, layers: Sequence[Layer]) -> ArqQuantize
     by_channel = quantization.weight_granularity == "channel"
     if by_channel and products:
         raise _cannot(
-            f"give {products[0].op_type} layers such as {products[0].name!r} a scale per channel (amct.md  fact 4)",
+            f"give {products[0].op_type} layers such as {products[0].name!r} a scale per channel (amct.md §0 fact 4)",
             "weight_granularity to tensor",
         )
     # None leaves convolutions their default, per channel; asked for in common_config it would reach every layer

@@ -65,7 +65,7 @@ def with_amcts_integers(
 
 
 def _as_stored(integers: npt.NDArray[Any], node: NodeProto, layer: Layer) -> npt.NDArray[Any]:
-    """AMCT writes a Gemm's weight for transB = 0 (amct.md .6.4), whatever the float model has."""
+    """AMCT writes a Gemm's weight for transB = 0 (amct.md §6.4), whatever the float model has."""
     transposed = any(a.name == "transB" and helper.get_attribute_value(a) for a in node.attribute)
     return integers.T if layer.transposed and not transposed else integers
 

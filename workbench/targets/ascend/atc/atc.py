@@ -20,7 +20,7 @@ from workbench.targets.ascend.atc.output import Output, parse_output
 from workbench.values.errors import ConfigError, ToolchainError
 
 COMPILE_TIMEOUT_S = 3600.0
-"""For one file. The only published time is four minutes, of a small Transformer on an older release (atc.md .11)."""
+"""For one file. The only published time is four minutes, of a small Transformer on an older release (atc.md §11)."""
 
 TIMEOUT_VARIABLE = "WORKBENCH_ATC_TIMEOUT_S"
 """Environment variable with another limit, in seconds."""
@@ -33,7 +33,7 @@ _DEFAULT_WORKERS = 8
 """Of TE_PARALLEL_COMPILER (ATC manual 9.2, environment variables)."""
 
 _PLACES = ("/usr/local/Ascend/cann", "~/Ascend/cann", "/usr/local/Ascend/ascend-toolkit/latest")
-"""Where CANN installs itself: 8.5 as root, 8.5 as another user, older releases (atc.md .7.1)."""
+"""Where CANN installs itself: 8.5 as root, 8.5 as another user, older releases (atc.md §7.1)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

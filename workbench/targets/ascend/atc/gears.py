@@ -1,4 +1,4 @@
-"""Gears: one compiled file that holds several shapes, chosen before each execution (pyacl.md .7)."""
+"""Gears: one compiled file that holds several shapes, chosen before each execution (pyacl.md §7)."""
 
 from __future__ import annotations
 

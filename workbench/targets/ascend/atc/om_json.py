@@ -21,7 +21,7 @@ _NO_KERNELS = frozenset({"Case", "Const", "Constant", "Data", "NetOutput", "Part
 """Boundary, constants and the choice of a gear: they are in the graph and launch nothing."""
 
 _GEAR = re.compile(r"_ascend_mbatch_batch_(\d+)")
-"""In the names of what belongs to one gear (atc.md .8, names in reports of failed kernels)."""
+"""In the names of what belongs to one gear (atc.md §8, names in reports of failed kernels)."""
 
 _INT8 = frozenset({"DT_INT8", "DT_UINT8"})
 

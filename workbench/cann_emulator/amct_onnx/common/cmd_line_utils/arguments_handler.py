@@ -1,4 +1,4 @@
-"""Values of the command line's arguments (amct.md .1.4)."""
+"""Values of the command line's arguments (amct.md §1.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calibration data in raw files: one file holds one batch of one input (amct.md .1.4)."""
+"""Calibration data in raw files: one file holds one batch of one input (amct.md §1.4)."""
 
 from __future__ import annotations
 
