@@ -12,7 +12,7 @@ PIP_INSTALL = $(VENV)/bin/python -m pip install --disable-pip-version-check --no
 # it has every process compile mlflow and torch again, which took a third of the tests' time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart test install install-test lint clean
+.PHONY: quickstart test docs install install-test install-docs lint clean
 
 quickstart: install
 	$(VENV)/bin/workbench example loan-intent-mini
@@ -22,12 +22,18 @@ test: install-test lint
 	$(VENV)/bin/python -m pytest -n 2 --dist loadfile
 
 lint: install-test
-	$(VENV)/bin/ruff check workbench tests benchmarks
-	$(VENV)/bin/ruff format --check workbench tests benchmarks
+	$(VENV)/bin/ruff check workbench tests benchmarks docs
+	$(VENV)/bin/ruff format --check workbench tests benchmarks docs
 	$(VENV)/bin/mypy
+
+# A warning, such as a link that leads nowhere, is an error; the site loads nothing from elsewhere.
+docs: install-docs
+	$(VENV)/bin/python -m sphinx -b html -W --keep-going -q docs site
+	$(VENV)/bin/python docs/check_site.py site
 
 install: $(VENV)/.installed
 install-test: $(VENV)/.installed-test
+install-docs: $(VENV)/.installed-docs
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -46,5 +52,9 @@ $(VENV)/.installed-test: $(VENV)/.installed
 	$(PIP_INSTALL) --quiet -e ".[export,fast,test]"
 	touch $@
 
+$(VENV)/.installed-docs: pyproject.toml | $(VENV)/bin/python
+	$(PIP_INSTALL) --quiet -e ".[docs]"
+	touch $@
+
 clean:
-	rm -rf $(VENV) .workbench .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) site .workbench .mypy_cache .ruff_cache .pytest_cache

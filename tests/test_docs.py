@@ -1,50 +1,185 @@
-"""The README tells the truth: its commands exist, its files are there, and every shipped file can be read."""
+"""The pages tell the truth: what README and docs/ say of commands, options, files and settings is there."""
 
 import re
+from functools import cache
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from ruamel.yaml import YAML
 from typer.main import get_command
 
+from tests.test_layers import ASIDE, FLOORS
 from workbench.commands.cli import TASKS, app
 from workbench.inputs.experiment import read_experiment
+from workbench.space.dimensions import DIMENSIONS, FUSION_PREFIX
 from workbench.space.reader import read_space
 from workbench.space.space import size
 from workbench.values.errors import ConfigError
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-COMMANDS = set(get_command(app).commands)  # type: ignore[attr-defined]  # a click group
+DOCS = ROOT / "docs"
+PAGES = sorted(
+    [
+        *(ROOT / f"{n}.md" for n in ("README", "README.zh", "ARCHITECTURE", "CONTRIBUTING", "SECURITY")),
+        *DOCS.rglob("*.md"),
+    ]
+)
+OURS = [p for p in PAGES if p.parent.name != "reference"]
+"""The pages about the workbench; the others are about the vendors."""
+CHINESE = [ROOT / "README.zh.md", *sorted((DOCS / "zh").glob("*.md"))]
+COMMANDS = get_command(app).commands  # type: ignore[attr-defined]  # a click group
+SETTINGS = re.compile(r"`((?:precision|quantization|compile|serving)\.[A-Za-z0-9_.]+)`")
 
 
-def test_every_command_the_readme_names_exists_and_the_table_misses_none() -> None:
-    named = set(re.findall(r"workbench ([a-z-]+)", README)) - {"searches", "follows"}
-    table = set(re.findall(r"^\| `workbench ([a-z-]+)", README, flags=re.MULTILINE))
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
 
-    assert named <= COMMANDS
-    assert table | {"example"} == COMMANDS
+
+def code(page: Path) -> list[str]:
+    """The lines of a page's blocks of code, and its inline code."""
+    text = page.read_text(encoding="utf-8")
+    blocks = re.findall(r"^ *```[a-z]*\n(.*?)^ *```", text, flags=re.MULTILINE | re.DOTALL)
+    inline = re.findall(r"`([^`\n]+)`", re.sub(r"^ *```.*?^ *```", "", text, flags=re.MULTILINE | re.DOTALL))
+    return [*(line for block in blocks for line in block.splitlines()), *inline]
+
+
+def calls(page: Path) -> list[tuple[str, str]]:
+    """(command, what follows it) of every call of the workbench in a page's code."""
+    found = (
+        re.match(r"(?:eval \"\$\()?(?:\.venv/bin/)?workbench ([a-z][a-z-]*)(.*)", line.strip()) for line in code(page)
+    )
+    return [(m[1], m[2].split("#")[0]) for m in found if m]
+
+
+def options_of(command: str) -> set[str]:
+    return {o for p in COMMANDS[command].params for o in [*p.opts, *p.secondary_opts]} | {"--help"}
+
+
+@pytest.mark.parametrize("page", OURS, ids=name_of)
+def test_every_command_and_option_that_a_page_shows_exists(page: Path) -> None:
+    for command, rest in calls(page):
+        assert command in COMMANDS
+        if command == "emulator":  # hands its options on to the program that it starts
+            continue
+        assert set(re.findall(r"--[a-z][a-z0-9-]*", rest)) <= options_of(command), (command, rest)
+
+
+def test_the_page_of_commands_misses_none() -> None:
+    table = re.findall(r"^\| `workbench ([a-z-]+)", (DOCS / "commands.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(table) == sorted(COMMANDS)
 
 
 def test_help_lists_every_command_under_what_it_is_for_in_the_order_of_use() -> None:
-    commands = get_command(app).commands  # type: ignore[attr-defined]  # a click group
-    listed = list(commands)
-    panels = [command.rich_help_panel for command in commands.values()]
+    listed = list(COMMANDS)
+    panels = [command.rich_help_panel for command in COMMANDS.values()]
 
     assert list(dict.fromkeys(panels)) == list(TASKS)
     assert listed.index("doctor") < listed.index("sweep") < listed.index("export") < listed.index("serve")
 
 
-def test_every_option_in_the_readmes_examples_exists() -> None:
-    for command, rest in re.findall(r"bin/workbench ([a-z-]+)([^\n]*)", README):
-        known = {o for p in get_command(app).commands[command].params for o in p.opts}  # type: ignore[attr-defined]  # see above
-        assert set(re.findall(r"--[a-z-]+", rest)) <= known
+def test_the_readme_is_short_and_its_chinese_form_shows_the_same_commands_and_pictures() -> None:
+    english, chinese = ROOT / "README.md", ROOT / "README.zh.md"
+    pictures = re.compile(r"!\[[^]]*\]\(([^)]+)\)")
+
+    assert len(english.read_text(encoding="utf-8").splitlines()) <= 150
+    assert [line.split("#")[0] for line in code(english) if "bin/" in line] == [
+        line.split("#")[0] for line in code(chinese) if "bin/" in line
+    ]
+    assert pictures.findall(english.read_text(encoding="utf-8")) == pictures.findall(
+        chinese.read_text(encoding="utf-8")
+    )
 
 
-@pytest.mark.parametrize("target", ["quickstart", "test"])
+@pytest.mark.parametrize("page", CHINESE, ids=name_of)
+def test_a_chinese_page_has_an_english_one_and_shows_no_call_that_english_pages_do_not(page: Path) -> None:
+    assert (ROOT / name_of(page).replace(".zh", "").replace("zh/", "")).exists()
+    shown = {call for other in OURS if other not in CHINESE for call in calls(other)}
+    assert [call for call in calls(page) if call not in shown] == []
+
+
+@pytest.mark.parametrize("target", ["quickstart", "test", "docs"])
 def test_the_make_targets_of_the_readme_exist(target: str) -> None:
-    assert f"make {target}" in README
+    assert f"make {target}" in (ROOT / "README.md").read_text(encoding="utf-8")
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
+
+
+@cache
+def anchors(page: Path) -> set[str]:
+    """Of a page's headings, as the repository's site and ours make them."""
+    text = page.read_text(encoding="utf-8")
+    for included in re.findall(r"```\{include\} (\S+)", text):
+        text += (page.parent / included).read_text(encoding="utf-8")
+    heads = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_link_of_a_page_leads_to_a_file_and_a_heading(page: Path) -> None:
+    text = re.sub(r"^ *```.*?^ *```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for link in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`\n]*`", "", text)):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, heading = unquote(link).partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not heading or heading in anchors(target), link
+
+
+@pytest.mark.parametrize("page", OURS, ids=name_of)
+def test_every_file_that_a_page_names_exists(page: Path) -> None:
+    """Files of the repository; what a command or a reader writes stands in other folders."""
+    folders = "experiments|search_spaces|calibration|workbench|tests|docs|benchmarks"
+    named = {
+        p for line in code(page) for p in re.findall(rf"(?<![\w./-])((?:{folders})/[\w./*-]*\w[*\w]*(?:/)?)", line)
+    }
+    assert [p for p in sorted(named) if not any(ROOT.glob(p.rstrip("/"))) and "model.yaml" not in p] == []
+
+
+def test_the_architecture_names_every_room_in_the_order_of_its_floors() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    rows = re.findall(
+        r"^\| ((?:`\w+/`(?:, )?)+) \|",
+        text[text.index("## Rooms") : text.index("## The three waists")],
+        flags=re.MULTILINE,
+    )
+    named = [tuple(re.findall(r"`(\w+)/`", row)) for row in rows]
+    rooms = [room for floor in named for room in floor]
+
+    assert sorted(rooms) == sorted(p.parent.name for p in (ROOT / "workbench").glob("*/__init__.py"))
+    assert [{*floor} - {ASIDE} for floor in named[:-1]] == [{*f} - {ASIDE} for f in FLOORS if f != ("__main__",)]
+
+
+@pytest.mark.parametrize("page", [ROOT / "ARCHITECTURE.md", DOCS / "decisions.md", DOCS / "extending.md"], ids=name_of)
+def test_every_module_that_a_page_names_by_its_room_exists(page: Path) -> None:
+    rooms = "|".join(p.parent.name for p in (ROOT / "workbench").glob("*/__init__.py"))
+    named = {m[1] for span in code(page) if (m := re.fullmatch(rf"((?:{rooms})/[\w/.]+)", span))}
+    assert [name for name in sorted(named) if not any((ROOT / "workbench").glob(f"{name.rstrip('/')}*"))] == []
+
+
+@pytest.mark.parametrize("page", OURS, ids=name_of)
+def test_every_variable_that_a_page_names_is_read_somewhere(page: Path) -> None:
+    assert set(re.findall(r"WORKBENCH_[A-Z_]+[A-Z]", page.read_text(encoding="utf-8"))) <= variables()
+
+
+@cache
+def variables() -> set[str]:
+    files = (ROOT / "workbench").rglob("*.py")
+    return {name for file in files for name in re.findall(r"WORKBENCH_[A-Z_]+[A-Z]", file.read_text(encoding="utf-8"))}
+
+
+def test_the_page_of_search_spaces_names_every_dimension_and_no_other() -> None:
+    text = (DOCS / "search-spaces.md").read_text(encoding="utf-8")
+    table = text[text.index("## The dimensions") : text.index("## Sequence bins")]
+    known = {name if not name.startswith(FUSION_PREFIX) else f"{FUSION_PREFIX}NAME" for name in DIMENSIONS}
+
+    assert set(SETTINGS.findall(table)) == known
+
+
+@pytest.mark.parametrize("page", OURS, ids=name_of)
+def test_every_setting_that_a_page_names_is_a_dimension(page: Path) -> None:
+    named = set(SETTINGS.findall(page.read_text(encoding="utf-8")))
+    assert named - set(DIMENSIONS) <= {f"{FUSION_PREFIX}NAME", "compile.batches"}
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "search_spaces").glob("*.yaml")), ids=lambda p: p.name)
