@@ -40,8 +40,12 @@ ASIDE = "cann_emulator"
 EVALUATION = (
     ("accuracy_pass", "padding_check"),
     ("build",),
+    ("record",),
+    ("sensitivity",),
+    ("statistics",),
+    ("bench",),
     ("journal", "measure", "memory", "profiling", "shared_shapes"),
-    ("amct_record", "device_figures", "journal_entries", "noise", "replay", "store"),
+    ("amct_record", "data_check", "device_figures", "journal_entries", "noise", "replay", "store"),
 )
 """The same inside `evaluation`."""
 VALUES = (

@@ -11,7 +11,8 @@ import pytest
 from tests.targets.encoder import CLASSES, save
 from tests.targets.masked_encoder import masked_encoder
 from tests.values.test_preprocess import write_tokenizer
-from workbench.evaluation.build import Bench, check_data, open_bench
+from workbench.evaluation.bench import Bench, open_bench
+from workbench.evaluation.data_check import check_data
 from workbench.evaluation.journal import open_journal
 from workbench.evaluation.measure import load_raw_times
 from workbench.evaluation.store import Store

@@ -27,7 +27,7 @@ from workbench.bundle import (
     verify_bundle,
 )
 from workbench.bundle.sums import sums_text
-from workbench.evaluation.build import open_bench
+from workbench.evaluation.bench import open_bench
 from workbench.evaluation.journal import open_journal
 from workbench.evaluation.store import Store
 from workbench.graph.read import read_model

@@ -8,7 +8,8 @@ import pytest
 
 from tests.tiny import write_workspace
 from workbench.evaluation.accuracy_pass import AccuracyPass
-from workbench.evaluation.build import Bench, artifact_of, open_bench
+from workbench.evaluation.bench import Bench, open_bench
+from workbench.evaluation.build import artifact_of
 from workbench.evaluation.journal import open_journal
 from workbench.evaluation.store import Store
 from workbench.inputs.experiment import Experiment, read_experiment

@@ -14,7 +14,7 @@ from tests.emulated_cann import emulated_environment, switched_on
 from tests.targets.encoder import save
 from tests.targets.masked_encoder import masked_encoder
 from tests.test_sequence_bins import SPACE, write_files
-from workbench.evaluation.build import Bench, open_bench
+from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.journal import open_journal
 from workbench.evaluation.padding_check import covering, offered_lengths
 from workbench.evaluation.store import Store

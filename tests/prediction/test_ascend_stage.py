@@ -8,7 +8,9 @@ import pytest
 
 from tests.ascend_workspace import EXPERIMENT, LENGTH, QUIET, SPACE, write_ascend_workspace
 from tests.emulated_cann import emulated_environment, switched_on
-from workbench.evaluation.build import Bench, artifact_of, check_data, open_bench
+from workbench.evaluation.bench import Bench, open_bench
+from workbench.evaluation.build import artifact_of
+from workbench.evaluation.data_check import check_data
 from workbench.evaluation.journal import open_journal
 from workbench.evaluation.store import Store
 from workbench.inputs.experiment import Experiment, read_experiment
@@ -92,7 +94,7 @@ def test_compiled_lengths_that_no_array_runs_in_are_named(opened: Opened, caplog
     with caplog.at_level(logging.WARNING):
         check_data(question)
 
-    (said,) = [r.getMessage() for r in caplog.records if r.name == "workbench.evaluation.build"]
+    (said,) = [r.getMessage() for r in caplog.records if r.name == "workbench.evaluation.data_check"]
     assert f"every sample is an array of length {LENGTH}, so of '4 8' nothing ever runs in 4" in said
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.tiny import EXPERIMENT, SPACE, write_workspace
-from workbench.evaluation.build import Bench, open_bench
+from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.journal import open_journal
 from workbench.evaluation.store import Store
 from workbench.inputs.experiment import Experiment, read_experiment

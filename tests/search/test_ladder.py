@@ -10,7 +10,7 @@ import pytest
 from onnx import numpy_helper
 
 from tests.tiny import EXPERIMENT, write_workspace
-from workbench.evaluation.build import Bench, open_bench
+from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.journal import open_journal
 from workbench.evaluation.store import Store
 from workbench.inputs.experiment import Experiment, read_experiment

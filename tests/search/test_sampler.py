@@ -9,7 +9,7 @@ import pytest
 
 from tests.evaluations import evaluation
 from tests.tiny import write_workspace
-from workbench.evaluation.build import Bench, open_bench
+from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.journal import Journal, open_journal
 from workbench.evaluation.store import Store
 from workbench.inputs.experiment import Experiment, read_experiment

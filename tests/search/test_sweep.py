@@ -15,7 +15,7 @@ import pytest
 from onnx import numpy_helper
 
 from tests.tiny import EXPERIMENT, write_workspace
-from workbench.evaluation.build import Bench, open_bench
+from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.journal import Journal, open_journal
 from workbench.evaluation.store import Store
 from workbench.inputs.experiment import Experiment, read_experiment
@@ -143,7 +143,7 @@ def test_an_unmeetable_constraint_leaves_an_empty_front_and_no_failure(tmp_path:
 RUNNER = """
 import pathlib, sys
 from tests.search.test_sweep import silent
-from workbench.evaluation.build import open_bench
+from workbench.evaluation.bench import open_bench
 from workbench.search.executors import ChildProcess
 from workbench.inputs.experiment import read_experiment
 from workbench.evaluation.journal import exclusive, open_journal

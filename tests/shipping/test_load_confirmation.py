@@ -13,7 +13,7 @@ import pytest
 from tests.bundle.test_bundle import contents as contents  # a fixture: pytest finds it by its name here
 from tests.tiny import write_workspace
 from workbench.bundle import BundleContents, GoldenBatch, read_bundle, write_bundle
-from workbench.evaluation.build import open_bench
+from workbench.evaluation.bench import open_bench
 from workbench.evaluation.journal import open_journal
 from workbench.evaluation.store import Store
 from workbench.inputs.experiment import read_experiment

@@ -10,7 +10,7 @@ import pytest
 
 from tests.targets.encoder import CLASSES, VOCABULARY, run, save, tiny_encoder
 from tests.tiny import SPACE, write_workspace
-from workbench.evaluation.build import Bench, open_bench
+from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.journal import open_journal
 from workbench.evaluation.store import Store
 from workbench.graph.layers import quantizable_layers

@@ -110,8 +110,10 @@ def sweep(
 ) -> None:
     """Search the space, measure candidates, confirm the front on held-out data, log everything to MLflow."""
     from workbench.commands.progress import Progress, minutes
-    from workbench.evaluation.build import artifact_of, observed_statistics, open_bench
+    from workbench.evaluation.bench import open_bench
+    from workbench.evaluation.build import artifact_of
     from workbench.evaluation.journal import exclusive, open_journal
+    from workbench.evaluation.statistics import observed_statistics
     from workbench.inputs.experiment import read_experiment
     from workbench.report import lines, table
     from workbench.search import sweep as search

@@ -17,7 +17,7 @@ from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.system.scratch import scratch_folder
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
-    from workbench.evaluation.build import Bench
+    from workbench.evaluation.bench import Bench
     from workbench.evaluation.journal import Journal
     from workbench.evaluation.journal_entries import Damage
     from workbench.evaluation.store import Store
@@ -46,7 +46,7 @@ def opened(experiment: Path, workspace: Path | None, *, scratch: bool = False) -
     Args:
         scratch: let evaluations write into a folder that goes away, not into the journal of the sweep.
     """
-    from workbench.evaluation.build import open_bench
+    from workbench.evaluation.bench import open_bench
     from workbench.evaluation.journal import Journal, current_journal
     from workbench.inputs.experiment import read_experiment
 

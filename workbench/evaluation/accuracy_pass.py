@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from workbench.evaluation.build import Bench, artifact_of
+from workbench.evaluation.bench import Bench
+from workbench.evaluation.build import artifact_of
 from workbench.inputs.dataset import Batch
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import (

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workbench.evaluation.build import Bench, lowered_file
+from workbench.evaluation.bench import Bench
+from workbench.evaluation.build import lowered_file
 from workbench.inputs.dataset import Batch
 from workbench.inputs.dataset.batch import IntArray
 from workbench.inputs.experiment import Experiment

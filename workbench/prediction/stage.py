@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from workbench.evaluation.build import Bench
+from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
 from workbench.prediction.curve import FeedsOf, Yardstick, measure_curve, modelled_curve, startup_s
 from workbench.prediction.host_costs import host_costs

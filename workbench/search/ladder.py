@@ -22,7 +22,8 @@ from pathlib import Path
 import numpy as np
 
 from workbench.evaluation.accuracy_pass import AccuracyPass
-from workbench.evaluation.build import Bench, StageClock, artifact_of
+from workbench.evaluation.bench import Bench, StageClock
+from workbench.evaluation.build import artifact_of
 from workbench.evaluation.device_figures import device_figures
 from workbench.evaluation.measure import (
     TimingProtocol,

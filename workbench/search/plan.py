@@ -8,7 +8,8 @@ import statistics
 import time
 from dataclasses import dataclass
 
-from workbench.evaluation.build import Bench, artifact_of
+from workbench.evaluation.bench import Bench
+from workbench.evaluation.build import artifact_of
 from workbench.inputs.experiment import Experiment
 from workbench.space.space import Forbidden, SpaceSize, build, draw, raw_size, size
 from workbench.values.ascend_settings import AscendCompile

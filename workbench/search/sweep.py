@@ -22,7 +22,7 @@ import optuna
 from optuna.samplers import GPSampler
 from optuna.trial import TrialState
 
-from workbench.evaluation.build import Bench
+from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
 from workbench.search.executors import Executor, InProcess
 from workbench.search.ladder import SMOKE_CONSTRAINT, failed_evaluation

@@ -11,7 +11,8 @@ import numpy as np
 
 from workbench.bundle import BundleContents, GoldenBatch, Origin, Tolerance, write_bundle
 from workbench.bundle.signing import SecretKey
-from workbench.evaluation.build import Bench, artifact_of
+from workbench.evaluation.bench import Bench
+from workbench.evaluation.build import artifact_of
 from workbench.evaluation.journal import Journal
 from workbench.inputs.dataset import Batch, Dataset
 from workbench.inputs.experiment import Experiment

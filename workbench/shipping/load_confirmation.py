@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from workbench.bundle import Bundle, GoldenBatch, golden_batches, read_bundle, write_bundle
-from workbench.evaluation.build import Bench
+from workbench.evaluation.bench import Bench
 from workbench.evaluation.journal import Journal
 from workbench.inputs.experiment import Experiment
 from workbench.load import LoadPlan, LoadResult, bodies_of_bundle, bodies_of_dataset, run_load

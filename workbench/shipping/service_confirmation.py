@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from workbench.evaluation.build import Bench
+from workbench.evaluation.bench import Bench
 from workbench.evaluation.journal import Journal
 from workbench.evaluation.measure import device_lock
 from workbench.inputs.experiment import Experiment

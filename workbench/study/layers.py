@@ -19,15 +19,9 @@ import onnx
 import onnxruntime
 from onnx import helper
 
-from workbench.evaluation.build import (
-    SENSITIVITY_RECIPE,
-    SENSITIVITY_SAMPLES,
-    Bench,
-    StageClock,
-    kept_in_float,
-    sensitivity_of,
-    statistics_of,
-)
+from workbench.evaluation.bench import Bench, StageClock
+from workbench.evaluation.sensitivity import SENSITIVITY_RECIPE, SENSITIVITY_SAMPLES, kept_in_float, sensitivity_of
+from workbench.evaluation.statistics import statistics_of
 from workbench.graph.layers import Layer
 from workbench.graph.read import constants, load_graph
 from workbench.inputs.experiment import Experiment

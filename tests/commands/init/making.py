@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.values.test_preprocess import VOCABULARY
 from workbench.commands.init import initialize
-from workbench.evaluation.build import check_data
+from workbench.evaluation.data_check import check_data
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.space.space import Parameter
 from workbench.values.errors import ConfigError

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tests.tiny import write_workspace
-from workbench.evaluation.build import Bench, open_bench
+from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.journal import open_journal
 from workbench.evaluation.store import Store
 from workbench.inputs.experiment import Experiment, read_experiment
@@ -97,7 +97,7 @@ def test_an_experiment_that_changed_meanwhile_is_refused(tmp_path: Path) -> None
 def test_a_child_does_not_outlive_a_killed_parent(question: Experiment, bench: Bench) -> None:
     code = """
 import sys, time, pathlib
-from workbench.evaluation.build import open_bench
+from workbench.evaluation.bench import open_bench
 from workbench.search.executors import ChildProcess
 from workbench.inputs.experiment import read_experiment
 from workbench.evaluation.journal import Journal

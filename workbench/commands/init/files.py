@@ -13,7 +13,7 @@ from workbench.commands.init.experiment import experiment_text
 from workbench.commands.init.manifest import manifest_text
 from workbench.commands.init.model import Outline, examine_model
 from workbench.commands.init.space import space_text
-from workbench.evaluation.build import check_data
+from workbench.evaluation.data_check import check_data
 from workbench.graph.door import open_foreign
 from workbench.inputs.experiment import read_experiment
 from workbench.targets.onnxruntime.target import parse_cpu

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from workbench.evaluation.build import Bench
+from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
 from workbench.search.ladder import evaluate
 from workbench.values.candidate import Candidate

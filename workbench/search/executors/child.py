@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from workbench.evaluation.build import Bench
+from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
 from workbench.search.executors.messages import Line, Message, decode_error
 from workbench.values.candidate import Candidate

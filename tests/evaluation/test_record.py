@@ -1,0 +1,70 @@
+"""Records: which are kept in the store, and which an AMCT configuration asks for."""
+
+from typing import Any
+
+import pytest
+
+from tests.evaluation.workplace import BATCH, CFG, SAMPLES, Workplace
+from workbench.evaluation.record import record_of
+from workbench.graph.layers import quantizable_layers
+from workbench.graph.read import load_graph
+from workbench.quantization.amct.config import parse_config
+from workbench.quantization.amct.recipe import recipe_of_config
+from workbench.quantization.exact import calibrate_exactly
+from workbench.quantization.lowering.normalize import normalized
+from workbench.values.candidate import Candidate, Quantization
+from workbench.values.errors import CalibrationError
+
+
+@pytest.mark.parametrize(
+    "changes", [{"bias_correction": True}, {"weight_algorithm": "adaround"}], ids=["bias_correction", "adaround"]
+)
+def test_records_that_read_the_data_again_are_kept(work: Workplace, changes: dict[str, Any]) -> None:
+    plain = work.record()
+
+    once = work.samples_read(lambda: work.record(**changes))
+    again = work.samples_read(lambda: work.record(**changes))
+
+    assert (once, again) == (SAMPLES, 0)
+    assert work.entries("record") == 1
+    record = work.record(**changes)
+    assert record == work.record(**changes) != plain
+    for layer in record.layers:
+        if layer.weight is not None:
+            added = layer.bias_correction if "bias_correction" in changes else layer.weight.rounding
+            assert added is not None
+
+
+def test_a_kept_record_belongs_to_its_recipe_alone(work: Workplace) -> None:
+    minmax = work.record(bias_correction=True)
+
+    kl = work.record(algorithm="percentile", percentile=90.0, bias_correction=True)
+    fewer = work.record(bias_correction=True, keep_float=1)
+
+    assert work.entries("record") == 3
+    assert [layer.activation for layer in kl.layers] != [layer.activation for layer in minmax.layers]
+    assert len(fewer.layers) == len(minmax.layers) - 1
+
+
+def test_an_amct_configuration_follows_amcts_procedure_on_its_own_batches(work: Workplace) -> None:
+    candidate = Candidate(quantization=Quantization(scheme="cfg", cfg=CFG))
+
+    before = work.rows.count
+    found = record_of(work.experiment, candidate, work.bench)
+
+    assert work.rows.count - before in (3 * BATCH, 2 * 3 * BATCH)  # IFMR: the start of the search, then the search
+    recipe = recipe_of_config(
+        parse_config(CFG, file="test.cfg"), quantizable_layers(normalized(load_graph(work.experiment.model)))
+    )
+    batches = [b.feeds for b in work.experiment.dataset.batches("calibration", BATCH, stop=3 * BATCH)]
+    assert found == calibrate_exactly(work.experiment.model, lambda: iter(batches), recipe)
+    assert "classifier" not in {layer.layer for layer in found.layers}
+    assert work.samples_read(lambda: record_of(work.experiment, candidate, work.bench)) == 0
+    assert (work.entries("statistics"), work.entries("record")) == (0, 1)
+
+
+def test_a_configuration_that_asks_for_more_batches_than_there_are_is_refused(work: Workplace) -> None:
+    text = CFG.replace("batch_num: 3", "batch_num: 5")
+
+    with pytest.raises(CalibrationError, match=r"asks for 5 batches.*gives 4 of 8"):
+        record_of(work.experiment, Candidate(quantization=Quantization(scheme="cfg", cfg=text)), work.bench)

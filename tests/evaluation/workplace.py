@@ -1,0 +1,79 @@
+"""A question about the tiny encoder on its bench, with counters of what is read and made."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.targets.encoder import ids, run, save, tiny_encoder
+from tests.tiny import EXPERIMENT, SPACE, write_workspace
+from workbench.evaluation.bench import Bench, open_bench
+from workbench.evaluation.journal import open_journal
+from workbench.evaluation.record import record_of
+from workbench.evaluation.store import Store
+from workbench.inputs.dataset import Batch
+from workbench.inputs.experiment import Experiment, read_experiment
+from workbench.quantization.record import QuantizationRecord
+from workbench.values.candidate import Candidate, Quantization
+
+SAMPLES, BATCH, LENGTH = 32, 8, 9
+
+PLAIN = Quantization(
+    scheme="static",
+    algorithm="minmax",
+    activation_symmetric=False,
+    weight_granularity="channel",
+    attention_matmul=True,
+    keep_float=0,
+)
+CFG = """
+batch_num: 3
+activation_offset: true
+common_config { arq_quantize { channel_wise: false } ifmr_quantize { search_step: 0.1 } }
+skip_layers: "classifier"
+"""
+
+
+class CountedRows:
+    """A split's source that counts the samples read from it."""
+
+    def __init__(self, source: Any) -> None:
+        self.source, self.count = source, 0
+        self.size, self.sha256, self.sequential = source.size, source.sha256, source.sequential
+
+    def read(self, groups: Iterable[Any], length: int | None = None) -> Iterator[Batch]:
+        for batch in self.source.read(groups, length):
+            self.count += len(batch)
+            yield batch
+
+
+class Workplace:
+    """A question about the tiny encoder, its bench, and two counters."""
+
+    def __init__(self, root: Path) -> None:
+        file = write_workspace(root, experiment=EXPERIMENT, space=SPACE)
+        proto = tiny_encoder()
+        save(proto, root / "data" / "model.onnx")
+        for seed, (split, size) in enumerate((("calibration", 40), ("validation", 40), ("holdout", 40))):
+            feeds = ids(size, LENGTH, seed)
+            np.savez(root / "data" / f"{split}.npz", label=run(proto, feeds)[0].argmax(axis=1), **feeds)
+        experiment = read_experiment(file)
+        data = experiment.dataset
+        self.rows = CountedRows(data.calibration.source)
+        counted = replace(data, calibration=replace(data.calibration, source=self.rows))
+        self.experiment: Experiment = replace(experiment, dataset=counted)
+        journal = open_journal(experiment.workspace, experiment.name, experiment.identity)
+        self.bench: Bench = open_bench(self.experiment, journal, Store(root / "store"), lambda candidate, stage: None)
+
+    def record(self, **changes: Any) -> QuantizationRecord:
+        return record_of(self.experiment, Candidate(quantization=replace(PLAIN, **changes)), self.bench)
+
+    def samples_read(self, action: Callable[[], object]) -> int:
+        before = self.rows.count
+        action()
+        return self.rows.count - before
+
+    def entries(self, kind: str) -> int:
+        return {usage.kind: usage.entries for usage in self.bench.store.usage()}.get(kind, 0)

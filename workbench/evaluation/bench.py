@@ -1,0 +1,99 @@
+"""What evaluations share: the store, the sweep's journal, the opened targets; and what a stage says of itself."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from workbench.evaluation.data_check import check_data
+from workbench.evaluation.journal import Journal
+from workbench.evaluation.store import Store
+from workbench.inputs.experiment import Experiment
+from workbench.targets import open_target
+from workbench.targets.ascend.amct.installation import find_amct
+from workbench.targets.ascend.amct.process import AmctInstallation
+from workbench.targets.base import Target
+from workbench.values.ascend_settings import ASCEND
+from workbench.values.candidate import Candidate
+from workbench.values.errors import CandidateError, ToolchainError
+from workbench.values.results import Toolchain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """What evaluations share: the store, the sweep's journal, the opened targets and their toolchains.
+
+    Attributes:
+        targets, toolchains: by name, of every target of the experiment.
+        report: receives (candidate, stage) when a stage begins.
+        amct: the vendor's quantizer, where a target is Ascend and it is installed.
+        modelled_ms: (candidate id, shapes of a feed) → time on an emulated device, which never changes.
+    """
+
+    store: Store
+    journal: Journal
+    targets: Mapping[str, Target]
+    toolchains: Mapping[str, Toolchain]
+    report: Callable[[Candidate, str], None]
+    amct: AmctInstallation | None = None
+    modelled_ms: dict[tuple[str, str], float] = field(default_factory=dict)
+
+    def target(self, candidate: Candidate) -> Target:
+        return self.targets[candidate.target]
+
+    def toolchain(self, candidate: Candidate) -> Toolchain:
+        return self.toolchains[candidate.target]
+
+    @property
+    def device_lock(self) -> Path:
+        """File locked while anything is timed, so that two sweeps of one workspace never time at once."""
+        return self.store.root / ".locks" / "device.lock"
+
+
+class StageClock:
+    """Says when a stage begins and whether its result came from the store; `evaluate` turns it into timings."""
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[StageClock]:
+        yield self
+
+    cached = False
+
+
+def open_bench(
+    experiment: Experiment, journal: Journal, store: Store, report: Callable[[Candidate, str], None]
+) -> Bench:
+    """Open the experiment's targets and check its data against its model, before any work.
+
+    Raises:
+        ConfigError: the dataset does not fit the model.
+        ToolchainError: a target cannot be used on this machine, or some but not all of them are emulated.
+    """
+    targets = {name: open_target(name) for name in experiment.targets}
+    toolchains = {name: target.toolchain() for name, target in targets.items()}
+    if len({chain.emulated for chain in toolchains.values()}) > 1:
+        emulated = ", ".join(name for name, chain in toolchains.items() if chain.emulated)
+        raise ToolchainError(
+            f"{emulated} is emulated here, and modelled times are never compared with measured ones. Sweep it in an "
+            "experiment of its own, or on the device."
+        )
+    check_data(experiment)
+    amct = find_amct(os.environ) if ASCEND in targets else None
+    return Bench(store=store, journal=journal, targets=targets, toolchains=toolchains, report=report, amct=amct)
+
+
+@contextlib.contextmanager
+def log_kept(bench: Bench, candidate: Candidate) -> Iterator[None]:
+    """Move a failing tool's log into the journal: the directory it wrote into goes away with the failed build."""
+    try:
+        yield
+    except CandidateError as error:
+        if error.log_path is not None and error.log_path.exists():
+            kept = bench.journal.log(candidate.id)
+            shutil.copyfile(error.log_path, kept)
+            error.log_path = kept
+        raise

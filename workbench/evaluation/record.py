@@ -1,0 +1,142 @@
+"""The record that a calibrated candidate is lowered with: derived from statistics, or kept in the store.
+
+Two ways besides the native engine: an AMCT configuration followed by our code, and AMCT itself where it is installed.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from onnx import ModelProto
+
+from workbench.evaluation.amct_record import amct_configuration, write_amct_record
+from workbench.evaluation.bench import Bench, StageClock, log_kept
+from workbench.evaluation.sensitivity import kept_in_float
+from workbench.evaluation.statistics import calibration_batches, data_key, statistics_of
+from workbench.graph.layers import quantizable_layers
+from workbench.graph.read import load_graph
+from workbench.inputs.experiment import Experiment
+from workbench.quantization.amct.config import parse_config
+from workbench.quantization.amct.recipe import recipe_of_config
+from workbench.quantization.calibrate import derive_record, follow_amct
+from workbench.quantization.lowering.normalize import normalized
+from workbench.quantization.observe import Feeds
+from workbench.quantization.recipe import recipe_of
+from workbench.quantization.record import QuantizationRecord, read_record, write_record
+from workbench.quantization.statistics import Statistics
+from workbench.values.ascend_settings import ASCEND
+from workbench.values.candidate import Candidate, Quantization
+from workbench.values.documents.canonical import encode
+from workbench.values.errors import CalibrationError, ConfigError
+from workbench.values.system.source_closure import closure_digest
+
+PER_CHANNEL_TYPES = {ASCEND: ("Conv", "ConvTranspose")}
+"""Target → operators whose weights may have one scale per channel there. On Ascend the weights of MatMul and Gemm
+always have one scale (AMCT's configuration refuses another; amct.md, facts 4 and 5)."""
+
+
+def record_of(
+    experiment: Experiment, candidate: Candidate, bench: Bench, clock: StageClock | None = None
+) -> QuantizationRecord:
+    """The record a calibrated candidate is lowered with.
+
+    Derived in milliseconds once the statistics are there, unless the recipe learns rounding, corrects biases or
+    follows an AMCT configuration: those read the data again, and their records are kept in the store.
+
+    Raises:
+        CandidateError: the model cannot be calibrated, or the configuration does not fit it.
+    """
+    clock = clock or StageClock()
+    q = candidate.quantization
+    config = amct_configuration(
+        candidate,
+        experiment.model,
+        bench.amct,
+        lambda: (
+            kept_in_float(experiment, candidate, bench, statistics_of(experiment, bench, StageClock()))
+            if q.keep_float
+            else ()
+        ),
+        _batch_count(experiment),
+    )
+    if config is not None:
+        return _record_by_amct(experiment, candidate, bench, clock, config)
+    if q.scheme == "cfg":
+        return _stored_record(experiment, bench, clock, {"cfg": q.cfg}, lambda: _by_configuration(experiment, q))
+    statistics = statistics_of(experiment, bench, clock)
+    kept = kept_in_float(experiment, candidate, bench, statistics)
+    recipe = recipe_of(q, statistics.layers, kept, per_channel_types=PER_CHANNEL_TYPES.get(candidate.target))
+
+    def derive() -> QuantizationRecord:
+        def observe_variant(proto: ModelProto, variant: str) -> Statistics:
+            return statistics_of(experiment, bench, StageClock(), proto=proto, variant=variant)
+
+        return derive_record(
+            experiment.model, recipe, statistics, calibration_batches(experiment), observe_variant=observe_variant
+        )
+
+    if q.bias_correction or q.weight_algorithm == "adaround":
+        key = {"statistics": statistics.digest, "quantization": q, "float_layers": kept}
+        return _stored_record(experiment, bench, clock, key, derive)
+    return derive()
+
+
+def _record_by_amct(
+    experiment: Experiment, candidate: Candidate, bench: Bench, clock: StageClock, config: str
+) -> QuantizationRecord:
+    amct = bench.amct
+    assert amct is not None  # who gave a configuration had it
+    key = {**data_key(experiment), "amct": encode(replace(amct, variables={})), "config": config}
+    key["code"] = closure_digest("workbench.evaluation.amct_record", "workbench.inputs.dataset", alone=(__name__,))
+
+    def build(to: Path) -> None:
+        with log_kept(bench, candidate):
+            write_amct_record(experiment.model, config, calibration_batches(experiment), to, amct)
+
+    entry = bench.store.get_or_build("record", key, build)
+    clock.cached = entry.cached
+    return read_record(entry.path / "record.json")
+
+
+def _batch_count(experiment: Experiment) -> int:
+    return -(-experiment.calibration.samples // experiment.calibration.batch)
+
+
+def _by_configuration(experiment: Experiment, quantization: Quantization) -> QuantizationRecord:
+    assert quantization.cfg is not None
+    config = parse_config(quantization.cfg, file="quantization.cfg")
+    proto = normalized(load_graph(experiment.model))
+    try:
+        recipe = recipe_of_config(config, quantizable_layers(proto))
+    except ConfigError as error:  # what it names is this model's affair, so it is this candidate that fails
+        raise CalibrationError(str(error)) from error
+    batch, available = experiment.calibration.batch, _batch_count(experiment)
+    if config.batch_num > available:
+        raise CalibrationError(
+            f"the configuration asks for {config.batch_num} batches, calibration.samples of {experiment.path.name} "
+            f"gives {available} of {batch}. Raise it, or lower batch_num."
+        )
+
+    def batches() -> Iterator[Feeds]:
+        yield from itertools.islice(calibration_batches(experiment)(), config.batch_num)
+
+    try:
+        return follow_amct(experiment.model, recipe, batches)
+    except ValueError as error:
+        raise CalibrationError(f"the configuration does not fit the model: {error}") from error
+
+
+def _stored_record(
+    experiment: Experiment,
+    bench: Bench,
+    clock: StageClock,
+    recipe: Mapping[str, object],
+    derive: Callable[[], QuantizationRecord],
+) -> QuantizationRecord:
+    key = {**data_key(experiment, __name__), **recipe}
+    entry = bench.store.get_or_build("record", key, lambda to: write_record(derive(), to / "record.json"))
+    clock.cached = entry.cached
+    return read_record(entry.path / "record.json")

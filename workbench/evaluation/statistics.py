@@ -1,0 +1,65 @@
+"""The float model observed over the calibration samples: one pass, kept in the store, shared by every recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+from onnx import ModelProto
+
+from workbench.evaluation.bench import Bench, StageClock
+from workbench.inputs.experiment import Experiment
+from workbench.quantization.observe import Feeds, observe
+from workbench.quantization.statistics import Statistics, load_statistics, save_statistics
+from workbench.values.system.source_closure import closure_digest
+
+
+def statistics_of(
+    experiment: Experiment, bench: Bench, clock: StageClock, *, proto: ModelProto | None = None, variant: str = ""
+) -> Statistics:
+    """One observing pass over the calibration samples; shared by every static candidate.
+
+    Args:
+        proto, variant: a changed graph and its name (a balanced one); the model itself without.
+    """
+
+    def build(to: Path) -> None:
+        statistics = observe(experiment.model, calibration_batches(experiment)(), proto=proto, variant=variant)
+        save_statistics(statistics, to / "statistics.npz")
+
+    entry = bench.store.get_or_build("statistics", _statistics_key(experiment, variant), build)
+    clock.cached = entry.cached
+    return load_statistics(entry.path / "statistics.npz")
+
+
+def observed_statistics(experiment: Experiment, bench: Bench) -> Statistics | None:
+    """The float model's statistics where some candidate needed them already; never observes."""
+    entry = bench.store.find("statistics", _statistics_key(experiment, ""))
+    return None if entry is None else load_statistics(entry.path / "statistics.npz")
+
+
+def _statistics_key(experiment: Experiment, variant: str) -> dict[str, object]:
+    return {**data_key(experiment), "variant": variant}
+
+
+def data_key(experiment: Experiment, *code: str) -> dict[str, object]:
+    """What everything computed from the calibration samples depends on.
+
+    Args:
+        code: modules that compute it, beside the engine: they count without what they import.
+    """
+    return {
+        "model": experiment.model.sha256,
+        "data": experiment.dataset.digest("calibration"),
+        "settings": experiment.calibration,
+        "onnxruntime": version("onnxruntime"),  # it runs the float model, whatever the candidates' target
+        "code": closure_digest(
+            "workbench.quantization", "workbench.graph.groups", "workbench.inputs.dataset", alone=(__name__, *code)
+        ),
+    }
+
+
+def calibration_batches(experiment: Experiment) -> Callable[[], Iterator[Feeds]]:
+    settings = experiment.calibration
+    return lambda: (b.feeds for b in experiment.dataset.batches("calibration", settings.batch, stop=settings.samples))
