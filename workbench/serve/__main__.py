@@ -114,7 +114,7 @@ def start(
     from workbench.serve.settings import API_KEY_VARIABLE, Access, Limits, ServeSettings
 
     opened = read_bundle(bundle)
-    tuned = replace(opened.manifest.service, queueing="bins")
+    tuned = opened.manifest.service
     service = replace(
         tuned,
         workers=tuned.workers if workers is None else workers,

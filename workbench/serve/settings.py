@@ -127,7 +127,7 @@ class ServeSettings:
 
     Attributes:
         port: 0 for any free one; the line `listening` of the log names it.
-        service: batching and workers; queueing is always 'bins'.
+        service: batching and workers.
         devices: that workers are started on, `service.workers` on each; None for all that are visible.
         policy: what a difference between this machine and the one the bundle was measured on does.
         trusted: whose signature the bundle must carry; None for none.
@@ -149,8 +149,6 @@ class ServeSettings:
             raise ConfigError(f"{self.devices} is less than 1.", key="--devices")
         if self.policy not in ("warn", "refuse"):
             raise ConfigError(f"{self.policy!r} is neither warn nor refuse.", key="--policy")
-        if self.service.queueing != "bins":
-            raise ConfigError("the service batches by length bin alone.", key="service.queueing", hint="Use bins.")
         if not is_loopback(self.host) and not self.access.keyed and not self.access.keyless:
             hint = f"{_GIVE_KEYS} --no-key serves whoever reaches it."
             raise ConfigError(f"{self.host} is not loopback, and no key is asked for.", key="--host", hint=hint)

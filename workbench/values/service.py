@@ -1,12 +1,8 @@
 """How a service batches requests and what it is asked: settings, load, and the costs of the host in front of a model.
 
-One batching policy is ours (`bins`), one is LitServe's own (`litserve`); `serving_model` simulates both, `serve` runs
-the first.
-
-    bins      one queue for each length bin. A free worker takes the bin whose oldest request is the oldest of all bins
-              that are ready: full (max_batch_size waiting), or its oldest request has waited batch_timeout_ms.
-    litserve  one queue. A free worker opens a window of batch_timeout_ms, takes what arrives until the window ends or
-              max_batch_size is reached, and opens the next window when nothing came. (LitServe 0.2.19, loops/base.py.)
+There is one queue for each length bin. A free worker takes the bin whose oldest request is the oldest of all bins that
+are ready: full (max_batch_size waiting), or its oldest request has waited batch_timeout_ms. The service (`serve`) and
+its simulation hold to it alike.
 """
 
 from __future__ import annotations
@@ -16,7 +12,6 @@ from typing import Literal
 
 from workbench.values.errors import ConfigError
 
-Queueing = Literal["bins", "litserve"]
 Arrivals = Literal["closed", "poisson", "trace"]
 Goal = Literal["throughput", "p99"]
 
@@ -28,14 +23,15 @@ class ServiceSettings:
     Attributes:
         max_batch_size: samples that one call of the model takes at most.
         batch_timeout_ms: how long the oldest request waits for company. 0 sends whatever is there once a worker is
-            free (with `litserve` only for a max_batch_size of 1: its loop polls without sleeping otherwise).
+            free.
         workers: processes with a model each, for each device.
+        queueing: the policy above; bundles and journals hold its name.
     """
 
     max_batch_size: int = 1
     batch_timeout_ms: float = 0.0
     workers: int = 1
-    queueing: Queueing = "bins"
+    queueing: Literal["bins"] = "bins"
 
     def __post_init__(self) -> None:
         for name in ("max_batch_size", "workers"):
@@ -43,18 +39,10 @@ class ServiceSettings:
                 raise ConfigError(f"{getattr(self, name)} is less than 1.", key=f"service.{name}")
         if not 0 <= self.batch_timeout_ms <= 10_000:
             raise ConfigError(f"{self.batch_timeout_ms} is outside 0 to 10000 ms.", key="service.batch_timeout_ms")
-        if self.queueing == "litserve" and self.max_batch_size > 1 and self.batch_timeout_ms == 0:
-            raise ConfigError(
-                "LitServe's own loop polls without sleeping when it batches without a window.",
-                key="service.batch_timeout_ms",
-                hint="Use at least 1 ms.",
-            )
 
     def __str__(self) -> str:
-        window = (
-            f"{self.batch_timeout_ms:g} ms window" if self.queueing == "litserve" else f"{self.batch_timeout_ms:g} ms"
-        )
-        return f"batch <= {self.max_batch_size}, {window}, {self.workers} worker{'s' if self.workers > 1 else ''}"
+        workers = f"{self.workers} worker{'s' if self.workers > 1 else ''}"
+        return f"batch <= {self.max_batch_size}, {self.batch_timeout_ms:g} ms, {workers}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,7 +59,6 @@ def served(
     max_batch_size: int = 1,
     batch_timeout_ms: float = 0.0,
     workers: int = 1,
-    queueing: str = "bins",
     host: HostCosts = NOTHING,
     lengths: IntArray = NO_LENGTHS,
     bins: tuple[int, ...] = (),
@@ -67,12 +66,7 @@ def served(
     requests: int = 20_000,
     seed: int = 0,
 ) -> Simulated:
-    settings = ServiceSettings(
-        max_batch_size=max_batch_size,
-        batch_timeout_ms=batch_timeout_ms,
-        workers=workers,
-        queueing="litserve" if queueing == "litserve" else "bins",
-    )
+    settings = ServiceSettings(max_batch_size=max_batch_size, batch_timeout_ms=batch_timeout_ms, workers=workers)
     return simulate(curve, settings, load, host, lengths, bins, devices=devices, requests=requests, seed=seed)
 
 

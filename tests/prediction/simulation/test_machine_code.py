@@ -2,10 +2,8 @@
 
 import hashlib
 import importlib.util
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -35,23 +33,21 @@ def digests() -> list[str]:
     for threads, workers, devices in ((1, 2, 1), (2, 2, 1), (0, 2, 2)):
         curve = exact(lambda b, n: 0.3 + 0.01 * b * n, batches=(1, 8), lengths=bins, threads=threads)
         for load in (clients(30), poisson(150), trace_ms(*np.cumsum(np.arange(200) % 7).tolist())):
-            for queueing in ("bins", "litserve"):
-                simulated = served(
-                    curve,
-                    load,
-                    max_batch_size=8,
-                    batch_timeout_ms=2.0,
-                    workers=workers,
-                    devices=devices,
-                    queueing=queueing,
-                    host=HOST,
-                    lengths=lengths,
-                    bins=bins,
-                    requests=300,
-                )
-                parts = (simulated.latency_ms, simulated.answered_ms, simulated.batch_rows.astype(np.float64))
-                shares = (simulated.padding_share, simulated.worker_busy, simulated.processors_busy)
-                found.append(hashlib.sha256(b"".join(p.tobytes() for p in parts) + repr(shares).encode()).hexdigest())
+            simulated = served(
+                curve,
+                load,
+                max_batch_size=8,
+                batch_timeout_ms=2.0,
+                workers=workers,
+                devices=devices,
+                host=HOST,
+                lengths=lengths,
+                bins=bins,
+                requests=300,
+            )
+            parts = (simulated.latency_ms, simulated.answered_ms, simulated.batch_rows.astype(np.float64))
+            shares = (simulated.padding_share, simulated.worker_busy, simulated.processors_busy)
+            found.append(hashlib.sha256(b"".join(p.tobytes() for p in parts) + repr(shares).encode()).hexdigest())
     return found
 
 
@@ -70,27 +66,6 @@ def test_interpreted_services_are_the_compiled_ones_and_say_once_that_they_are_s
     assert is_compiled(event_loop.run)
     assert done.stdout.split() == digests()
     assert done.stderr.count("numba is not installed") == 1
-
-
-@pytest.mark.skipif(importlib.util.find_spec("numba") is None, reason="numba is not installed: nothing is compiled")
-def test_compiled_functions_count_no_references_to_their_arrays(tmp_path: Path) -> None:
-    """More than half of the loop's time would go into that, in atomic instructions around every small function."""
-    code = (
-        "import numpy as np\n"
-        "from workbench.prediction.simulation.event_loop import append_queue\n"
-        "queues = [np.full(8, -1) for _ in range(3)]\n"
-        "append_queue(*queues, 0, 1)\n"
-        "(machine,) = append_queue.inspect_asm().values()\n"
-        "print('NRT_incref' in machine, append_queue.py_func.__name__ in machine)\n"
-    )
-    # a cache of its own: what was read from one cannot be looked into
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True, env=environment
-    )
-
-    assert done.stdout.split() == ["False", "True"]
 
 
 def test_numba_is_imported_only_when_a_service_is_simulated() -> None:

@@ -133,59 +133,6 @@ def test_the_timer_for_company_counts_whole_milliseconds() -> None:
     assert latencies(simulated) == [4, 4]
 
 
-LITSERVE = {"queueing": "litserve", "max_batch_size": 4, "batch_timeout_ms": 10.0}
-
-
-def test_litserve_windows_follow_each_other_from_the_moment_a_worker_is_free() -> None:
-    """Windows from 0, 10, …: 12 and 15 leave at 20. Free again at 25, so 26 leaves at 35."""
-    simulated = served(exact(lambda *_: 5.0, batches=(1, 4)), trace_ms(12, 15, 26), **LITSERVE)
-
-    assert latencies(simulated) == [13, 10, 14]
-
-
-def test_litserve_closes_a_full_window_early_and_takes_what_waited_into_the_next() -> None:
-    """Four leave at 3; two that came meanwhile are there when the window opens at 8, and wait until 18."""
-    simulated = served(exact(lambda *_: 5.0, batches=(1, 4)), trace_ms(0, 1, 2, 3, 4, 5), **LITSERVE)
-
-    assert simulated.batch_rows.tolist() == [4, 2]
-    assert latencies(simulated) == [8, 7, 6, 5, 19, 18]
-
-
-def test_litserve_makes_a_lone_client_wait_for_the_whole_window() -> None:
-    """Measured on LitServe 0.2.19 with a model of 5 ms: 15.9 ms with a window of 10 ms, 56 with one of 50."""
-    for window_ms in (10.0, 50.0):
-        settings = LITSERVE | {"batch_timeout_ms": window_ms}
-
-        simulated = served(exact(lambda *_: 5.0, batches=(1, 4)), clients(1), requests=500, **settings)
-
-        assert simulated.latency_ms == pytest.approx(window_ms + 5)
-
-
-def test_litserve_spreads_requests_over_open_windows() -> None:
-    simulated = served(exact(lambda *_: 5.0, batches=(1, 4)), trace_ms(1, 2, 3, 4), workers=2, **LITSERVE)
-
-    assert simulated.batch_rows.tolist() == [2, 2]
-
-
-def test_litserve_without_batching_has_no_window() -> None:
-    simulated = served(exact(lambda *_: 5.0), trace_ms(1, 2), queueing="litserve")
-
-    assert latencies(simulated) == [5, 9]
-
-
-def test_litserve_pads_to_the_longest_of_a_batch() -> None:
-    curve = exact(lambda _, length: float(length), batches=(1, 4), lengths=(8, 64))
-    lengths = np.array([8, 64])
-
-    simulated = served(curve, trace_ms(*range(4)), lengths=lengths, bins=(8, 64), seed=1, **LITSERVE)
-
-    tokens, _ = drawn(lengths, (8, 64), 4, seed=1)
-    assert {8, 64} == set(tokens), "the seed must draw both"
-    assert simulated.batch_rows.tolist() == [4]
-    assert simulated.latency_ms[-1] == pytest.approx(64)
-    assert simulated.padding_share == pytest.approx(1 - sum(tokens) / (4 * 64))
-
-
 def test_padding_counts_the_rows_of_a_compiled_batch() -> None:
     """3 rows of 8 tokens in a compiled 4 x 16."""
     curve = exact(lambda *_: 1.0, batches=(4,), lengths=(16,), stepped=True)

@@ -124,7 +124,6 @@ services = st.fixed_dictionaries(
         "max_batch_size": st.sampled_from([1, 2, 4, 8]),
         "batch_timeout_ms": st.sampled_from([1.0, 3.0, 10.0]),
         "workers": st.integers(1, 3),
-        "queueing": st.sampled_from(["bins", "litserve"]),
         "host": st.builds(
             lambda parts, capacity: HostCosts(
                 request_ms=parts[0],

@@ -22,9 +22,9 @@ def machine_code(function: _Function) -> _Function:
         return function
     compiled: Callable[..., Any] = numba.njit  # its types leave `_nrt` out
     try:
-        return cast(_Function, compiled(cache=True, nogil=True, _nrt=False)(function))
+        return cast(_Function, compiled(cache=True, nogil=True, _nrt=False, forceinline=True)(function))
     except RuntimeError:  # numba finds no place for its cache: neither this folder nor the user's can be written
-        return cast(_Function, compiled(nogil=True, _nrt=False)(function))
+        return cast(_Function, compiled(nogil=True, _nrt=False, forceinline=True)(function))
 
 
 def is_compiled(function: Callable[..., Any]) -> bool:

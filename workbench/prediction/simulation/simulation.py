@@ -7,6 +7,7 @@ Here stands what goes in (times from the batch curve, lengths and arrivals drawn
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,20 @@ import numpy.typing as npt
 
 from workbench.prediction.simulation.machine_code import is_compiled, say_once_that_it_is_slow
 from workbench.prediction.simulation.service_times import Floats, IntArray, ServiceTimes, service_times
+from workbench.prediction.simulation.state import (
+    BINS,
+    NONE,
+    Device,
+    Items,
+    Queue,
+    Rates,
+    Setup,
+    State,
+    Worker,
+    attributes,
+    first,
+    rows,
+)
 from workbench.values.errors import ConfigError
 from workbench.values.results import BatchCurve, Clock
 from workbench.values.service import HostCosts, ServiceLoad, ServiceSettings
@@ -92,8 +107,6 @@ def simulate(
     Raises:
         ConfigError: a bin is longer than every measured length, or there is nothing to draw from.
     """
-    from workbench.prediction.simulation import event_loop
-
     if requests < 1 or devices < 1:
         raise ConfigError(f"{requests} requests on {devices} devices cannot be simulated.", key="service")
     times = service_times(curve, bins, max_batch=settings.max_batch_size)
@@ -119,25 +132,28 @@ def simulate(
         stop=stop,
         warm_up=warm_up,
         arrivals=arrivals,
-        tokens=tokens,
         bin_of=bin_of,
         uniforms=of_times.random(total),
     )
-    answered_ms = record.finished_ms[warm_up:] - record.sums[event_loop.STARTED_MS]
+    end = record.state
+    answered_ms = record.finished_ms[warm_up:] - end.started_ms
     length_ms = float(answered_ms[-1])
-    begun = slice(int(record.sums[event_loop.FIRST_BATCH]), int(record.sums[event_loop.BATCHES]))
-    rows = record.batch_rows[begun]
-    computed = times.computed_rows[rows - 1] * times.padded[record.batch_bin[begun]]
+    counted = (record.batch_of >= end.first_batch) & (record.batch_of < end.started)
+    batch_of = record.batch_of[counted] - end.first_batch
+    rows = np.bincount(batch_of, minlength=end.started - end.first_batch)
+    bin_of_batch = np.zeros_like(rows)
+    bin_of_batch[batch_of] = bin_of[counted]
+    computed = times.computed_rows[rows - 1] * times.padded[bin_of_batch]
     return Simulated(
         latency_ms=record.latency_ms[warm_up:],
         answered_ms=answered_ms,
         sent_in_all=total,
         backlog=None if closed else int(stop - np.searchsorted(record.finished_ms, arrivals[-1], side="right")),
         batch_rows=rows,
-        padding_share=1 - float(record.batch_tokens[begun].sum() / computed.sum()) if len(rows) else 0.0,
-        worker_busy=_share(record.sums[event_loop.WORKERS_MS], length_ms * settings.workers * devices),
-        front_end_busy=_share(record.sums[event_loop.FRONT_END_MS], length_ms),
-        processors_busy=_share(record.sums[event_loop.PROCESSORS_MS], length_ms * len(host.capacity)),
+        padding_share=1 - float(tokens[counted].sum() / computed.sum()) if len(rows) else 0.0,
+        worker_busy=_share(end.workers_ms, length_ms * settings.workers * devices),
+        front_end_busy=_share(end.front_end_ms, length_ms),
+        processors_busy=_share(end.processors_ms, length_ms * len(host.capacity)),
         settings=settings,
         load=load,
         host=host,
@@ -159,20 +175,19 @@ def drawn_lengths(
         return np.ones(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
     if not len(lengths):
         raise ConfigError("there are no lengths to draw requests from.", key="service.lengths")
-    tokens = np.minimum(random.choice(np.asarray(lengths, dtype=np.int64), size=count), padded[-1])
-    return tokens, np.searchsorted(padded, tokens).astype(np.int64)
+    cut = np.minimum(np.asarray(lengths, dtype=np.int64), padded[-1])
+    drawn = random.choice(len(cut), size=count)
+    return cut[drawn], np.searchsorted(padded, cut)[drawn]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Record:
-    """What the event loop wrote down; see `event_loop.run`."""
+    """What the event loop left: its state, answers in the order in which they were read, and each request's batch."""
 
+    state: State
     latency_ms: Floats
     finished_ms: Floats
-    batch_rows: IntArray
-    batch_bin: IntArray
-    batch_tokens: IntArray
-    sums: Floats
+    batch_of: IntArray
 
 
 def _serve(
@@ -186,102 +201,83 @@ def _serve(
     stop: int,
     warm_up: int,
     arrivals: Floats,
-    tokens: IntArray,
     bin_of: IntArray,
     uniforms: Floats,
 ) -> _Record:
     """Lay out the event loop's memory and let it run."""
-    from workbench.prediction.simulation import event_loop
+    from workbench.prediction.simulation import event_loop  # brings numba, a second that only a simulation should cost
 
-    total, workers = len(tokens), settings.workers * devices
+    total, workers = len(bin_of), settings.workers * devices
     bins, _, quantiles = times.times_ms.shape
-    queues, numbers = event_loop.BINS + bins + workers, total + workers + 1
     capacity = _capacity(host, most_busy=2 + workers * max(1, threads))
-    busy = np.maximum(np.arange(len(capacity)), 1)
+    busy = np.arange(len(capacity))
     compiled = is_compiled(event_loop.run)
     if not compiled:
         say_once_that_it_is_slow()
+    memory = partial(rows, compiled=compiled)
 
-    def memory(values: npt.NDArray[Any]) -> Any:
-        # the interpreter reads and writes lists three times as quickly as arrays
+    def plain(values: npt.NDArray[Any]) -> Any:
         return values if compiled else values.tolist()
 
-    def whole(size: int, value: int = 0) -> Any:
-        return memory(np.full(size, value, dtype=np.int64))
-
-    def real(size: int, value: float = 0.0) -> Any:
-        return memory(np.full(size, value))
-
-    latency, finished, sums = real(stop), real(stop), real(6)
-    batch_rows, batch_bin, batch_tokens = whole(total), whole(total), whole(total)
-    # a number that is sometimes whole and sometimes not would be two programs to the compiler
+    setup = Setup(
+        closed=clients > 0,
+        total=total,
+        stop=stop,
+        warm_up=warm_up,
+        quantiles=quantiles,
+        bins=bins,
+        max_batch=settings.max_batch_size,
+        timeout=float(settings.batch_timeout_ms),
+        workers=workers,
+        devices=devices,
+        threads=threads,
+        call_share=float(capacity[threads] / threads if threads else 1.0),
+        request_half=float(host.request_ms / 2),
+        batch_half=float(host.batch_ms / 2),
+        worker_batch=float(host.worker_batch_ms),
+        worker_row=float(host.worker_row_ms),
+        client_half=float(host.client_ms / 2),
+        transport_half=float(host.transport_ms / 2),
+        network_half=float(host.network_ms / 2),
+    )
+    rates = Rates(
+        speed=plain(capacity / np.maximum(busy, 1)),
+        slowness=plain(np.maximum(busy, 1) / capacity),
+        processors=plain(np.minimum(busy.astype(np.float64), len(host.capacity))),
+    )
+    state = memory(1, State(arrival_at=float(arrivals[0]), free=workers))
+    numbers = total + workers + 1
+    items = Items(
+        after=plain(np.full(numbers, NONE)),
+        due=plain(np.zeros(numbers)),
+        bin=plain(bin_of),
+        batch=plain(np.full(total, NONE)),
+        intended=plain(np.zeros(total)),
+        finished=plain(np.zeros(total)),
+        entered=plain(np.zeros(total, dtype=np.bool_)),
+    )
+    order = plain(np.zeros(stop, dtype=np.int64))
     answered = event_loop.run(
-        clients > 0,
-        total,
-        stop,
-        warm_up,
-        memory(arrivals),
-        memory(bin_of),
-        memory(tokens),
-        memory(uniforms),
-        memory(times.times_ms.ravel()),
-        quantiles,
-        bins,
-        settings.queueing == "litserve",
-        settings.max_batch_size,
-        float(settings.batch_timeout_ms),
-        workers,
-        devices,
-        threads,
-        float(capacity[threads] / threads if threads else 1.0),
-        memory(capacity / busy),
-        memory(busy / capacity),
-        memory(np.minimum(np.arange(len(capacity), dtype=np.float64), len(host.capacity))),
-        float(host.request_ms / 2),
-        float(host.batch_ms / 2),
-        float(host.worker_batch_ms),
-        float(host.worker_row_ms),
-        float(host.client_ms / 2),
-        float(host.transport_ms / 2),
-        float(host.network_ms / 2),
-        whole(queues, -1),  # head
-        whole(queues, -1),  # tail
-        whole(numbers, -1),  # after
-        real(numbers),  # due
-        real(total),  # intended
-        whole(total),  # entered
-        whole(bins),  # waiting
-        whole(workers, event_loop.FREE),  # state
-        whole(workers),  # rows_of
-        whole(workers),  # tokens_of
-        whole(workers),  # place_of
-        real(workers),  # call_of
-        real(workers, event_loop.NEVER),  # worker_ends
-        real(workers, event_loop.NEVER),  # window_ends
-        real(workers),  # opened
-        whole(workers),  # asked
-        whole(devices),  # in_flight
-        whole(devices),  # device_calls
-        real(devices),  # device_clock
-        real(devices),  # device_since
-        real(devices, event_loop.NEVER),  # device_ends
-        real(workers, event_loop.NEVER),  # call_ends
-        latency,
-        finished,
-        batch_rows,
-        batch_bin,
-        batch_tokens,
-        sums,
+        setup if compiled else attributes(setup),
+        state[0],
+        rates if compiled else attributes(rates),
+        plain(times.times_ms.ravel()),
+        plain(uniforms),
+        plain(arrivals),
+        items if compiled else attributes(items),
+        memory(BINS + bins + workers, Queue()),
+        memory(workers, Worker()),
+        memory(devices, Device()),
+        order,
     )
     if answered != stop:
         raise AssertionError(f"the simulated service stopped after {answered} of {stop} answers")
+    finished_ms = np.asarray(items.finished)[order]
     return _Record(
-        latency_ms=np.asarray(latency, dtype=np.float64),
-        finished_ms=np.asarray(finished, dtype=np.float64),
-        batch_rows=np.asarray(batch_rows, dtype=np.int64),
-        batch_bin=np.asarray(batch_bin, dtype=np.int64),
-        batch_tokens=np.asarray(batch_tokens, dtype=np.int64),
-        sums=np.asarray(sums, dtype=np.float64),
+        state=first(state, State),
+        latency_ms=finished_ms - np.asarray(items.intended)[order],
+        finished_ms=finished_ms,
+        batch_of=np.asarray(items.batch),
     )
 
 
