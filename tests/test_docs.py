@@ -133,7 +133,7 @@ def test_every_file_that_a_page_names_exists(page: Path) -> None:
     named = {
         p for line in code(page) for p in re.findall(rf"(?<![\w./-])((?:{folders})/[\w./*-]*\w[*\w]*(?:/)?)", line)
     }
-    assert [p for p in sorted(named) if not any(ROOT.glob(p.rstrip("/"))) and "model.yaml" not in p] == []
+    assert [p for p in sorted(named) if not any(ROOT.glob(p.rstrip("/"))) and "intent.yaml" not in p] == []
 
 
 def test_the_architecture_names_every_room_in_the_order_of_its_floors() -> None:
