@@ -19,7 +19,7 @@ quickstart: install
 	$(VENV)/bin/workbench sweep experiments/loan-intent-mini.yaml
 
 test: install-test lint
-	$(VENV)/bin/python -m pytest -n 2 --dist loadfile
+	$(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: install-test
 	$(VENV)/bin/ruff check workbench tests benchmarks docs
