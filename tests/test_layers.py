@@ -50,7 +50,7 @@ EVALUATION = (
 """The same inside `evaluation`."""
 VALUES = (
     (
-        *("candidate", "model", "objectives", "preprocess", "results", "service", "significance", "bins"),
+        *("candidate", "model", "objectives", "preprocess", "results", "finding", "service", "significance", "bins"),
         "ascend_settings",
     ),
     ("documents", "system", "exit_codes"),

@@ -11,7 +11,7 @@ from workbench.commands.doctor.machine import (
     quiet_finding,
 )
 from workbench.evaluation.noise import Steadiness
-from workbench.targets.onnxruntime.target import parse_cpu
+from workbench.values.system.cpu import parse_cpu
 
 GB = 1_000_000_000
 

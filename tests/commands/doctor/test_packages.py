@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from workbench.commands.doctor import Finding, exit_code
+from workbench.commands.doctor.finding import exit_code
 from workbench.commands.doctor.packages import BASE_PACKAGES, EXPORT_PACKAGES, package_findings, python_finding
+from workbench.values.finding import Finding
 
 
 def found(base: tuple[str, ...], export: tuple[str, ...]) -> dict[str, Finding]:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from workbench.commands.doctor import Finding, exit_code
+from workbench.commands.doctor.finding import exit_code
 from workbench.commands.doctor.workspace import disk_finding, workspace_findings
+from workbench.values.finding import Finding
 
 
 def found(workspace: Path) -> dict[str, Finding]:

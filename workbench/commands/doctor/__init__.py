@@ -3,8 +3,8 @@
     findings = examine(Path())
     exit_code(findings)         # 1 when the workbench cannot work here
 
-`finding` says what one is and shows them. Each other module looks at one thing: `packages`, `machine`, `onnxruntime`
-and `openvino` (which take a layer to INT8 and run it, by `int8_layer`), `ascend` and `workspace`.
+`finding` shows them. `packages`, `machine` and `workspace` look at what no target owns; each target looks at what it
+needs itself.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from workbench.commands.doctor.finding import Finding, exit_code, findings_json, findings_table
+from workbench.commands.doctor.finding import exit_code, findings_json, findings_table
 from workbench.commands.doctor.packages import package_findings, python_finding
+from workbench.values.finding import Finding
 
 __all__ = ["Finding", "examine", "exit_code", "findings_json", "findings_table"]
 
@@ -33,11 +34,12 @@ def examine(workspace: Path) -> tuple[Finding, ...]:
 def _beyond_packages(workspace: Path) -> Iterator[Finding]:
     try:
         # Not at the top: these load numpy, onnx and psutil, whose absence is a finding and not an exception
-        from workbench.commands.doctor.ascend import ascend_findings
         from workbench.commands.doctor.machine import machine_findings
-        from workbench.commands.doctor.onnxruntime import onnxruntime_findings
-        from workbench.commands.doctor.openvino import openvino_findings
         from workbench.commands.doctor.workspace import workspace_findings
+        from workbench.quantization import observe as _reference_engine  # noqa: F401  every sweep runs the float model
+        from workbench.targets.ascend.findings import ascend_findings
+        from workbench.targets.onnxruntime.findings import onnxruntime_findings
+        from workbench.targets.openvino.findings import openvino_findings
     except ImportError as error:
         yield Finding(
             group="packages",

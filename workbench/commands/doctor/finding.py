@@ -1,36 +1,15 @@
-"""One fact about the machine with what to do about it, and how many of them are shown."""
+"""How findings are shown, for people and for scripts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from workbench.values.documents.canonical import encode
+from workbench.values.finding import Finding
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-Status = Literal["ok", "warn", "fail"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One fact about the machine.
-
-    Attributes:
-        group: heading it is shown under.
-        status: 'fail' when the workbench cannot work because of it; 'warn' when something optional is missing, or
-            something will disturb.
-        value: what was found.
-        remedy: what to do about it; empty when all is well.
-    """
-
-    group: str
-    name: str
-    status: Status
-    value: str
-    remedy: str = ""
 
 
 def exit_code(findings: Iterable[Finding]) -> int:

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from workbench.commands.doctor.finding import Finding
 from workbench.evaluation.noise import UNSTEADY, Steadiness, read_counters, steadiness, suspects
-from workbench.targets.onnxruntime.target import Cpu, parse_cpu
+from workbench.values.finding import Finding
+from workbench.values.system.cpu import Cpu, this_cpu
 
 LITTLE_MEMORY_BYTES = 2_000_000_000
 _UNLIMITED_BYTES = 1 << 60  # control groups of version 1 write 2**63 less a page for "no limit"
@@ -22,8 +22,7 @@ _GROUP = "machine"
 
 
 def machine_findings() -> Iterator[Finding]:
-    cpuinfo = Path("/proc/cpuinfo")
-    cpu = parse_cpu(cpuinfo.read_text(encoding="utf-8", errors="replace") if cpuinfo.exists() else None)
+    cpu = this_cpu()
     cpu_quota, memory_limit_bytes = control_group_limits()
     memory = psutil.virtual_memory()
     yield Finding(group=_GROUP, name="CPU", status="ok", value=cpu.name)

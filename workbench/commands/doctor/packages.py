@@ -8,7 +8,7 @@ import platform
 from collections.abc import Iterator, Sequence
 
 from workbench import __version__
-from workbench.commands.doctor.finding import Finding
+from workbench.values.finding import Finding
 
 BASE_PACKAGES = (
     "numpy",

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from workbench.commands.doctor.finding import Finding, Status
+from workbench.values.finding import Finding, Status
 
 ENOUGH_DISK_BYTES, LITTLE_DISK_BYTES = 5_000_000_000, 500_000_000
 """60 candidates of a 30 MB model, lowered and compiled, take about 4 GB; below the second a sweep cannot begin."""

@@ -16,8 +16,8 @@ from workbench.commands.init.space import space_text
 from workbench.evaluation.data_check import check_data
 from workbench.graph.door import open_foreign
 from workbench.inputs.experiment import read_experiment
-from workbench.targets.onnxruntime.target import parse_cpu
 from workbench.values.errors import ConfigError
+from workbench.values.system.cpu import parse_cpu
 from workbench.values.system.scratch import scratch_folder
 
 

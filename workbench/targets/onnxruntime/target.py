@@ -15,12 +15,9 @@ Facts that shaped it, all measured on onnxruntime 1.31.1:
 from __future__ import annotations
 
 import functools
-import os
 import platform
-import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -45,18 +42,13 @@ from workbench.values.documents.canonical import file_digest
 from workbench.values.errors import ConfigError, LoweringError, MeasureError, ToolchainError, nearest
 from workbench.values.model import Model
 from workbench.values.results import Artifact, CompiledFile, Toolchain
+from workbench.values.system.cpu import this_cpu
 from workbench.values.system.files import temporary_beside
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
 LOWERED = "lowered.onnx"
-
-_FEATURES = ("amx_int8", "avx2", "avx512_vnni", "avx512f", "avx_vnni", "asimddp", "i8mm", "sve")
-"""CPU flags, as Linux spells them, by which ONNX Runtime chooses its matrix kernels."""
-
-_DOT_PRODUCT = {"avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm"}
-"""Flags of instructions that multiply 8-bit integers into 32-bit sums."""
 
 _MEASURED = "measured on onnxruntime 1.31.1"
 
@@ -86,8 +78,8 @@ class OnnxRuntimeTarget:
                 "onnxruntime": runtime.__version__,
                 "platform": f"{platform.system()} {platform.machine()}",
             },
-            device=_cpu().name,
-            features=tuple(sorted((*_cpu().features, f"{_cpu().cores} cores"))),
+            device=this_cpu().name,
+            features=tuple(sorted((*this_cpu().features, f"{this_cpu().cores} cores"))),
         )
 
     def check(self, model: Model, candidate: Candidate) -> tuple[OperatorIssue, ...]:
@@ -111,7 +103,7 @@ class OnnxRuntimeTarget:
     def compile(self, lowered: Path, candidate: Candidate, to: Path) -> Artifact:
         toolchain = self.toolchain()
         int8_ops, float_matmuls_left, kernels = count_kernels(
-            optimize(lowered, candidate, to, saturates=_cpu().saturates)
+            optimize(lowered, candidate, to, saturates=this_cpu().saturates)
         )
         file = to / COMPILED
         compiled = CompiledFile(
@@ -140,7 +132,7 @@ class OnnxRuntimeTarget:
         options.inter_op_num_threads = 1
         options.log_severity_level = 4  # what it would print as an error, it raises as well
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        if _cpu().saturates:
+        if this_cpu().saturates:
             options.add_session_config_entry("session.x64quantprecision", "1")
         file = directory / artifact.files[0].file
         try:
@@ -214,7 +206,7 @@ def _lowered(model: Model, candidate: Candidate, record: QuantizationRecord | No
             raise LoweringError(
                 f"The record belongs to model {record.model_sha256[:12]}, this is {model.sha256[:12]}. Calibrate again."
             )
-        return lower_static(proto, record, integer_kind="uint8" if _cpu().saturates else "int8")
+        return lower_static(proto, record, integer_kind="uint8" if this_cpu().saturates else "int8")
     if candidate.quantization.scheme == "dynamic":
         assert candidate.quantization.weight_granularity is not None
         return lower_dynamic(proto, candidate.quantization.weight_granularity)
@@ -293,10 +285,10 @@ def _quantization_issues(model: Model, candidate: Candidate) -> list[OperatorIss
         for node in proto.graph.node
         if node.op_type == "Attention" and node.domain == "com.microsoft"
     ]
-    if not _cpu().dot_product:
+    if not this_cpu().dot_product:
         issues.append(
             no_dot_product(
-                _cpu().name,
+                this_cpu().name,
                 meanwhile="Kernels that cannot saturate are used meanwhile.",
                 source="onnxruntime, quantization guide: U8S8 on AVX2 and AVX512 may saturate; reduce_range avoids it",
             )
@@ -316,47 +308,6 @@ def _operators() -> tuple[int, frozenset[tuple[str, str]]]:
 
 
 # --- the machine and the library -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cpu:
-    """What decides about INT8 on a CPU.
-
-    Attributes:
-        features: the flags of `_FEATURES` it has, empty where the system does not tell.
-        dot_product: it multiplies 8-bit integers into 32-bit sums in one instruction; True where unknown.
-        saturates: its U8S8 kernels add pairs of products in 16 bits.
-    """
-
-    name: str
-    features: tuple[str, ...]
-    cores: int
-    dot_product: bool
-    saturates: bool
-
-
-def parse_cpu(cpuinfo: str | None) -> Cpu:
-    """The CPU by the text of /proc/cpuinfo, or by what Python knows on a system without that file."""
-    flags = set(_field(cpuinfo, "flags|Features").split())
-    dot_product = bool(_DOT_PRODUCT & flags)
-    return Cpu(
-        name=_field(cpuinfo, "model name|Hardware") or platform.processor() or platform.machine(),
-        features=tuple(flag for flag in _FEATURES if flag in flags),
-        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
-        dot_product=dot_product or not flags,
-        saturates="avx2" in flags and not dot_product,
-    )
-
-
-def _field(text: str | None, key: str) -> str:
-    found = re.search(rf"^(?:{key})\s*:\s*(.*)$", text or "", re.MULTILINE)
-    return found.group(1).strip() if found else ""
-
-
-@functools.cache
-def _cpu() -> Cpu:
-    file = Path("/proc/cpuinfo")
-    return parse_cpu(file.read_text(encoding="utf-8", errors="replace") if file.exists() else None)
 
 
 def _runtime() -> ModuleType:

@@ -10,12 +10,12 @@ from workbench.graph.read import load_graph
 from workbench.quantization.lowering.normalize import normalized
 from workbench.targets.base import OperatorIssue
 from workbench.targets.int8_issues import no_dot_product, nothing_to_quantize, quantized_already, unreadable
-from workbench.targets.onnxruntime.target import Cpu
 from workbench.targets.openvino.compiler import reason
 from workbench.targets.openvino.library import capabilities, library
 from workbench.values.candidate import Candidate, OpenVinoCompile
 from workbench.values.errors import ConfigError
 from workbench.values.model import Model
+from workbench.values.system.cpu import Cpu
 
 _MEASURED = "measured on OpenVINO 2026.4.1"
 

@@ -11,7 +11,6 @@ Facts that shaped it, all measured on OpenVINO 2026.4.1:
 
 from __future__ import annotations
 
-import functools
 import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,7 +24,6 @@ from workbench.quantization.lowering.surgery import serialize
 from workbench.quantization.record import QuantizationRecord
 from workbench.targets.base import Array, Feeds, OperatorIssue, Session
 from workbench.targets.feeds import Input, check_feeds, check_host_device
-from workbench.targets.onnxruntime.target import Cpu, parse_cpu
 from workbench.targets.openvino.check import model_issues, setting_issues
 from workbench.targets.openvino.compiler import WEIGHTS, XML, convert, reason
 from workbench.targets.openvino.library import capabilities, library, load
@@ -35,6 +33,7 @@ from workbench.values.documents.canonical import file_digest
 from workbench.values.errors import ConfigError, LoweringError, MeasureError
 from workbench.values.model import Model
 from workbench.values.results import Artifact, CompiledFile, Toolchain
+from workbench.values.system.cpu import this_cpu
 from workbench.values.system.files import temporary_beside
 
 LOWERED = "lowered.onnx"
@@ -57,12 +56,12 @@ class OpenVinoTarget:
                 "openvino": library().get_version(),
                 "platform": f"{platform.system()} {platform.machine()}",
             },
-            device=_cpu().name,
-            features=tuple(sorted((*_cpu().features, *capabilities(), f"{_cpu().cores} cores"))),
+            device=this_cpu().name,
+            features=tuple(sorted((*this_cpu().features, *capabilities(), f"{this_cpu().cores} cores"))),
         )
 
     def check(self, model: Model, candidate: Candidate) -> tuple[OperatorIssue, ...]:
-        issues = [*setting_issues(candidate), *model_issues(model, candidate, _cpu())]
+        issues = [*setting_issues(candidate), *model_issues(model, candidate, this_cpu())]
         return tuple(sorted(issues, key=lambda issue: issue.severity))
 
     def lower(self, model: Model, candidate: Candidate, record: QuantizationRecord | None, to: Path) -> Path:
@@ -205,9 +204,3 @@ def _lowered(model: Model, record: QuantizationRecord | None) -> onnx.ModelProto
             f"The record belongs to model {record.model_sha256[:12]}, this is {model.sha256[:12]}. Calibrate again."
         )
     return openvino_form(proto, record)
-
-
-@functools.cache
-def _cpu() -> Cpu:
-    file = Path("/proc/cpuinfo")
-    return parse_cpu(file.read_text(encoding="utf-8", errors="replace") if file.exists() else None)

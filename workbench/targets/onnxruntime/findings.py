@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from workbench.commands.doctor.finding import Finding
-from workbench.commands.doctor.int8_layer import run_int8_layer
 from workbench.targets import open_target
+from workbench.targets.int8_layer import run_int8_layer
 from workbench.values.candidate import Candidate, Quantization
 from workbench.values.errors import CandidateError, ToolchainError
+from workbench.values.finding import Finding
 
 INT8 = Candidate(quantization=Quantization(scheme="dynamic", weight_granularity="tensor"))
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Callable, Iterator
 
-from workbench.commands.doctor.ascend import module_at
-from workbench.commands.doctor.finding import Finding
-from workbench.commands.doctor.int8_layer import run_int8_layer
+from workbench.targets.int8_layer import run_int8_layer
 from workbench.targets.openvino.library import capabilities, library
 from workbench.values.candidate import Candidate, OpenVinoCompile, Quantization
 from workbench.values.errors import CandidateError, ToolchainError
+from workbench.values.finding import Finding, module_at
 
 PINNED = "2026.4.1"
 """As pyproject.toml pins it: what runs in INT8 changes between releases."""

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from workbench import __version__
-from workbench.commands.doctor.ascend_device import Machine, device_findings
-from workbench.commands.doctor.finding import Finding
-from workbench.targets import TARGETS
 from workbench.targets.ascend.amct.installation import VARIABLE as AMCT_PYTHON
 from workbench.targets.ascend.amct.installation import find_amct
+from workbench.targets.ascend.device_findings import Machine, device_findings
 from workbench.targets.ascend.installation import (
     OPERATOR_KERNELS,
     Installation,
@@ -23,19 +19,13 @@ from workbench.targets.ascend.installation import (
 )
 from workbench.targets.ascend.program import run_program
 from workbench.targets.ascend.versions import CANN_WANTED, cann_problem, same_release
+from workbench.values.ascend_settings import ASCEND
 from workbench.values.errors import ToolchainError
-
-ASCEND = "ascend910b3"
+from workbench.values.finding import Finding, module_at
 
 _GROUP = f"target {ASCEND}"
 _IMPORT_TIMEOUT_S = 60.0
 _ASK_ACL = "import acl; print(getattr(acl, '__file__', None) or 'built in'); print(acl.get_soc_name() or '')"
-
-
-def module_at(name: str) -> str | None:
-    """Where Python finds a module, which is not imported; None where it does not."""
-    spec = importlib.util.find_spec(name)
-    return None if spec is None else spec.origin or name
 
 
 def ascend_findings(
@@ -43,7 +33,6 @@ def ascend_findings(
     *,
     machine: Machine | None = None,
     place_of: Callable[[str], str | None] = module_at,
-    targets: Iterable[str] = TARGETS,
 ) -> Iterator[Finding]:
     """One finding per part that a sweep on Ascend 910B3 needs, and one for each thing found wrong with it.
 
@@ -51,17 +40,7 @@ def ascend_findings(
         environment: ASCEND_HOME_PATH, ASCEND_OPP_PATH, ASCEND_RT_VISIBLE_DEVICES and the search paths are read.
         machine: where device files and the driver's records lie.
         place_of: where Python finds a module.
-        targets: names of the targets that this workbench has.
     """
-    if ASCEND not in targets:
-        yield Finding(
-            group=_GROUP,
-            name="workbench",
-            status="warn",
-            value=f"workbench {__version__} has no Ascend target",
-            remedy=f"`workbench inspect --target {ASCEND}` says what ATC would stumble over; the findings below say "
-            "whether the machine is ready for one.",
-        )
     home = environment.get("ASCEND_HOME_PATH", "")
     installation = read_installation(Path(home), environment) if home and Path(home).is_dir() else None
     if installation is not None and installation.emulator is not None:

@@ -5,13 +5,14 @@ from pathlib import Path
 import pytest
 
 from tests.emulated_cann import emulated_environment
-from workbench.commands.doctor import Finding, exit_code
-from workbench.commands.doctor import ascend_device as devices
-from workbench.commands.doctor.ascend import ASCEND, ascend_findings, module_at
-from workbench.commands.doctor.ascend_device import Machine
+from workbench.commands.doctor.finding import exit_code
+from workbench.targets.ascend import device_findings as devices
 from workbench.targets.ascend import installation, npu_smi
+from workbench.targets.ascend.device_findings import Machine
+from workbench.targets.ascend.findings import ascend_findings
+from workbench.values.finding import Finding, module_at
 
-CAPTURES = Path(__file__).parents[2] / "targets" / "ascend" / "npu_smi"
+CAPTURES = Path(__file__).parent / "npu_smi"
 KERNELS = "opp/built-in/op_impl/ai_core/tbe/kernel"
 
 
@@ -64,17 +65,16 @@ class Host:
         self.acl()
         self.nodes("davinci0", *devices.MANAGERS)
 
-    def all_findings(self, *targets: str) -> list[Finding]:
+    def all_findings(self) -> list[Finding]:
         found = ascend_findings(
             self.environment,
             machine=Machine(root=self.root, dev=self.root / "dev", record=self.root / "ascend_install.info"),
             place_of=lambda name: f"/cann/{name}.so" if name in self.modules else None,
-            targets=targets or (ASCEND,),
         )
         return list(found)
 
-    def findings(self, *targets: str) -> dict[str, Finding]:
-        return {finding.name: finding for finding in self.all_findings(*targets)}
+    def findings(self) -> dict[str, Finding]:
+        return {finding.name: finding for finding in self.all_findings()}
 
     def troubles(self) -> dict[str, str]:
         """What is not well, but for AMCT, which is optional and takes a second to ask."""
@@ -96,9 +96,9 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
 
 
 def test_each_missing_part_is_one_warning_with_where_to_get_it(host: Host) -> None:
-    findings = host.findings("onnxruntime")
+    findings = host.findings()
 
-    assert list(findings) == ["workbench", "toolkit", "compiler", "runtime", "AMCT", "driver", "device"]
+    assert list(findings) == ["toolkit", "compiler", "runtime", "AMCT", "driver", "device"]
     assert {finding.status for finding in findings.values()} == {"warn"}
     assert all(finding.remedy for finding in findings.values())
     assert exit_code(findings.values()) == 0
@@ -125,12 +125,6 @@ def test_a_ready_machine_is_all_well(host: Host) -> None:
     assert found["device"].value == "1 × 910B3"
     assert found["card 0"].value == "OK, 94.3 W, 53 °C, 0 % AI core, HBM 4487 of 65536 MB used"
     assert found["device files"].value.startswith("davinci0, davinci_manager, devmm_svm, hisi_hdc")
-
-
-def test_a_workbench_without_the_target_says_so(host: Host) -> None:
-    host.ready()
-
-    assert "no Ascend target" in host.findings("onnxruntime")["workbench"].value
 
 
 @pytest.mark.parametrize("version", ["8.2.RC1", "8.5.1", "9.0.0"])
@@ -348,7 +342,7 @@ def test_an_interpreter_of_amct_that_is_no_program_is_told(host: Host) -> None:
 
 def test_the_emulator_is_shown_as_such_and_everything_it_has_is_found(host: Host, tmp_path: Path) -> None:
     host.environment = emulated_environment(tmp_path / "emulated", CANN_EMULATOR_DEVICES="2")
-    found = {f.name: f for f in ascend_findings(host.environment, machine=Machine(root=host.root), targets=(ASCEND,))}
+    found = {f.name: f for f in ascend_findings(host.environment, machine=Machine(root=host.root))}
 
     assert (found["emulated"].status, "--allow-emulated" in found["emulated"].remedy) == ("warn", True)
     assert found["emulated"].value.startswith("CANN and its devices are emulated here: int8-workbench ")
