@@ -34,8 +34,8 @@ from scipy.stats import t as student
 
 from benchmarks.direct_calls import rows_per_s
 from benchmarks.served import served
+from workbench.api.opening import journal_of, open_store, summary_of
 from workbench.bundle import write_bundle
-from workbench.commands.opening import journal_of, open_store, summary_of
 from workbench.evaluation.bench import open_bench
 from workbench.evaluation.journal import Journal
 from workbench.inputs.experiment import Experiment, read_experiment

@@ -12,6 +12,7 @@ PACKAGE = Path(__file__).parent.parent / "workbench"
 FLOORS = (
     ("__main__",),
     ("commands",),
+    ("api",),
     ("tracking",),
     ("report",),
     ("study",),

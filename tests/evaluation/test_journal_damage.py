@@ -11,7 +11,8 @@ import pytest
 
 from tests.search.test_sweep import Recorder, silent
 from tests.tiny import write_workspace
-from workbench.commands.opening import find_candidate, journal_of, summary_of, tell_damage_of_last
+from workbench.api.opening import find_candidate, journal_of, summary_of
+from workbench.commands.opening import tell_damage_of_last
 from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.journal import Journal, current_journal, open_journal
 from workbench.evaluation.store import Store

@@ -16,6 +16,7 @@ import numpy as np
 from tests import tiny
 from tests.hostile.mutations import hostile_bytes, hostile_npy, hostile_npz, hostile_onnx, hostile_text
 from tests.values.test_preprocess import write_tokenizer
+from workbench.api.opening import named_candidate
 from workbench.cann_emulator.acl.config import ConfigurationRefused
 from workbench.cann_emulator.acl.config import parse as parse_acl
 from workbench.cann_emulator.atc.aipp_config import read_aipp
@@ -26,7 +27,6 @@ from workbench.cann_emulator.atc.precision_files import read_keep_dtype, read_mi
 from workbench.cann_emulator.device_data import SHIPPED, load_device_data
 from workbench.cann_emulator.fit import read_op_summary
 from workbench.cann_emulator.om import MAGIC, NotAnOm, read_om
-from workbench.commands.opening import named_candidate
 from workbench.graph.door import open_foreign
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import load_graph, operator_counts, read_model

@@ -35,10 +35,11 @@ def export(
     ] = None,
 ) -> None:
     """Write the production bundle of the recommended candidate, or of the one named, and verify it."""
+    from workbench.api.opening import find_candidate, journal_of, opened, summary_of
     from workbench.bundle import read_bundle, verify_bundle
     from workbench.bundle.lock import read_lock
     from workbench.bundle.signing import only_key
-    from workbench.commands.opening import find_candidate, journal_of, opened, summary_of, tell_damage
+    from workbench.commands.opening import tell_damage
     from workbench.commands.release import register as add_version
     from workbench.shipping.deployment import DeploymentSettings, unpinned
     from workbench.shipping.handover import bundle_contents, hand_over

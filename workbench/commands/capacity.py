@@ -51,7 +51,8 @@ def plan_capacity(
     """Size a fleet: cards, servers, power, and what a lost card means, for each candidate of the front."""
     import numpy as np
 
-    from workbench.commands.opening import journal_of, summary_of, tell_damage
+    from workbench.api.opening import journal_of, summary_of
+    from workbench.commands.opening import tell_damage
     from workbench.inputs.experiment import read_experiment
     from workbench.prediction.capacity import plan_capacity as run
     from workbench.prediction.stage import serving_lengths
@@ -134,7 +135,7 @@ def _planned(
     question: Experiment, journal: Journal, front: list[Evaluation], candidate: str | None
 ) -> list[Evaluation]:
     """The front, or the one named, and the baseline to compare with; confirmed figures where there are some."""
-    from workbench.commands.opening import find_candidate
+    from workbench.api.opening import find_candidate
 
     evaluations, confirmations = journal.evaluations(), journal.evaluations("holdout")
     if candidate is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
@@ -19,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from workbench import __version__
+from workbench.api.opening import find_candidate, journal_of, named_candidate, open_store, opened, summary_of
 from workbench.commands import bundle as bundle_commands
 from workbench.commands import capacity as capacity_command
 from workbench.commands import load as load_command
@@ -31,18 +31,7 @@ from workbench.commands import study as commands
 from workbench.commands.console import err, out
 from workbench.commands.emulator import emulator
 from workbench.commands.guard import GUARDED, guarded
-from workbench.commands.opening import (
-    calibration_line,
-    find_candidate,
-    journal_of,
-    named_candidate,
-    next_lines,
-    open_store,
-    opened,
-    plan_lines,
-    summary_of,
-    tell_damage_of_last,
-)
+from workbench.commands.opening import next_lines, tell_damage_of_last
 from workbench.commands.options import seconds
 from workbench.values.documents.canonical import DecodeError
 from workbench.values.errors import ConfigError, WorkbenchError
@@ -52,6 +41,9 @@ from workbench.values.system.scratch import remove_abandoned
 from workbench.values.system.stopping import ended_by_signals
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
+    from workbench.evaluation.journal_entries import Damage
+    from workbench.search.plan import Plan
+    from workbench.search.sweep import SweepEnd
     from workbench.values.results import Evaluation, Split
 
 PREPARE, SEARCH, SHIP, STUDY, AROUND = TASKS = ("Prepare", "Search", "Ship", "Study one model", "Around it")
@@ -109,72 +101,57 @@ def sweep(
     workspace: Workspace = None,
 ) -> None:
     """Search the space, measure candidates, confirm the front on held-out data, log everything to MLflow."""
-    from workbench.commands.progress import Progress, minutes
-    from workbench.evaluation.bench import open_bench
-    from workbench.evaluation.build import artifact_of
-    from workbench.evaluation.journal import exclusive, open_journal
-    from workbench.evaluation.statistics import observed_statistics
+    from workbench.api.sweep import sweep as run
+    from workbench.api.words import plan_lines
+    from workbench.commands.progress import Progress
     from workbench.inputs.experiment import read_experiment
     from workbench.report import lines, table
-    from workbench.search import sweep as search
-    from workbench.search.executors import ChildProcess
-    from workbench.search.plan import make_plan
-    from workbench.shipping.service_confirmation import confirm_services
-    from workbench.tracking import open_tracker
+    from workbench.search.sweep import is_feasible
 
     question = read_experiment(experiment, workspace)
-    timeout_s = question.timeout_s if timeout is None else seconds(timeout, "--timeout")
-    journal = open_journal(question.workspace, question.name, question.identity, fresh=fresh)
+    timeout_s = None if timeout is None else seconds(timeout, "--timeout")
+    progress = Progress(question, trials or question.trials, out, lambda evaluation: is_feasible(question, evaluation))
 
-    def feasible(evaluation: Evaluation) -> bool:
-        return search.is_feasible(question, evaluation)
+    def planned(plan: Plan) -> None:
+        out.print("\n".join(plan_lines(plan)), highlight=False, soft_wrap=True)
+        progress.begin()
 
-    progress = Progress(question, trials or question.trials, out, feasible)
-    with exclusive(journal), open_store(question.workspace) as store, contextlib.ExitStack() as stack:
-        for damage in journal.set_aside():
-            err.print(f"damaged: {damage.words('this sweep')}", highlight=False, soft_wrap=True, markup=False)
-        bench = open_bench(question, journal, store, progress.stage)
-        executor = stack.enter_context(ChildProcess(question, bench))
-        plan_text = plan_lines(make_plan(question, bench, trials=trials, call_ms=executor.probe()))
-        out.print("\n".join(plan_text), highlight=False, soft_wrap=True)
-        with open_tracker(
-            question.workspace, question.name, journal, is_feasible=feasible, about=question.about
-        ) as tracker:
-            try:
-                with progress:
-                    end = search.run_sweep(
-                        question,
-                        bench,
-                        trials=trials,
-                        timeout_s=timeout_s,
-                        listeners=(progress, tracker),
-                        executor=executor,
-                    )
-                    front = search.front_of(question, journal.evaluations())
-                    search.confirm(question, bench, front, listeners=(progress,), executor=executor)
-                    confirm_services(
-                        question, bench, journal, front, report=progress.say, server=executor.confirm_service
-                    )
-            except KeyboardInterrupt:
-                out.print(f"\nStopped; everything measured is kept. Go on with: workbench sweep {experiment}")
-                raise SystemExit(INTERRUPTED) from None
-            summary = summary_of(question, journal)
-            statistics = observed_statistics(question, bench)
-            links = tracker.conclude(
-                summary, "\n".join(plan_text), models=lambda chosen: artifact_of(question, chosen, bench)[1]
+    def damaged(damage: Damage) -> None:
+        err.print(f"damaged: {damage.words('this sweep')}", highlight=False, soft_wrap=True, markup=False)
+
+    try:
+        with progress:
+            found = run(
+                question,
+                trials=trials,
+                timeout_s=timeout_s,
+                fresh=fresh,
+                on_plan=planned,
+                on_stage=progress.stage,
+                on_evaluation=progress.evaluated,
+                on_message=progress.say,
+                on_damage=damaged,
             )
-    words = {"budget": "the budget is spent", "timeout": "the time is up", "exhausted": "the space is exhausted"}
-    out.print(
-        f"{end.new} candidates evaluated, {end.reused} from before, in {minutes(end.search_s)} "
-        f"({100 * end.overhead_s / max(end.search_s, 1e-9):.1f} % outside evaluations): {words[end.reason]}.\n",
-        highlight=False,
-        soft_wrap=True,
-    )
+    except KeyboardInterrupt:
+        out.print(f"\nStopped; everything measured is kept. Go on with: workbench sweep {experiment}")
+        raise SystemExit(INTERRUPTED) from None
+    if found.end is not None:
+        out.print(_end_words(found.end), highlight=False, soft_wrap=True)
+    summary = found.summary
     out.print(table(summary) if out.is_terminal else lines(summary), soft_wrap=not out.is_terminal, markup=False)
-    if statistics is not None:
-        out.print(calibration_line(statistics), highlight=False, soft_wrap=True, markup=False)
-    said = [*links, *next_lines(experiment, workspace, summary)]
+    said = [*([found.calibration] if found.calibration else []), *found.links]
+    said += next_lines(experiment, workspace, summary)
     out.print("\n".join(said), highlight=False, soft_wrap=True, markup=False)
+
+
+def _end_words(end: SweepEnd) -> str:
+    from workbench.api.words import minutes
+
+    words = {"budget": "the budget is spent", "timeout": "the time is up", "exhausted": "the space is exhausted"}
+    return (
+        f"{end.new} candidates evaluated, {end.reused} from before, in {minutes(end.search_s)} "
+        f"({100 * end.overhead_s / max(end.search_s, 1e-9):.1f} % outside evaluations): {words[end.reason]}.\n"
+    )
 
 
 @app.command(rich_help_panel=SEARCH)
@@ -185,6 +162,7 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Say how large the space is and what a sweep would cost, before any of it is done."""
+    from workbench.api.words import plan_lines
     from workbench.search.plan import make_plan
     from workbench.values.documents.canonical import encode
 

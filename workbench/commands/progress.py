@@ -11,6 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from workbench.api.words import minutes
 from workbench.inputs.experiment import Experiment
 from workbench.report.words import title
 from workbench.values.candidate import Candidate
@@ -38,7 +39,7 @@ def outcome_words(evaluation: Evaluation) -> str:
 
 
 class Progress:
-    """Listener of a sweep. As a context manager it owns the live display."""
+    """Hears what a sweep does. The live display lasts from `begin` to the end of the `with` block."""
 
     def __init__(
         self, experiment: Experiment, trials: int, console: Console, is_feasible: Callable[[Evaluation], bool]
@@ -53,18 +54,21 @@ class Progress:
         self._live = Live(console=console, refresh_per_second=4, transient=True, get_renderable=self._render)
 
     def __enter__(self) -> Progress:
-        if self.console.is_terminal:
-            self._live.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if self.console.is_terminal:
             self._live.stop()
 
+    def begin(self) -> None:
+        """The plan is said; from here on there is something to show."""
+        if self.console.is_terminal:
+            self._live.start()
+
     def stage(self, candidate: Candidate, stage: str) -> None:
         self._now = (candidate, stage)
 
-    def evaluated(self, evaluation: Evaluation, *, reused: bool) -> None:
+    def evaluated(self, evaluation: Evaluation, reused: bool) -> None:
         confirming = evaluation.split == "holdout"
         if not confirming:
             self.done += 1
@@ -118,13 +122,3 @@ class Progress:
             grid.add_row("fastest so far", f"{self.best.candidate.short_id}  {outcome_words(self.best)}")
         grid.add_row("time", f"{minutes(time.monotonic() - self.began)} gone, at most {self._left()} left")
         return Group(*(Text(line, style="dim", overflow="ellipsis", no_wrap=True) for line in self._lines), grid)
-
-
-def minutes(seconds: float) -> str:
-    """'45 s', '12 min 05 s' or '3 h 20 min'."""
-    whole = max(0, round(seconds))
-    if whole < 100:
-        return f"{whole} s"
-    if whole < 2 * 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

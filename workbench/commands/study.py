@@ -123,7 +123,7 @@ def sensitivity(
     as_json: Annotated[bool, typer.Option("--json", help="machine-readable output on stdout")] = False,
 ) -> None:
     """Which layers to keep in float, and what it costs: rank them, time them, measure the answer."""
-    from workbench.commands.opening import named_candidate, opened
+    from workbench.api.opening import named_candidate, opened
     from workbench.report.layers_page import sensitivity_html
     from workbench.study.layers import LADDER, plain_recipe, study_layers, write_recipe
     from workbench.values.candidate import FloatUnit, SensitivityMetric
@@ -190,7 +190,7 @@ def _batches(side: Side, data: Path | None, samples: int, batch: int) -> tuple[I
 def _compare_candidates(
     experiment: Path, a: str, b: str, samples: int, batch: int, limits: Limits, *, every: bool
 ) -> Comparison:
-    from workbench.commands.opening import named_candidate, opened
+    from workbench.api.opening import named_candidate, opened
     from workbench.evaluation.build import lowered_file
     from workbench.study.comparison import ENGINE_OF, Side
     from workbench.study.comparison import compare as run
@@ -247,7 +247,7 @@ def profile(
     ] = None,
 ) -> None:
     """Where the time of a candidate goes on an Ascend device, operator by operator; or what overflows there."""
-    from workbench.commands.opening import named_candidate, opened
+    from workbench.api.opening import named_candidate, opened
     from workbench.evaluation.build import artifact_of
     from workbench.evaluation.profiling import overflows, where_time_goes
     from workbench.targets.ascend.atc.compile_story import read_story, story_text

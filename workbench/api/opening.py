@@ -1,0 +1,169 @@
+"""What is opened for a question: store, bench, the last sweep, one of its candidates, its summary.
+
+Imports stand inside the functions: `workbench --help` and commands that need none of it must not wait for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.values.documents.canonical import DecodeError
+from workbench.values.errors import ConfigError, ToolchainError
+from workbench.values.system.scratch import scratch_folder
+
+if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
+    from workbench.evaluation.bench import Bench
+    from workbench.evaluation.journal import Journal
+    from workbench.evaluation.journal_entries import Damage
+    from workbench.evaluation.store import Store
+    from workbench.inputs.experiment import Experiment
+    from workbench.report import Summary
+    from workbench.values.candidate import Candidate
+
+
+def question_of(experiment: Experiment | Path | str, workspace: Path | str | None = None) -> Experiment:
+    """The experiment itself, or what its file says.
+
+    Raises:
+        ConfigError: its file is wrong, or an experiment that was read for one workspace is asked for in another.
+    """
+    from workbench.inputs.experiment import Experiment, read_experiment
+
+    folder = None if workspace is None else Path(workspace)
+    if not isinstance(experiment, Experiment):
+        return read_experiment(Path(experiment), folder)
+    if folder is not None and folder.resolve() != experiment.workspace:
+        raise ConfigError(
+            f"{experiment.name} was read for the workspace {experiment.workspace}, not {folder}.",
+            key="workspace",
+            hint="Name it where the experiment is read.",
+        )
+    return experiment
+
+
+@contextlib.contextmanager
+def open_store(workspace: Path) -> Iterator[Store]:
+    from workbench.evaluation.store import Store
+
+    store = Store(workspace / ".workbench" / "store")
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@contextlib.contextmanager
+def opened(
+    experiment: Experiment | Path | str, workspace: Path | str | None = None, *, scratch: bool = False
+) -> Iterator[tuple[Experiment, Bench]]:
+    """The experiment and a bench for it.
+
+    Args:
+        scratch: let evaluations write into a folder that goes away, not into the journal of the sweep.
+    """
+    from workbench.evaluation.bench import open_bench
+    from workbench.evaluation.journal import Journal, current_journal
+
+    question = question_of(experiment, workspace)
+    with contextlib.ExitStack() as stack:
+        store = stack.enter_context(open_store(question.workspace))
+        folder = stack.enter_context(scratch_folder("journal"))
+        journal = None if scratch else current_journal(question.workspace, question.name)
+        yield question, open_bench(question, journal or Journal(root=folder), store, lambda candidate, stage: None)
+
+
+def journal_of(question: Experiment) -> Journal:
+    """The last sweep of an experiment.
+
+    Raises:
+        ConfigError: there was none yet.
+        ToolchainError: every evaluation of it is damaged.
+    """
+    from workbench.evaluation.journal import current_journal
+
+    journal = current_journal(question.workspace, question.name)
+    if journal is None or not journal.evaluations():
+        if journal is not None and (damage := journal.damage()):
+            raise damaged(f"No sound evaluation is left in {journal.root}", damage, question)
+        raise ConfigError("has not been swept yet.", file=question.path, hint=f"Run: workbench sweep {question.path}")
+    return journal
+
+
+def damaged(fact: str, damage: Sequence[Damage], question: Experiment) -> ToolchainError:
+    """The error that names damaged files and what to do about them."""
+    files = "".join(f"\n  {one.words()}" for one in damage)
+    return ToolchainError(f"{fact}:{files}\nTo mend it, run the sweep again: workbench sweep {question.path}")
+
+
+def find_candidate(text: str, journal: Journal) -> Candidate:
+    """The candidate an id (or its first digits) or a JSON file means.
+
+    Raises:
+        ConfigError: none, or more than one.
+        ToolchainError: its evaluation is damaged.
+    """
+    if text.endswith(".json"):
+        return _candidate_file(text)
+    found = [e.candidate for i, e in journal.evaluations().items() if text and i.startswith(text.lower())]
+    if not found:
+        lost = [d for d in journal.damage() if text and d.candidate_id and d.candidate_id.startswith(text.lower())]
+        if lost:
+            raise ToolchainError(f"{lost[0].words()}. Run the sweep again, then this command.")
+    if len(found) != 1:
+        count = "no candidate" if not found else f"{len(found)} candidates"
+        raise ConfigError(
+            f"{count} of the last sweep begin with {text!r}.", key="--candidate", hint="See `workbench show`."
+        )
+    return found[0]
+
+
+def _candidate_file(text: str) -> Candidate:
+    from workbench.values.candidate import candidate_from_json
+    from workbench.values.documents.json_reader import read_json
+
+    data = read_json(Path(text))
+    if not isinstance(data, dict):
+        raise ConfigError("not a candidate file: it holds no object.", file=text)
+    try:
+        return candidate_from_json(data)
+    except DecodeError as error:
+        raise ConfigError(f"not a candidate file: {error}.", file=text) from error
+    except ConfigError as error:
+        raise ConfigError(error.rule, file=text, key=error.key, hint=error.hint) from error
+
+
+def named_candidate(text: str, question: Experiment) -> Candidate:
+    """'baseline', a candidate JSON file, or an id of the last sweep; only the last needs a sweep.
+
+    Raises:
+        ConfigError: nothing, or more than one candidate, is called so.
+    """
+    if text == "baseline":
+        return question.baseline
+    if text.endswith(".json"):
+        return _candidate_file(text)
+    return find_candidate(text, journal_of(question))
+
+
+def summary_of(question: Experiment, journal: Journal) -> Summary:
+    from workbench.inputs.metrics import load_outcomes, per_sample
+    from workbench.report import summarize
+
+    def outcomes(candidate_id: str) -> Any:
+        path = journal.outcomes(candidate_id, "validation")
+        return per_sample(load_outcomes(path)) if path.exists() else None
+
+    return summarize(
+        experiment_name=question.name,
+        experiment_file=str(question.path),
+        objectives=question.objectives,
+        constraints=question.constraints,
+        evaluations=list(journal.evaluations().values()),
+        confirmations=journal.evaluations("holdout"),
+        outcomes=outcomes,
+        baseline_id=question.baseline.id,
+        damage=journal.damage(),
+    )

@@ -1,0 +1,125 @@
+"""A sweep from the question to the recommendation, the same for every door: journal, child process, MLflow and all."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+from workbench.api.opening import open_store, question_of, summary_of
+from workbench.api.result import SweepResult
+from workbench.api.words import calibration_line, plan_lines
+from workbench.evaluation.bench import open_bench
+from workbench.evaluation.build import artifact_of
+from workbench.evaluation.journal import exclusive, open_journal
+from workbench.evaluation.journal_entries import Damage
+from workbench.evaluation.statistics import observed_statistics
+from workbench.inputs.experiment import Experiment
+from workbench.search import sweep as search
+from workbench.search.executors import ChildProcess
+from workbench.search.plan import Plan, make_plan
+from workbench.shipping.service_confirmation import confirm_services
+from workbench.tracking import open_tracker
+from workbench.values.candidate import Candidate
+from workbench.values.errors import ConfigError
+from workbench.values.results import Evaluation
+
+_log = logging.getLogger(__name__)
+
+OnEvaluation = Callable[[Evaluation, bool], None]
+"""(an evaluation that is in the journal, whether an earlier run of this sweep made it)."""
+
+
+def sweep(
+    experiment: Experiment | Path | str,
+    *,
+    workspace: Path | str | None = None,
+    trials: int | None = None,
+    timeout_s: float | None = None,
+    fresh: bool = False,
+    on_plan: Callable[[Plan], None] = lambda plan: None,
+    on_stage: Callable[[Candidate, str], None] = lambda candidate, stage: None,
+    on_evaluation: OnEvaluation = lambda evaluation, reused: None,
+    on_message: Callable[[str], None] = _log.info,
+    on_damage: Callable[[Damage], None] = lambda damage: _log.warning("Damaged: %s", damage.words("this sweep")),
+) -> SweepResult:
+    """Search the space, measure candidates, confirm the front on held-out data, log everything to MLflow.
+
+    Callbacks run in the calling thread, in the order of what happens. However this ends (a callback's error, Ctrl-C, a
+    kill), what was measured is in the journal, and the same call goes on from there.
+
+    Args:
+        workspace: folder of `.workbench/` and `mlruns/`; beside `experiments/` when None.
+        trials: candidates in all, those of earlier runs included; None for the experiment's budget.
+        timeout_s: stop proposing after so many seconds; None for the experiment's.
+        fresh: start over instead of going on with the last sweep, which is kept.
+        on_plan: told the forecast before any candidate is evaluated.
+        on_stage: told (candidate, stage) when a stage begins.
+        on_evaluation: told (evaluation, reused) after each one is in the journal; those on the 'holdout' split are the
+            confirmations at the end.
+        on_message: told in a sentence what else happens, such as the load a member of the front is served under.
+        on_damage: told of each damaged file of the sweep, which is set aside.
+
+    Raises:
+        ConfigError: a file or an argument is wrong, or the last sweep was of another question.
+        ToolchainError: this machine is at fault, or another process sweeps this experiment.
+    """
+    question = question_of(experiment, workspace)
+    if trials is not None and trials < 1:
+        raise ConfigError(f"{trials} is less than 1.", key="trials")
+    if timeout_s is not None and not 0 <= timeout_s < math.inf:
+        raise ConfigError(f"{timeout_s} is no number of seconds.", key="timeout_s")
+    journal = open_journal(question.workspace, question.name, question.identity, fresh=fresh)
+    with exclusive(journal), open_store(question.workspace) as store:
+        for damage in journal.set_aside():
+            on_damage(damage)
+        bench = open_bench(question, journal, store, on_stage)
+        with (
+            ChildProcess(question, bench) as executor,
+            open_tracker(
+                question.workspace,
+                question.name,
+                journal,
+                is_feasible=lambda evaluation: search.is_feasible(question, evaluation),
+                about=question.about,
+            ) as tracker,
+        ):
+            plan = make_plan(question, bench, trials=trials, call_ms=executor.probe())
+            on_plan(plan)
+            told = _Told(on_evaluation)
+            end = search.run_sweep(
+                question,
+                bench,
+                trials=trials,
+                timeout_s=timeout_s,
+                listeners=(told, tracker),
+                executor=executor,
+            )
+            front = search.front_of(question, journal.evaluations())
+            search.confirm(question, bench, front, listeners=(told,), executor=executor)
+            confirm_services(question, bench, journal, front, report=on_message, server=executor.confirm_service)
+            summary = summary_of(question, journal)
+            links = tracker.conclude(
+                summary,
+                "\n".join(plan_lines(plan)),
+                models=lambda chosen: artifact_of(question, chosen, bench)[1],
+            )
+        statistics = observed_statistics(question, bench)
+    return SweepResult(
+        experiment=question,
+        summary=summary,
+        end=end,
+        calibration=None if statistics is None else calibration_line(statistics),
+        links=tuple(links),
+    )
+
+
+class _Told:
+    """A listener of the search that is one function."""
+
+    def __init__(self, tell: OnEvaluation) -> None:
+        self._tell = tell
+
+    def evaluated(self, evaluation: Evaluation, *, reused: bool) -> None:
+        self._tell(evaluation, reused)
