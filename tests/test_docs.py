@@ -11,6 +11,7 @@ from typer.main import get_command
 
 from tests.test_layers import ASIDE, FLOORS
 from workbench.commands.cli import TASKS, app
+from workbench.commands.init.files import _name_of
 from workbench.inputs.experiment import read_experiment
 from workbench.space.dimensions import DIMENSIONS, FUSION_PREFIX
 from workbench.space.reader import read_space
@@ -89,6 +90,12 @@ def test_the_readme_is_short_and_its_chinese_form_shows_the_same_commands_and_pi
     assert pictures.findall(english.read_text(encoding="utf-8")) == pictures.findall(
         chinese.read_text(encoding="utf-8")
     )
+
+
+def test_the_readmes_experiment_is_the_one_that_init_writes_for_its_model() -> None:
+    (model,) = {m[1] for line in code(ROOT / "README.md") if (m := re.search(r"workbench init (\S+)", line))}
+    named = {m[1] for line in code(ROOT / "README.md") if (m := re.search(r"(?:sweep|show|export) (\S+yaml)", line))}
+    assert named == {f"experiments/{_name_of(Path(model))}.yaml"}
 
 
 @pytest.mark.parametrize("page", CHINESE, ids=name_of)

@@ -1,0 +1,51 @@
+"""The pictures of the pages: docs/pictures.py makes them, and they load nothing from elsewhere."""
+
+import importlib.util
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.evaluations import evaluation
+from workbench.report import Summary, summarize
+from workbench.values.objectives import Objective
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+@pytest.fixture(scope="module")
+def summary() -> Summary:
+    baseline = evaluation(accuracy=0.95)
+    return summarize(
+        experiment_name="loans",
+        experiment_file="experiments/loans.yaml",
+        objectives=(Objective(metric="latency_p50_ms"), Objective(metric="accuracy")),
+        constraints=(),
+        evaluations=[baseline, evaluation(scheme="static", accuracy=0.949, p50_ms=2.0, speedup=2.0)],
+        confirmations={},
+        outcomes={}.get,
+        baseline_id=baseline.candidate.id,
+    )
+
+
+def test_the_table_becomes_a_picture_that_needs_no_network(summary: Summary) -> None:
+    spec = importlib.util.spec_from_file_location("pictures", DOCS / "pictures.py")
+    assert spec is not None and spec.loader is not None
+    pictures = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(pictures)
+
+    svg = pictures.table_svg(summary, Path("experiments/loans.yaml"))
+
+    assert "RECOMMENDED" in "".join(ElementTree.fromstring(svg).itertext())
+    assert "workbench show experiments/loans.yaml" in svg.replace("&#160;", " ")
+    assert "@font-face" not in svg
+    assert "url(http" not in svg
+
+
+@pytest.mark.parametrize("picture", ["table.svg", "pareto.png"])
+def test_every_picture_is_shown_by_readme_and_tour_and_is_small(picture: str) -> None:
+    for page in (DOCS.parent / "README.md", DOCS / "tour.md"):
+        assert re.search(rf"images/{re.escape(picture)}\)", page.read_text(encoding="utf-8"))
+    assert (DOCS / "images" / picture).stat().st_size < 400_000
+    assert "url(http" not in (DOCS / "images" / picture).read_bytes().decode("latin-1")
