@@ -18,7 +18,7 @@ from pathlib import Path
 from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 
-from workbench.commands.opening import journal_of, summary_of
+from workbench.api.opening import journal_of, summary_of
 from workbench.inputs.experiment import read_experiment
 from workbench.report import Summary, table
 from workbench.report.importance import importance

@@ -31,7 +31,8 @@ def summary() -> Summary:
 
 def test_the_table_becomes_a_picture_that_needs_no_network(summary: Summary) -> None:
     spec = importlib.util.spec_from_file_location("pictures", DOCS / "pictures.py")
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     pictures = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(pictures)
 
