@@ -52,7 +52,7 @@ EVALUATION = (
 VALUES = (
     (
         *("candidate", "model", "objectives", "preprocess", "results", "finding", "service", "significance", "bins"),
-        "ascend_settings",
+        *("ascend_settings", "compile_settings", "dimension", "installed_targets"),
     ),
     ("documents", "system", "exit_codes"),
     ("errors",),

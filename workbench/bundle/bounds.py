@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from workbench.bundle.paths import name_fault
-from workbench.targets import TARGETS
+from workbench.targets import target_names
 from workbench.targets.ascend.interface import INTERFACE
 from workbench.values.ascend_settings import ASCEND
 from workbench.values.model import TensorSpec
@@ -142,8 +142,8 @@ def _listed(manifest: Manifest, key: str, name: str, most_bytes: int) -> Iterato
 
 def _artifact(manifest: Manifest) -> Iterator[str]:
     artifact, model_files = manifest.artifact, manifest.model_files
-    if artifact.target not in TARGETS:
-        yield f"artifact.target {artifact.target[:40]!r} is none of {', '.join(TARGETS)}"
+    if artifact.target not in target_names():
+        yield f"artifact.target {artifact.target[:40]!r} is none of {', '.join(target_names())}"
     if not artifact.target == manifest.candidate.target == artifact.toolchain.target:
         yield "artifact, candidate and toolchain are of different targets"
     if not 0 < len(artifact.files) <= MOST_FILES:

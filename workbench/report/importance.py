@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 
-from workbench.values.candidate import ONNXRUNTIME_FUSIONS, Candidate, Scalar
+from workbench.values.candidate import ONNXRUNTIME_FUSIONS, Candidate
+from workbench.values.dimension import Scalar
 from workbench.values.objectives import Objective
 from workbench.values.results import Evaluation, metrics
 

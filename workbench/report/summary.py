@@ -8,7 +8,8 @@ from typing import Literal
 
 from workbench.evaluation.journal_entries import Damage
 from workbench.report.words import title
-from workbench.values.candidate import Candidate, Scalar
+from workbench.values.candidate import Candidate
+from workbench.values.dimension import Scalar
 from workbench.values.objectives import METRICS, Closest, Constraint, Objective, violations
 from workbench.values.results import Estimate, Evaluation, ServiceFigures, ServiceResult, metrics
 

@@ -48,7 +48,8 @@ from workbench.space.space import (
     size,
     suggest,
 )
-from workbench.values.candidate import Candidate, Scalar
+from workbench.values.candidate import Candidate
+from workbench.values.dimension import Scalar
 from workbench.values.errors import MAX_CRASHES, ConfigError, CrashError, ToolchainError
 from workbench.values.objectives import METRICS, feasible, pareto_front, violations
 from workbench.values.results import MAX_ATTEMPTS, Evaluation, Split, metrics

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from workbench.space.dimensions import DIMENSIONS, Dimension
+from workbench.space.dimensions import DIMENSIONS
 from workbench.space.space import Parameter, SearchSpace
 from workbench.space.words import bins_of, is_word
 from workbench.values.bins import IntArray
-from workbench.values.candidate import Scalar
+from workbench.values.dimension import Dimension, Scalar
 from workbench.values.errors import ConfigError
 
 

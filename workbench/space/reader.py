@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from workbench.quantization.amct.config import parse_config
 from workbench.quantization.amct.protobuf_text import MOST_BYTES
-from workbench.space.dimensions import CFG, DIMENSIONS, OFF, TARGET, Dimension
+from workbench.space.dimensions import CFG, DIMENSIONS, OFF, TARGET
 from workbench.space.service_reader import read_choices
 from workbench.space.space import (
     EXACT_LIMIT,
@@ -27,7 +27,8 @@ from workbench.space.space import (
     raw_size,
 )
 from workbench.space.words import MOST_BINS, is_word
-from workbench.values.candidate import COMPILE_OF, Scalar
+from workbench.values.candidate import COMPILE_OF
+from workbench.values.dimension import Dimension, Scalar
 from workbench.values.documents.input_files import read_text
 from workbench.values.documents.yaml_reader import Section, read_yaml
 from workbench.values.errors import ConfigError, nearest

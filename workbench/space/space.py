@@ -17,18 +17,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from workbench.space.dimensions import CFG, DIMENSIONS, FUSION_PREFIX, OFF, TARGET, Dimension
+from workbench.space.dimensions import CFG, DIMENSIONS, FUSION_PREFIX, OFF, TARGET
 from workbench.space.words import is_word, stand_in
 from workbench.values.ascend_settings import ASCEND
-from workbench.values.candidate import (
-    COMPILE_OF,
-    Candidate,
-    OnnxRuntimeCompile,
-    Precision,
-    Quantization,
-    Scalar,
-    Serving,
-)
+from workbench.values.candidate import COMPILE_OF, Candidate, OnnxRuntimeCompile, Precision, Quantization, Serving
+from workbench.values.dimension import Dimension, Scalar
 from workbench.values.documents.canonical import digest
 from workbench.values.errors import ConfigError
 from workbench.values.service import ServiceChoices

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TypeGuard
 
-from workbench.space.dimensions import Dimension
 from workbench.values.bins import IntArray, optimal_bins, quantile_bins
-from workbench.values.candidate import Scalar
+from workbench.values.dimension import Dimension, Scalar
 
 MOST_BINS = 16
 """What a word may ask for: each is a queue of its own, and on targets with fixed shapes a file for each batch."""

@@ -24,7 +24,7 @@ from workbench.graph.read import load_graph, read_model
 from workbench.quantization.integers.interpreter import Interpreter
 from workbench.quantization.observe import Feeds
 from workbench.study.differences import Differences
-from workbench.targets import TARGETS, open_target
+from workbench.targets import open_target, target_names
 from workbench.values.documents.canonical import encode
 from workbench.values.documents.input_files import is_file
 from workbench.values.errors import ConfigError, nearest
@@ -159,7 +159,7 @@ def side_of(text: str) -> Side:
         ConfigError: no such engine or file.
     """
     engine, separator, rest = text.partition(":")
-    engines = (*(name for name in TARGETS if name not in ENGINE_OF), DEPLOY)
+    engines = (*(name for name in target_names() if name not in ENGINE_OF), DEPLOY)
     if not separator or is_file(Path(text)):
         engine, rest = "", text
     elif engine not in engines:

@@ -1,25 +1,35 @@
-"""The targets by name. Adding one costs a module, a line here and a fixture for the conformance suite.
+"""The targets by name. Whatever differs by vendor stands here and nowhere above; nothing here knows an experiment, a
+dataset or a sweep.
 
-Whatever differs by vendor stands here and nowhere above; nothing here knows an experiment, a dataset or a sweep.
+A target is a package with one entry point (`workbench.values.installed_targets`); ours stand here and are registered
+like anybody's, in pyproject.toml.
 """
 
 from __future__ import annotations
 
-import importlib
+from typing import TYPE_CHECKING
 
-from workbench.targets.base import Target
-from workbench.values.ascend_settings import ASCEND
-from workbench.values.errors import ConfigError, nearest
+from workbench.targets.description import TargetDescription
+from workbench.values.errors import ToolchainError
+from workbench.values.installed_targets import distribution_of, installed_target, target_names
 
-TARGETS = {
-    "onnxruntime": "workbench.targets.onnxruntime.target:OnnxRuntimeTarget",
-    "openvino": "workbench.targets.openvino.target:OpenVinoTarget",
-    ASCEND: "workbench.targets.ascend.target:AscendTarget",
-}
+if TYPE_CHECKING:
+    from workbench.targets.base import Target
+
+__all__ = ["described", "device_count", "open_target", "target_names"]
 
 
-ON_DEVICES = (ASCEND,)
-"""Targets that compute beside the host; every other has one device, the host."""
+def described(name: str) -> TargetDescription:
+    """What a target says of itself; no vendor's library is imported.
+
+    Raises:
+        ConfigError: no such target, or two distributions bring one of that name.
+        ToolchainError: its package cannot be imported.
+    """
+    found = installed_target(name)
+    if not isinstance(found, TargetDescription):
+        raise ToolchainError(f"Target {name!r} of {distribution_of(name)} is no TargetDescription. Repair it.")
+    return found
 
 
 def device_count(name: str) -> int:
@@ -29,7 +39,8 @@ def device_count(name: str) -> int:
         ConfigError: no such target.
         ToolchainError: the environment names devices wrongly.
     """
-    return 1 if name in TARGETS and name not in ON_DEVICES else open_target(name).devices()
+    found = described(name)
+    return 1 if found.on_host else found.make().devices()
 
 
 def open_target(name: str) -> Target:
@@ -37,9 +48,6 @@ def open_target(name: str) -> Target:
 
     Raises:
         ConfigError: no such target.
+        ToolchainError: its package cannot be imported.
     """
-    if name not in TARGETS:
-        raise ConfigError(f"{name!r} is not a target.", key="target", hint=nearest(name, TARGETS))
-    module, _, attribute = TARGETS[name].partition(":")
-    target: Target = getattr(importlib.import_module(module), attribute)()
-    return target
+    return described(name).make()

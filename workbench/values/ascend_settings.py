@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
+from workbench.values.compile_settings import CompileSettings
 from workbench.values.errors import ConfigError, nearest
 
 ASCEND = "ascend910b3"
@@ -132,7 +133,7 @@ BufferOptimize = Literal["l2_optimize", "off_optimize"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AscendCompile:
+class AscendCompile(CompileSettings):
     """What ATC is told, and for which shapes it compiles.
 
     Attributes:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 from workbench.values.ascend_settings import ALL_PRECISION_MODES, ASCEND, PRECISION_MODES, AscendCompile, check_ascend
+from workbench.values.compile_settings import CompileSettings
+from workbench.values.dimension import Scalar
 from workbench.values.documents.canonical import decode, digest, encode
 from workbench.values.errors import ConfigError, nearest
 
@@ -24,7 +26,6 @@ Calibrator = Literal["amct", "workbench"]
 SensitivityMetric = Literal["sqnr", "kl", "cosine", "first_order"]
 PerformanceHint = Literal["latency", "throughput"]
 GraphOptimization = Literal["disabled", "basic", "extended", "all"]
-Scalar = str | int | float | bool | None
 
 ONNXRUNTIME_FUSIONS = (
     "AttentionFusion",
@@ -203,7 +204,7 @@ target is asked about when a model is inspected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OnnxRuntimeCompile:
+class OnnxRuntimeCompile(CompileSettings):
     """What ONNX Runtime's graph optimizer may do.
 
     Attributes:
@@ -229,7 +230,7 @@ class OnnxRuntimeCompile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenVinoCompile:
+class OpenVinoCompile(CompileSettings):
     """What OpenVINO's CPU plugin is told when it compiles.
 
     Attributes:
