@@ -47,7 +47,7 @@ def test_a_target_on_the_host_has_one_device_and_says_so_without_its_library() -
 
 
 def test_a_name_that_nobody_brings_is_refused_with_the_nearest_one() -> None:
-    with pytest.raises(ConfigError, match="'onxruntime' is not a target.*'onnxruntime'"):
+    with pytest.raises(ConfigError, match=r"'onxruntime' is not a target.*'onnxruntime'"):
         described("onxruntime")
 
 
