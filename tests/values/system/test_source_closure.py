@@ -7,7 +7,6 @@ import json
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -146,11 +145,3 @@ def test_a_module_may_count_alone_and_one_that_is_not_there_is_told() -> None:
 
 def test_a_target_of_somebodys_own_counts_with_what_it_imports() -> None:
     assert set(closure(__name__)) >= {__name__, "workbench.values.system.source_closure", "workbench.targets"}
-
-
-def test_it_takes_no_time_worth_mentioning() -> None:
-    """Every command computes it."""
-    began = time.process_time()
-    for module in MODULES.values():
-        closure_digest(module)
-    assert time.process_time() - began < 1.0

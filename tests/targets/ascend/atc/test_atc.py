@@ -64,11 +64,9 @@ def test_it_runs_in_its_own_directory_without_standard_input(tmp_path: Path) -> 
 
 
 def test_a_run_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
-    started = time.monotonic()
     run = ran(tmp_path, "sleep 60 & echo $! > child.pid; trap '' TERM INT; sleep 60", timeout_s=0.5)
 
     assert (run.status, run.ended) == (None, "timeout")
-    assert time.monotonic() - started < 5
     wait_until_gone(tmp_path / "child.pid")
     error = failure_of(run, "the model for batch 1")
     assert isinstance(error, CompileError)
