@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from workbench.tracking.empty import copy_empty, keep_empty
 from workbench.values.errors import ToolchainError
 from workbench.values.system.scratch import scratch_folder
 
@@ -43,8 +44,10 @@ def prepare(store: Path) -> None:
         with scratch_folder("new", inside=store) as folder:
             if not database.exists():
                 fresh = folder / "mlflow.db"
-                with mlflow_errors():
-                    open_client(fresh)
+                if not copy_empty(fresh):
+                    with mlflow_errors():
+                        open_client(fresh)
+                    keep_empty(fresh)
                 with contextlib.suppress(FileExistsError):
                     os.link(fresh, database)
     except OSError as error:
