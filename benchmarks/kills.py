@@ -29,7 +29,7 @@ import psutil
 from tests.tiny import EXPERIMENT, SPACE, write_workspace
 from workbench.evaluation.journal import Journal, current_journal
 from workbench.inputs.experiment import read_experiment
-from workbench.search.sweep import front_of
+from workbench.search.front import front_of
 from workbench.values.results import Evaluation
 
 ROOT = Path(__file__).resolve().parents[1]

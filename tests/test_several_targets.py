@@ -13,8 +13,10 @@ from workbench.evaluation.build import artifact_of, lowered_file
 from workbench.evaluation.journal import open_journal
 from workbench.evaluation.store import Store
 from workbench.inputs.experiment import Experiment, read_experiment
+from workbench.search.confirmation import confirm
+from workbench.search.front import front_of
 from workbench.search.ladder import evaluate
-from workbench.search.sweep import confirm, front_of, run_sweep
+from workbench.search.sweep import run_sweep
 from workbench.space.lengths import with_lengths
 from workbench.space.reader import read_space
 from workbench.space.space import SearchSpace, build, complete, size

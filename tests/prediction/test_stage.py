@@ -12,7 +12,8 @@ from workbench.evaluation.journal import open_journal
 from workbench.evaluation.store import Store
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.prediction.stage import at_first_speed, only
-from workbench.search import sweep
+from workbench.search.confirmation import confirm
+from workbench.search.front import is_feasible
 from workbench.search.ladder import evaluate
 from workbench.shipping.service_confirmation import confirm_services
 from workbench.values.candidate import Candidate, Quantization, Serving
@@ -58,7 +59,7 @@ def test_the_last_stage_finds_the_best_settings_and_says_what_untuned_ones_give(
     assert (service.curve.batches, service.curve.lengths) == ((1, 4, 8), (0,))
     assert numbers["service_throughput_per_s"] == service.best.throughput_per_s.value
     assert numbers["startup_s"] > 0
-    assert sweep.is_feasible(question, found)
+    assert is_feasible(question, found)
 
 
 def test_the_limit_on_p99_is_a_constraint_of_the_sweep(opened: Opened) -> None:
@@ -74,7 +75,7 @@ def test_held_out_data_choose_nothing_and_the_front_is_served_and_loaded(opened:
     front = [searched]
     said: list[str] = []
 
-    sweep.confirm(question, bench, front)
+    confirm(question, bench, front)
     confirm_services(question, bench, bench.journal, front, report=said.append)
 
     before, confirmed = searched.measurement.service, bench.journal.evaluation(INT8.id, "holdout")

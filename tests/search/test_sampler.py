@@ -13,7 +13,8 @@ from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.journal import Journal, open_journal
 from workbench.evaluation.store import Store
 from workbench.inputs.experiment import Experiment, read_experiment
-from workbench.search.sampler import open_study, told_candidates
+from workbench.search.asking import told_candidates
+from workbench.search.study_log import open_study
 from workbench.search.sweep import run_sweep
 from workbench.values.candidate import Candidate
 from workbench.values.results import Evaluation, Split

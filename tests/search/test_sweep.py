@@ -18,8 +18,10 @@ from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.journal import Journal, open_journal
 from workbench.evaluation.store import Store
 from workbench.inputs.experiment import Experiment, read_experiment
+from workbench.search.confirmation import confirm
 from workbench.search.executors import ChildProcess
-from workbench.search.sweep import confirm, front_of, run_sweep
+from workbench.search.front import front_of
+from workbench.search.sweep import run_sweep
 from workbench.values.candidate import Candidate
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.results import Evaluation

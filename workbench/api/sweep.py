@@ -16,9 +16,11 @@ from workbench.evaluation.journal import exclusive, open_journal
 from workbench.evaluation.journal_entries import Damage
 from workbench.evaluation.statistics import observed_statistics
 from workbench.inputs.experiment import Experiment
-from workbench.search import sweep as search
+from workbench.search.confirmation import confirm
 from workbench.search.executors import ChildProcess
+from workbench.search.front import front_of, is_feasible
 from workbench.search.plan import Plan, make_plan
+from workbench.search.sweep import run_sweep
 from workbench.shipping.service_confirmation import confirm_services
 from workbench.tracking import open_tracker
 from workbench.values.candidate import Candidate
@@ -81,14 +83,14 @@ def sweep(
                 question.workspace,
                 question.name,
                 journal,
-                is_feasible=lambda evaluation: search.is_feasible(question, evaluation),
+                is_feasible=lambda evaluation: is_feasible(question, evaluation),
                 about=question.about,
             ) as tracker,
         ):
             plan = make_plan(question, bench, trials=trials, call_ms=executor.probe())
             on_plan(plan)
             told = _Told(on_evaluation)
-            end = search.run_sweep(
+            end = run_sweep(
                 question,
                 bench,
                 trials=trials,
@@ -96,8 +98,8 @@ def sweep(
                 listeners=(told, tracker),
                 executor=executor,
             )
-            front = search.front_of(question, journal.evaluations())
-            search.confirm(question, bench, front, listeners=(told,), executor=executor)
+            front = front_of(question, journal.evaluations())
+            confirm(question, bench, front, listeners=(told,), executor=executor)
             confirm_services(question, bench, journal, front, report=on_message, server=executor.confirm_service)
             summary = summary_of(question, journal)
             links = tracker.conclude(

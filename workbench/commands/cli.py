@@ -106,7 +106,7 @@ def sweep(
     from workbench.commands.progress import Progress
     from workbench.inputs.experiment import read_experiment
     from workbench.report import lines, table
-    from workbench.search.sweep import is_feasible
+    from workbench.search.front import is_feasible
 
     question = read_experiment(experiment, workspace)
     timeout_s = None if timeout is None else seconds(timeout, "--timeout")

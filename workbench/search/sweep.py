@@ -6,62 +6,43 @@ killed sweep goes on where it stopped and loses at most the candidate in flight.
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import logging
-import random
-import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Protocol
 
 import optuna
-from optuna.samplers import GPSampler
-from optuna.trial import TrialState
 
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
-from workbench.search.executors import Executor, InProcess
-from workbench.search.ladder import SMOKE_CONSTRAINT, failed_evaluation
-from workbench.search.sampler import (
-    FORBIDDEN,
-    REPEAT,
-    UnreadableStudy,
+from workbench.search.asking import (
     next_trial,
-    open_study,
+    queue,
     queued,
     repeats_in_a_row,
     told_candidates,
     trials_left_open,
+    unseen,
 )
-from workbench.space.space import (
-    EXACT_LIMIT,
-    Forbidden,
-    assignment_of,
-    build,
-    combinations,
-    draw,
-    raw_size,
-    size,
-    suggest,
-)
+from workbench.search.disk import writable
+from workbench.search.executors import Executor, InProcess
+from workbench.search.front import front_of
+from workbench.search.retry import survived
+from workbench.search.study_log import sound_study
+from workbench.search.telling import tell, tell_forbidden
+from workbench.space.space import Forbidden, build, size, suggest
 from workbench.values.candidate import Candidate
-from workbench.values.dimension import Scalar
-from workbench.values.errors import MAX_CRASHES, ConfigError, CrashError, ToolchainError
-from workbench.values.objectives import METRICS, feasible, pareto_front, violations
-from workbench.values.results import MAX_ATTEMPTS, Evaluation, Split, metrics
+from workbench.values.errors import ConfigError
+from workbench.values.results import Evaluation
 
 _log = logging.getLogger(__name__)
 
-FORBIDDEN_CONSTRAINT = "forbidden"
-FAILED_CONSTRAINT = "failed"
 MAX_REPEATS = 15
 """So many proposals in a row that are known or forbidden, and the loop draws an unseen candidate itself."""
 CRASHES = "crashes"
-"""Attribute of a trial: how often that was so."""
+"""Attribute of a trial: how often its candidate took the evaluation process down."""
 
 
 class Listener(Protocol):
@@ -122,7 +103,7 @@ def run_sweep(
     deadline = began + (experiment.timeout_s if timeout_s is None else timeout_s)
     known = bench.journal.evaluations()
     _refuse_other_toolchain(experiment, bench, known)
-    study = _open_study(experiment, bench)
+    study = sound_study(experiment, bench)
     unlucky = [known.pop(e.candidate.id) for e in list(known.values()) if e.deserves_another]
     reused = len(known)
     for evaluation in known.values():
@@ -132,7 +113,7 @@ def run_sweep(
     loop = _Loop(experiment, bench, study, known, listeners, executor)
     reason = "budget"
     everything = size(experiment.space)
-    with _writable(bench.journal.root):
+    with writable(bench.journal.root):
         loop.tell_again()
         loop.try_again(unlucky)
         loop.evaluate_again(bench.journal.lost())
@@ -160,23 +141,6 @@ def run_sweep(
     )
 
 
-def _open_study(experiment: Experiment, bench: Bench) -> optuna.Study:
-    """The sweep's study, sound as far as it is read from here on.
-
-    Only what a killed run wrote last is not covered by a digest; where Optuna cannot read it, the study begins anew and
-    is told what is known.
-    """
-    journal = bench.journal
-    try:
-        study = open_study(experiment, journal.study)
-    except UnreadableStudy as error:
-        _log.warning("%s: %s. It is set aside, and what is known is told to a new one.", journal.study, error)
-        journal.drop_study()
-        study = open_study(experiment, journal.study)
-    journal.keep_study()
-    return study
-
-
 def _refuse_other_toolchain(experiment: Experiment, bench: Bench, known: Mapping[str, Evaluation]) -> None:
     """Times of another machine or runtime must not stand beside new ones in one front."""
     for evaluation in known.values():
@@ -188,56 +152,6 @@ def _refuse_other_toolchain(experiment: Experiment, bench: Bench, known: Mapping
                 file=experiment.path,
                 hint="Start a new one with --fresh (the old results are kept).",
             )
-
-
-def front_of(experiment: Experiment, evaluations: Mapping[str, Evaluation]) -> list[Evaluation]:
-    """Complete and feasible evaluations that no other dominates, in order of the first objective."""
-    able = [e for e in evaluations.values() if is_feasible(experiment, e)]
-    points = [[metrics(e)[o.metric] for o in experiment.objectives] for e in able]
-    directions = [METRICS[o.metric].direction for o in experiment.objectives]
-    front = [able[i] for i in pareto_front(points, directions)]
-    return sorted(front, key=lambda e: metrics(e)[experiment.objectives[0].metric])
-
-
-def is_feasible(experiment: Experiment, evaluation: Evaluation) -> bool:
-    """Complete, all objectives measured, every constraint measured and met."""
-    if evaluation.status != "complete":
-        return False
-    numbers = with_baseline_drop(experiment, evaluation)
-    wanted = [o.metric for o in experiment.objectives] + [c.metric for c in experiment.constraints]
-    return all(name in numbers for name in wanted) and feasible(experiment.constraints, numbers)
-
-
-def confirm(
-    experiment: Experiment,
-    bench: Bench,
-    front: Sequence[Evaluation],
-    listeners: Sequence[Listener] = (),
-    executor: Executor | None = None,
-) -> dict[str, Evaluation]:
-    """Measure front members and the baseline again in full on the holdout split, with fresh timing.
-
-    Members confirmed before (by this sweep, with the same journal) are not measured again, unless that failed by no
-    fault of theirs.
-
-    Args:
-        executor: where evaluations run; in this process when None.
-    """
-    executor = executor or InProcess(experiment, bench)
-    confirmed: dict[str, Evaluation] = {}
-    candidates = [experiment.baseline, *(e.candidate for e in front)]
-    for candidate in {c.id: c for c in candidates}.values():
-        found = bench.journal.evaluation(candidate.id, "holdout")
-        if found is None or found.deserves_another:
-            attempt = 1 if found is None else found.attempt + 1
-            confirming = partial(executor.evaluate, candidate, split="holdout", gates=False)
-            found = _survived(experiment, candidate, bench, "holdout", confirming)
-            found = replace(found, attempt=max(attempt, found.attempt))
-            bench.journal.write(found)
-            for listener in listeners:
-                listener.evaluated(found, reused=False)
-        confirmed[candidate.id] = found
-    return confirmed
 
 
 class _Loop:
@@ -269,10 +183,10 @@ class _Loop:
         while repeats_in_a_row(self.study) < MAX_REPEATS or self.left_open or queued(self.study):
             if self._try_one():
                 return True
-        unseen = _unseen(self.experiment, self.known)
-        if unseen is None:
+        assignment = unseen(self.experiment, self.known)
+        if assignment is None:
             return False
-        self.study.enqueue_trial(dict(unseen))
+        self.study.enqueue_trial(dict(assignment))
         return self._try_one()
 
     def _try_one(self) -> bool:
@@ -284,7 +198,7 @@ class _Loop:
             # not a repeat: an ended run that had measured it, and not yet told it
             repeat = candidate.id in told_candidates(self.study)
             self.repeats += repeat
-            self._tell(trial, self.known[candidate.id], repeat=repeat)
+            tell(self.study, trial, self.experiment, self.known[candidate.id], self.known, repeat=repeat)
             return False
         self._evaluate(trial, candidate)
         return True
@@ -298,9 +212,7 @@ class _Loop:
             candidate = build(space, assignment)
         except Forbidden as error:
             self.forbidden += 1
-            trial.set_user_attr(FORBIDDEN, str(error))
-            self._set_constraints(trial, {FORBIDDEN_CONSTRAINT: 1.0})
-            self.study.tell(trial, state=TrialState.PRUNED)
+            tell_forbidden(self.study, trial, self.experiment, str(error))
             return trial, None
         trial.set_user_attr("candidate", candidate.id)
         return trial, candidate
@@ -309,7 +221,7 @@ class _Loop:
         climb = partial(self.executor.evaluate, candidate, incumbents=front_of(self.experiment, self.known))
         began = time.perf_counter()
         try:
-            evaluation = _survived(
+            evaluation = survived(
                 self.experiment,
                 candidate,
                 self.bench,
@@ -323,7 +235,7 @@ class _Loop:
         evaluation = replace(evaluation, attempt=max(evaluation.attempt, self.attempts.get(candidate.id, 0) + 1))
         self.bench.journal.write(evaluation)
         self.known[candidate.id] = evaluation
-        self._tell(trial, evaluation, repeat=False)
+        tell(self.study, trial, self.experiment, evaluation, self.known, repeat=False)
         for listener in self.listeners:
             listener.evaluated(evaluation, reused=False)
 
@@ -333,13 +245,13 @@ class _Loop:
         Optuna keeps the failed trial beside the new one: a trial that was told cannot be taken back.
         """
         for evaluation in unlucky:
-            if self._queue(evaluation.candidate.id, evaluation.candidate):
+            if queue(self.study, self.experiment.space, evaluation.candidate.id, evaluation.candidate):
                 self.attempts[evaluation.candidate.id] = evaluation.attempt
 
     def evaluate_again(self, lost: Mapping[str, Candidate | None]) -> None:
         """Queue candidates whose evaluation was lost; one that nobody can name any more is let go."""
         for candidate_id, candidate in lost.items():
-            if self._queue(candidate_id, candidate):
+            if queue(self.study, self.experiment.space, candidate_id, candidate):
                 self.attempts.setdefault(candidate_id, 0)
             else:
                 _log.warning(
@@ -352,130 +264,4 @@ class _Loop:
         told = told_candidates(self.study)
         for candidate_id, evaluation in self.known.items():
             if candidate_id not in told:
-                self._queue(candidate_id, evaluation.candidate)
-
-    def _queue(self, candidate_id: str, candidate: Candidate | None) -> bool:
-        """Have a candidate asked for, unless it waits already; False where nothing says what its settings are."""
-        trials = [t for t in self.study.get_trials(deepcopy=False) if t.user_attrs.get("candidate") == candidate_id]
-        if any(not trial.state.is_finished() for trial in trials):
-            return True
-        assignment = trials[-1].params if trials else None
-        if assignment is None and candidate is not None:
-            assignment = assignment_of(self.experiment.space, candidate)
-        if assignment is None:
-            return False
-        self.study.enqueue_trial(dict(assignment), user_attrs={"candidate": candidate_id})
-        return True
-
-    def _tell(self, trial: optuna.Trial, evaluation: Evaluation, *, repeat: bool) -> None:
-        """Values when every objective was measured; else the violations alone, in a pruned trial.
-
-        TPE learns from a pruned trial's constraints as much as from a complete one (optuna.md §4, table B).
-        GPSampler reads complete trials only, so there the worst values seen so far stand in; they exist in Optuna's
-        study alone, under the attribute `placeholder`.
-        """
-        numbers = with_baseline_drop(self.experiment, evaluation)
-        violated: dict[str, float] = {}
-        if evaluation.status == "complete":
-            violated.update(violations(self.experiment.constraints, numbers))
-        if evaluation.stop is not None:
-            violated.update(evaluation.stop.violations)
-        if evaluation.failure is not None:
-            violated[FAILED_CONSTRAINT] = 1.0
-        trial.set_user_attr("status", evaluation.status)
-        if repeat:
-            trial.set_user_attr(REPEAT, True)
-        self._set_constraints(trial, violated)
-        names = [objective.metric for objective in self.experiment.objectives]
-        if evaluation.status != "failed" and all(name in numbers for name in names):
-            self.study.tell(trial, [numbers[name] for name in names])
-        elif isinstance(self.study.sampler, GPSampler) and (worst := self._worst_values()) is not None:
-            trial.set_user_attr("placeholder", True)
-            self.study.tell(trial, worst)
-        else:
-            self.study.tell(trial, state=TrialState.PRUNED)
-
-    def _worst_values(self) -> list[float] | None:
-        complete = [metrics(e) for e in self.known.values() if e.status == "complete"]
-        if not complete:
-            return None
-        worst = {"minimize": max, "maximize": min}
-        names = [o.metric for o in self.experiment.objectives]
-        return [worst[METRICS[name].direction](numbers[name] for numbers in complete) for name in names]
-
-    def _set_constraints(self, trial: optuna.Trial, violated: Mapping[str, float]) -> None:
-        """Every trial carries every name (GPSampler refuses studies where they differ); unknown counts as met."""
-        names = [constraint.metric for constraint in self.experiment.constraints]
-        there = trial.constraints  # of a run that was killed while it told this very result; they cannot be set twice
-        for name in (*names, SMOKE_CONSTRAINT, FORBIDDEN_CONSTRAINT, FAILED_CONSTRAINT):
-            if name not in there:
-                trial.set_constraint(name, float(violated.get(name, 0.0)))
-
-
-def _survived(
-    experiment: Experiment,
-    candidate: Candidate,
-    bench: Bench,
-    split: Split,
-    climb: Callable[[], Evaluation],
-    *,
-    crashes: int = 0,
-    crashed: Callable[[int], None] = lambda crashes: None,
-) -> Evaluation:
-    """What became of a candidate, which takes its evaluation process down at most `MAX_CRASHES` times.
-
-    Args:
-        crashes: of this candidate so far.
-        crashed: told the new count before anything else is done, so that it survives this process.
-    """
-    while True:
-        try:
-            return climb()
-        except CrashError as crash:
-            crashes += 1
-            crashed(crashes)
-            if crashes < MAX_CRASHES:
-                _log.warning("%s, at %s: %s It is evaluated once more.", candidate.short_id, crash.stage, crash)
-                continue
-            told = CrashError(f"it crashed {crashes} times; {crash}", stage=crash.stage, log_path=crash.log_path)
-            return replace(failed_evaluation(experiment, candidate, bench, split, told), attempt=MAX_ATTEMPTS)
-
-
-def with_baseline_drop(experiment: Experiment, evaluation: Evaluation) -> dict[str, float]:
-    """`results.metrics`, with the baseline's drop against itself made explicit: zero, by definition."""
-    numbers = metrics(evaluation)
-    if evaluation.candidate.id == experiment.baseline.id and "accuracy" in numbers:
-        numbers.setdefault("accuracy_drop_pp", 0.0)
-    return numbers
-
-
-def _unseen(experiment: Experiment, known: Mapping[str, Evaluation]) -> dict[str, Scalar] | None:
-    """An assignment whose candidate is possible and not evaluated: any one of a small space, a draw of a large one."""
-    rng = random.Random(experiment.seed + len(known))
-    if raw_size(experiment.space) <= EXACT_LIMIT:
-        assignments = list(combinations(experiment.space))
-        rng.shuffle(assignments)
-    else:
-        assignments = [draw(experiment.space, rng) for _ in range(EXACT_LIMIT)]
-    for assignment in assignments:
-        try:
-            if build(experiment.space, assignment).id not in known:
-                return assignment
-        except Forbidden:
-            continue
-    return None
-
-
-@contextlib.contextmanager
-def _writable(folder: Path) -> Iterator[None]:
-    """Translate a disk that cannot be written into the machine's fault; everything written before is kept."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO):
-            raise
-        free_mb = shutil.disk_usage(folder).free / 1e6
-        raise ToolchainError(
-            f"{folder} cannot be written: {error.strerror} ({free_mb:.1f} MB free). What was measured is kept: make "
-            "room (`workbench cache --prune`) and run the same command again."
-        ) from error
+                queue(self.study, self.experiment.space, candidate_id, evaluation.candidate)

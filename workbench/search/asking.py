@@ -1,0 +1,115 @@
+"""What is asked next, and how to go on with the study of a run that was ended.
+
+A run may be killed between any two lines of Optuna's log, as often as it likes, and the sweep still asks what it would
+have asked undisturbed: a proposal is drawn from the seed and the number of trials told so far, never from the state of
+a generator that died with its process; a trial left open is gone on with under its own number, so that the order of the
+queue stays.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Mapping
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+
+from workbench.inputs.experiment import Experiment
+from workbench.search.sampler import sampler_of
+from workbench.space.space import (
+    EXACT_LIMIT,
+    Forbidden,
+    SearchSpace,
+    assignment_of,
+    build,
+    combinations,
+    draw,
+    raw_size,
+)
+from workbench.values.candidate import Candidate
+from workbench.values.dimension import Scalar
+from workbench.values.results import Evaluation
+
+REPEAT, FORBIDDEN = "repeat", "forbidden"
+"""Attributes of trials that led to no evaluation."""
+_TOLD = (TrialState.COMPLETE, TrialState.PRUNED)
+
+
+def trials_left_open(study: optuna.Study, known: Collection[str]) -> list[FrozenTrial]:
+    """Trials to go on with, oldest first: an ended run had asked for them and not told them.
+
+    One whose values were still being drawn is closed: the same seed draws it again. So is one that half of a result was
+    told to which does not stand: Optuna keeps what it was told, so the next attempt is a trial of its own.
+
+    Args:
+        known: ids of candidates whose result stands.
+    """
+    found = []
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+        candidate_id = trial.user_attrs.get("candidate")
+        stale = bool(trial.constraints) and candidate_id not in known
+        if (candidate_id is not None or "fixed_params" in trial.system_attrs) and not stale:
+            found.append(trial)
+        else:
+            study.tell(trial.number, state=TrialState.FAIL)
+    return found
+
+
+def next_trial(study: optuna.Study, experiment: Experiment, left_open: list[FrozenTrial]) -> optuna.Trial:
+    """The first of those left open (taken from the list), else one that is queued, else a new proposal."""
+    study.sampler = sampler_of(experiment, len(study.get_trials(deepcopy=False, states=_TOLD)))
+    if left_open:
+        return optuna.Trial(study, left_open.pop(0)._trial_id)  # Optuna offers no other way to an open trial
+    return study.ask()
+
+
+def queued(study: optuna.Study) -> bool:
+    """Whether a trial waits to be asked for."""
+    return bool(study.get_trials(deepcopy=False, states=(TrialState.WAITING,)))
+
+
+def told_candidates(study: optuna.Study) -> set[str]:
+    """Ids of the candidates whose result the sampler knows."""
+    told = study.get_trials(deepcopy=False, states=_TOLD)
+    return {trial.user_attrs["candidate"] for trial in told if "candidate" in trial.user_attrs}
+
+
+def repeats_in_a_row(study: optuna.Study) -> int:
+    """How many of the last proposals led to no evaluation."""
+    count = 0
+    for trial in reversed(study.get_trials(deepcopy=False, states=_TOLD)):
+        if REPEAT not in trial.user_attrs and FORBIDDEN not in trial.user_attrs:
+            break
+        count += 1
+    return count
+
+
+def queue(study: optuna.Study, space: SearchSpace, candidate_id: str, candidate: Candidate | None) -> bool:
+    """Have a candidate asked for, unless it waits already; False where nothing says what its settings are."""
+    trials = [t for t in study.get_trials(deepcopy=False) if t.user_attrs.get("candidate") == candidate_id]
+    if any(not trial.state.is_finished() for trial in trials):
+        return True
+    assignment = trials[-1].params if trials else None
+    if assignment is None and candidate is not None:
+        assignment = assignment_of(space, candidate)
+    if assignment is None:
+        return False
+    study.enqueue_trial(dict(assignment), user_attrs={"candidate": candidate_id})
+    return True
+
+
+def unseen(experiment: Experiment, known: Mapping[str, Evaluation]) -> dict[str, Scalar] | None:
+    """An assignment whose candidate is possible and not evaluated: any one of a small space, a draw of a large one."""
+    rng = random.Random(experiment.seed + len(known))
+    if raw_size(experiment.space) <= EXACT_LIMIT:
+        assignments = list(combinations(experiment.space))
+        rng.shuffle(assignments)
+    else:
+        assignments = [draw(experiment.space, rng) for _ in range(EXACT_LIMIT)]
+    for assignment in assignments:
+        try:
+            if build(experiment.space, assignment).id not in known:
+                return assignment
+        except Forbidden:
+            continue
+    return None

@@ -1,0 +1,45 @@
+"""A candidate whose evaluation process dies is tried again, and given up when it dies of it too often."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from workbench.evaluation.bench import Bench
+from workbench.inputs.experiment import Experiment
+from workbench.search.ladder import failed_evaluation
+from workbench.values.candidate import Candidate
+from workbench.values.errors import MAX_CRASHES, CrashError
+from workbench.values.results import MAX_ATTEMPTS, Evaluation, Split
+
+_log = logging.getLogger(__name__)
+
+
+def survived(
+    experiment: Experiment,
+    candidate: Candidate,
+    bench: Bench,
+    split: Split,
+    climb: Callable[[], Evaluation],
+    *,
+    crashes: int = 0,
+    crashed: Callable[[int], None] = lambda crashes: None,
+) -> Evaluation:
+    """What became of a candidate, which takes its evaluation process down at most `MAX_CRASHES` times.
+
+    Args:
+        crashes: of this candidate so far.
+        crashed: told the new count before anything else is done, so that it survives this process.
+    """
+    while True:
+        try:
+            return climb()
+        except CrashError as crash:
+            crashes += 1
+            crashed(crashes)
+            if crashes < MAX_CRASHES:
+                _log.warning("%s, at %s: %s It is evaluated once more.", candidate.short_id, crash.stage, crash)
+                continue
+            told = CrashError(f"it crashed {crashes} times; {crash}", stage=crash.stage, log_path=crash.log_path)
+            return replace(failed_evaluation(experiment, candidate, bench, split, told), attempt=MAX_ATTEMPTS)
