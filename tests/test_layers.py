@@ -45,8 +45,12 @@ EVALUATION = (
     ("sensitivity",),
     ("statistics",),
     ("bench",),
+    ("modelled_clock",),
     ("journal", "measure", "memory", "profiling", "shared_shapes"),
-    ("amct_record", "data_check", "device_figures", "journal_entries", "noise", "replay", "store"),
+    (
+        *("amct_record", "data_check", "device_figures", "device_lock", "feed_order", "journal_entries"),
+        *("noise", "raw_times", "replay", "store"),
+    ),
 )
 """The same inside `evaluation`."""
 VALUES = (

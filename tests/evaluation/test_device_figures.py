@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from workbench.evaluation.device_figures import device_figures
-from workbench.evaluation.measure import TimingProtocol, time_modelled
+from workbench.evaluation.measure import TimingProtocol
+from workbench.evaluation.modelled_clock import time_modelled
 from workbench.targets.base import DeviceLoad, DeviceSession, DeviceTimes, Feeds
 from workbench.values.errors import MeasureError
 

@@ -25,15 +25,12 @@ from workbench.evaluation.accuracy_pass import AccuracyPass
 from workbench.evaluation.bench import Bench, StageClock
 from workbench.evaluation.build import artifact_of
 from workbench.evaluation.device_figures import device_figures
-from workbench.evaluation.measure import (
-    TimingProtocol,
-    device_lock,
-    save_raw_times,
-    time_against_baseline,
-    time_modelled,
-)
+from workbench.evaluation.device_lock import device_lock
+from workbench.evaluation.measure import TimingProtocol, time_against_baseline
 from workbench.evaluation.memory import peak_memory
+from workbench.evaluation.modelled_clock import time_modelled
 from workbench.evaluation.padding_check import check_padding
+from workbench.evaluation.raw_times import save_raw_times
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import (
     Outcomes,

@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Protocol
 
 from workbench.evaluation.bench import Bench
+from workbench.evaluation.device_lock import device_lock
 from workbench.evaluation.journal import Journal
-from workbench.evaluation.measure import device_lock
 from workbench.inputs.experiment import Experiment
 from workbench.shipping.load_confirmation import confirm_by_load
 from workbench.values.candidate import Candidate

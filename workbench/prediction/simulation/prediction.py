@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 from scipy import special
 
-from workbench.evaluation.measure import P99_SAMPLES
+from workbench.evaluation.raw_times import P99_SAMPLES
 from workbench.prediction.simulation.service_times import Floats
 from workbench.prediction.simulation.simulation import Simulated
 from workbench.values.results import Estimate, ServiceFigures

@@ -1,0 +1,105 @@
+"""Raw times: the speedup, on arrays whose truth is known, and their file."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from workbench.evaluation.raw_times import RawTimes, load_raw_times, save_raw_times, speedup
+from workbench.targets.base import Array
+from workbench.values.errors import MeasureError, ToolchainError
+
+
+def raw_times(candidate_ms: Array, baseline_ms: Array) -> RawTimes:
+    """Raw times of arrays [rounds, calls per round], every call over a feed of its own."""
+    rounds, calls = candidate_ms.shape
+    return RawTimes(
+        candidate_ms=candidate_ms.astype(np.float32).ravel(),
+        baseline_ms=baseline_ms.astype(np.float32).ravel(),
+        feed=np.arange(rounds * calls, dtype=np.int32),
+        round=np.repeat(np.arange(rounds, dtype=np.int32), calls),
+    )
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_speedup_survives_drift_and_bursts_that_swamp_absolute_times(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    machine = np.linspace(1.0, 2.0, 25)[:, None] * np.exp(generator.normal(0, 0.02, (25, 40)))
+    candidate = 2.0 * machine * np.exp(generator.normal(0, 0.02, (25, 40)))
+    baseline = 3.0 * machine * np.exp(generator.normal(0, 0.02, (25, 40)))
+    candidate[generator.random((25, 40)) < 0.02] *= 10
+    candidate[7] *= 3
+
+    found = speedup(raw_times(candidate, baseline), seed=0)
+
+    assert found.value == pytest.approx(1.5, rel=0.006)
+    assert 0.005 < found.high - found.low < 0.03
+
+
+def test_the_interval_of_the_speedup_holds_one_for_equal_models_as_often_as_it_says() -> None:
+    held = 0
+    for seed in range(200):
+        generator = np.random.default_rng(seed)
+        disturbed = np.exp(generator.normal(0, 0.05, (25, 1)))
+        times = [3.0 * disturbed * np.exp(generator.normal(0, 0.03, (25, 4))) for _ in range(2)]
+        found = speedup(raw_times(times[0], times[1]), seed=0)
+        held += found.low <= 1.0 <= found.high
+
+    assert held / 200 >= 0.91
+
+
+def test_raw_times_come_back_as_they_were(tmp_path: Path) -> None:
+    raw = raw_times(np.full((3, 4), 1.25), np.full((3, 4), 2.5))
+
+    save_raw_times(raw, tmp_path / "times.npz")
+    found = load_raw_times(tmp_path / "times.npz")
+
+    for name in ("candidate_ms", "baseline_ms", "feed", "round"):
+        assert getattr(found, name).dtype == getattr(raw, name).dtype
+        assert np.array_equal(getattr(found, name), getattr(raw, name))
+    assert [p.name for p in tmp_path.iterdir()] == ["times.npz"]
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "empty", "missing", "other arrays", "pickled"])
+def test_damaged_raw_times_are_refused_and_can_be_taken_again(tmp_path: Path, damage: str) -> None:
+    file = tmp_path / "times.npz"
+    save_raw_times(raw_times(np.full((3, 40), 1.25), np.random.default_rng(0).random((3, 40)) + 1), file)
+    payload = file.read_bytes()
+    match damage:
+        case "truncated":
+            file.write_bytes(payload[: len(payload) // 2])
+        case "flipped":
+            middle = payload.index(b"baseline_ms") + 100
+            file.write_bytes(payload[:middle] + bytes([payload[middle] ^ 255]) + payload[middle + 1 :])
+        case "empty":
+            file.write_bytes(b"")
+        case "missing":
+            file.unlink()
+        case "other arrays":
+            np.savez(file, times=np.ones(3))
+        case "pickled":
+            np.savez(file, candidate_ms=np.array([{}], dtype=object))
+
+    with pytest.raises(MeasureError, match=r"times.npz: not a file of raw times .* Time the candidate again") as caught:
+        load_raw_times(file)
+
+    assert caught.value.transient
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 0.0, -1.0])
+def test_a_time_that_is_no_time_is_refused(value: float) -> None:
+    with pytest.raises(ValueError, match="not a positive number"):
+        raw_times(np.full((2, 2), value), np.ones((2, 2)))
+
+
+def test_rounds_of_different_sizes_are_refused() -> None:
+    ones = np.ones(3, dtype=np.float32)
+    with pytest.raises(ValueError, match="every round"):
+        RawTimes(candidate_ms=ones, baseline_ms=ones, feed=np.zeros(3, np.int32), round=np.array([0, 0, 1], np.int32))
+
+
+def test_a_full_or_missing_disk_is_the_machines_error_and_leaves_nothing(tmp_path: Path) -> None:
+    raw = raw_times(np.ones((2, 2)), np.ones((2, 2)))
+
+    with pytest.raises(ToolchainError, match="raw times cannot be written"):
+        save_raw_times(raw, tmp_path / "absent" / "times.npz")

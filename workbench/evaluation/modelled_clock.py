@@ -1,0 +1,86 @@
+"""Times by an emulated device's own clock, where nothing can be measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.evaluation.feed_order import scattered, shape_ranks, side_by_side
+from workbench.evaluation.measure import TimingProtocol
+from workbench.evaluation.raw_times import RawTimes, Times, latency_of
+from workbench.targets.base import DeviceSession, Feeds, Session
+from workbench.values.errors import MeasureError
+from workbench.values.results import Latency
+
+
+def time_modelled(
+    candidate: Session,
+    baseline: Session,
+    feeds: Sequence[Feeds],
+    batch: int,
+    protocol: TimingProtocol,
+    *,
+    calls: int | None = None,
+    names: tuple[str, str] = ("candidate", "baseline"),
+    known: dict[tuple[str, str], float] | None = None,
+    baseline_feeds: Sequence[Feeds] | None = None,
+) -> tuple[Latency, RawTimes]:
+    """The same figures by an emulated device's own clock: copies and execution, nothing of the host.
+
+    Such a clock gives equal feeds equal times, so one call for each shape of the feeds stands for all of them; the
+    times are laid out in the rounds that a measurement would have. Nothing here was measured, and `Latency.clock`
+    says so.
+
+    Args:
+        names: what the two sessions hold; under these names their times are known.
+        known: times by name and shape that earlier calls found; what is new is added.
+        baseline_feeds: the same batches as the baseline pads them; None where it pads them alike.
+
+    Raises:
+        MeasureError: a call failed, or a session has no device clock.
+    """
+    if not feeds:
+        raise ValueError("no feeds to time")
+    wanted = protocol.calls if calls is None else calls
+    block = math.ceil(wanted / (2 * protocol.rounds))
+    theirs_fed = feeds if baseline_feeds is None else baseline_feeds
+    order = scattered(side_by_side(feeds, theirs_fed))
+    shapes, their_shapes = shape_ranks(feeds), shape_ranks(theirs_fed)
+    times = {} if known is None else known
+    ours = _modelled_ms(candidate, names[0], feeds, shapes, times)
+    theirs = _modelled_ms(baseline, names[1], theirs_fed, their_shapes, times)
+    visited = [order[i % len(order)] for i in range(protocol.rounds * block)]
+    twice = np.array(visited, dtype=np.int32).reshape(protocol.rounds, block).repeat(2, axis=0).reshape(-1)
+    raw = RawTimes(
+        candidate_ms=ours[shapes[twice]],
+        baseline_ms=theirs[their_shapes[twice]],
+        feed=twice,
+        round=np.repeat(np.arange(protocol.rounds, dtype=np.int32), 2 * block),
+    )
+    words = "modelled, not measured: the emulated device's clock has no noise"
+    return replace(latency_of(raw, batch, 0, True, words, protocol.seed), clock="modelled"), raw
+
+
+def _modelled_ms(
+    session: Session,
+    name: str,
+    feeds: Sequence[Feeds],
+    shapes: npt.NDArray[np.int64],
+    known: dict[tuple[str, str], float],
+) -> Times:
+    """[shapes] milliseconds of one call of each shape, in the order of their numbers."""
+    if not isinstance(session, DeviceSession):
+        raise MeasureError(f"{type(session).__name__} has no clock of its own, so its time cannot be modelled.")
+    times = np.empty(int(shapes.max()) + 1, dtype=np.float32)
+    for shape in range(len(times)):
+        feed = feeds[int(np.argmax(shapes == shape))]
+        key = (name, repr(sorted((port, array.shape) for port, array in feed.items())))
+        if key not in known:
+            session.run(feed)
+            known[key] = session.times().total_ms
+        times[shape] = known[key]
+    return times
