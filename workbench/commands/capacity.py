@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from workbench.commands.console import err, out
-from workbench.commands.options import share
+from workbench.commands.options import AsJson, share
 from workbench.values.errors import ConfigError
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
@@ -46,7 +46,7 @@ def plan_capacity(
     workspace: Annotated[
         Path | None, typer.Option("--workspace", help="folder of .workbench/; default: beside experiments/")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="machine-readable output on stdout")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Size a fleet: cards, servers, power, and what a lost card means, for each candidate of the front."""
     import numpy as np

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import typer
 
 from workbench.commands.console import err, out
+from workbench.commands.options import AsJson
 from workbench.commands.options import seconds as seconds_of
 from workbench.values.documents.json_reader import loads
 from workbench.values.errors import ConfigError
@@ -90,7 +91,7 @@ def load(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="of arrival times and of the order of texts")] = 0,
     to: Annotated[Path | None, typer.Option(help="folder for results (JSON) and every request's times (NPZ)")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="machine-readable output on stdout")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Load a service with real requests: latency, throughput, errors, what the server did; and a verdict.
 

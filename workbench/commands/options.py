@@ -1,9 +1,22 @@
-"""Values of options that typer has no type for: shares and durations, each by one rule."""
+"""Arguments that several commands take, and values that typer has no type for: shares and durations, by one rule."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
 from workbench.values.documents.yaml_reader import parse_seconds
 from workbench.values.errors import ConfigError
+
+ExperimentFile = Annotated[Path, typer.Argument(help="experiment file (YAML)", show_default=False)]
+
+Workspace = Annotated[
+    Path | None, typer.Option("--workspace", help="folder of .workbench/ and mlruns/; default: beside experiments/")
+]
+
+AsJson = Annotated[bool, typer.Option("--json", help="machine-readable output on stdout")]
 
 
 def share(text: str, option: str) -> float:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from workbench.commands.console import err, out
+from workbench.commands.options import AsJson
 from workbench.values.errors import ConfigError
 from workbench.values.exit_codes import FAILED
 
@@ -21,7 +22,7 @@ def releases(
     contains: Annotated[
         str | None, typer.Option(help="sha256 of a line, kept elsewhere: the log must still hold that line")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="machine-readable output on stdout")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Who released what and when, and whether the log is as it was written; exit code 1 when it is not.
 

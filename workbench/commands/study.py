@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from workbench.commands.console import err, out
+from workbench.commands.options import AsJson, ExperimentFile, Workspace
 from workbench.values.errors import ConfigError
 from workbench.values.exit_codes import FAILED
 from workbench.values.system.files import write_text_atomically
@@ -79,7 +80,7 @@ def compare(
         bool, typer.Option("--all", help="compare and show what every operator computes, not only the layers")
     ] = False,
     html: Annotated[Path | None, typer.Option(help="also draw the errors along the graph into this page")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="machine-readable output on stdout")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Compare two models layer by layer: where do their numbers part? Exit code 1 when an output is over a limit."""
     from workbench.study.comparison import Limits
@@ -109,7 +110,7 @@ def compare(
 
 
 def sensitivity(
-    experiment: Annotated[Path, typer.Argument(help="experiment file (YAML)", show_default=False)],
+    experiment: ExperimentFile,
     metric: Annotated[str, typer.Option(help="sqnr, kl, cosine or first_order: what ranks the units")] = "sqnr",
     unit: Annotated[str, typer.Option(help="layer or group: what stays in float")] = "group",
     candidate: Annotated[
@@ -120,7 +121,7 @@ def sensitivity(
     workspace: Annotated[
         Path | None, typer.Option("--workspace", help="folder of .workbench/; default: beside experiments/")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="machine-readable output on stdout")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Which layers to keep in float, and what it costs: rank them, time them, measure the answer."""
     from workbench.api.opening import named_candidate, opened
@@ -235,16 +236,14 @@ def _layers_table(done: Calibrated) -> Table:
 
 
 def profile(
-    experiment: Annotated[Path, typer.Argument(help="experiment file (YAML)", show_default=False)],
+    experiment: ExperimentFile,
     candidate: Annotated[str, typer.Option(help="id, JSON file, or baseline")] = "baseline",
     calls: Annotated[int, typer.Option(min=1, help="calls to profile")] = 100,
     overflow: Annotated[
         bool, typer.Option("--overflow", help="check for overflows on the device instead, one call for each feed")
     ] = False,
     to: Annotated[Path | None, typer.Option(help="folder for the vendor's own files; default: the sweep's")] = None,
-    workspace: Annotated[
-        Path | None, typer.Option("--workspace", help="folder of .workbench/ and mlruns/; default: beside experiments/")
-    ] = None,
+    workspace: Workspace = None,
 ) -> None:
     """Where the time of a candidate goes on an Ascend device, operator by operator; or what overflows there."""
     from workbench.api.opening import named_candidate, opened

@@ -1,4 +1,4 @@
-"""`workbench export` and `workbench verify`: writing a bundle, and checking one.
+"""`workbench export`, `workbench verify` and `workbench lock`: writing a bundle, checking one, and pinning its wheels.
 
 `cli` registers the commands; heavy libraries are imported inside them. Bundles themselves are `workbench.bundle`.
 """
@@ -12,12 +12,13 @@ import typer
 from rich.text import Text
 
 from workbench.commands.console import err, out
+from workbench.commands.options import ExperimentFile, Workspace
 from workbench.commands.signing import SigningKey, TrustedKeysFile, opened_key
 from workbench.values.errors import ConfigError
 
 
 def export(
-    experiment: Annotated[Path, typer.Argument(help="experiment file (YAML)", show_default=False)],
+    experiment: ExperimentFile,
     to: Annotated[Path, typer.Option(help="folder to create")],
     candidate: Annotated[str | None, typer.Option(help="id; default: the recommended candidate")] = None,
     allow_emulated: Annotated[bool, typer.Option(help="permit a result that was not measured on a device")] = False,
@@ -30,9 +31,7 @@ def export(
     base_image: Annotated[
         str, typer.Option(help="that the Dockerfile starts from, by digest: NAME@sha256:…", show_default=False)
     ] = "",
-    workspace: Annotated[
-        Path | None, typer.Option("--workspace", help="folder of .workbench/ and mlruns/; default: beside experiments/")
-    ] = None,
+    workspace: Workspace = None,
 ) -> None:
     """Write the production bundle of the recommended candidate, or of the one named, and verify it."""
     from workbench.api.opening import find_candidate, journal_of, opened, summary_of
@@ -40,9 +39,9 @@ def export(
     from workbench.bundle.lock import read_lock
     from workbench.bundle.signing import only_key
     from workbench.commands.opening import tell_damage
-    from workbench.commands.release import register as add_version
     from workbench.shipping.deployment import DeploymentSettings, unpinned
     from workbench.shipping.handover import bundle_contents, hand_over
+    from workbench.tracking.registered import register as add_version
 
     deployment = DeploymentSettings(lock=None if lock is None else read_lock(lock), base_image=base_image)
     secret = None if sign is None else opened_key(sign)  # a wrong password costs no work
@@ -90,3 +89,18 @@ def verify(
     for warning in report.warnings:
         err.print(Text.assemble(("warning: ", "bold yellow"), warning), soft_wrap=True)
     out.print(f"{bundle}: {report.summary}", highlight=False, soft_wrap=True)
+
+
+def lock(
+    to: Annotated[Path, typer.Option(help="file to write, for `workbench export --lock`", show_default=False)],
+) -> None:
+    """Ask pip's index for the sums of the wheels that serving installs, at the versions installed here.
+
+    For Python 3.11 on x86_64 and aarch64. Only needed where `export` says that its own table lacks a version.
+    """
+    from workbench.bundle.lock import make_lock
+    from workbench.bundle.requirements import every_pin
+
+    made = make_lock(every_pin(), to, lambda line: err.print(line, highlight=False))
+    wheels = sum(len(found) for found in made.wheels.values())
+    out.print(f"{to}: {len(made.wheels)} packages, {wheels} wheels", highlight=False, soft_wrap=True, markup=False)

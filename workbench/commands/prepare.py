@@ -1,0 +1,144 @@
+"""The commands before a sweep: `doctor`, `inspect`, `space`, `init`, `convert`, `example`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from workbench.commands.console import out
+from workbench.commands.options import AsJson
+from workbench.values.errors import ConfigError
+from workbench.values.exit_codes import FAILED
+
+
+def doctor(
+    workspace: Annotated[Path, typer.Option(help="folder whose disk and stores are checked")] = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """Say what this machine can do, and what is missing for the other targets; exit code 1 when it cannot work."""
+    from workbench.commands.doctor import examine, exit_code, findings_json, findings_table
+
+    findings = examine(workspace)
+    if as_json:
+        print(json.dumps(findings_json(findings), ensure_ascii=False))
+    else:
+        out.print(findings_table(findings))
+    raise SystemExit(exit_code(findings))
+
+
+def inspect(
+    model: Annotated[Path, typer.Argument(help="ONNX file", show_default=False)],
+    target: Annotated[
+        str | None, typer.Option(help="onnxruntime, openvino or ascend910b3; default: all of them")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show inputs, operators, quantizable layers, and patterns that will hurt, each with what to do."""
+    from workbench.study.inspection import inspect_model, inspection_json, inspection_table
+
+    found = inspect_model(model, target)
+    if as_json:
+        print(json.dumps(inspection_json(found), ensure_ascii=False))
+    else:
+        out.print(inspection_table(found))
+
+
+def space(
+    file: Annotated[Path, typer.Argument(help="search space (YAML)", show_default=False)],
+) -> None:
+    """Explain every dimension of a search space: what it does, when it applies, what excludes it."""
+    from workbench.space.reader import read_space
+    from workbench.space.space import explain, size
+
+    read = read_space(file)
+    out.print(f"{file}, for target {', '.join(read.targets)}\n", highlight=False, markup=False)
+    for name, choices, when, meaning, excludes, source in explain(read):
+        out.print(f"[bold]{escape(name)}[/bold]  {escape(choices)}", highlight=False, soft_wrap=True)
+        notes = [meaning, f"applies when {when}" if when != "always" else "", excludes and f"excludes: {excludes}"]
+        for note in [*notes, source and f"source: {source}"]:
+            if note:
+                out.print(Padding(Text(note), (0, 0, 0, 4)))
+    out.print("the first choice is the default\n")
+    for rule in read.forbid:
+        values = ", ".join(f"{name} in {list(choices)}" for name, choices in rule.values.items())
+        out.print(f"never: {values} ({rule.reason})", highlight=False, markup=False)
+    counted = size(read)
+    bound = "" if counted.exact else "at most "
+    out.print(f"{bound}{counted.candidates} candidates, {counted.compiles} distinct compiles", highlight=False)
+
+
+def init(
+    model: Annotated[Path, typer.Argument(help="ONNX file", show_default=False)],
+    data: Annotated[list[Path], typer.Option(help="data files: CSV, JSONL or NPZ; repeat for several")],
+    tokenizer: Annotated[Path | None, typer.Option(help="tokenizer.json of the model")] = None,
+    labels: Annotated[Path | None, typer.Option(help="labels.json of the model")] = None,
+    to: Annotated[Path, typer.Option(help="workspace to write into")] = Path(),
+    name: Annotated[str | None, typer.Option(help="name of the experiment; default: the model's")] = None,
+) -> None:
+    """Write a commented experiment, dataset manifest and search space for a model; overwrites nothing."""
+    from workbench.commands.init import initialize
+
+    for written in initialize(model, data, to, tokenizer=tokenizer, labels=labels, name=name):
+        out.print(f"wrote {written}", highlight=False, soft_wrap=True)
+
+
+def convert(
+    checkpoint: Annotated[Path, typer.Argument(help="local transformers checkpoint folder", show_default=False)],
+    to: Annotated[Path, typer.Option(help="ONNX file to write")],
+    samples: Annotated[Path, typer.Option(help="CSV or JSONL with real texts for the proof")],
+    task: Annotated[str, typer.Option(help="classification or ner")] = "classification",
+    column: Annotated[str, typer.Option(help="column of the texts")] = "text",
+    tokenizer: Annotated[Path | None, typer.Option(help="tokenizer.json; default: the checkpoint's")] = None,
+    opset: Annotated[int, typer.Option(min=11, max=20)] = 17,
+    max_length: Annotated[int, typer.Option(min=8)] = 128,
+    cosine: Annotated[float, typer.Option(help="least cosine")] = 0.999,
+    max_abs: Annotated[float, typer.Option(help="largest absolute error")] = 1e-3,
+    mae: Annotated[float, typer.Option(help="largest mean absolute error")] = 1e-4,
+    top1: Annotated[float, typer.Option(help="least share of equal answers")] = 1.0,
+) -> None:
+    """Convert PyTorch to ONNX and prove that both give the same answers; exit code 1 when they do not."""
+    from workbench.graph.export import ExportLimits
+    from workbench.graph.export import convert as run
+    from workbench.inputs.dataset import read_column
+
+    if task not in ("classification", "ner"):
+        raise ConfigError(f"{task!r} is no task.", key="--task", hint="Use classification or ner.")
+    report = run(
+        checkpoint=checkpoint,
+        task=task,  # type: ignore[arg-type]  # checked above
+        to=to,
+        texts=read_column(samples, column)[:48],
+        tokenizer=tokenizer,
+        max_length=max_length,
+        opset=opset,
+        limits=ExportLimits(cosine=cosine, max_abs_error=max_abs, mean_abs_error=mae, top1_agreement=top1),
+    )
+    table = Table("measure", "found", "limit", "")
+    for verdict in report.verdicts:
+        sign = ">=" if verdict.at_least else "<="
+        table.add_row(
+            verdict.name, f"{verdict.value:.3g}", f"{sign} {verdict.limit:g}", "ok" if verdict.passed else "FAILED"
+        )
+    out.print(table)
+    out.print(f"{report.model} (opset {report.opset}), compared on {report.samples} samples", highlight=False)
+    if not report.passed:
+        raise SystemExit(FAILED)
+
+
+def example(
+    name: Annotated[str, typer.Argument(help="loan-intent-mini, loan-ner-mini, loan-intent-small or loan-ner-small")],
+    workspace: Annotated[Path, typer.Option(help="folder of .workbench/")] = Path(),
+) -> None:
+    """Build an example: texts, tokenizer and a BERT trained on this machine, under .workbench/examples/NAME."""
+    from workbench.commands.example.build import build_example
+
+    folder = (workspace / ".workbench" / "examples" / name).resolve()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    build_example(name, folder, lambda line: out.print(line, highlight=False, soft_wrap=True))  # type: ignore[arg-type]  # checked there

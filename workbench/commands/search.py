@@ -1,0 +1,185 @@
+"""The commands of a search: `sweep`, `plan`, `show`, `evaluate`, `ui`."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from workbench.api.opening import find_candidate, journal_of, named_candidate, opened, summary_of
+from workbench.commands.console import err, out
+from workbench.commands.opening import next_lines, tell_damage_of_last
+from workbench.commands.options import AsJson, ExperimentFile, Workspace, seconds
+from workbench.values.exit_codes import FAILED, INTERRUPTED
+from workbench.values.system.lifeline import run_tied
+
+if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
+    from workbench.evaluation.journal_entries import Damage
+    from workbench.search.plan import Plan
+    from workbench.search.sweep import SweepEnd
+    from workbench.values.results import Evaluation, Split
+
+
+def sweep(
+    experiment: ExperimentFile,
+    trials: Annotated[int | None, typer.Option(min=1, help="candidates in all; default: the file's budget")] = None,
+    timeout: Annotated[str | None, typer.Option(help="stop proposing after 90s, 30m, 2h; default: the file's")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh/--resume", help="start over, or go on with the last sweep")] = False,
+    workspace: Workspace = None,
+) -> None:
+    """Search the space, measure candidates, confirm the front on held-out data, log everything to MLflow."""
+    from workbench.api.sweep import sweep as run
+    from workbench.api.words import plan_lines
+    from workbench.commands.progress import Progress
+    from workbench.inputs.experiment import read_experiment
+    from workbench.report import lines, table
+    from workbench.search.front import is_feasible
+
+    question = read_experiment(experiment, workspace)
+    timeout_s = None if timeout is None else seconds(timeout, "--timeout")
+    progress = Progress(question, trials or question.trials, out, lambda evaluation: is_feasible(question, evaluation))
+
+    def planned(plan: Plan) -> None:
+        out.print("\n".join(plan_lines(plan)), highlight=False, soft_wrap=True)
+        progress.begin()
+
+    def damaged(damage: Damage) -> None:
+        err.print(f"damaged: {damage.words('this sweep')}", highlight=False, soft_wrap=True, markup=False)
+
+    try:
+        with progress:
+            found = run(
+                question,
+                trials=trials,
+                timeout_s=timeout_s,
+                fresh=fresh,
+                on_plan=planned,
+                on_stage=progress.stage,
+                on_evaluation=progress.evaluated,
+                on_message=progress.say,
+                on_damage=damaged,
+            )
+    except KeyboardInterrupt:
+        out.print(f"\nStopped; everything measured is kept. Go on with: workbench sweep {experiment}")
+        raise SystemExit(INTERRUPTED) from None
+    if found.end is not None:
+        out.print(_end_words(found.end), highlight=False, soft_wrap=True)
+    summary = found.summary
+    out.print(table(summary) if out.is_terminal else lines(summary), soft_wrap=not out.is_terminal, markup=False)
+    said = [*([found.calibration] if found.calibration else []), *found.links]
+    said += next_lines(experiment, workspace, summary)
+    out.print("\n".join(said), highlight=False, soft_wrap=True, markup=False)
+
+
+def _end_words(end: SweepEnd) -> str:
+    from workbench.api.words import minutes
+
+    words = {"budget": "the budget is spent", "timeout": "the time is up", "exhausted": "the space is exhausted"}
+    return (
+        f"{end.new} candidates evaluated, {end.reused} from before, in {minutes(end.search_s)} "
+        f"({100 * end.overhead_s / max(end.search_s, 1e-9):.1f} % outside evaluations): {words[end.reason]}.\n"
+    )
+
+
+def plan(
+    experiment: ExperimentFile,
+    trials: Annotated[int | None, typer.Option(min=1, help="candidates in all; default: the file's budget")] = None,
+    workspace: Workspace = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say how large the space is and what a sweep would cost, before any of it is done."""
+    from workbench.api.words import plan_lines
+    from workbench.search.plan import make_plan
+    from workbench.values.documents.canonical import encode
+
+    with opened(experiment, workspace) as (question, bench):
+        made = make_plan(question, bench, trials=trials)
+    if as_json:
+        print(json.dumps(encode(made)))
+    else:
+        out.print("\n".join(plan_lines(made)), highlight=False, soft_wrap=True)
+
+
+def show(
+    experiment: ExperimentFile,
+    candidate: Annotated[str | None, typer.Option(help="id (or its first digits): this one in full")] = None,
+    workspace: Workspace = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what the last sweep found: the front, its groups, the recommendation and why."""
+    from workbench.inputs.experiment import read_experiment
+    from workbench.report import detail, lines, table, to_json
+
+    question = read_experiment(experiment, workspace)
+    journal = journal_of(question)
+    summary = summary_of(question, journal)
+    if candidate is not None:
+        chosen = find_candidate(candidate, journal)
+        text = detail(summary, chosen.id)
+        print(json.dumps(journal.evaluations()[chosen.id].to_json(), ensure_ascii=False) if as_json else text)
+    elif as_json:
+        print(json.dumps(to_json(summary), ensure_ascii=False))
+    else:
+        out.print(table(summary) if out.is_terminal else lines(summary), soft_wrap=not out.is_terminal, markup=False)
+
+
+def evaluate(
+    experiment: ExperimentFile,
+    candidate: Annotated[str, typer.Option(help="id of a candidate of the last sweep, or a candidate JSON file")],
+    holdout: Annotated[bool, typer.Option("--holdout", help="on the holdout split instead of validation")] = False,
+    workspace: Workspace = None,
+    as_json: AsJson = False,
+) -> None:
+    """Evaluate one candidate again, in full and with fresh timing; the sweep's own results stay as they are."""
+    from workbench.commands.progress import outcome_words
+    from workbench.search.executors import ChildProcess
+    from workbench.search.ladder import failed_evaluation
+    from workbench.values.errors import CrashError
+
+    with opened(experiment, workspace, scratch=True) as (question, bench), ChildProcess(question, bench) as executor:
+        chosen = named_candidate(candidate, question)
+        split: Split = "holdout" if holdout else "validation"
+        try:
+            result = executor.evaluate(chosen, split=split, gates=False)
+        except CrashError as crash:
+            result = failed_evaluation(question, chosen, bench, split, crash)
+        result = _with_kept_log(result, question.workspace)
+    if as_json:
+        print(json.dumps(result.to_json(), ensure_ascii=False))
+    else:
+        out.print(f"{chosen.short_id}: {outcome_words(result)}", highlight=False, soft_wrap=True, markup=False)
+    if result.failure is not None:
+        err.print(f"Its log: {result.failure.log_path}", highlight=False, soft_wrap=True, markup=False)
+        raise SystemExit(FAILED)
+
+
+def _with_kept_log(result: Evaluation, workspace: Path) -> Evaluation:
+    """Copies the log of what failed to where it stays: the journal it was written into is about to go away."""
+    if result.failure is None or result.failure.log_path is None:
+        return result
+    kept = workspace / ".workbench" / "logs" / f"{result.candidate.id}.log"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(result.failure.log_path, kept)
+    return replace(result, failure=replace(result.failure, log_path=str(kept)))
+
+
+def ui(
+    experiment: ExperimentFile,
+    host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1024, max=65535)] = 5000,
+    workspace: Workspace = None,
+) -> None:
+    """Open MLflow's UI on this workspace's store; ends with Ctrl-C."""
+    from workbench.inputs.experiment import read_experiment
+    from workbench.tracking import links_of, ui_command
+
+    question = read_experiment(experiment, workspace)
+    command, environment = ui_command(question.workspace, host, port)
+    tell_damage_of_last(question.workspace, question.name)
+    out.print("\n".join(links_of(question.workspace, question.name, host, port)), highlight=False, soft_wrap=True)
+    raise SystemExit(run_tied(command, {**os.environ, **environment}))
