@@ -10,21 +10,8 @@ import json
 
 from workbench.bundle.signing import TRUSTED_VARIABLE
 from workbench.shipping.deployment.facts import ADMIN_PORT, DIGEST_HINT, PORT, SERVICE_ID, STOP_S, TRUSTED_KEYS, Facts
+from workbench.targets.deployment import DeploymentFacts
 
-CANN_IMAGE = "quay.io/ascend/cann:{cann}-910b-ubuntu22.04-py3.11"
-"""Public images of CANN [github.com/Ascend/cann-container-image]; 8.5.0 is published there under this very tag."""
-CPU_IMAGE = "python:3.11-slim"
-DEVICES = ("/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc")
-"""What every process on an NPU needs besides its /dev/davinciN [vendor's container guide]."""
-DRIVER_MOUNTS = (
-    "/usr/local/Ascend/driver",
-    "/usr/local/Ascend/add-ons",
-    "/usr/local/dcmi",
-    "/usr/local/bin/npu-smi",
-    "/etc/ascend_install.info",
-)
-SET_ENV = ("/usr/local/Ascend/cann/set_env.sh", "/usr/local/Ascend/ascend-toolkit/set_env.sh")
-"""Where CANN 8.5 and older ones have the script that sets their paths."""
 _INSTALL = """\
 COPY bundle/deploy/requirements-serve.txt /tmp/build/
 COPY wheels/{wheel} /tmp/build/
@@ -41,42 +28,38 @@ ENTRYPOINT {command}
 
 
 def dockerfile(facts: Facts) -> str:
-    """For an x86-64 or ARM CPU, or on CANN's image for an Ascend bundle. The service's user is not root."""
-    return facts.header + (_ascend(facts) if facts.ascend else _cpu(facts))
-
-
-def _cpu(facts: Facts) -> str:
-    command = ["python", *serve_arguments("/srv/bundle", host="0.0.0.0")]
+    """On the target's image, for x86-64 or ARM. The service's user is not root."""
+    of_target = facts.of_target
+    devices = of_target.devices
+    note = "".join(f"# {line}\n" for line in of_target.base_note)
+    group, before, root, join = str(SERVICE_ID), "", "", f"groupadd --gid {SERVICE_ID} workbench"
+    files_note = ""
+    if devices is not None:
+        group = f"${{{devices.group_argument}}}"
+        before = (
+            f"# The group that owns {devices.group_owns} on the host: `getent group {devices.group} | cut -d: -f3` "
+            f"[assumed: {devices.group_id}].\nARG {devices.group_argument}={devices.group_id}\n"
+        )
+        root, files_note = "USER root\n", f"# {devices.files_note}\n"
+        join = f"(getent group {group} \\\n     || groupadd --gid {group} {devices.group})"
+    command = json.dumps(_command(facts))
     return f"""\
-# docker build -f bundle/deploy/Dockerfile -t {facts.slug} .      in a folder with bundle/ and wheels/ (see README.md)
-{_base("BASE_IMAGE", facts.base_image or CPU_IMAGE, facts)}ENV PYTHONUNBUFFERED=1 HOME=/tmp
-{_install(facts, "python")}RUN groupadd --gid {SERVICE_ID} workbench \\
- && useradd --uid {SERVICE_ID} --gid {SERVICE_ID} --no-create-home --shell /usr/sbin/nologin workbench
-COPY --chown={SERVICE_ID}:{SERVICE_ID} bundle /srv/bundle
-USER {SERVICE_ID}:{SERVICE_ID}
+{facts.header}# docker build -f bundle/deploy/Dockerfile -t {facts.slug} .      \
+in a folder with bundle/ and wheels/ (see README.md)
+{note}{_base(facts)}{before}ENV PYTHONUNBUFFERED=1 HOME=/tmp
+{root}{_install(facts)}RUN {join} \\
+ && useradd --uid {SERVICE_ID} --gid {group} --no-create-home --shell /usr/sbin/nologin workbench
+{files_note}COPY --chown={SERVICE_ID}:{group} bundle /srv/bundle
+USER {SERVICE_ID}:{group}
 WORKDIR /srv
-{_trusted(facts)}{_RUN.format(ports=_PORTS, health=_health("python"), command=json.dumps(command))}"""
+{_trusted(facts)}{_RUN.format(ports=_PORTS, health=_health(of_target.python), command=command)}"""
 
 
-def _ascend(facts: Facts) -> str:
-    base = _base("CANN_IMAGE", facts.base_image or CANN_IMAGE.format(cann=facts.cann), facts)
-    command = ["/bin/bash", "-c", ascend_shell("/srv/bundle", host="0.0.0.0"), "serve"]
-    return f"""\
-# docker build -f bundle/deploy/Dockerfile -t {facts.slug} .      in a folder with bundle/ and wheels/ (see README.md)
-# Any image with CANN {facts.cann} or newer, the kernels of the 910B and Python 3.11 will do; name yours with
-# --build-arg CANN_IMAGE=… . An OM runs on the CANN it was made with or a newer one.
-{base}# The group that owns /dev/davinci* on the host: `getent group HwHiAiUser | cut -d: -f3` [assumed: 1000].
-ARG HWHIAI_GID=1000
-ENV PYTHONUNBUFFERED=1 HOME=/tmp
-USER root
-{_install(facts, "python3")}RUN (getent group ${{HWHIAI_GID}} \\
-     || groupadd --gid ${{HWHIAI_GID}} HwHiAiUser) \\
- && useradd --uid {SERVICE_ID} --gid ${{HWHIAI_GID}} --no-create-home --shell /usr/sbin/nologin workbench
-# OM files are readable by their owner only
-COPY --chown={SERVICE_ID}:${{HWHIAI_GID}} bundle /srv/bundle
-USER {SERVICE_ID}:${{HWHIAI_GID}}
-WORKDIR /srv
-{_trusted(facts)}{_RUN.format(ports=_PORTS, health=_health("python3"), command=json.dumps(command))}"""
+def _command(facts: Facts) -> list[str]:
+    of_target = facts.of_target
+    if of_target.before_serving:
+        return ["/bin/bash", "-c", serving_shell(of_target, "/srv/bundle", host="0.0.0.0"), "serve"]
+    return [of_target.python, *serve_arguments("/srv/bundle", host="0.0.0.0")]
 
 
 def serve_arguments(bundle: str, *, host: str) -> list[str]:
@@ -85,27 +68,20 @@ def serve_arguments(bundle: str, *, host: str) -> list[str]:
     return [*served, "--admin-host", host, "--admin-port", str(ADMIN_PORT), "--metrics", "admin", "--docs", "admin"]
 
 
-def ascend_shell(bundle: str, *, host: str, python: str = "python3") -> str:
-    """A line of bash that sets CANN's environment and becomes the service, so that signals reach it.
-
-    The driver's libraries come from the host; `set_env.sh` does not always know them inside a container.
-    """
-    driver = "/usr/local/Ascend/driver/lib64"
-    scripts = " ".join(SET_ENV)
-    return (
-        f'export LD_LIBRARY_PATH={driver}:{driver}/common:{driver}/driver:"$LD_LIBRARY_PATH"; '
-        f'for script in {scripts}; do if [ -r "$script" ]; then . "$script"; break; fi; done; '
-        f'exec {python} {" ".join(serve_arguments(bundle, host=host))} "$@"'
-    )
+def serving_shell(of_target: DeploymentFacts, bundle: str, *, host: str, python: str | None = None) -> str:
+    """A line of bash that sets the vendor's environment and becomes the service, so that signals reach it."""
+    start = f'exec {python or of_target.python} {" ".join(serve_arguments(bundle, host=host))} "$@"'
+    return "; ".join((*of_target.before_serving, start))
 
 
-def _install(facts: Facts, python: str) -> str:
+def _install(facts: Facts) -> str:
     hashes = " --require-hashes" if facts.hashed else ""
-    return _INSTALL.format(wheel=facts.wheel, python=python, hashes=hashes)
+    return _INSTALL.format(wheel=facts.wheel, python=facts.of_target.python, hashes=hashes)
 
 
-def _base(argument: str, image: str, facts: Facts) -> str:
+def _base(facts: Facts) -> str:
     """The image to start from: by its digest, or with a word about its missing."""
+    argument, image = facts.of_target.base_argument, facts.base_image or facts.of_target.base_image
     warning = (
         ""
         if facts.base_image
@@ -130,7 +106,7 @@ def _health(python: str) -> str:
 
 
 def compose(facts: Facts) -> str:
-    """One container on one machine, published on loopback only; on Ascend with one card."""
+    """One container on one machine, published on loopback only; with one card where the target has cards."""
     return f"""\
 {facts.header}# docker compose -f bundle/deploy/compose.yaml up, in a folder with bundle/ and wheels/ (see README.md)
 name: {facts.slug}
@@ -149,7 +125,7 @@ services:
     environment:
       # handed on from the shell, and must be set there: inside its container the service listens beyond loopback
       WORKBENCH_API_KEY: ${{WORKBENCH_API_KEY:?the key that X-API-Key must hold}}
-{_compose_ascend_environment(facts)}{_compose_trusted(facts)}    read_only: true
+{_compose_log(facts)}{_compose_trusted(facts)}    read_only: true
     tmpfs: [/tmp]
     cap_drop: [ALL]
     security_opt: ["no-new-privileges:true"]
@@ -158,32 +134,30 @@ services:
 {_compose_devices(facts)}"""
 
 
-def log_folder(facts: Facts) -> str:
-    return f"/var/log/npu/{facts.slug}"
-
-
-def _compose_ascend_environment(facts: Facts) -> str:
-    return f"      ASCEND_PROCESS_LOG_PATH: {log_folder(facts)}\n" if facts.ascend else ""
+def _compose_log(facts: Facts) -> str:
+    devices = facts.of_target.devices
+    return f"      {devices.log_variable}: {facts.log_folder}\n" if devices is not None else ""
 
 
 def _compose_trusted(facts: Facts) -> str:
-    """A named config, so that the mounts of an Ascend service stay a list of their own."""
+    """A named config, so that the mounts of a card's driver stay a list of their own."""
     if not facts.signed:
         return ""
     return f"    configs:\n      - {{source: trusted-keys, target: {TRUSTED_KEYS}}}\n"
 
 
 def _compose_devices(facts: Facts) -> str:
-    if not facts.ascend:
+    card = facts.of_target.devices
+    if card is None:
         return _compose_configs(facts)
-    devices = "".join(f"      - {name}\n" for name in ("/dev/davinci0", *DEVICES))
-    mounts = "".join(f"      - {path}:{path}:ro\n" for path in DRIVER_MOUNTS)
+    devices = "".join(f"      - {name}\n" for name in (card.card, *card.others))
+    mounts = "".join(f"      - {path}:{path}:ro\n" for path in card.mounts)
     return f"""\
-    # one card for each container; a second one takes /dev/davinci1 and another port
+    # one card for each container; a second one takes {card.second_card} and another port
     devices:
 {devices}    # driver and tools of the host; remove lines whose path your host does not have
     volumes:
-{mounts}      - {log_folder(facts)}:{log_folder(facts)}
+{mounts}      - {facts.log_folder}:{facts.log_folder}
 {_compose_configs(facts)}"""
 
 

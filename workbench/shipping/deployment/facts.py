@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from workbench.bundle.lock import Lock
 from workbench.bundle.manifest import Manifest
-from workbench.values.ascend_settings import ASCEND
+from workbench.targets.ascend.deployment import deployment
+from workbench.targets.deployment import DeploymentFacts, on_the_host
 from workbench.values.errors import ConfigError
 
 PORT = 8000
@@ -25,10 +26,6 @@ PROCESS_MB = 250
 """Assumed of one Python process with the serving libraries, before the model."""
 _IMAGE = re.compile(r"[a-z0-9][a-zA-Z0-9._:/-]{0,250}@sha256:[0-9a-f]{64}", re.ASCII)
 _WORDS_OF_YAML = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
-ASCEND_HOST_MB = 1024
-"""Assumed of one Ascend worker on the host: the model lies on the device, CANN's runtime beside the process."""
-
-
 DIGEST_HINT = "`docker buildx imagetools inspect NAME` tells it"
 
 
@@ -63,7 +60,7 @@ class Facts:
     Attributes:
         slug: the bundle's name in lower-case ASCII letters, digits and dashes, at most 40 characters.
         wheel: file name of the workbench's wheel.
-        cann: version of CANN, '' where the target is none of Ascend's.
+        of_target: what the target says that production must give it.
         threads: that one worker keeps busy on the host.
         memory_mb: of the whole service on the host, `memory_origin` says where the figure is from.
         base_image: '' where no digest was given.
@@ -76,7 +73,7 @@ class Facts:
     workbench: str
     target: str
     device: str
-    cann: str
+    of_target: DeploymentFacts
     emulated: bool
     workers: int
     threads: int
@@ -87,8 +84,10 @@ class Facts:
     signed: bool
 
     @property
-    def ascend(self) -> bool:
-        return self.target == ASCEND
+    def log_folder(self) -> str:
+        """Of the vendor's logs; '' where there are none."""
+        devices = self.of_target.devices
+        return f"{devices.log_root}/{self.slug}" if devices is not None else ""
 
     @property
     def wheel(self) -> str:
@@ -109,19 +108,19 @@ def facts_of(manifest: Manifest, settings: DeploymentSettings | None = None, *, 
     """Deterministic; strings of the user are reduced to characters that no format gives a meaning."""
     settings = settings or DeploymentSettings()
     toolchain, serving = manifest.artifact.toolchain, manifest.candidate.serving
-    ascend = manifest.artifact.target == ASCEND
+    of_target = (deployment if manifest.artifact.target == "ascend910b3" else on_the_host)(toolchain)
     workers = manifest.service.workers
-    memory_mb, origin = _memory(manifest, ascend, workers)
+    memory_mb, origin = _memory(manifest, of_target, workers)
     return Facts(
         slug=slug_of(manifest.name, manifest.candidate_id),
         candidate=manifest.candidate_id[:12],
         workbench=manifest.workbench,
         target=manifest.artifact.target,
         device=re.sub(r"[^ -~]", "?", toolchain.device),
-        cann=toolchain.components.get("cann", "") if ascend else "",
+        of_target=of_target,
         emulated=toolchain.emulated,
         workers=workers,
-        threads=1 if ascend else serving.intra_op_threads,
+        threads=serving.intra_op_threads if of_target.worker_threads is None else of_target.worker_threads,
         memory_mb=memory_mb,
         memory_origin=origin,
         base_image=settings.base_image,
@@ -138,10 +137,11 @@ def slug_of(name: str, candidate_id: str) -> str:
     return f"model-{slug or candidate_id[:12]}"
 
 
-def _memory(manifest: Manifest, ascend: bool, workers: int) -> tuple[int, str]:
-    if ascend:
-        total = PROCESS_MB + workers * (PROCESS_MB + ASCEND_HOST_MB)
-        return total, f"assumed: {PROCESS_MB} MB a process and {ASCEND_HOST_MB} MB a worker for CANN; measure it"
+def _memory(manifest: Manifest, of_target: DeploymentFacts, workers: int) -> tuple[int, str]:
+    if (assumed := of_target.worker_mb) is not None:
+        total = PROCESS_MB + workers * (PROCESS_MB + assumed)
+        what = f"{assumed} MB a worker for {of_target.worker_mb_for}"
+        return total, f"assumed: {PROCESS_MB} MB a process and {what}; measure it"
     peaks = [e.measurement.peak_memory_bytes for e in manifest.evaluations]
     measured = max((peak for peak in peaks if peak is not None), default=None)
     if measured is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from workbench.bundle.signing import TRUSTED_VARIABLE
-from workbench.shipping.deployment.container import DRIVER_MOUNTS, log_folder
 from workbench.shipping.deployment.facts import ADMIN_PORT, GRACE_S, PORT, SERVICE_ID, TRUSTED_KEYS, Facts
 
 
@@ -56,7 +55,7 @@ cp -r BUNDLE /opt/workbench/bundles/{facts.slug} && {_readable(facts)}
 cp BUNDLE/deploy/{facts.slug}.service /etc/systemd/system/
 systemctl daemon-reload && systemctl enable --now {facts.slug}
 ```
-{_signature_notes(facts)}{_ascend_notes(facts)}
+{_signature_notes(facts)}{_target_notes(facts)}
 ## What to know
 
 - It listens on loopback unless told otherwise, and beyond it only with a key: `WORKBENCH_API_KEY` in its \
@@ -114,32 +113,20 @@ A line `revoked KEY why` takes a key back.
 
 def _docker_run(facts: Facts) -> str:
     run = f", then\n`docker run --init --read-only --tmpfs /tmp -e WORKBENCH_API_KEY -p 127.0.0.1:{PORT}:{PORT}"
-    if facts.ascend:
+    if facts.of_target.devices is not None:
         return "; `compose.yaml` lists the devices and mounts that `docker run` then needs."
     return f"{run} {facts.slug}:{facts.candidate}`."
 
 
 def _readable(facts: Facts) -> str:
-    """OM files are written readable by their owner only."""
-    folder = f"/opt/workbench/bundles/{facts.slug}"
-    return f"chown -R HwHiAiUser: {folder}" if facts.ascend else f"chmod -R a+rX {folder}"
+    """Files of a card may be written readable by their owner only."""
+    folder, devices = f"/opt/workbench/bundles/{facts.slug}", facts.of_target.devices
+    return f"chown -R {devices.group}: {folder}" if devices is not None else f"chmod -R a+rX {folder}"
 
 
-def _ascend_notes(facts: Facts) -> str:
-    if not facts.ascend:
+def _target_notes(facts: Facts) -> str:
+    of_target = facts.of_target
+    if not of_target.notes:
         return ""
-    return f"""
-## Ascend
-
-- One container for each card: `/dev/davinci0` in `compose.yaml` is the card; `/dev/davinci_manager`, \
-`/dev/devmm_svm` and `/dev/hisi_hdc` belong to every one.
-- Mounted from the host, read-only: {", ".join(f"`{path}`" for path in DRIVER_MOUNTS)}.
-- CANN's logs: `install -d -o {SERVICE_ID} -g HwHiAiUser {log_folder(facts)}` on the host first; for the systemd \
-unit `-o HwHiAiUser`.
-- The service's user needs the group that owns `/dev/davinci*`: build with \
-`--build-arg HWHIAI_GID=$(getent group HwHiAiUser | cut -d: -f3)`.
-- Kubernetes: `huawei.com/Ascend910` is the resource of the vendor's device plugin for whole cards; Huawei Cloud CCE \
-calls it `huawei.com/ascend-1980`.
-- From the vendor's documents, not tried on a device: the tag of CANN's image, the group's number 1000, the folders \
-of CANN and the driver.
-"""
+    notes = [text.format(service_id=SERVICE_ID, log_folder=facts.log_folder) for text in of_target.notes]
+    return "\n".join(("", f"## {of_target.heading}", "", *(f"- {text}" for text in notes), ""))

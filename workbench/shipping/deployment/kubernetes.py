@@ -1,14 +1,8 @@
-"""Kubernetes: a Deployment and a Service, with the card as a resource for an Ascend bundle.
-
-[doc] `huawei.com/Ascend910` is the resource of the vendor's Ascend Device Plugin (MindCluster) for whole cards of the
-910 family, equal in requests and limits. [doc] Huawei Cloud CCE names it `huawei.com/ascend-1980`. [inferred] Where
-Ascend Docker Runtime is installed it mounts devices and driver itself, and the hostPath volumes may go.
-"""
+"""Kubernetes: a Deployment and a Service, with a card as a resource where the target computes on cards."""
 
 from __future__ import annotations
 
 from workbench.bundle.signing import TRUSTED_VARIABLE
-from workbench.shipping.deployment.container import DRIVER_MOUNTS, log_folder
 from workbench.shipping.deployment.facts import (
     ADMIN_PORT,
     PORT,
@@ -18,6 +12,7 @@ from workbench.shipping.deployment.facts import (
     TRUSTED_KEYS,
     Facts,
 )
+from workbench.targets.deployment import Devices
 
 KEYS = "/etc/workbench/keys"
 PRE_STOP_S = 5
@@ -26,9 +21,10 @@ PRE_STOP_S = 5
 
 def kubernetes(facts: Facts) -> str:
     """Two YAML documents. The image must be pushed to a registry of yours first."""
-    group = 1000 if facts.ascend else SERVICE_ID
+    devices = facts.of_target.devices
+    group = SERVICE_ID if devices is None else devices.group_id
     cpu = facts.workers * facts.threads + 1
-    card, mounts, volumes = _ascend(facts) if facts.ascend else ("", "", "")
+    card, mounts, volumes = ("", "", "") if devices is None else _card(facts, devices)
     return f"""\
 {facts.header}# Replace the image by the name in your registry. Examples: adapt them. Without the Secret no pod starts:
 #   workbench api-key first-client >> keys.txt
@@ -128,13 +124,16 @@ spec:
 
 
 def _group_comment(facts: Facts) -> str:
-    return "  # gid of HwHiAiUser on the nodes, which owns /dev/davinci* [assumed]" if facts.ascend else ""
+    devices = facts.of_target.devices
+    if devices is None:
+        return ""
+    return f"  # gid of {devices.group} on the nodes, which owns {devices.group_owns} [assumed]"
 
 
 def _environment(facts: Facts) -> str:
     found = {}
-    if facts.ascend:
-        found["ASCEND_PROCESS_LOG_PATH"] = log_folder(facts)
+    if facts.of_target.devices is not None:
+        found[facts.of_target.devices.log_variable] = facts.log_folder
     if facts.signed:
         found[TRUSTED_VARIABLE] = TRUSTED_KEYS
     return "".join(f"            - {{name: {name}, value: {value}}}\n" for name, value in found.items())
@@ -155,18 +154,18 @@ def _trusted_volume(facts: Facts) -> str:
     )
 
 
-def _ascend(facts: Facts) -> tuple[str, str, str]:
-    """The resource's line, the mounts and the volumes."""
-    card = "              # on Huawei Cloud CCE: huawei.com/ascend-1980\n              huawei.com/Ascend910: 1\n"
-    names = [path.strip("/").replace("/", "-").replace(".", "-").replace("_", "-").lower() for path in DRIVER_MOUNTS]
-    mounts = f"            - {{name: log, mountPath: {log_folder(facts)}}}\n" + "".join(
+def _card(facts: Facts, devices: Devices) -> tuple[str, str, str]:
+    """The resource's lines, the mounts and the volumes."""
+    card = "".join(f"              {line}\n" for line in devices.resource)
+    names = [path.strip("/").replace("/", "-").replace(".", "-").replace("_", "-").lower() for path in devices.mounts]
+    mounts = f"            - {{name: log, mountPath: {facts.log_folder}}}\n" + "".join(
         f"            - {{name: {name}, mountPath: {path}, readOnly: true}}\n"
-        for name, path in zip(names, DRIVER_MOUNTS, strict=True)
+        for name, path in zip(names, devices.mounts, strict=True)
     )
-    volumes = "        # CANN's logs go with the pod; a hostPath keeps them if its owner is the pod's user\n"
+    volumes = f"        # {devices.log_note}\n"
     volumes += "        - {name: log, emptyDir: {}}\n"
-    volumes += "        # the host's driver; not needed where Ascend Docker Runtime mounts it [inferred]\n" + "".join(
+    volumes += f"        # the host's driver; {devices.mounts_unneeded}\n" + "".join(
         f"        - {{name: {name}, hostPath: {{path: {path}}}}}\n"
-        for name, path in zip(names, DRIVER_MOUNTS, strict=True)
+        for name, path in zip(names, devices.mounts, strict=True)
     )
     return card, mounts, volumes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from workbench.bundle.signing import TRUSTED_VARIABLE
-from workbench.shipping.deployment.container import ascend_shell, log_folder, serve_arguments
+from workbench.shipping.deployment.container import serve_arguments, serving_shell
 from workbench.shipping.deployment.facts import STOP_S, TRUSTED_KEYS, Facts
 
 HOME = "/opt/workbench"
@@ -14,20 +14,18 @@ def systemd_unit(facts: Facts) -> str:
     bundle, python = f"{HOME}/bundles/{facts.slug}", f"{HOME}/venv/bin/python"
     start = " ".join((python, *serve_arguments(bundle, host="127.0.0.1")))
     user, device_lines = "DynamicUser=yes\nPrivateDevices=yes\n", ""
-    if facts.ascend:
+    if facts.of_target.before_serving:
         # systemd expands $ and % in ExecStart itself
-        shell = ascend_shell(bundle, host="127.0.0.1", python=python).replace("$", "$$")
+        shell = serving_shell(facts.of_target, bundle, host="127.0.0.1", python=python).replace("$", "$$")
         start = f"/bin/bash -c '{shell}' serve"
-        user = "# the group that owns /dev/davinci*\nUser=HwHiAiUser\nGroup=HwHiAiUser\n"
+    devices = facts.of_target.devices
+    if devices is not None:
+        user = f"# the group that owns {devices.group_owns}\nUser={devices.group}\nGroup={devices.group}\n"
         device_lines = (
-            f"Environment=ASCEND_PROCESS_LOG_PATH={log_folder(facts)}\n"
-            f"ReadWritePaths={log_folder(facts)}\n"
+            f"Environment={devices.log_variable}={facts.log_folder}\n"
+            f"ReadWritePaths={facts.log_folder}\n"
             "DevicePolicy=closed\n"
-            "DeviceAllow=/dev/davinci0 rw\n"
-            "DeviceAllow=/dev/davinci_manager rw\n"
-            "DeviceAllow=/dev/devmm_svm rw\n"
-            "DeviceAllow=/dev/hisi_hdc rw\n"
-        )
+        ) + "".join(f"DeviceAllow={name} rw\n" for name in (devices.card, *devices.others))
     return f"""\
 {facts.header}# Copy it to /etc/systemd/system/, then: systemctl daemon-reload; systemctl enable --now {facts.slug}
 [Unit]
