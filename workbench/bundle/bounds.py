@@ -12,9 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from workbench.bundle.paths import name_fault
-from workbench.targets import target_names
-from workbench.targets.ascend.interface import INTERFACE
-from workbench.values.ascend_settings import ASCEND
+from workbench.targets import described, target_names
 from workbench.values.model import TensorSpec
 
 if TYPE_CHECKING:  # manifest reads, and asks this module about what it read
@@ -160,8 +158,10 @@ def _artifact(manifest: Manifest) -> Iterator[str]:
             yield f"artifact.files: sha256 or size of {name[:80]!r} are not those of the bundle's file"
         for key in ("batch", "sequence_bin"):
             yield from _between(f"artifact.files: {key}", getattr(compiled, key), 1, MOST_LENGTH)
-    if artifact.target == ASCEND and INTERFACE not in {file.file for file in artifact.files}:
-        yield f"artifact.files lacks {INTERFACE}, without which compiled files cannot be fed"
+    if artifact.target in target_names():
+        for name in described(artifact.target).required_files:
+            if name not in {file.file for file in artifact.files}:
+                yield f"artifact.files lacks {name}, without which compiled files cannot be fed"
 
 
 def _numbers(manifest: Manifest) -> Iterator[str]:

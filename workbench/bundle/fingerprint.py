@@ -5,8 +5,8 @@ Compiled files and measured numbers hold for the toolchain they were made with. 
 gave accuracies up to a point apart, between two releases of one runtime as much (Intel Neural Compressor v2.6, tables
 of one QDQ model on several machines; OpenVINO's accuracy tables by release). So a difference is graded:
 
-    refuse   another target, emulator or platform; another Ascend chip; another release of the runtime (its first two
-             numbers), or a CANN older than the one that compiled; another driver generation; a CPU that lacks an
+    refuse   another target, emulator or platform; what the target binds its files to: another chip, another release of
+             the runtime (its first two numbers) or an older one, another driver generation; a CPU that lacks an
              instruction set the kernels were chosen for
     warn     anything else that takes part in serving: figures have to be measured again, answers should hold
     note     what took part in compiling only; it changes nothing that is compiled already
@@ -20,16 +20,17 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from workbench.targets.ascend.versions import version_key
-from workbench.values.ascend_settings import ASCEND
-from workbench.values.errors import BundleError
+from workbench.targets import described
+from workbench.targets.binding import UNBOUND, Binding
+from workbench.values.errors import BundleError, ConfigError
 from workbench.values.results import Toolchain
+from workbench.values.versions import version_key
 
 Severity = Literal["refuse", "warn", "note"]
 Policy = Literal["refuse", "warn"]
 
-_RUNTIMES = ("onnxruntime", "openvino", "cann")
-_COMPILING_ONLY = ("amct_onnx", "atc", "numpy", "onnx", "python")
+_COMPILING_ONLY = ("numpy", "onnx", "python")
+"""For every target; the rest its `Binding` says."""
 _ABSENT = "nothing"
 _COUNTED = re.compile(r"\d+ ")
 """How features begin that are amounts, such as '2 cores': they bound speed and choose no kernel."""
@@ -58,7 +59,8 @@ def compare(made: Toolchain, here: Toolchain) -> tuple[Difference, ...]:
         made: what compiled and measured.
         here: what is to serve.
     """
-    found = [*_identity(made, here), *_components(made, here), *_machine(made, here)]
+    binding = _binding(made.target)
+    found = [*_identity(made, here), *_components(made, here, binding), *_machine(made, here, binding)]
     return tuple(sorted(found, key=lambda d: ("refuse", "warn", "note").index(d.severity)))
 
 
@@ -81,6 +83,13 @@ def admit(made: Toolchain, here: Toolchain, policy: Policy = "refuse") -> tuple[
     return tuple(d.words for d in found)
 
 
+def _binding(target: str) -> Binding:
+    try:
+        return described(target).binding
+    except ConfigError:
+        return UNBOUND  # a target that is not installed here: `_identity` refuses it
+
+
 def _identity(made: Toolchain, here: Toolchain) -> list[Difference]:
     found = []
     if made.target != here.target:
@@ -93,26 +102,28 @@ def _identity(made: Toolchain, here: Toolchain) -> list[Difference]:
     return found
 
 
-def _components(made: Toolchain, here: Toolchain) -> list[Difference]:
+def _components(made: Toolchain, here: Toolchain, binding: Binding) -> list[Difference]:
     found = []
     for name in sorted({*made.components, *here.components}):
         then, now = made.components.get(name, _ABSENT), here.components.get(name, _ABSENT)
         if then != now:
             words = f"{name} is {now} here, it was made with {then}"
-            severity = _severity(name, then, now)
+            severity = _severity(name, then, now, binding)
             found.append(Difference(severity=severity, fact=name, made=then, here=now, words=words))
     return found
 
 
-def _severity(name: str, made: str, here: str) -> Severity:
-    if name in _COMPILING_ONLY:
+def _severity(name: str, made: str, here: str, binding: Binding) -> Severity:
+    if name in (*_COMPILING_ONLY, *binding.compiling_only):
         return "note"
     if name == "platform":
         return "refuse"
     then, now = version_key(made), version_key(here)
-    if name in _RUNTIMES and (_release(made) != _release(here) or (name == "cann" and now < then)):
-        return "refuse"  # an OM runs on the CANN that compiled it, or a newer one
-    if name == "driver" and then[0][:1] != now[0][:1]:
+    if name in binding.runtimes and _release(made) != _release(here):
+        return "refuse"
+    if name in binding.not_older and now < then:
+        return "refuse"
+    if name in binding.generations and then[0][:1] != now[0][:1]:
         return "refuse"
     return "warn"
 
@@ -122,15 +133,14 @@ def _release(version: str) -> tuple[int, ...]:
     return (*version_key(version)[0], 0, 0)[:2]
 
 
-def _machine(made: Toolchain, here: Toolchain) -> list[Difference]:
+def _machine(made: Toolchain, here: Toolchain, binding: Binding) -> list[Difference]:
     found = []
-    on_device = made.target == ASCEND
     if made.device != here.device:
         words = f"this is {here.device}; its figures are from {made.device}: measure again before relying on them"
-        severity: Severity = "refuse" if on_device else "warn"
+        severity: Severity = "refuse" if binding.to_device else "warn"
         found.append(Difference(severity=severity, fact="device", made=made.device, here=here.device, words=words))
     lost, gained = sorted({*made.features} - {*here.features}), sorted({*here.features} - {*made.features})
-    kernels = [name for name in lost if not on_device and not _COUNTED.match(name)]
+    kernels = [name for name in lost if not binding.to_device and not _COUNTED.match(name)]
     rest = [name for name in lost if name not in kernels]
     if kernels:
         words = f"this machine lacks {', '.join(kernels)}, which the kernels of its figures use"

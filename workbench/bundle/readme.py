@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from workbench.bundle.manifest import DEPLOY, INTEGRITY, MANIFEST, Manifest
 from workbench.bundle.sums import SIGNATURE
-from workbench.values.ascend_settings import ASCEND, AscendCompile
-from workbench.values.candidate import OpenVinoCompile, Serving, describe
+from workbench.targets import described
+from workbench.values.candidate import Serving, describe
 from workbench.values.model import TensorSpec
 from workbench.values.results import Evaluation, ServiceFigures, metrics
 
@@ -40,7 +40,7 @@ def readme(manifest: Manifest) -> str:
         f"- target `{artifact.target}`, {', '.join(f'{k} {v}' for k, v in artifact.toolchain.components.items())}",
         f"- figures below are from {artifact.toolchain.device} ({', '.join(artifact.toolchain.features)})",
         f"- {_serving(candidate.serving, candidate.target)}",
-        *(f"- {words}" for words in _loading(manifest)),
+        *(f"- {words}" for words in described(artifact.target).loading(artifact, candidate)),
         "",
         "## Serve it",
         "",
@@ -162,46 +162,10 @@ def _quantization_files(manifest: Manifest) -> list[str]:
 
 def _serving(serving: Serving, target: str) -> str:
     words = [_count(serving.intra_op_threads, "thread"), f"batch {serving.batch}"]
-    words = words[target == ASCEND :]  # the host's threads compute nothing there
+    words = words[not described(target).on_host :]  # beside devices the host's threads compute nothing
     if serving.streams is not None:
         words.append(_count(serving.streams, "stream"))
     return ", ".join(words)
-
-
-def _loading(manifest: Manifest) -> list[str]:
-    """What a program that loads the files without the workbench must know."""
-    settings = manifest.candidate.compile
-    if isinstance(settings, AscendCompile):
-        return _loading_oms(manifest)
-    if not isinstance(settings, OpenVinoCompile):
-        return []
-    names = " and ".join(f"`model/{file.file}`" for file in manifest.artifact.files)
-    serving = manifest.candidate.serving
-    return [
-        f"{names} belong together: OpenVINO is given the first and finds the second beside it",
-        f"compile settings: `PERFORMANCE_HINT={settings.performance_hint.upper()}`, "
-        f"`INFERENCE_PRECISION_HINT={settings.inference_precision}`, "
-        f"`INFERENCE_NUM_THREADS={serving.intra_op_threads}`, `NUM_STREAMS={serving.streams or 1}`, "
-        "`ENABLE_CPU_PINNING=False`",
-        "`import openvino` sends a usage event over the network unless the package openvino-telemetry is missing; "
-        "`workbench verify` sends none",
-    ]
-
-
-def _loading_oms(manifest: Manifest) -> list[str]:
-    """Which OM holds which shape, and what whoever calls it must do."""
-    lines = [
-        f"`model/{file.file}`: batch {file.batch}"
-        + (f", padded length {file.sequence_bin}" if file.sequence_bin is not None else "")
-        for file in manifest.artifact.files
-        if file.batch is not None
-    ]
-    return [
-        *lines,
-        "take the smallest that holds the request, pad rows and length with zeros (0 in the mask), cut the output",
-        f"compiled for {manifest.artifact.toolchain.device}; an OM runs on the CANN it was made with or a newer one",
-        "created readable by its owner only (0600): chmod for another service user",
-    ]
 
 
 def _count(number: int, noun: str) -> str:

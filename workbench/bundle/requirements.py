@@ -6,14 +6,15 @@ holds these packages and no other, whatever was published since.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
-import importlib.util
 from collections.abc import Mapping, Sequence
 
 from workbench.bundle.lock import Lock
 from workbench.bundle.manifest import Manifest
-from workbench.values.ascend_settings import ASCEND
-from workbench.values.errors import ToolchainError
+from workbench.targets import described, target_names
+from workbench.values.errors import ConfigError, ToolchainError
+from workbench.values.installed_targets import distributions_of
 
 SERVING = (
     *("numpy", "onnx", "onnxruntime", "tokenizers", "psutil"),
@@ -21,12 +22,10 @@ SERVING = (
 )
 """What `workbench.serve`, `preprocess`, `bundle` and every target import; onnxruntime comes in with `quantization`,
 and cryptography where a signature is required."""
-OF_TARGET = {"onnxruntime": (), "openvino": ("openvino",), ASCEND: ()}  # acl is part of CANN
-LEFT_OUT = {
-    "huggingface-hub": "tokenizers declares it to download tokenizers by name; a bundle carries its own file",
-    "openvino-telemetry": "openvino declares it to report its use over the network; it works without",
-}
+LEFT_OUT = {"huggingface-hub": "tokenizers declares it to download tokenizers by name; a bundle carries its own file"}
 """Declared by a package above, never imported when serving."""
+OURSELVES = "int8-workbench"
+"""Installed from a wheel of its own, not from the list; a target of somebody else's may declare that it needs us."""
 
 
 def requirements(found: Sequence[str], lock: Lock) -> str:
@@ -37,16 +36,16 @@ def requirements(found: Sequence[str], lock: Lock) -> str:
     Args:
         found: `pins`.
     """
-    left_out = "".join(f"# left out: {name} ({why})\n" for name, why in LEFT_OUT.items())
+    lines = "".join(f"# left out: {name} ({why})\n" for name, why in left_out().items())
     if missing := lock.missing(found):
         head = (
             f"# NO HASHES: the sums of {', '.join(missing)} are not in the table {lock.file.name}.\n"
             "# `workbench lock --to FILE` asks pip's index for them; then export with --lock FILE.\n"
             "# Install with --no-deps: this is the whole list.\n"
         )
-        return head + left_out + "".join(f"{pin}\n" for pin in found)
+        return head + lines + "".join(f"{pin}\n" for pin in found)
     head = "# Install with --no-deps --require-hashes: this is the whole list, for x86_64 and aarch64.\n"
-    return head + left_out + "".join(_hashed(pin, lock) for pin in found)
+    return head + lines + "".join(_hashed(pin, lock) for pin in found)
 
 
 def pins(target: str, made_with: Mapping[str, str]) -> tuple[str, ...]:
@@ -58,7 +57,8 @@ def pins(target: str, made_with: Mapping[str, str]) -> tuple[str, ...]:
     Raises:
         ToolchainError: a package is not installed here.
     """
-    versions = closure((*SERVING, *OF_TARGET[target]))
+    own = (name for name in distributions_of(target) if name != OURSELVES)
+    versions = closure((*SERVING, *described(target).packages, *own))
     return tuple(f"{name}=={made_with.get(name, version)}" for name, version in sorted(versions.items()))
 
 
@@ -74,10 +74,31 @@ def serving_pins(manifest: Manifest) -> tuple[str, ...]:
 def every_pin() -> tuple[str, ...]:
     """`pins` of all targets whose packages are installed here."""
     found: set[str] = set()
-    for target in OF_TARGET:
-        if all(importlib.util.find_spec(name) for name in OF_TARGET[target]):
+    for target in target_names():
+        try:
+            needed = described(target).packages
+        except (ConfigError, ToolchainError):
+            continue  # a target that cannot be used here serves nothing; `workbench doctor` names it
+        if all(_is_installed(name) for name in needed):
             found.update(pins(target, {}))
     return tuple(sorted(found))
+
+
+def left_out() -> dict[str, str]:
+    """`LEFT_OUT` and what the installed targets leave out: package → why."""
+    found = dict(LEFT_OUT)
+    for target in target_names():
+        with contextlib.suppress(ConfigError, ToolchainError):
+            found.update(described(target).unneeded)
+    return found
+
+
+def _is_installed(distribution: str) -> bool:
+    try:
+        importlib.metadata.distribution(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def _hashed(pin: str, lock: Lock) -> str:
@@ -86,7 +107,7 @@ def _hashed(pin: str, lock: Lock) -> str:
 
 
 def closure(roots: tuple[str, ...]) -> dict[str, str]:
-    """Canonical name → installed version of the packages and all they need here, without `LEFT_OUT`.
+    """Canonical name → installed version of the packages and all they need here, without `left_out`.
 
     Raises:
         ToolchainError: one is not installed.
@@ -97,9 +118,10 @@ def closure(roots: tuple[str, ...]) -> dict[str, str]:
     found: dict[str, str] = {}
     waiting: list[tuple[str, frozenset[str]]] = [(canonicalize_name(name), frozenset()) for name in roots]
     seen: set[tuple[str, frozenset[str]]] = set()
+    unneeded = {OURSELVES, *left_out()}
     while waiting:
         name, extras = waiting.pop()
-        if name in LEFT_OUT or (name, extras) in seen:
+        if name in unneeded or (name, extras) in seen:
             continue
         seen.add((name, extras))
         try:

@@ -19,7 +19,7 @@ from typing import Literal
 
 from workbench.inputs.dataset.batch import IntArray
 from workbench.prediction.search import best_settings
-from workbench.values.ascend_settings import ASCEND
+from workbench.targets import described
 from workbench.values.errors import ConfigError
 from workbench.values.results import Clock, Estimate, Evaluation, ServiceFigures, ServiceResult
 from workbench.values.service import HostCosts, ServiceChoices, ServiceLoad, ServiceQuestion, ServiceSettings
@@ -177,7 +177,7 @@ def plan_capacity(
         raise ConfigError("there is no candidate to plan for.")
     for evaluation in evaluations:
         _service_of(evaluation)
-    on_cards = {e.candidate.target == ASCEND for e in evaluations}
+    on_cards = {not described(e.candidate.target).on_host for e in evaluations}
     if len(on_cards) > 1:
         raise ConfigError(
             "candidates on cards and on processors cannot stand in one plan.", hint="Name one with --candidate."

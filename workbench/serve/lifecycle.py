@@ -27,7 +27,7 @@ from workbench.serve.protocol import bounded_http
 from workbench.serve.service import Service
 from workbench.serve.settings import Limits, ServeSettings
 from workbench.serve.workers import Workers
-from workbench.targets import device_count
+from workbench.targets import described, device_count
 from workbench.values.errors import ConfigError, ToolchainError, WorkbenchError
 
 _BACKLOG = 2048
@@ -198,10 +198,9 @@ def _devices(target: str, wanted: int | None) -> int:
     """
     visible = device_count(target)
     if wanted is not None and wanted > visible:
-        raise ToolchainError(
-            f"--devices {wanted}: this process sees {visible} of target {target}. Name fewer, or check "
-            "ASCEND_RT_VISIBLE_DEVICES and npu-smi."
-        )
+        hint = described(target).devices_hint
+        check = f", or check {hint}" if hint else ""
+        raise ToolchainError(f"--devices {wanted}: this process sees {visible} of target {target}. Name fewer{check}.")
     return visible if wanted is None else wanted
 
 

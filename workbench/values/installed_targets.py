@@ -30,11 +30,15 @@ class InstalledTarget:
 
     Attributes:
         name: as in the entry point, in space files and in candidates.
+        title: what people read: 'ONNX Runtime'.
+        on_host: it computes on the host's processors, so that there is one device; False for devices beside it.
         settings: the type of its candidates' `compile` part.
         dimensions: dotted name → what a space may say about it, of every setting that not all targets have.
     """
 
     name: str
+    title: str
+    on_host: bool = True
     settings: type[CompileSettings]
     dimensions: Mapping[str, Dimension] = field(default_factory=dict)
 
@@ -81,6 +85,11 @@ def installed_target(name: str) -> InstalledTarget:
 def distribution_of(name: str) -> str:
     """Name and version of the distribution that brings a target, for people; of several the first."""
     return _distribution(_entries()[name][0])
+
+
+def distributions_of(name: str) -> tuple[str, ...]:
+    """Names, as pip knows them, of the distributions that bring a target."""
+    return tuple(entry.dist.name for entry in _entries()[name] if entry.dist is not None)
 
 
 @functools.cache

@@ -24,8 +24,10 @@ from workbench.serve.hosts import canonical_host
 from workbench.serve.metrics import Metrics, bundle_labels
 from workbench.serve.settings import ServeSettings
 from workbench.shipping.deployment import deployment_files
-from workbench.shipping.deployment.container import DEVICES, ascend_shell
+from workbench.shipping.deployment.container import serving_shell
 from workbench.shipping.deployment.facts import GRACE_S, facts_of
+from workbench.targets import described
+from workbench.targets.ascend.deployment import DEVICES
 from workbench.values.errors import ConfigError
 from workbench.values.service import ServiceSettings
 
@@ -174,7 +176,9 @@ def test_the_ascend_entry_sets_canns_environment_and_becomes_the_service(tmp_pat
     python = tmp_path / "python"
     python.write_text('#!/bin/sh\necho "$$ $ASCEND_OPP_PATH $LD_LIBRARY_PATH"\nprintf "<%s>" "$@"\n', encoding="utf-8")
     python.chmod(0o755)
-    shell = ascend_shell("/srv/bundle", host="0.0.0.0", python=str(python))
+    of_target = described("ascend910b3").deployment(manifest("ascend910b3").artifact.toolchain)
+    shell = serving_shell(of_target, "/srv/bundle", host="0.0.0.0", python=str(python))
+    )
     shell = shell.replace("/usr/local/Ascend/cann/set_env.sh", str(tmp_path / "set_env.sh"))
 
     started = subprocess.Popen(

@@ -35,11 +35,9 @@ def _beyond_packages(workspace: Path) -> Iterator[Finding]:
     try:
         # Not at the top: these load numpy, onnx and psutil, whose absence is a finding and not an exception
         from workbench.commands.doctor.machine import machine_findings
+        from workbench.commands.doctor.targets import target_findings
         from workbench.commands.doctor.workspace import workspace_findings
         from workbench.quantization import observe as _reference_engine  # noqa: F401  every sweep runs the float model
-        from workbench.targets.ascend.findings import ascend_findings
-        from workbench.targets.onnxruntime.findings import onnxruntime_findings
-        from workbench.targets.openvino.findings import openvino_findings
     except ImportError as error:
         yield Finding(
             group="packages",
@@ -50,7 +48,5 @@ def _beyond_packages(workspace: Path) -> Iterator[Finding]:
         )
         return
     yield from machine_findings()
-    yield from onnxruntime_findings()
-    yield from openvino_findings()
-    yield from ascend_findings(os.environ)
+    yield from target_findings(os.environ)
     yield from workspace_findings(workspace)

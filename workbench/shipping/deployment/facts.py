@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from workbench.bundle.lock import Lock
 from workbench.bundle.manifest import Manifest
-from workbench.targets.ascend.deployment import deployment
-from workbench.targets.deployment import DeploymentFacts, on_the_host
+from workbench.targets import described
+from workbench.targets.deployment import DeploymentFacts
 from workbench.values.errors import ConfigError
 
 PORT = 8000
@@ -108,7 +108,7 @@ def facts_of(manifest: Manifest, settings: DeploymentSettings | None = None, *, 
     """Deterministic; strings of the user are reduced to characters that no format gives a meaning."""
     settings = settings or DeploymentSettings()
     toolchain, serving = manifest.artifact.toolchain, manifest.candidate.serving
-    of_target = (deployment if manifest.artifact.target == "ascend910b3" else on_the_host)(toolchain)
+    of_target = described(manifest.artifact.target).deployment(toolchain)
     workers = manifest.service.workers
     memory_mb, origin = _memory(manifest, of_target, workers)
     return Facts(

@@ -10,10 +10,11 @@ from pathlib import Path
 
 from workbench.targets.ascend.installation import INSTALL_RECORD, driver_files
 from workbench.targets.ascend.npu_smi import Card, Overview, details, npu_smi_path, overview
-from workbench.targets.ascend.versions import DRIVER_WANTED, driver_problem, version_key
+from workbench.targets.ascend.versions import DRIVER_WANTED, driver_problem
 from workbench.targets.ascend.visible_devices import VARIABLE, visible_devices
 from workbench.values.errors import ToolchainError
 from workbench.values.finding import Finding
+from workbench.values.versions import version_key
 
 MANAGERS = ("davinci_manager", "devmm_svm", "hisi_hdc")
 """Device files that every process on an NPU needs besides its /dev/davinciN (pyacl.md §6.4)."""

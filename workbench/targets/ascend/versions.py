@@ -2,30 +2,11 @@
 
 from __future__ import annotations
 
-import re
+from workbench.values.versions import version_key
 
 CANN_WANTED = "8.5.0"
 DRIVER_WANTED = "25.2.0"
 """Oldest driver that the workbench supports with CANN_WANTED."""
-
-_BEFORE_RELEASE = ("t", "b", "alpha", "beta", "rc")
-_RELEASED = len(_BEFORE_RELEASE)
-
-
-def version_key(version: str) -> tuple[tuple[int, ...], int, int]:
-    """(leading numbers, stage, number of the stage), ordered as the vendor releases: 25.3.rc1 < 25.3.0 = 25.3 < 25.3.1.
-
-    Build numbers count (8.5.0.2.220 > 8.5.0). What has no leading number is older than everything.
-    """
-    found = re.match(r"v?(\d+(?:\.\d+)*)[.\-_]?(?:(rc|alpha|beta|t|b)(\d*))?", version.strip().lower())
-    if found is None:
-        return (), 0, 0
-    numbers = [int(part) for part in found.group(1).split(".")]
-    while numbers and numbers[-1] == 0:
-        numbers.pop()
-    if found.group(2) is None:
-        return tuple(numbers), _RELEASED, 0
-    return tuple(numbers), _BEFORE_RELEASE.index(found.group(2)), int(found.group(3) or 0)
 
 
 def same_release(version: str, wanted: str) -> bool:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from workbench.targets.binding import Binding
 from workbench.targets.description import TargetDescription
 from workbench.values.candidate import OnnxRuntimeCompile
 
 if TYPE_CHECKING:
     from workbench.targets.base import Target
+    from workbench.values.finding import Finding
 
 
 def _make() -> Target:
@@ -17,4 +20,17 @@ def _make() -> Target:
     return OnnxRuntimeTarget()
 
 
-TARGET = TargetDescription(name="onnxruntime", title="ONNX Runtime", settings=OnnxRuntimeCompile, make=_make)
+def _findings(environment: Mapping[str, str]) -> Iterator[Finding]:
+    from workbench.targets.onnxruntime.findings import onnxruntime_findings
+
+    return onnxruntime_findings()
+
+
+TARGET = TargetDescription(
+    name="onnxruntime",
+    title="ONNX Runtime",
+    settings=OnnxRuntimeCompile,
+    make=_make,
+    findings=_findings,
+    binding=Binding(runtimes=("onnxruntime",)),
+)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from workbench.targets.binding import Binding
 from workbench.targets.description import TargetDescription
 from workbench.values.candidate import OpenVinoCompile
 
 if TYPE_CHECKING:
     from workbench.targets.base import Target
+    from workbench.values.candidate import Candidate
+    from workbench.values.finding import Finding
+    from workbench.values.results import Artifact
 
 
 def _make() -> Target:
@@ -17,4 +22,35 @@ def _make() -> Target:
     return OpenVinoTarget()
 
 
-TARGET = TargetDescription(name="openvino", title="OpenVINO", settings=OpenVinoCompile, make=_make)
+def _findings(environment: Mapping[str, str]) -> Iterator[Finding]:
+    from workbench.targets.openvino.findings import openvino_findings
+
+    return openvino_findings()
+
+
+def _loading(artifact: Artifact, candidate: Candidate) -> tuple[str, ...]:
+    settings, serving = candidate.compile, candidate.serving
+    assert isinstance(settings, OpenVinoCompile)  # Candidate checks it
+    names = " and ".join(f"`model/{file.file}`" for file in artifact.files)
+    return (
+        f"{names} belong together: OpenVINO is given the first and finds the second beside it",
+        f"compile settings: `PERFORMANCE_HINT={settings.performance_hint.upper()}`, "
+        f"`INFERENCE_PRECISION_HINT={settings.inference_precision}`, "
+        f"`INFERENCE_NUM_THREADS={serving.intra_op_threads}`, `NUM_STREAMS={serving.streams or 1}`, "
+        "`ENABLE_CPU_PINNING=False`",
+        "`import openvino` sends a usage event over the network unless the package openvino-telemetry is missing; "
+        "`workbench verify` sends none",
+    )
+
+
+TARGET = TargetDescription(
+    name="openvino",
+    title="OpenVINO",
+    settings=OpenVinoCompile,
+    make=_make,
+    findings=_findings,
+    packages=("openvino",),
+    unneeded={"openvino-telemetry": "openvino declares it to report its use over the network; it works without"},
+    binding=Binding(runtimes=("openvino",)),
+    loading=_loading,
+)
