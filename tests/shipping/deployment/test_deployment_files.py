@@ -178,7 +178,6 @@ def test_the_ascend_entry_sets_canns_environment_and_becomes_the_service(tmp_pat
     python.chmod(0o755)
     of_target = described("ascend910b3").deployment(manifest("ascend910b3").artifact.toolchain)
     shell = serving_shell(of_target, "/srv/bundle", host="0.0.0.0", python=str(python))
-    )
     shell = shell.replace("/usr/local/Ascend/cann/set_env.sh", str(tmp_path / "set_env.sh"))
 
     started = subprocess.Popen(
