@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.targets.ascend.atc.test_command import BERT
 from tests.targets.ascend.atc.test_flags import COMPILE, GEARS, REFUSALS
 from workbench.cann_emulator.atc import checks, grammar
-from workbench.cann_emulator.atc.catalogue import CATALOGUE
+from workbench.cann_emulator.atc.catalogue import catalogue
 from workbench.cann_emulator.atc.console import error_lines, warning_lines
 from workbench.cann_emulator.atc.failure import AtcFailure, Record
 from workbench.cann_emulator.atc.flags import known_flags
@@ -190,7 +190,7 @@ QUOTES_ONLY = frozenset({"E10034", "E13009"})
 
 
 @pytest.mark.parametrize("version", ["8.5.0", "8.1.RC1"])
-@pytest.mark.parametrize("code", CATALOGUE)
+@pytest.mark.parametrize("code", catalogue())
 def test_every_code_of_the_emulated_catalogue_is_read_and_explained(
     code: str, version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,8 @@
 
 Found by reading the files, not by importing them: each `import` of the workbench's own modules, in functions too (not
 those for type checkers alone), the packages above a module, and what is started beside it as a program, which shows as
-a string: 'x.py' for a file in the same folder, 'workbench.x' for a module. Libraries of others enter keys by version.
+a string: 'x.py' for a file in the same folder, 'workbench.x' for a module. So does a table beside the module, 'x.json'
+or 'x.yaml'. Libraries of others enter keys by version.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ _IMPORT = re.compile(
     re.MULTILINE,
 )
 _FOR_CHECKERS = re.compile(r"^if TYPE_CHECKING:.*\n(?:[ \t]+.*\n|[ \t]*\n)*", re.MULTILINE)
+_DATA = re.compile(r"[\"'](\w+\.(?:json|yaml))[\"']")
 _STARTED = re.compile(rf"[\"']({_NAME}(?:\.\w+)+|\w+\.py)[\"']")
 _COMMENT = re.compile(r"#[^\n]*")
 
@@ -45,7 +47,7 @@ def closure_digest(*modules: str, alone: tuple[str, ...] = ()) -> str:
 
 
 def closure(*modules: str) -> dict[str, Path]:
-    """Module name → source file.
+    """Module name → source file; of a table its package and name → file.
 
     Args:
         modules: names as they are imported; of a package all its modules count. One that is no module of the workbench
@@ -62,6 +64,8 @@ def closure(*modules: str) -> dict[str, Path]:
         if name in found or file is None:
             continue
         found[name] = file
+        if file.suffix != ".py":
+            continue
         waiting += [name.rpartition(".")[0]] if "." in name else []
         waiting += _needed(name, file)
     return found
@@ -103,15 +107,18 @@ def _started(name: str, file: Path, text: str) -> Iterator[str]:
     package = name if file.name == "__init__.py" else name.rpartition(".")[0]
     for word in _STARTED.findall(text):
         yield f"{package}.{word.removesuffix('.py')}" if word.endswith(".py") else word
+    for word in _DATA.findall(text):
+        yield f"{package}.{word}"
 
 
 @functools.cache
 def _file(name: str) -> Path | None:
-    """The source of a module; None for what is none, such as a function that is imported by name."""
+    """The source of a module, or a table (`package.x.json`); None for what is neither, such as an imported function."""
     parts = name.split(".")
     if parts[0] == _NAME:
         place = _ROOT.joinpath(*parts[1:])
-        for file in (place / "__init__.py", place.with_name(f"{place.name}.py")):
+        data = place.parent.with_suffix(f".{place.name}")
+        for file in (place / "__init__.py", place.with_name(f"{place.name}.py"), data):
             if file.is_file():
                 return file
         return None

@@ -4,7 +4,7 @@ from types import ModuleType
 import pytest
 
 from workbench.targets.ascend.acl import calls as acl_calls
-from workbench.targets.ascend.acl.codes import MEANINGS, describe
+from workbench.targets.ascend.acl.codes import describe, meanings
 from workbench.values.errors import MeasureError, ToolchainError
 
 
@@ -75,7 +75,7 @@ def test_a_null_value_is_a_failure(ready: ModuleType) -> None:
         acl_calls.read("mdl.get_input_data_type", 0, 0, null=(-1,))
 
 
-@pytest.mark.parametrize("code", sorted(set(MEANINGS) - {0}), ids=str)
+@pytest.mark.parametrize("code", sorted(set(meanings()) - {0}), ids=str)
 def test_every_code_becomes_an_error_by_who_can_act(acl: ModuleType, code: int) -> None:
     kind = describe(code).kind
 
