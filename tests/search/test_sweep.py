@@ -57,10 +57,24 @@ def question(tmp_path: Path) -> Experiment:
     return read_experiment(write_workspace(tmp_path))
 
 
+@pytest.fixture(scope="module")
+def warm_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What one sweep had compiled serves the next, where compiling is not what is tested."""
+    return tmp_path_factory.mktemp("store")
+
+
 @pytest.fixture
 def bench(question: Experiment) -> Iterator[Bench]:
     journal = open_journal(question.workspace, question.name, question.identity)
     store = Store(question.workspace / ".workbench" / "store")
+    yield open_bench(question, journal, store, silent)
+    store.close()
+
+
+@pytest.fixture
+def warm_bench(question: Experiment, warm_store: Path) -> Iterator[Bench]:
+    journal = open_journal(question.workspace, question.name, question.identity)
+    store = Store(warm_store)
     yield open_bench(question, journal, store, silent)
     store.close()
 
@@ -80,31 +94,35 @@ def test_a_sweep_evaluates_baseline_and_presets_first_and_distinct_candidates_on
     assert all(evaluation.status != "failed" for evaluation, _ in recorder.seen)
 
 
-def test_going_on_reuses_everything_and_a_larger_budget_adds_the_difference(question: Experiment, bench: Bench) -> None:
-    run_sweep(question, bench, trials=3)
+def test_going_on_reuses_everything_and_a_larger_budget_adds_the_difference(
+    question: Experiment, warm_bench: Bench
+) -> None:
+    run_sweep(question, warm_bench, trials=3)
     recorder = Recorder()
 
-    again = run_sweep(question, bench, trials=3, listeners=(recorder,))
-    more = run_sweep(question, bench, trials=5)
+    again = run_sweep(question, warm_bench, trials=3, listeners=(recorder,))
+    more = run_sweep(question, warm_bench, trials=5)
 
     assert (again.new, again.reused) == (0, 3)
     assert all(reused for _, reused in recorder.seen)
     assert (more.new, more.reused) == (2, 3)
 
 
-def test_results_of_another_machine_or_runtime_are_not_mixed_with_new_ones(question: Experiment, bench: Bench) -> None:
-    run_sweep(question, bench, trials=1)
-    moved = {name: replace(chain, device="another CPU") for name, chain in bench.toolchains.items()}
-    elsewhere = replace(bench, toolchains=moved)
+def test_results_of_another_machine_or_runtime_are_not_mixed_with_new_ones(
+    question: Experiment, warm_bench: Bench
+) -> None:
+    run_sweep(question, warm_bench, trials=1)
+    moved = {name: replace(chain, device="another CPU") for name, chain in warm_bench.toolchains.items()}
+    elsewhere = replace(warm_bench, toolchains=moved)
 
     with pytest.raises(ConfigError, match=r"here is another CPU.*--fresh"):
         run_sweep(question, elsewhere, trials=2)
 
 
-def test_an_exhausted_space_ends_the_sweep(tmp_path: Path) -> None:
+def test_an_exhausted_space_ends_the_sweep(tmp_path: Path, warm_store: Path) -> None:
     question = read_experiment(write_workspace(tmp_path, space=SMALL_SPACE))
     journal = open_journal(question.workspace, question.name, question.identity)
-    bench = open_bench(question, journal, Store(tmp_path / ".workbench" / "store"), silent)
+    bench = open_bench(question, journal, Store(warm_store), silent)
 
     end = run_sweep(question, bench, trials=50)
 
@@ -112,13 +130,13 @@ def test_an_exhausted_space_ends_the_sweep(tmp_path: Path) -> None:
     assert (end.reason, end.new) == ("exhausted", 6)
 
 
-def test_the_front_is_confirmed_on_the_holdout_split_once(question: Experiment, bench: Bench) -> None:
-    run_sweep(question, bench, trials=4)
-    front = front_of(question, bench.journal.evaluations())
+def test_the_front_is_confirmed_on_the_holdout_split_once(question: Experiment, warm_bench: Bench) -> None:
+    run_sweep(question, warm_bench, trials=4)
+    front = front_of(question, warm_bench.journal.evaluations())
 
-    confirmed = confirm(question, bench, front)
+    confirmed = confirm(question, warm_bench, front)
     recorder = Recorder()
-    again = confirm(question, bench, front, listeners=(recorder,))
+    again = confirm(question, warm_bench, front, listeners=(recorder,))
 
     assert {question.baseline.id, *(e.candidate.id for e in front)} == set(confirmed)
     assert all(e.split == "holdout" and e.status == "complete" for e in confirmed.values())
@@ -126,11 +144,11 @@ def test_the_front_is_confirmed_on_the_holdout_split_once(question: Experiment, 
     assert recorder.seen == []
 
 
-def test_an_unmeetable_constraint_leaves_an_empty_front_and_no_failure(tmp_path: Path) -> None:
+def test_an_unmeetable_constraint_leaves_an_empty_front_and_no_failure(tmp_path: Path, warm_store: Path) -> None:
     text = EXPERIMENT.replace("accuracy_drop_pp: 2.0", "accuracy_drop_pp: 2.0, latency_p99_ms: 0.000001")
     question = read_experiment(write_workspace(tmp_path, experiment=text))
     journal = open_journal(question.workspace, question.name, question.identity)
-    bench = open_bench(question, journal, Store(tmp_path / ".workbench" / "store"), silent)
+    bench = open_bench(question, journal, Store(warm_store), silent)
 
     run_sweep(question, bench, trials=3)
     evaluations = bench.journal.evaluations()
@@ -316,12 +334,12 @@ def test_ctrl_c_stops_cleanly_and_the_candidate_in_flight_comes_back(tmp_path: P
     assert len(journal_of(file).evaluations()) == 6
 
 
-def test_a_torn_last_line_of_the_study_is_dropped(question: Experiment, bench: Bench) -> None:
-    run_sweep(question, bench, trials=2)
-    with bench.journal.study.open("ab") as stream:
+def test_a_torn_last_line_of_the_study_is_dropped(question: Experiment, warm_bench: Bench) -> None:
+    run_sweep(question, warm_bench, trials=2)
+    with warm_bench.journal.study.open("ab") as stream:
         stream.write(b'{"op_code":5,"worker_id":"x')
 
-    end = run_sweep(question, bench, trials=3)
+    end = run_sweep(question, warm_bench, trials=3)
 
     assert (end.new, end.reused) == (1, 2)
 
@@ -339,8 +357,8 @@ def test_two_sweeps_of_one_experiment_do_not_run_at_once(tmp_path: Path) -> None
     assert f"process {first.pid} is running this sweep already" in errors
 
 
-def test_the_time_limit_is_kept_between_candidates(question: Experiment, bench: Bench) -> None:
-    end = run_sweep(question, bench, timeout_s=0.001)
+def test_the_time_limit_is_kept_between_candidates(question: Experiment, warm_bench: Bench) -> None:
+    end = run_sweep(question, warm_bench, timeout_s=0.001)
 
     assert (end.reason, end.new) == ("timeout", 0)
 
@@ -383,13 +401,15 @@ def test_a_full_disk_stops_the_sweep_and_keeps_what_was_measured(tmp_path: Path)
         ("random", "[throughput_per_s, accuracy]"),
     ],
 )
-def test_every_sampler_searches_with_one_two_or_three_objectives(tmp_path: Path, sampler: str, objectives: str) -> None:
+def test_every_sampler_searches_with_one_two_or_three_objectives(
+    tmp_path: Path, warm_store: Path, sampler: str, objectives: str
+) -> None:
     if sampler == "gp":
         pytest.importorskip("torch", reason="the GP sampler needs torch")
     text = EXPERIMENT.replace("[latency_p50_ms, accuracy]", objectives) + f"sampler: {sampler}\n"
     question = read_experiment(write_workspace(tmp_path, experiment=text))
     journal = open_journal(question.workspace, question.name, question.identity)
-    bench = open_bench(question, journal, Store(tmp_path / ".workbench" / "store"), silent)
+    bench = open_bench(question, journal, Store(warm_store), silent)
 
     end = run_sweep(question, bench, trials=6)
 
