@@ -18,8 +18,9 @@ quickstart: install
 	$(VENV)/bin/workbench example loan-intent-mini
 	$(VENV)/bin/workbench sweep experiments/loan-intent-mini.yaml
 
+# Three at once on two processors: services, loads and compilers are waited for a third of the time.
 test: install-test lint
-	$(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(VENV)/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 lint: install-test
 	$(VENV)/bin/ruff check workbench tests benchmarks docs
