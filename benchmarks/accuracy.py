@@ -45,10 +45,10 @@ from benchmarks import peers
 from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.bench import StageClock as Clock
 from workbench.evaluation.build import artifact_of
-from workbench.evaluation.journal import open_journal
 from workbench.evaluation.record import record_of
 from workbench.evaluation.statistics import statistics_of
 from workbench.evaluation.store import Store
+from workbench.evaluation.sweep_folders import open_journal
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import load_graph
 from workbench.inputs.dataset import Batch

@@ -27,7 +27,8 @@ from pathlib import Path
 import psutil
 
 from tests.tiny import EXPERIMENT, SPACE, write_workspace
-from workbench.evaluation.journal import Journal, current_journal
+from workbench.evaluation.journal import Journal
+from workbench.evaluation.sweep_folders import current_journal
 from workbench.inputs.experiment import read_experiment
 from workbench.search.front import front_of
 from workbench.values.results import Evaluation

@@ -18,7 +18,8 @@ from pathlib import Path
 
 from scipy.stats import kendalltau
 
-from workbench.evaluation.journal import Journal, current_journal
+from workbench.evaluation.journal import Journal
+from workbench.evaluation.sweep_folders import current_journal
 from workbench.inputs.experiment import read_experiment
 from workbench.values.results import Evaluation, metrics
 

@@ -29,7 +29,7 @@ from tests.emulated_cann import emulated_environment
 from tests.targets.encoder import WIDTH
 from workbench.cann_emulator.om import read_om, write_om
 from workbench.cann_emulator.tree import CANN_VERSIONS
-from workbench.evaluation.journal import current_journal
+from workbench.evaluation.sweep_folders import current_journal
 from workbench.inputs.experiment import read_experiment
 from workbench.values.ascend_settings import AscendCompile
 from workbench.values.documents.canonical import file_digest

@@ -24,7 +24,7 @@ from tests.ascend_workspace import (
 )
 from tests.emulated_cann import emulated_environment
 from tests.targets.encoder import WEIGHT_LAYERS
-from workbench.evaluation.journal import current_journal
+from workbench.evaluation.sweep_folders import current_journal
 from workbench.inputs.experiment import read_experiment
 from workbench.values.ascend_settings import AscendCompile
 from workbench.values.documents.canonical import file_digest

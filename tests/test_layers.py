@@ -45,7 +45,7 @@ EVALUATION = (
     ("sensitivity",),
     ("statistics",),
     ("bench",),
-    ("modelled_clock",),
+    ("modelled_clock", "sweep_folders"),
     ("journal", "measure", "memory", "profiling", "shared_shapes"),
     (
         *("amct_record", "data_check", "device_figures", "device_lock", "feed_order", "journal_entries"),

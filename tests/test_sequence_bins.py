@@ -13,9 +13,9 @@ from tests.targets.masked_encoder import masked_encoder
 from tests.values.test_preprocess import write_tokenizer
 from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.data_check import check_data
-from workbench.evaluation.journal import open_journal
 from workbench.evaluation.raw_times import load_raw_times
 from workbench.evaluation.store import Store
+from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.inputs.metrics import cut_alike, load_outcomes
 from workbench.search.ladder import evaluate

@@ -10,8 +10,8 @@ import pytest
 from tests.tiny import write_workspace
 from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.build import artifact_of, lowered_file
-from workbench.evaluation.journal import open_journal
 from workbench.evaluation.store import Store
+from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.confirmation import confirm
 from workbench.search.front import front_of

@@ -28,8 +28,8 @@ from workbench.bundle import (
 )
 from workbench.bundle.sums import sums_text
 from workbench.evaluation.bench import open_bench
-from workbench.evaluation.journal import open_journal
 from workbench.evaluation.store import Store
+from workbench.evaluation.sweep_folders import open_journal
 from workbench.graph.read import read_model
 from workbench.inputs.experiment import read_experiment
 from workbench.inputs.metrics import ClassificationOutcomes, load_outcomes

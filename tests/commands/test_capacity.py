@@ -12,7 +12,7 @@ from tests.prediction.test_capacity import served
 from tests.tiny import EXPERIMENT, SPACE, write_workspace
 from workbench.commands.capacity import plan_capacity
 from workbench.commands.console import out
-from workbench.evaluation.journal import open_journal
+from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import read_experiment
 from workbench.values.errors import ConfigError
 from workbench.values.results import Evaluation

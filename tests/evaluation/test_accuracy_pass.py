@@ -10,8 +10,8 @@ from tests.tiny import write_workspace
 from workbench.evaluation.accuracy_pass import AccuracyPass
 from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.build import artifact_of
-from workbench.evaluation.journal import open_journal
 from workbench.evaluation.store import Store
+from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.inputs.metrics import per_sample, size
 from workbench.targets.base import Feeds, Session

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.evaluations import evaluation
-from workbench.evaluation.journal import current_journal, exclusive, open_journal
+from workbench.evaluation.sweep_folders import current_journal, exclusive, open_journal
 from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.results import Failure
 

@@ -14,8 +14,9 @@ from tests.tiny import write_workspace
 from workbench.api.opening import find_candidate, journal_of, summary_of
 from workbench.commands.opening import tell_damage_of_last
 from workbench.evaluation.bench import Bench, open_bench
-from workbench.evaluation.journal import Journal, current_journal, open_journal
+from workbench.evaluation.journal import Journal
 from workbench.evaluation.store import Store
+from workbench.evaluation.sweep_folders import current_journal, open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.report import detail, lines, to_json
 from workbench.report.page import pareto_html

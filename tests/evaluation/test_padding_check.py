@@ -15,9 +15,9 @@ from tests.targets.encoder import save
 from tests.targets.masked_encoder import masked_encoder
 from tests.test_sequence_bins import SPACE, write_files
 from workbench.evaluation.bench import Bench, open_bench
-from workbench.evaluation.journal import open_journal
 from workbench.evaluation.padding_check import covering, offered_lengths
 from workbench.evaluation.store import Store
+from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.ladder import evaluate
 from workbench.space.space import build, combinations

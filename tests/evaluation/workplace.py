@@ -10,9 +10,9 @@ import numpy as np
 from tests.targets.encoder import ids, run, save, tiny_encoder
 from tests.tiny import EXPERIMENT, SPACE, write_workspace
 from workbench.evaluation.bench import Bench, open_bench
-from workbench.evaluation.journal import open_journal
 from workbench.evaluation.record import record_of
 from workbench.evaluation.store import Store
+from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.dataset import Batch
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.quantization.record import QuantizationRecord

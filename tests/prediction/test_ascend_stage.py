@@ -11,8 +11,8 @@ from tests.emulated_cann import emulated_environment, switched_on
 from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.build import artifact_of
 from workbench.evaluation.data_check import check_data
-from workbench.evaluation.journal import open_journal
 from workbench.evaluation.store import Store
+from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.prediction.stage import _one_for_each_file, serving_lengths
 from workbench.search.ladder import evaluate

@@ -8,8 +8,8 @@ import pytest
 
 from tests.tiny import EXPERIMENT, SPACE, write_workspace
 from workbench.evaluation.bench import Bench, open_bench
-from workbench.evaluation.journal import open_journal
 from workbench.evaluation.store import Store
+from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.prediction.stage import at_first_speed, only
 from workbench.search.confirmation import confirm

@@ -11,8 +11,8 @@ from onnx import numpy_helper
 
 from tests.tiny import EXPERIMENT, write_workspace
 from workbench.evaluation.bench import Bench, open_bench
-from workbench.evaluation.journal import open_journal
 from workbench.evaluation.store import Store
+from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.ladder import evaluate
 from workbench.values.candidate import Candidate, OnnxRuntimeCompile, Quantization, Serving

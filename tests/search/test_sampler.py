@@ -10,8 +10,9 @@ import pytest
 from tests.evaluations import evaluation
 from tests.tiny import write_workspace
 from workbench.evaluation.bench import Bench, open_bench
-from workbench.evaluation.journal import Journal, open_journal
+from workbench.evaluation.journal import Journal
 from workbench.evaluation.store import Store
+from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.asking import told_candidates
 from workbench.search.study_log import open_study

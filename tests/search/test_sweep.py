@@ -15,8 +15,9 @@ from onnx import numpy_helper
 
 from tests.tiny import EXPERIMENT, write_workspace
 from workbench.evaluation.bench import Bench, open_bench
-from workbench.evaluation.journal import Journal, open_journal
+from workbench.evaluation.journal import Journal
 from workbench.evaluation.store import Store
+from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.confirmation import confirm
 from workbench.search.executors import ChildProcess
@@ -165,7 +166,7 @@ from tests.search.test_sweep import silent
 from workbench.evaluation.bench import open_bench
 from workbench.search.executors import ChildProcess
 from workbench.inputs.experiment import read_experiment
-from workbench.evaluation.journal import exclusive, open_journal
+from workbench.evaluation.sweep_folders import exclusive, open_journal
 from workbench.evaluation.store import Store
 from workbench.search.sweep import run_sweep
 question = read_experiment(pathlib.Path(sys.argv[1]))

@@ -14,8 +14,8 @@ from tests.bundle.test_bundle import contents as contents  # a fixture: pytest f
 from tests.tiny import write_workspace
 from workbench.bundle import BundleContents, GoldenBatch, read_bundle, write_bundle
 from workbench.evaluation.bench import open_bench
-from workbench.evaluation.journal import open_journal
 from workbench.evaluation.store import Store
+from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import read_experiment
 from workbench.load.service_process import running_service
 from workbench.search.ladder import evaluate

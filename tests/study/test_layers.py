@@ -11,8 +11,8 @@ import pytest
 from tests.targets.encoder import CLASSES, VOCABULARY, run, save, tiny_encoder
 from tests.tiny import SPACE, write_workspace
 from workbench.evaluation.bench import Bench, open_bench
-from workbench.evaluation.journal import open_journal
 from workbench.evaluation.store import Store
+from workbench.evaluation.sweep_folders import open_journal
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import load_graph
 from workbench.inputs.experiment import Experiment, read_experiment

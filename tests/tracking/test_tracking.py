@@ -21,7 +21,8 @@ from typing import Any
 import pytest
 
 from tests.evaluations import evaluation
-from workbench.evaluation.journal import Journal, open_journal
+from workbench.evaluation.journal import Journal
+from workbench.evaluation.sweep_folders import open_journal
 from workbench.report import Summary, summarize
 from workbench.tracking import Tracker, compare_link, deep_link, links_of, open_tracker, store, ui_command
 from workbench.values.errors import ToolchainError

@@ -65,7 +65,8 @@ def opened(
         scratch: let evaluations write into a folder that goes away, not into the journal of the sweep.
     """
     from workbench.evaluation.bench import open_bench
-    from workbench.evaluation.journal import Journal, current_journal
+    from workbench.evaluation.journal import Journal
+    from workbench.evaluation.sweep_folders import current_journal
 
     question = question_of(experiment, workspace)
     with contextlib.ExitStack() as stack:
@@ -82,7 +83,7 @@ def journal_of(question: Experiment) -> Journal:
         ConfigError: there was none yet.
         ToolchainError: every evaluation of it is damaged.
     """
-    from workbench.evaluation.journal import current_journal
+    from workbench.evaluation.sweep_folders import current_journal
 
     journal = current_journal(question.workspace, question.name)
     if journal is None or not journal.evaluations():

@@ -12,9 +12,9 @@ from workbench.api.result import SweepResult
 from workbench.api.words import calibration_line, plan_lines
 from workbench.evaluation.bench import open_bench
 from workbench.evaluation.build import artifact_of
-from workbench.evaluation.journal import exclusive, open_journal
 from workbench.evaluation.journal_entries import Damage
 from workbench.evaluation.statistics import observed_statistics
+from workbench.evaluation.sweep_folders import exclusive, open_journal
 from workbench.inputs.experiment import Experiment
 from workbench.search.confirmation import confirm
 from workbench.search.executors import ChildProcess

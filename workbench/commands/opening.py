@@ -26,7 +26,7 @@ def tell_damage(journal: Journal | None) -> None:
 
 def tell_damage_of_last(workspace: Path, name: str) -> None:
     """The same of an experiment's last sweep, for commands that need none."""
-    from workbench.evaluation.journal import current_journal
+    from workbench.evaluation.sweep_folders import current_journal
 
     with contextlib.suppress(ConfigError):  # one of another revision says nothing of damage
         tell_damage(current_journal(workspace, name))
