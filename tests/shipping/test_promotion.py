@@ -20,8 +20,9 @@ from workbench.inputs.metrics import ClassificationOutcomes, load_outcomes, save
 from workbench.shipping.promotion import Check, Limits, Verdict, judge
 from workbench.shipping.promotion.accuracy import rescored
 from workbench.tracking import store
+from workbench.tracking.champion import open_versions, promote
 from workbench.tracking.registered import register
-from workbench.tracking.versions import CHAMPION, PREVIOUS, open_versions
+from workbench.tracking.versions import CHAMPION, PREVIOUS
 from workbench.values.errors import BundleError, ConfigError, MeasureError, ToolchainError
 from workbench.values.results import ServiceFigures
 from workbench.values.service import ServiceLoad, ServiceSettings
@@ -388,8 +389,8 @@ def released(folders: tuple[Path, Path], workspace: Path) -> tuple[Path, Path]:
     """Where the registry keeps version 1, which is previous, and version 2, which is champion."""
     before, after = (register(folder, workspace) for folder in folders)
     with open_versions(workspace, "tiny") as versions:
-        versions.promote(before, over=None)
-        versions.promote(after, over=before)
+        promote(versions, before, over=None)
+        promote(versions, after, over=before)
         return versions.bundle(before), versions.bundle(after)
 
 
@@ -448,8 +449,8 @@ def test_a_rollback_replays_the_golden_samples_before_it_moves(
     reseal(folders[0], {})
     spoilt = register(folders[0], workspace)
     with open_versions(workspace, "tiny") as versions:
-        versions.promote(spoilt, over=versions.version(2))
-        versions.promote(versions.version(1), over=spoilt)
+        promote(versions, spoilt, over=versions.version(2))
+        promote(versions, versions.version(1), over=spoilt)
 
     refused = run("rollback", "tiny", "--workspace", workspace)
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from workbench.tracking import links_of, store
-from workbench.tracking.versions import CHAMPION, PREVIOUS, Moved, Version, Versions, open_versions
+from workbench.tracking.champion import Moved, open_versions, promote, recover, restorable, rollback
+from workbench.tracking.versions import CHAMPION, PREVIOUS, Version, Versions
 from workbench.values.errors import ConfigError, ToolchainError
 
 NAME = "loans"
@@ -56,8 +57,8 @@ def aliases(versions: Versions) -> dict[str, int]:
 
 
 def roll_back(versions: Versions) -> Moved:
-    champion, previous = versions.restorable()
-    return versions.rollback(previous, over=champion)
+    champion, previous = restorable(versions)
+    return rollback(versions, previous, over=champion)
 
 
 def test_a_registered_bundle_comes_back_with_its_provenance(versions: Versions, workspace: Path) -> None:
@@ -75,8 +76,8 @@ def test_a_registered_bundle_comes_back_with_its_provenance(versions: Versions, 
 
 def test_bundles_and_aliases_move_with_the_workspace(versions: Versions, workspace: Path, tmp_path: Path) -> None:
     a, b = (registered(versions, workspace, letter) for letter in "ab")
-    versions.promote(a, over=None)
-    versions.promote(b, over=a)
+    promote(versions, a, over=None)
+    promote(versions, b, over=a)
     (tmp_path / "elsewhere").mkdir()
     (workspace / "mlruns").rename(tmp_path / "elsewhere" / "mlruns")
 
@@ -119,7 +120,7 @@ def test_the_ui_is_led_to_the_versions_once_there_are_some(versions: Versions, w
 
 
 def test_the_first_champion_has_no_previous(versions: Versions, workspace: Path) -> None:
-    moved = versions.promote(registered(versions, workspace, "a"), over=None)
+    moved = promote(versions, registered(versions, workspace, "a"), over=None)
 
     assert aliases(versions) == {CHAMPION: 1}
     assert (moved.champion.number, moved.previous, moved.before) == (1, None, None)
@@ -127,9 +128,9 @@ def test_the_first_champion_has_no_previous(versions: Versions, workspace: Path)
 
 def test_a_promotion_keeps_the_former_champion_as_previous(versions: Versions, workspace: Path) -> None:
     a, b, c = (registered(versions, workspace, letter) for letter in "abc")
-    versions.promote(a, over=None)
-    versions.promote(b, over=a)
-    moved = versions.promote(c, over=b)
+    promote(versions, a, over=None)
+    promote(versions, b, over=a)
+    moved = promote(versions, c, over=b)
 
     assert aliases(versions) == {CHAMPION: 3, PREVIOUS: 2}
     assert moved.before is not None
@@ -138,9 +139,9 @@ def test_a_promotion_keeps_the_former_champion_as_previous(versions: Versions, w
 
 def test_a_rollback_walks_back_as_far_as_there_were_champions(versions: Versions, workspace: Path) -> None:
     a, b, c = (registered(versions, workspace, letter) for letter in "abc")
-    versions.promote(a, over=None)
-    versions.promote(b, over=a)
-    versions.promote(c, over=b)
+    promote(versions, a, over=None)
+    promote(versions, b, over=a)
+    promote(versions, c, over=b)
 
     roll_back(versions)
     assert aliases(versions) == {CHAMPION: 2, PREVIOUS: 1}
@@ -160,13 +161,13 @@ def test_nothing_is_rolled_back_without_a_champion(versions: Versions) -> None:
 
 def test_a_champion_that_changed_during_the_comparison_stops_the_move(versions: Versions, workspace: Path) -> None:
     a, b, c = (registered(versions, workspace, letter) for letter in "abc")
-    versions.promote(a, over=None)
-    versions.promote(b, over=a)
+    promote(versions, a, over=None)
+    promote(versions, b, over=a)
 
     with pytest.raises(ConfigError, match="it is version 2, it was version 1"):
-        versions.promote(c, over=a)
+        promote(versions, c, over=a)
     with pytest.raises(ConfigError, match="version 2 of 'loans' is the champion already"):
-        versions.promote(b, over=b)
+        promote(versions, b, over=b)
     assert aliases(versions) == {CHAMPION: 2, PREVIOUS: 1}
 
 
@@ -209,21 +210,21 @@ def test_a_kill_between_any_two_writes_leaves_the_old_or_the_new_state(
     versions: Versions, workspace: Path, command: str, writes: int
 ) -> None:
     a, b, c = (registered(versions, workspace, letter) for letter in "abc")
-    versions.promote(a, over=None)
-    versions.promote(b, over=a)
+    promote(versions, a, over=None)
+    promote(versions, b, over=a)
     old = {CHAMPION: 2, PREVIOUS: 1}
     new = {CHAMPION: 3, PREVIOUS: 2} if command == "promote" else {CHAMPION: 1}
 
     with pytest.MonkeyPatch.context() as patched:
         kill_after(writes, patched)
         with pytest.raises(Killed):
-            versions.promote(c, over=b) if command == "promote" else roll_back(versions)
+            promote(versions, c, over=b) if command == "promote" else roll_back(versions)
 
     assert aliases(versions)[CHAMPION] == (old if writes < 3 else new)[CHAMPION]
     assert {old[PREVIOUS], old[CHAMPION]} & {*aliases(versions).values()}, "both are lost"
     with open_versions(workspace, NAME) as again:
         assert aliases(again) == (old if writes < 3 else new)
-        assert again.recover() == ""
+        assert recover(again) == ""
         log = again.releases()
     assert log.problems == ()
     said = [(line.content or {})["release"] for line in log.lines]
@@ -235,9 +236,9 @@ def test_a_kill_between_any_two_writes_leaves_the_old_or_the_new_state(
 
 def test_a_champion_that_was_lost_leaves_its_previous_to_roll_back_to(versions: Versions, workspace: Path) -> None:
     a, b = (registered(versions, workspace, letter) for letter in "ab")
-    versions.promote(a, over=None)
-    versions.promote(b, over=a)
-    versions._client.delete_model_version(NAME, "2")
+    promote(versions, a, over=None)
+    promote(versions, b, over=a)
+    versions.client.delete_model_version(NAME, "2")
 
     assert aliases(versions) == {PREVIOUS: 1}
     moved = roll_back(versions)
@@ -248,35 +249,35 @@ def test_a_champion_that_was_lost_leaves_its_previous_to_roll_back_to(versions: 
 
 def test_a_promotion_after_a_lost_champion_does_not_lose_previous_too(versions: Versions, workspace: Path) -> None:
     a, b, c = (registered(versions, workspace, letter) for letter in "abc")
-    versions.promote(a, over=None)
-    versions.promote(b, over=a)
-    versions._client.delete_registered_model_alias(NAME, CHAMPION)
+    promote(versions, a, over=None)
+    promote(versions, b, over=a)
+    versions.client.delete_registered_model_alias(NAME, CHAMPION)
 
-    versions.promote(c, over=None)
+    promote(versions, c, over=None)
 
     assert aliases(versions) == {CHAMPION: 3, PREVIOUS: 1}
 
 
 def test_a_previous_that_was_deleted_is_named_and_nothing_moves(versions: Versions, workspace: Path) -> None:
     a, b = (registered(versions, workspace, letter) for letter in "ab")
-    versions.promote(a, over=None)
-    versions.promote(b, over=a)
-    versions._client.delete_model_version(NAME, "1")
+    promote(versions, a, over=None)
+    promote(versions, b, over=a)
+    versions.client.delete_model_version(NAME, "1")
 
     with pytest.raises(ConfigError, match=r"no previous version: version 1, which version 2 replaced, was deleted\."):
-        versions.restorable()
+        restorable(versions)
     assert aliases(versions) == {CHAMPION: 2}
 
 
 def test_what_changed_between_the_look_and_the_rollback_stops_it(versions: Versions, workspace: Path) -> None:
     a, b, c = (registered(versions, workspace, letter) for letter in "abc")
-    versions.promote(a, over=None)
-    versions.promote(b, over=a)
-    champion, previous = versions.restorable()
-    versions.promote(c, over=b)
+    promote(versions, a, over=None)
+    promote(versions, b, over=a)
+    champion, previous = restorable(versions)
+    promote(versions, c, over=b)
 
     with pytest.raises(ConfigError, match="changed while version 1 was checked: they are version 3 and version 2"):
-        versions.rollback(previous, over=champion)
+        rollback(versions, previous, over=champion)
     assert aliases(versions) == {CHAMPION: 3, PREVIOUS: 2}
 
 
@@ -286,35 +287,35 @@ def test_a_registry_whose_versions_were_deleted_after_a_kill_opens_again(
 ) -> None:
     """Between champion and previous: what was to become previous is gone, or the new champion itself."""
     a, b = (registered(versions, workspace, letter) for letter in "ab")
-    versions.promote(a, over=None)
+    promote(versions, a, over=None)
     with pytest.MonkeyPatch.context() as patched:
         kill_after(3, patched)
         with pytest.raises(Killed):
-            versions.promote(b, over=a)
-    versions._client.delete_model_version(NAME, deleted)
+            promote(versions, b, over=a)
+    versions.client.delete_model_version(NAME, deleted)
 
     with open_versions(workspace, NAME) as again:
         assert aliases(again) == ({CHAMPION: 2} if deleted == "1" else {})
-        assert again.recover() == ""
+        assert recover(again) == ""
         assert again.releases().problems == ()
 
 
 @pytest.mark.parametrize("note", ["{", "[]", '{"champion": "x", "previous": null}', "null"])
 def test_a_note_of_a_move_that_makes_no_sense_locks_nobody_out(versions: Versions, workspace: Path, note: str) -> None:
-    versions.promote(registered(versions, workspace, "a"), over=None)
-    versions._client.set_registered_model_tag(NAME, "workbench.moving", note)
+    promote(versions, registered(versions, workspace, "a"), over=None)
+    versions.client.set_registered_model_tag(NAME, "workbench.moving", note)
 
     with open_versions(workspace, NAME) as again:
         assert aliases(again) == {CHAMPION: 1}
-        assert again.recover() == ""
+        assert recover(again) == ""
 
 
 def test_every_export_promotion_and_rollback_has_its_line(versions: Versions, workspace: Path) -> None:
     a, b = (registered(versions, workspace, letter) for letter in "ab")
     registered(versions, workspace, "a")
-    versions.promote(a, over=None, verdict="{}")
+    promote(versions, a, over=None, verdict="{}")
     versions.note_refused("promotion", b, "failed: size", "{}")
-    versions.promote(b, over=a)
+    promote(versions, b, over=a)
     roll_back(versions)
 
     log = versions.releases()
@@ -336,12 +337,12 @@ def test_every_export_promotion_and_rollback_has_its_line(versions: Versions, wo
 
 def test_nothing_moves_that_cannot_be_logged(versions: Versions, workspace: Path) -> None:
     a, b = (registered(versions, workspace, letter) for letter in "ab")
-    versions.promote(a, over=None)
+    promote(versions, a, over=None)
     versions.log_file.unlink()
     versions.log_file.mkdir()
 
     with pytest.raises(ToolchainError, match=r"loans\.jsonl cannot be read"):
-        versions.promote(b, over=a)
+        promote(versions, b, over=a)
     assert aliases(versions) == {CHAMPION: 1}
 
 
@@ -377,16 +378,17 @@ def test_a_kill_while_registering_leaves_no_version_and_the_next_try_makes_one(
 
 
 def test_a_real_kill_is_recovered_from(versions: Versions, workspace: Path) -> None:
-    versions.promote(registered(versions, workspace, "a"), over=None)
+    promote(versions, registered(versions, workspace, "a"), over=None)
     registered(versions, workspace, "b")
     code = """
         import os, sys
         from pathlib import Path
-        from workbench.tracking.versions import Versions, open_versions
+        from workbench.tracking import champion
+        from workbench.tracking.champion import open_versions, promote
 
-        Versions._set_previous = lambda *_: os._exit(9)
+        champion._set_previous = lambda *_: os._exit(9)
         with open_versions(Path(sys.argv[1]), "loans") as versions:
-            versions.promote(versions.version(2), over=versions.version(1))
+            promote(versions, versions.version(2), over=versions.version(1))
         """
 
     done = subprocess.run(
@@ -403,7 +405,7 @@ def test_a_registry_that_is_being_changed_is_waited_for(
     versions: Versions, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("workbench.tracking.versions.LOCK_WAIT_S", 0.2)
-    with versions._writing(), pytest.raises(ToolchainError, match="another command has been changing the registry"):
+    with versions.writing(), pytest.raises(ToolchainError, match="another command has been changing the registry"):
         registered(versions, workspace, "a")
 
 

@@ -26,7 +26,8 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.bundle.fingerprint import Policy
     from workbench.inputs.dataset import Dataset
     from workbench.shipping.promotion import LoadOnce
-    from workbench.tracking.versions import Moved, Version, Versions
+    from workbench.tracking.champion import Moved
+    from workbench.tracking.versions import Version, Versions
     from workbench.values.results import ServiceFigures
 
 NOBODY = "none"
@@ -72,6 +73,7 @@ def promote(
     from workbench.bundle import manifest_sha256, read_bundle
     from workbench.bundle.signing import trusted_keys_of
     from workbench.shipping.promotion import Limits, judge
+    from workbench.tracking.champion import promote as make_champion
     from workbench.tracking.registered import kept_bundle, version_of, versions_of
     from workbench.tracking.versions import CHAMPION
 
@@ -115,7 +117,7 @@ def promote(
                 former = (
                     version_of(versions, read_bundle(current)) if current is not None and champion is None else None
                 )
-                moved = versions.promote(version, over=champion, former=former, verdict=text)
+                moved = make_champion(versions, version, over=champion, former=former, verdict=text)
             else:
                 failed = ", ".join(check.name for check in verdict.checks if check.outcome == "failed")
                 versions.note_refused("promotion", version, failed, text)
@@ -139,12 +141,13 @@ def rollback(
     """
     from workbench.bundle import verify_bundle
     from workbench.bundle.signing import trusted_keys_of
+    from workbench.tracking.champion import open_versions, restorable
+    from workbench.tracking.champion import rollback as restore
     from workbench.tracking.registered import kept_bundle
-    from workbench.tracking.versions import open_versions
 
     trusted = trusted_keys_of(trusted_keys)
     with open_versions(workspace, name, create=False) as versions:
-        champion, previous = versions.restorable()
+        champion, previous = restorable(versions)
         try:
             folder = kept_bundle(versions, previous).directory
             report = verify_bundle(folder, replay=not files_only, trusted=trusted)
@@ -153,7 +156,7 @@ def rollback(
             raise type(error)(f"{error} Nothing was moved: {still(champion)}.") from error
         for warning in report.warnings:
             err.print(f"warning: {warning}", style="yellow", highlight=False, soft_wrap=True, markup=False)
-        moved = versions.rollback(previous, over=champion, reason=report.summary)
+        moved = restore(versions, previous, over=champion, reason=report.summary)
     if as_json:
         print(json.dumps({"version": 1, "name": name, **aliases(moved), "bundle": str(folder)}))
         return

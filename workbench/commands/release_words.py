@@ -10,7 +10,8 @@ from workbench.commands.console import out
 if TYPE_CHECKING:  # types only: quick to start without them
     from workbench.bundle import Bundle
     from workbench.shipping.promotion import Verdict
-    from workbench.tracking.versions import Moved, Version
+    from workbench.tracking.champion import Moved
+    from workbench.tracking.versions import Version
 
 _MARKS = {"passed": "ok", "failed": "FAILED", "not checked": "-"}
 

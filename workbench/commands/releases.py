@@ -29,8 +29,8 @@ def releases(
     Keep the digest of the last line elsewhere (a ticket, a mail): with --contains it proves later that nothing up to
     there was changed, not even by someone who can write to log and registry.
     """
+    from workbench.tracking.champion import open_versions
     from workbench.tracking.releases import shown
-    from workbench.tracking.versions import open_versions
 
     with open_versions(workspace, name, create=False) as versions:
         log, file = versions.releases(), versions.log_file

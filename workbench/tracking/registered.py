@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from workbench.bundle import Bundle, check_files, description, provenance, read_bundle
+from workbench.tracking.champion import open_versions
 from workbench.tracking.releases import Act
-from workbench.tracking.versions import Version, Versions, open_versions
+from workbench.tracking.versions import Version, Versions
 from workbench.values.errors import BundleError
 
 
