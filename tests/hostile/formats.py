@@ -47,7 +47,7 @@ from workbench.targets.ascend.atc.om_json import count_kernels
 from workbench.targets.ascend.atc.passes import read_fusions
 from workbench.targets.ascend.atc.precheck import read_report
 from workbench.targets.ascend.msprof import read_profile
-from workbench.targets.ascend.npu_smi import parse_info, parse_list, parse_mapping, parse_pairs
+from workbench.targets.ascend.npu_smi import parse_info, parse_mapping, parse_pairs
 from workbench.values.errors import WorkbenchError
 from workbench.values.preprocess import encode, open_preprocessor
 
@@ -128,7 +128,7 @@ def prepare(folder: Path) -> dict[str, Format]:
 
     def npu_smi(path: Path) -> Any:
         shown = path.read_bytes().decode("utf-8", "replace")
-        return [read(shown) for read in (parse_info, parse_list, parse_mapping, parse_pairs)]
+        return [read(shown) for read in (parse_info, parse_mapping, parse_pairs)]
 
     texts = {
         "experiment.yaml": (read_experiment, [experiment.read_bytes()]),

@@ -176,9 +176,9 @@ def test_layers_that_share_an_input_share_their_factors(encoder: tuple[Statistic
     assert set(factors) == set(WEIGHT_LAYERS)
     assert factors["query"] == factors["key"] == factors["value"] != factors["out"]
     together = np.maximum.reduce([np.abs(weights[name]).max(axis=1) for name in ("query", "key", "value")])
-    maxima = statistics.tensors["embed_y"].channel_maxima
-    assert maxima is not None
-    np.testing.assert_allclose(factors["query"], np.sqrt(maxima / together), rtol=1e-5)
+    channels = statistics.tensors["embed_y"].channels
+    assert channels is not None
+    np.testing.assert_allclose(factors["query"], np.sqrt(channels.absolute_maxima / together), rtol=1e-5)
 
 
 def test_only_layers_whose_recipe_asks_are_balanced(encoder: tuple[Statistics, dict[str, Floats]]) -> None:

@@ -9,17 +9,13 @@ import pytest
 
 from tests.targets.encoder import ids, tiny_encoder
 from workbench.graph.read import read_model
-from workbench.quantization.histogram import histogram_of
 from workbench.quantization.observe import observe
 from workbench.quantization.statistics import (
     NOTHING,
     Range,
     Statistics,
     load_statistics,
-    merge_statistics,
-    observed_range,
     save_statistics,
-    stability,
 )
 from workbench.values.errors import CalibrationError
 from workbench.values.model import Model
@@ -30,13 +26,6 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Model:
     path = tmp_path_factory.mktemp("encoder") / "model.onnx"
     onnx.save(tiny_encoder(), path)
     return read_model(path)
-
-
-def test_statistics_of_different_models_do_not_merge(encoder: Model) -> None:
-    statistics = observe(encoder, [ids(1, 8)])
-
-    with pytest.raises(ValueError, match="cannot be merged"):
-        merge_statistics(statistics, replace(statistics, model_sha256="0" * 64))
 
 
 def test_stored_statistics_come_back_whole(encoder: Model, tmp_path: Path) -> None:
@@ -60,7 +49,6 @@ def test_stored_statistics_come_back_whole(encoder: Model, tmp_path: Path) -> No
         np.testing.assert_array_equal(getattr(seen.channels, name), getattr(again.channels, name))
     assert seen.channels.rows == again.channels.rows == 3 * 8
     assert (restored.tensors["query_t_y"].channels, restored.variant) == (None, "")
-    assert merge_statistics(restored, statistics).digest == merge_statistics(statistics, statistics).digest
     assert [p.name for p in tmp_path.iterdir()] == ["statistics.npz"]
 
 
@@ -109,23 +97,6 @@ def test_statistics_of_another_version_are_refused(tmp_path: Path) -> None:
         load_statistics(tmp_path / "statistics.npz")
 
 
-def ranged(statistics: Statistics, tensor: str, low: float, high: float) -> Statistics:
-    histogram = histogram_of(np.array([low, high], np.float32))
-    changed = replace(statistics.tensors[tensor], histogram=histogram)
-    return replace(statistics, tensors={**statistics.tensors, tensor: changed})
-
-
-def test_stability_is_the_share_of_the_wider_range_that_a_half_misses(encoder: Model) -> None:
-    statistics = observe(encoder, [ids(2, 8)])
-    a, b = ranged(statistics, "embed_y", -1, 3), ranged(statistics, "embed_y", 0.5, 2)
-
-    differences = stability(a, b)
-
-    assert observed_range(b, "embed_y") == (0.0, 2.0)
-    assert next(iter(differences.items())) == ("embed_y", 0.25)
-    assert {0.0} == {value for name, value in differences.items() if name != "embed_y"}
-
-
 def halved(statistics: Statistics, tensor: str, first: Range, second: Range) -> Statistics:
     changed = replace(statistics.tensors[tensor], halves=(first, second))
     return replace(statistics, tensors={**statistics.tensors, tensor: changed})
@@ -168,10 +139,8 @@ def test_more_samples_of_the_same_kind_are_more_stable(encoder: Model) -> None:
     assert np.mean(list(many.stability().values())) < np.mean(list(few.stability().values()))
 
 
-def test_statistics_of_variants_do_not_merge_and_have_their_own_digest(encoder: Model) -> None:
+def test_statistics_of_variants_have_their_own_digest(encoder: Model) -> None:
     statistics = observe(encoder, [ids(1, 8)])
     other = replace(statistics, variant="balanced")
 
     assert statistics.digest != other.digest
-    with pytest.raises(ValueError, match="'balanced' cannot be merged"):
-        merge_statistics(statistics, other)

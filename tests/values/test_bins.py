@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.inputs.dataset.batch import IntArray
-from workbench.values.bins import ATTENTION, optimal_bins, padded_tokens, quantile_bins, timed_length
+from workbench.values.bins import ATTENTION, optimal_bins, quantile_bins, timed_length
 
 LENGTHS = st.lists(st.integers(1, 90), min_size=1, max_size=40).map(np.array)
 
@@ -58,8 +58,6 @@ def test_quantiles_share_the_texts_out() -> None:
     lengths = np.arange(1, 97)
 
     assert quantile_bins(lengths, 4, 96) == (24, 48, 72, 96)
-    assert padded_tokens(lengths, (24, 48, 72, 96)) == 60.0
-    assert padded_tokens(lengths, (48,)) == 48.0, "longer texts are cut to the last"
 
 
 def test_no_lengths_give_no_bins() -> None:

@@ -1,9 +1,7 @@
-"""Directions, constraints, the Pareto front and its hypervolume."""
-
-import itertools
+"""Directions, constraints, and the Pareto front."""
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.evaluations import evaluation, service
@@ -16,7 +14,6 @@ from workbench.values.objectives import (
     Objective,
     closest_to_feasible,
     feasible,
-    hypervolume,
     pareto_front,
     violations,
 )
@@ -122,53 +119,3 @@ def test_nan_and_wrong_lengths_are_refused() -> None:
         pareto_front([(1.0, float("nan"))], ("minimize", "minimize"))
     with pytest.raises(ValueError, match="1 coordinates for 2 directions"):
         pareto_front([(1.0,)], ("minimize", "minimize"))
-    with pytest.raises(ValueError, match="2 and 3 objectives, not 1"):
-        hypervolume([(1.0,)], (2.0,), ("minimize",))
-
-
-def cells(points: list[tuple[float, ...]], directions: tuple[Direction, ...], reference: tuple[float, ...]) -> int:
-    """Brute force: unit cells of the integer grid between a point and the reference."""
-    dominated = set()
-    for point in points:
-        ranges = [
-            range(int(p), int(r)) if d == "minimize" else range(int(r), int(p))
-            for p, r, d in zip(point, reference, directions, strict=True)
-        ]
-        dominated.update(itertools.product(*ranges))
-    return len(dominated)
-
-
-@given(points_2d, st.tuples(*[st.sampled_from(DIRECTIONS)] * 2), st.tuples(small, small))
-def test_area_equals_the_cells_counted_one_by_one(
-    points: list[tuple[float, ...]], directions: tuple[Direction, ...], reference: tuple[float, ...]
-) -> None:
-    assert hypervolume(points, reference, directions) == cells(points, directions, reference)
-
-
-@given(points_3d, st.tuples(*[st.sampled_from(DIRECTIONS)] * 3), st.tuples(small, small, small))
-def test_volume_equals_the_cells_counted_one_by_one(
-    points: list[tuple[float, ...]], directions: tuple[Direction, ...], reference: tuple[float, ...]
-) -> None:
-    assert hypervolume(points, reference, directions) == cells(points, directions, reference)
-
-
-@given(st.lists(st.tuples(*[st.floats(0, 1)] * 3), min_size=1, max_size=8), st.randoms(use_true_random=False))
-def test_volume_grows_with_every_point_and_ignores_their_order(points: list[tuple[float, ...]], rng: object) -> None:
-    directions: tuple[Direction, ...] = ("minimize", "maximize", "minimize")
-    reference = (1.0, 0.0, 1.0)
-    whole = hypervolume(points, reference, directions)
-    shuffled = list(points)
-    rng.shuffle(shuffled)  # type: ignore[attr-defined]  # a random.Random; hypothesis does not export its type
-
-    assert hypervolume(shuffled, reference, directions) == whole
-    assert hypervolume(points[1:], reference, directions) <= whole + 1e-12
-    assert whole <= 1
-
-
-@given(points_2d)
-def test_only_the_front_counts(points: list[tuple[float, ...]]) -> None:
-    assume(points)
-    directions: tuple[Direction, ...] = ("minimize", "minimize")
-    front = [points[i] for i in pareto_front(points, directions)]
-
-    assert hypervolume(front, (6, 6), directions) == hypervolume(points, (6, 6), directions)

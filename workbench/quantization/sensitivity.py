@@ -49,7 +49,7 @@ class Sensitivity:
         cosine: of y and y_int8 over all samples, averaged over float outputs. Low is sensitive.
         kl: mean KL(softmax(y) ‖ softmax(y_int8)) in nats over the last axis of the output called 'logits'; None
             without such an output. High is sensitive.
-        first_order_db: estimated from statistics alone, at the unit's own output (`first_order`). Low is sensitive.
+        first_order_db: estimated from statistics alone, at the unit's own output (`_noise_shares`). Low is sensitive.
     """
 
     unit: str
@@ -143,8 +143,8 @@ def ranked(sensitivities: Sequence[Sensitivity], metric: SensitivityMetric) -> t
     return tuple(sorted(sensitivities, key=keys[metric]))
 
 
-def first_order(statistics: Statistics, recipe: ModelRecipe, proto: onnx.ModelProto) -> dict[str, float]:
-    """Estimated SQNR in dB at every quantized layer's own output, from statistics and weights alone.
+def _noise_shares(statistics: Statistics, records: Sequence[LayerRecord], proto: onnx.ModelProto) -> dict[str, float]:
+    """Estimated noise over signal at every quantized layer's own output, from statistics and weights alone.
 
     With channels taken as uncorrelated and rounding errors as independent of the values, the noise share is
 
@@ -152,15 +152,7 @@ def first_order(statistics: Statistics, recipe: ModelRecipe, proto: onnx.ModelPr
 
     for a weight w with rounding errors Δw, and E[Δa²]/E[a²] + E[Δb²]/E[b²] for a product of two activations; E[Δx²]
     is `expected_error`. It knows nothing of how far an error travels: cheap, and coarser than the measured metrics.
-
-    Args:
-        proto: the graph the statistics are of.
     """
-    shares = _noise_shares(statistics, choose(statistics, recipe, proto=proto).layers, proto)
-    return {layer: _decibels(share) for layer, share in shares.items()}
-
-
-def _noise_shares(statistics: Statistics, records: Sequence[LayerRecord], proto: onnx.ModelProto) -> dict[str, float]:
     layers = {layer.name: layer for layer in statistics.layers}
     known = constants(proto)
     shares = {}

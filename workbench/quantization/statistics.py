@@ -12,7 +12,7 @@ import math
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -79,11 +79,6 @@ class TensorStatistics:
     minimum_sum: tuple[float, float] = (0.0, 0.0)
     maximum_sum: tuple[float, float] = (0.0, 0.0)
     halves: tuple[Range, Range] = (NOTHING, NOTHING)
-
-    @property
-    def channel_maxima(self) -> npt.NDArray[np.float32] | None:
-        """float32[channels], largest |x| per channel; None without channels."""
-        return None if self.channels is None else self.channels.absolute_maxima
 
     @property
     def sample_minimum_mean(self) -> float:
@@ -162,21 +157,6 @@ class Statistics:
         return tuple(name for name, figure in self.stability().items() if figure > threshold)
 
 
-def merge_statistics(a: Statistics, b: Statistics) -> Statistics:
-    """The statistics of both data sets together; associative and commutative.
-
-    Raises:
-        ValueError: they belong to different models or variants.
-    """
-    if (a.model_sha256, a.variant) != (b.model_sha256, b.variant) or a.tensors.keys() != b.tensors.keys():
-        raise ValueError(
-            f"statistics of models {a.model_sha256[:12]} {a.variant!r} and {b.model_sha256[:12]} {b.variant!r} "
-            "cannot be merged"
-        )
-    tensors = {name: merge_tensors(a.tensors[name], b.tensors[name]) for name in a.tensors}
-    return replace(a, samples=a.samples + b.samples, tensors=tensors)
-
-
 def merge_tensors(a: TensorStatistics, b: TensorStatistics) -> TensorStatistics:
     """The statistics of one tensor over both data sets."""
     return TensorStatistics(
@@ -187,18 +167,6 @@ def merge_tensors(a: TensorStatistics, b: TensorStatistics) -> TensorStatistics:
         maximum_sum=_add_scalars(a.maximum_sum, b.maximum_sum),
         halves=(_union(a.halves[0], b.halves[0]), _union(a.halves[1], b.halves[1])),
     )
-
-
-def stability(a: Statistics, b: Statistics) -> dict[str, float]:
-    """How much the observed ranges of two data sets differ, per tensor, largest first; as `Statistics.stability`."""
-    differences = {name: _difference(observed_range(a, name), observed_range(b, name)) for name in a.tensors}
-    return dict(sorted(differences.items(), key=lambda item: (-item[1], item[0])))
-
-
-def observed_range(statistics: Statistics, tensor: str) -> Range:
-    """Smallest and largest value, both moved to contain zero."""
-    histogram = statistics.tensors[tensor].histogram
-    return _with_zero((histogram.minimum, histogram.maximum))
 
 
 def save_statistics(statistics: Statistics, path: Path) -> None:

@@ -63,12 +63,6 @@ def quantile_bins(lengths: IntArray, count: int, max_length: int, *, multiple: i
     return tuple(int(edge) for edge in np.unique(edges[[*wanted, len(edges) - 1]]))
 
 
-def padded_tokens(lengths: IntArray, bins: Sequence[int]) -> float:
-    """Mean padded length of a text, each in the smallest bin that holds it and cut to the last."""
-    places = np.searchsorted(np.asarray(bins), np.minimum(lengths, bins[-1]))
-    return float(np.mean(np.asarray(bins)[places]))
-
-
 def timed_length(length: int | None, bins: Sequence[int] | None) -> int | None:
     """The padded length that a question about one length comes to in these bins; None for the texts' own lengths."""
     if length is None or bins is None:

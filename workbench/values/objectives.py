@@ -5,7 +5,6 @@ Everything here is arithmetic on the numbers that `results.metrics` names; nothi
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -173,44 +172,6 @@ def pareto_front(points: Sequence[Sequence[float]], directions: Sequence[Directi
     """
     costs = [_costs(point, directions) for point in points]
     return [i for i, own in enumerate(costs) if not any(_dominates(other, own) for other in costs)]
-
-
-def hypervolume(
-    points: Sequence[Sequence[float]], reference: Sequence[float], directions: Sequence[Direction]
-) -> float:
-    """Exact area (two objectives) or volume (three) between a set of points and a reference point worse than they.
-
-    Points that are not better than the reference in every objective add nothing. Independent of the order of points.
-
-    Raises:
-        ValueError: not two or three objectives, or a coordinate is NaN.
-    """
-    if len(directions) not in (2, 3):
-        raise ValueError(f"hypervolume is defined here for 2 and 3 objectives, not {len(directions)}")
-    corner = _costs(reference, directions)
-    costs = [_costs(point, directions) for point in points]
-    inside = sorted({c for c in costs if all(a < b for a, b in zip(c, corner, strict=True))})
-    return _area(inside, corner) if len(directions) == 2 else _volume(inside, corner)
-
-
-def _area(costs: Sequence[tuple[float, ...]], corner: Sequence[float]) -> float:
-    """Staircase of points sorted by their first coordinate; each adds the strip below the lowest one so far."""
-    strips, lowest = [], corner[1]
-    for x, y in costs:
-        if y < lowest:
-            strips.append((corner[0] - x) * (lowest - y))
-            lowest = y
-    return math.fsum(strips)
-
-
-def _volume(costs: Sequence[tuple[float, ...]], corner: Sequence[float]) -> float:
-    """Slabs along the third coordinate: between two neighbours, the area that the points below dominate."""
-    heights = sorted({c[2] for c in costs})
-    slabs = []
-    for low, high in itertools.pairwise([*heights, corner[2]]):
-        below = sorted((x, y) for x, y, z in costs if z <= low)
-        slabs.append(_area(below, corner[:2]) * (high - low))
-    return math.fsum(slabs)
 
 
 def _costs(point: Sequence[float], directions: Sequence[Direction]) -> tuple[float, ...]:

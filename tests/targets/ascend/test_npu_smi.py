@@ -16,7 +16,6 @@ from workbench.targets.ascend.npu_smi import (
     number,
     overview,
     parse_info,
-    parse_list,
     parse_mapping,
     parse_pairs,
     run_npu_smi,
@@ -140,12 +139,6 @@ def test_bus_addresses_keep_their_colons() -> None:
     assert parse_pairs(capture("board"))["PCIe Bus Info"] == "0000:C1:00.0"
 
 
-def test_the_list_gives_npu_ids() -> None:
-    assert parse_list(
-        "\tTotal Count                    : 2\n\n\tNPU ID                         : 2\n\tNPU ID : 5\n"
-    ) == (2, 5)
-
-
 @pytest.mark.parametrize(("text", "value"), [("94.3", 94.3), ("-5", -5), ("800 MHz", 800), ("-", None), ("NA", None)])
 def test_a_number_or_nothing(text: str, value: float | None) -> None:
     assert number(text) == value
@@ -162,7 +155,6 @@ def test_no_text_is_too_strange(text: str) -> None:
     parse_info(text)
     parse_mapping(text)
     parse_pairs(text)
-    parse_list(text)
 
 
 def test_the_cards_of_a_machine_have_their_logic_ids(tmp_path: Path) -> None:

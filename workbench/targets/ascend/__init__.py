@@ -1,1 +1,1 @@
-"""Huawei Ascend 910B3 through CANN 8.5. So far: what is known about its operators, for `workbench inspect`."""
+"""Huawei Ascend 910B3 through CANN 8.5: ATC compiles, pyACL runs, AMCT may calibrate."""

@@ -202,13 +202,6 @@ def parse_mapping(text: str) -> tuple[Chip, ...]:
     return tuple(chips)
 
 
-def parse_list(text: str) -> tuple[int, ...]:
-    """NPU ids of `npu-smi info -l`, in its order."""
-    return tuple(
-        int(number) for number in re.findall(r"^[ \t]*NPU ID[ \t]*:[ \t]*([0-9]{1,9})[ \t]*$", text, re.MULTILINE)
-    )
-
-
 def parse_pairs(text: str) -> dict[str, str]:
     """Lines `key : value`; the first value of a key counts, so that the board's controller, which comes last, does not.
 

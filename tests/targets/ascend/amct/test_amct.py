@@ -26,16 +26,13 @@ from workbench.quantization.calibrate import follow_amct
 from workbench.quantization.integers.interpreter import Interpreter
 from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.quantization.lowering.normalize import normalized
-from workbench.quantization.lowering.qdq import lower_static
 from workbench.targets.ascend.amct.amct import (
     calibrate_with_amct,
     compare_with_fake_quant,
-    convert_qdq_with_amct,
     run_in_amct,
 )
 from workbench.targets.ascend.amct.installation import VARIABLE, find_amct
 from workbench.targets.ascend.amct.process import AmctInstallation
-from workbench.targets.ascend.amct.search import search_with_amct
 from workbench.values.errors import CalibrationError, ToolchainError
 from workbench.values.model import Model
 
@@ -201,58 +198,6 @@ def test_learned_rounding_is_read_from_the_integers_of_the_deploy_model(
     expected = Interpreter(onnx.load(result.deploy_model)).run(feeds)["y"]
     np.testing.assert_array_equal(Interpreter(lower_deploy(mlp(), result.record)).run(feeds)["y"], expected)
     assert not np.array_equal(Interpreter(lower_deploy(mlp(), nearest)).run(feeds)["y"], expected)
-
-
-def test_a_qdq_model_of_ours_becomes_amcts_deploy_model(installation: AmctInstallation, tmp_path: Path) -> None:
-    model = read_model(save(tiny_encoder(), tmp_path / "m.onnx"))
-    result = calibrate_with_amct(model, CFG, [ids(3, 5), ids(3, 5, 1)], tmp_path / "out", installation=installation)
-    products = [layer for layer in result.record.layers if layer.second is None]
-    record = replace(result.record, layers=tuple(products))
-    onnx.save(lower_static(load_graph(model), record), tmp_path / "qdq.onnx")
-
-    deploy, fake_quant = convert_qdq_with_amct(tmp_path / "qdq.onnx", tmp_path / "qat", installation=installation)
-
-    ours = Interpreter(lower_deploy(load_graph(model), record, merge_bias=True)).run(ids(3, 5))["logits"]
-    np.testing.assert_allclose(Interpreter(onnx.load(deploy)).run(ids(3, 5))["logits"], ours, atol=1e-5)
-    assert fake_quant.is_file()
-
-
-# --- search by accuracy --------------------------------------------------------------------------------------------
-
-
-def test_a_search_leaves_the_most_sensitive_layers_in_float(installation: AmctInstallation, tmp_path: Path) -> None:
-    model = read_model(save(tiny_encoder(), tmp_path / "m.onnx"))
-    batches = [ids(3, 5, seed) for seed in range(2)]
-    settings: dict[str, Any] = {"evaluation": batches, "output": "logits", "installation": installation}
-    loose = search_with_amct(model, CFG, batches, tmp_path / "loose", tolerance=1.0, **settings)
-    loss = loose.metrics[-1][0] - loose.metrics[-1][1]
-
-    tight = search_with_amct(model, CFG, batches, tmp_path / "tight", tolerance=loss / 2, **settings)
-
-    assert loose.rolled_back == ()
-    assert loose.metrics[0] == (1.0, 1.0)
-    ranked = [name for name, _ in tight.ranking]
-    assert 0 < len(tight.rolled_back) < len(ranked)
-    assert list(tight.rolled_back) == ranked[: len(tight.rolled_back)]
-    assert tight.result is not None
-    assert set(tight.result.record.float_layers) == set(tight.rolled_back)
-
-
-def test_a_search_with_labels_may_find_nothing(installation: AmctInstallation, tmp_path: Path) -> None:
-    """Top-1 against labels that the float model gets right: a negative tolerance nothing can meet but float."""
-    model = mlp_model(tmp_path)
-    batches = mlp_batches()
-    labels = np.concatenate(
-        [run["y"].argmax(axis=1) for run in run_in_amct(model.path, batches, installation=installation)]
-    )
-    settings: dict[str, Any] = {"evaluation": batches, "output": "y", "labels": labels, "installation": installation}
-
-    found = search_with_amct(model, CFG, batches, tmp_path / "a", tolerance=0.5, **settings)
-
-    assert found.metrics[0] == (1.0, 1.0)
-    assert found.result is not None
-    with pytest.raises(CalibrationError, match="original model does not satisfy"):
-        search_with_amct(model, CFG, batches, tmp_path / "b", tolerance=-0.1, **settings)
 
 
 # --- finding it ----------------------------------------------------------------------------------------------------

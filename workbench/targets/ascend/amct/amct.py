@@ -1,4 +1,4 @@
-"""Quantization by the real AMCT: calibrate, import QDQ, and run its own simulation. Its search: `amct_search`.
+"""Quantization by the real AMCT: calibrate, and run its own simulation.
 
     model ─► normalized, named ─► amct_onnx in its interpreter ─► record.txt ─► QuantizationRecord
               batches as NPZ                                   ├─► MODEL_deploy_model.onnx      input of ATC
@@ -10,7 +10,6 @@ checked on a CPU; `compare_with_fake_quant` holds AMCT's simulation against our 
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -115,21 +114,6 @@ def calibrate_with_amct(
         request = {"action": "calibrate", "feeds": feeds, **write_config(config, config_of, folder)}
         answer = ask_in(installation, folder, request, timeout_s, to)
         return read_result(model, proto, layers, folder, to, installation, config, answer)
-
-
-def convert_qdq_with_amct(
-    qdq: Path, to: Path, *, installation: AmctInstallation, timeout_s: float = TIMEOUT_S
-) -> tuple[Path, Path]:
-    """AMCT's own deploy and fake-quant models of a QDQ model (convert_qat_model, amct.md §6.7), in the folder `to`.
-
-    Raises:
-        CalibrationError, ToolchainError: as `calibrate_with_amct`.
-    """
-    with workplace(to) as folder:
-        shutil.copyfile(qdq, folder / "model.onnx")
-        ask_in(installation, folder, {"action": "convert"}, timeout_s, to)
-        publish(to, made_models(folder, to / LOG))
-    return to / DEPLOY, to / FAKE_QUANT
 
 
 def run_in_amct(

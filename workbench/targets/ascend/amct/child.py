@@ -28,9 +28,7 @@ def main(folder: Path) -> None:
     try:
         say(folder, "import")
         versions = installed()
-        answer = {"describe": describe, "calibrate": calibrate, "search": search, "convert": convert, "run": run}[
-            request["action"]
-        ](folder, request)
+        answer = {"describe": describe, "calibrate": calibrate, "run": run}[request["action"]](folder, request)
         answer.update(ok=True, versions=versions)
     except Exception as error:  # whatever it is, the workbench gets its words
         traceback.print_exc()
@@ -111,61 +109,6 @@ def calibrate(folder: Path, request: Request) -> Request:
     return {"forwards": settings["batch_num"], "casts": casts}
 
 
-def search(folder: Path, request: Request) -> Request:
-    """accuracy_based_auto_calibration with a metric over the feeds that the request brings (amct.md §8)."""
-    import numpy
-
-    config, record = written(folder, request), str(folder / "record.txt")
-    settings = json.loads(Path(config).read_text(encoding="utf-8"))
-    labels: Any = (
-        numpy.load(str(folder / "labels.npz"), allow_pickle=False)["arr_0"] if request["metric"] == "top1" else None
-    )
-    losses = []  # type: List[Dict[str, Any]]
-
-    base: Any = importlib.import_module("amct_onnx.common.auto_calibration").AutoCalibrationEvaluatorBase
-
-    class Evaluator(base):  # type: ignore[misc]  # the vendor's class has no types
-        reference = None  # type: Any
-
-        def calibration(self, model_file: str) -> None:
-            forward(model_file, folder, request, settings["batch_num"])
-
-        def evaluate(self, model_file: str) -> float:
-            values = [each for each in outputs_of(model_file, folder, request["evaluation"], request["output"])]
-            if request["metric"] == "top1":
-                guesses = numpy.concatenate([each.argmax(axis=-1).ravel() for each in values])
-                return float((guesses == labels.ravel()).mean())
-            flat = numpy.concatenate([each.astype(numpy.float64).ravel() for each in values])
-            if self.reference is None:
-                self.reference = flat
-            return cosine(self.reference, flat)
-
-        def metric_eval(self, original_metric: float, new_metric: float) -> Tuple[bool, float]:  # noqa: UP006
-            loss = original_metric - new_metric
-            losses.append({"original": original_metric, "new": new_metric})
-            return loss <= request["tolerance"], loss
-
-    say(folder, "accuracy_based_auto_calibration")
-    (folder / "result").mkdir(exist_ok=True)
-    amct_onnx().accuracy_based_auto_calibration(
-        model_file=str(folder / "model.onnx"),
-        model_evaluator=Evaluator(),
-        config_file=config,
-        record_file=record,
-        save_dir=str(folder / "result" / "model"),
-    )
-    return {"forwards": settings["batch_num"], "evaluations": losses}
-
-
-def convert(folder: Path, request: Request) -> Request:
-    """convert_qat_model: a QDQ model to deploy and fake-quant models (amct.md §6.7)."""
-    say(folder, "convert_qat_model")
-    (folder / "result").mkdir(exist_ok=True)
-    convert_qat_model = importlib.import_module("amct_onnx.convert_model").convert_qat_model
-    convert_qat_model(str(folder / "model.onnx"), str(folder / "result" / "model"), str(folder / "record.txt"))
-    return {}
-
-
 def run(folder: Path, request: Request) -> Request:
     """The outputs of a float or fake-quant model."""
     import numpy
@@ -231,12 +174,6 @@ def forward(model_file: str, folder: Path, request: Request, count: int) -> List
     return casts
 
 
-def outputs_of(model_file: str, folder: Path, feeds: Request, output: str) -> Iterator[Any]:
-    model = session(model_file)
-    for each in batches(folder, feeds):
-        yield model.run([output], declared(model, each)[0])[0]
-
-
 def batches(folder: Path, feeds: Request) -> Iterator[Dict[str, Any]]:  # noqa: UP006  # Python 3.7
     import numpy
 
@@ -257,15 +194,6 @@ def declared(model: Any, feeds: Dict[str, Any]) -> Tuple[Dict[str, Any], List[st
             array = array.astype(wanted)
         given[value.name] = array
     return given, casts
-
-
-def cosine(a: Any, b: Any) -> float:
-    import numpy
-
-    norms = float(numpy.linalg.norm(a) * numpy.linalg.norm(b))
-    if numpy.array_equal(a, b):
-        return 1.0
-    return float(a @ b) / norms if norms else 0.0
 
 
 if __name__ == "__main__":

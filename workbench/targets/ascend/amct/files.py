@@ -1,4 +1,4 @@
-"""The files that go into AMCT and come out of it: what `amct` and `amct_search` share."""
+"""The files that go into AMCT and come out of it: written, read, and published whole."""
 
 from __future__ import annotations
 
