@@ -19,7 +19,6 @@ from workbench.quantization.record import QuantizationRecord
 from workbench.values.candidate import Candidate, Quantization
 
 SAMPLES, BATCH, LENGTH = 32, 8, 9
-
 PLAIN = Quantization(
     scheme="static",
     algorithm="minmax",

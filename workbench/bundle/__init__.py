@@ -20,7 +20,8 @@ Who wrote a bundle is proved by the signature alone, against a file of trusted k
 """
 
 from workbench.bundle.golden import GoldenBatch, golden_batches, preprocessor_of
-from workbench.bundle.manifest import Bundle, HoldoutOutcomes, Manifest, Tolerance, read_bundle
+from workbench.bundle.manifest import HoldoutOutcomes, Manifest, Tolerance
+from workbench.bundle.opened import Bundle, read_bundle
 from workbench.bundle.provenance import description, manifest_sha256, provenance
 from workbench.bundle.sbom import SBOM
 from workbench.bundle.signed import Signer, check_signature, sign_bundle

@@ -9,14 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from workbench.bundle.manifest import FileSum, Manifest
 from workbench.bundle.paths import name_fault
 from workbench.targets import described, target_names
 from workbench.values.model import TensorSpec
-
-if TYPE_CHECKING:  # manifest reads, and asks this module about what it read
-    from workbench.bundle.manifest import FileSum, Manifest
 
 MOST_RELATIVE, MOST_ABSOLUTE = 0.05, 1e-3
 """Of a tolerance: as a share of each value, and as a number; a larger absolute one must be within the same share of

@@ -10,7 +10,7 @@ import numpy as np
 
 from workbench.bundle.arrays import read_npz
 from workbench.bundle.bounds import absolute_fault
-from workbench.bundle.manifest import Bundle
+from workbench.bundle.opened import Bundle
 from workbench.targets.base import Array, Feeds
 from workbench.values.documents.json_reader import loads
 from workbench.values.errors import BundleError, ConfigError

@@ -1,4 +1,4 @@
-"""What a bundle says about itself, and reading it back.
+"""What a bundle says about itself; `opened` reads it back.
 
 manifest.json is one `Manifest` with a `version`; SHA256SUMS protects it and repeats its sums in sha256sum's format.
 
@@ -8,35 +8,27 @@ manifest.json is one `Manifest` with a `version`; SHA256SUMS protects it and rep
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from workbench import __version__
-from workbench.bundle.bounds import manifest_faults, value_fault
-from workbench.bundle.paths import open_inside
-from workbench.bundle.sums import MOST_BYTES as MOST_SUMS_BYTES
-from workbench.bundle.sums import SUMS, parse_sums
 from workbench.targets.base import Array
 from workbench.values.candidate import Candidate
-from workbench.values.documents.canonical import DecodeError, decode, encode
-from workbench.values.documents.json_reader import loads
-from workbench.values.errors import BundleError, ConfigError
+from workbench.values.documents.canonical import encode
 from workbench.values.model import TensorSpec
 from workbench.values.preprocess import TokenInput
 from workbench.values.results import Artifact, CompiledFile, Evaluation
 from workbench.values.service import ServiceSettings
 
 VERSION, READ_VERSIONS = 2, (1, 2)
+
 MANIFEST, README, MODEL, DEPLOY = "manifest.json", "README.md", "model", "deploy"
 MOST_BYTES = 1 << 26
 """Of manifest.json."""
+
 INTEGRITY = "sha256 sums find damage; they are no signature and prove nothing about who wrote the files"
 
 
@@ -145,140 +137,3 @@ class Manifest:
 
     def to_json(self) -> dict[str, Any]:
         return {"version": VERSION, **encode(self)}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bundle:
-    """A bundle on disk whose manifest was read and is within bounds; its other bytes are checked when they are used.
-
-    Attributes:
-        manifest_sha256: 64 hex digits that name a bundle: its manifest holds the sums of all other files.
-        sums_sha256: of SHA256SUMS as it was read; what a signature is over.
-    """
-
-    directory: Path
-    manifest: Manifest
-    manifest_sha256: str
-    sums_sha256: str
-
-    @property
-    def model_directory(self) -> Path:
-        return self.directory / MODEL
-
-    def file(self, name: str) -> Path:
-        """A file of the bundle, for whoever opens it by its path, its bytes compared just now.
-
-        Raises:
-            BundleError: `name` is none of its files, no plain file inside it, or has another size or sha256.
-        """
-        with self._opened(name) as stream:
-            found = hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]  # typeshed asks for more than it uses
-        self._compare(name, found)
-        return self.directory / name
-
-    def read(self, name: str) -> bytes:
-        """The content of a file of the bundle, which is what was compared with its sum.
-
-        Raises:
-            BundleError: as `file`.
-        """
-        with self._opened(name) as stream:
-            content = stream.read(self.manifest.files[name].size_bytes + 1)
-        self._compare(name, hashlib.sha256(content).hexdigest())
-        return content
-
-    def check_model(self) -> None:
-        """Compare the model's files, which a target opens by their paths, just before it does.
-
-        Raises:
-            BundleError: one changed.
-        """
-        for name in self.manifest.model_files:
-            self.file(name)
-
-    def _opened(self, name: str) -> BinaryIO:
-        listed = self.manifest.files.get(name)
-        if listed is None:
-            raise BundleError(f"{self.directory}: {name!r} is not among the bundle's files.")
-        stream = os.fdopen(open_inside(self.directory, name), "rb")
-        size = os.fstat(stream.fileno()).st_size
-        if size != listed.size_bytes:
-            stream.close()
-            raise BundleError(
-                f"{self.directory}: {name} has {size} bytes instead of {listed.size_bytes}. Copy the bundle again."
-            )
-        return stream
-
-    def _compare(self, name: str, sha256: str) -> None:
-        if sha256 != self.manifest.files[name].sha256:
-            raise BundleError(f"{self.directory}: {name} has another sha256: it is damaged. Copy the bundle again.")
-
-
-def read_bundle(directory: Path, *, manifest_sha256: str | None = None) -> Bundle:
-    """Read the manifest, after comparing it with its sum, and hold it against the bounds of every value.
-
-    Args:
-        manifest_sha256: read no other manifest than this one.
-
-    Raises:
-        BundleError: no bundle, an unknown version, a damaged manifest, or one that says what none may.
-    """
-    if not directory.is_dir():
-        raise BundleError(f"{directory}: {MANIFEST} is missing; this is no complete bundle.")
-    for name in (MANIFEST, SUMS):
-        if not os.path.lexists(directory / name):
-            raise BundleError(f"{directory}: {name} is missing; this is no complete bundle.")
-    content = read_bounded(directory, MANIFEST, MOST_BYTES)
-    listing = read_bounded(directory, SUMS, MOST_SUMS_BYTES)
-    sums = parse_sums(listing, f"{directory}/{SUMS}")
-    found = hashlib.sha256(content).hexdigest()
-    if sums.get(MANIFEST) != found:
-        raise BundleError(f"{directory}: {MANIFEST} does not match {SUMS}: one of them is damaged. Copy it again.")
-    if manifest_sha256 is not None and found != manifest_sha256:
-        raise BundleError(
-            f"{directory}: it holds another bundle than when this service started (manifest {found[:12]} instead of "
-            f"{manifest_sha256[:12]}). Start the service again to serve that one."
-        )
-    manifest = _manifest(directory, content)
-    for fault in manifest_faults(manifest):
-        raise BundleError(f"{directory}: {MANIFEST} cannot be used: {fault}.")
-    for name in sorted({*sums, *manifest.files} - {MANIFEST}):
-        if sums.get(name) != (listed.sha256 if (listed := manifest.files.get(name)) else None):
-            raise BundleError(f"{directory}: {SUMS} and {MANIFEST} differ on {name}: one is damaged. Copy it again.")
-    return Bundle(
-        directory=directory,
-        manifest=manifest,
-        manifest_sha256=found,
-        sums_sha256=hashlib.sha256(listing).hexdigest(),
-    )
-
-
-def read_bounded(directory: Path, name: str, most_bytes: int) -> bytes:
-    """The content of a plain file inside a bundle's folder.
-
-    Raises:
-        BundleError: there is none that can be read, or it is larger.
-    """
-    with os.fdopen(open_inside(directory, name), "rb") as stream:
-        content = stream.read(most_bytes + 1)
-    if len(content) > most_bytes:
-        raise BundleError(f"{directory}: {name} has more than {most_bytes >> 20} MiB; none of ours has.")
-    return content
-
-
-def _manifest(directory: Path, content: bytes) -> Manifest:
-    try:
-        body = loads(content)
-        if fault := value_fault(body, "manifest"):
-            raise ValueError(fault)
-        if not isinstance(body, dict):
-            raise ValueError("it holds no JSON object")
-        version = body.pop("version", None)
-        if version not in READ_VERSIONS or isinstance(version, bool):
-            known = " and ".join(map(str, READ_VERSIONS))
-            raise BundleError(
-                f"{directory}: bundle version {version!r:.80} is unknown; workbench {__version__} reads {known}."
-            )
-        return decode(Manifest, body, "manifest")
-    except (DecodeError, ConfigError, ValueError) as error:
-        raise BundleError(f"{directory}: {MANIFEST} cannot be used: {error}.") from error

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from workbench.bundle.manifest import Bundle, read_bounded
+from workbench.bundle.opened import Bundle, read_bounded
 from workbench.bundle.signing import SecretKey, SignatureError, TrustedKeys, parse_signature, sign, verify
 from workbench.bundle.signing.minisign import MOST_BYTES as MOST_SIGNATURE_BYTES
 from workbench.bundle.signing.minisign import key_name

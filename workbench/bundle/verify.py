@@ -12,8 +12,9 @@ import numpy as np
 
 from workbench.bundle.fingerprint import admit
 from workbench.bundle.golden import GoldenBatch, golden_batches, preprocessor_of
-from workbench.bundle.manifest import MANIFEST, Bundle, read_bounded, read_bundle
+from workbench.bundle.manifest import MANIFEST
 from workbench.bundle.manifest import MOST_BYTES as MOST_MANIFEST_BYTES
+from workbench.bundle.opened import Bundle, read_bounded, read_bundle
 from workbench.bundle.paths import strangers
 from workbench.bundle.signed import Signer, check_signature
 from workbench.bundle.signing import TrustedKeys

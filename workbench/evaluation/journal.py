@@ -53,7 +53,6 @@ from workbench.values.errors import ToolchainError
 from workbench.values.results import Evaluation, Split
 
 SWEEP, CONTENTS, ANCHORS, STUDY = "sweep.json", "contents.json", "anchors.json", "study.log"
-
 DAMAGED = "damaged"
 
 _HELD: Mapping[str, str] = {

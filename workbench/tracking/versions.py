@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 CHAMPION, PREVIOUS = "champion", "previous"
 LOCK_WAIT_S = 60.0
-
 _MARK = "workbench.releases"
 _MANIFEST, _FOLDER = "manifest_sha256", "artifact_path"
 _DESCRIPTION = 5000

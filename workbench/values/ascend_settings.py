@@ -14,7 +14,6 @@ from workbench.values.compile_settings import CompileSettings
 from workbench.values.errors import ConfigError, nearest
 
 ASCEND = "ascend910b3"
-
 PRECISION_MODES = (
     "force_fp16",
     "allow_fp32_to_fp16",

@@ -49,9 +49,7 @@ if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
 LOWERED = "lowered.onnx"
-
 _MEASURED = "measured on onnxruntime 1.31.1"
-
 _BY_BATCH = OperatorIssue(
     severity="warning",
     node="model",

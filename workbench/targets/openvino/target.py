@@ -37,7 +37,6 @@ from workbench.values.system.cpu import this_cpu
 from workbench.values.system.files import temporary_beside
 
 LOWERED = "lowered.onnx"
-
 _RESULT = "/sink_port_0"
 """What OpenVINO's ONNX frontend appends to the name of an output."""
 
