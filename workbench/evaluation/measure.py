@@ -1,4 +1,4 @@
-"""Latency against the float baseline, timed side by side in one process, with an honest word about the noise.
+"""Latency against the float baseline, timed side by side in one process, with its noise.
 
 A machine changes its speed while it works, often by more than the candidates differ. So baseline and candidate are
 timed in short alternating blocks over the same feeds, the ratio is taken within each round, and its interval comes

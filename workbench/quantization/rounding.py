@@ -47,8 +47,7 @@ def learn_rounding(
     activations; where the recipe corrects biases, the covariance, since the mean is taken out there. Rows of massive
     activations are left out (`activations.ordinary_rows`), and what is seen between channels is shrunk by
     rows / (rows + K), so that few samples do not mislead. Memory is 4·K² bytes per input, K = Cin (times the kernel's
-    elements for a Conv), and does not grow with the data: 70 MB for MiniLM, whose rounding takes one to two minutes
-    on two busy cores. `adaround.best_rounding` says how the rounding is found, and why AdaRound's iterations count
+    elements for a Conv), and does not grow with the data. `adaround.best_rounding` says how the rounding is found, and why AdaRound's iterations count
     nothing unless `relaxation_steps` asks for them.
 
     Args:

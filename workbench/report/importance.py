@@ -1,4 +1,4 @@
-"""Which settings mattered: f-ANOVA over the evaluated candidates, or the honest answer that nobody can say yet."""
+"""Which settings mattered: f-ANOVA over the evaluated candidates, or that there are too few to say."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """From evaluations to a verdict: who is on the Pareto front, who cannot be told apart, who came closest, whom to ship.
 
-Every function is pure. Three rules keep the verdict honest. A difference that the measurements cannot show is not
-used to prefer anything. What the held-out data contradicts is not recommended, but the held-out numbers choose
-nothing by themselves, so that they stay unbiased. The float baseline may win, and then it is said.
+Every function is pure. A difference that the measurements cannot show prefers nothing. What the held-out data
+contradicts is not recommended, but the held-out numbers choose nothing by themselves, so that they stay unbiased. Where
+the float baseline wins, that is the verdict.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """All of LitServe that is used beyond its documented interface, in one place; written against 0.2.19.
 
 LitServe gives the FastAPI application, the worker's bootstrap (`LitAPI.setup`, then the `LitLoop`) and its launch in a
-fresh interpreter. Its `run` is not used, for reasons read in its source and tried:
+fresh interpreter. Its `run` is not used:
 
-- A message there and back goes through a manager process: 0.6 ms of processor time for a batch of 16 × 32 ids, where a
-  socket pair takes 0.1 ms (a busy two-core machine; waiting not counted). `fast_queue=True` changes nothing, because
-  `TransportConfig` ignores the argument it is given.
+- A message there and back goes through a manager process, which takes several times the processor's time of a socket
+  pair. `fast_queue=True` changes nothing, because `TransportConfig` ignores the argument it is given.
 - SIGTERM ends the main process alone; its children keep the port. In-flight requests are cut off.
 - A worker that died is noticed after two seconds; who waits for its answer waits on.
 

@@ -229,7 +229,7 @@ def _reproducible(seed: int, threads: int) -> Iterator[None]:
         torch.use_deterministic_algorithms(True)
         torch.set_num_threads(threads)
         # The first steps have near one-hot attention, whose other weights are denormal numbers: computing with them
-        # made those steps ten times slower (measured: 49 s instead of 5 s for the first tenth of a training).
+        # takes many times as long.
         torch.set_flush_denormal(True)
         try:
             yield

@@ -6,12 +6,11 @@
 
 The second form is AMCT's own arithmetic: (sum + int32 bias) · scale_d · scale_w, zero padding being the zero point
 (amct.md §4.8, §6.5). ConvInteger multiplies weights from the left: int8 weights by uint8 activations have no fast
-kernel there and take 4 to 7 times as long as float; so the weights are uint8 with zero point 128 and the activations
-int8, which is the fast pair (0.6 to 1.2 times float's time from 16 channels up; 64 channels, 32 x 32, 3 x 3, VNNI,
-onnxruntime 1.31.1). Without a dot product instruction that pair saturates; there the activations are uint8 too.
+kernel there; so the weights are uint8 with zero point 128 and the activations int8, which is the fast pair
+(onnxruntime 1.31.1). Without a dot product instruction that pair saturates; there the activations are uint8 too.
 
-The third form is for depthwise convolutions without a scale for the output (ConvInteger takes 3 to 5 times as long as
-float) and for ConvTranspose, which has no integer kernel at all.
+The third form is for depthwise convolutions without a scale for the output (ConvInteger takes longer
+than float) and for ConvTranspose, which has no integer kernel at all.
 """
 
 from __future__ import annotations

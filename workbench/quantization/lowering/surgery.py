@@ -65,8 +65,8 @@ def editable_copy(model: ModelProto, *, opset: int) -> ModelProto:
     """A deep copy at `opset` or higher, without recorded shapes; converted only when the model is older.
 
     The tensors change, and the runtime infers its own shapes. Inferred ones in the file would do harm: they let
-    ONNX Runtime 1.31.1 form SkipLayerNormalization, which takes 6 times as long as Add and LayerNormalization
-    (737 against about 94 µs at 512 x 384 floats, one thread; 20 % of an INT8 encoder).
+    ONNX Runtime 1.31.1 form SkipLayerNormalization, which is several times slower than Add and
+    LayerNormalization.
 
     Raises:
         LoweringError: the model is larger than a protobuf may be, refers to external data that was not loaded, or

@@ -1,13 +1,12 @@
 """The ONNX Runtime target: real INT8 on this machine's CPU, the embedded default.
 
-Facts that shaped it, all measured on onnxruntime 1.31.1:
+Facts of onnxruntime 1.31.1 that it rests on:
 
 - The compiled artifact is the optimizer's output, loaded with optimizations off: what was counted is what runs.
 - Threads do not spin (`session.intra_op.allow_spinning` = 0). Latency is measured interleaved with the baseline in
   one process, where the spinning threads of an idle session take the core of the one being timed, and a server with
-  as many busy threads as cores suffers the same way: calls of 30 ms on two threads took 60 to 70 ms with spinning
-  on a busy two-core machine. The price is about 0.3 ms on every call with several threads, so that calls below 1 ms
-  are best served with one.
+  as many busy threads as cores suffers the same way. The price is some tenths of a millisecond on every call with
+  several threads, so that calls below 1 ms are best served with one.
 - On x86 without VNNI the U8S8 kernels add pairs of products in 16 bits, which saturates; there the session is opened
   with `session.x64quantprecision` = 1, which is slower and exact.
 """
