@@ -47,8 +47,8 @@ def learn_rounding(
     activations; where the recipe corrects biases, the covariance, since the mean is taken out there. Rows of massive
     activations are left out (`activations.ordinary_rows`), and what is seen between channels is shrunk by
     rows / (rows + K), so that few samples do not mislead. Memory is 4·K² bytes per input, K = Cin (times the kernel's
-    elements for a Conv), and does not grow with the data. `adaround.best_rounding` says how the rounding is found, and why AdaRound's iterations count
-    nothing unless `relaxation_steps` asks for them.
+    elements for a Conv), and does not grow with the data. `adaround.best_rounding` says how the rounding is found, and
+    why AdaRound's iterations count nothing unless `relaxation_steps` asks for them.
 
     Args:
         relaxation_steps: full-batch steps of AdaRound's relaxation to try besides, per layer.

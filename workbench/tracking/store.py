@@ -28,8 +28,8 @@ ENVIRONMENT = {
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
 }
-"""Nothing leaves the machine, and the UI starts no processes for jobs (MLflow 3.17). MLflow reads some of them when it is
-imported."""
+"""Nothing leaves the machine, and the UI starts no processes for jobs (MLflow 3.17). MLflow reads some of them when it
+is imported."""
 
 
 def prepare(store: Path) -> None:
