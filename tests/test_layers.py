@@ -55,7 +55,18 @@ EVALUATION = (
 """The same inside `evaluation`."""
 VALUES = (
     (
-        *("candidate", "model", "objectives", "preprocess", "results", "finding", "service", "significance", "bins"),
+        *(
+            "candidate",
+            "damage",
+            "model",
+            "objectives",
+            "preprocess",
+            "results",
+            "finding",
+            "service",
+            "significance",
+            "bins",
+        ),
         *("ascend_settings", "compile_settings", "dimension", "installed_targets"),
     ),
     ("documents", "system", "exit_codes"),

@@ -15,13 +15,13 @@ from typer.testing import CliRunner
 from tests.bundle.test_bundle import exact, exported, reseal
 from workbench.bundle import description, manifest_sha256, provenance, read_bundle
 from workbench.commands.cli import app
+from workbench.commands.registered import register
 from workbench.inputs.experiment import read_experiment
 from workbench.inputs.metrics import ClassificationOutcomes, load_outcomes, save_outcomes
 from workbench.shipping.promotion import Check, Limits, Verdict, judge
 from workbench.shipping.promotion.accuracy import rescored
 from workbench.tracking import store
 from workbench.tracking.champion import open_versions, promote
-from workbench.tracking.registered import register
 from workbench.tracking.versions import CHAMPION, PREVIOUS
 from workbench.values.errors import BundleError, ConfigError, MeasureError, ToolchainError
 from workbench.values.results import ServiceFigures

@@ -17,11 +17,11 @@ from workbench.values.system.scratch import scratch_folder
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.evaluation.bench import Bench
     from workbench.evaluation.journal import Journal
-    from workbench.evaluation.journal_entries import Damage
     from workbench.evaluation.store import Store
     from workbench.inputs.experiment import Experiment
     from workbench.report import Summary
     from workbench.values.candidate import Candidate
+    from workbench.values.damage import Damage
 
 
 def question_of(experiment: Experiment | Path | str, workspace: Path | str | None = None) -> Experiment:

@@ -9,11 +9,10 @@ from pathlib import Path
 
 from workbench.api.opening import open_store, question_of, summary_of
 from workbench.api.result import SweepResult
-from workbench.api.words import calibration_line, plan_lines
+from workbench.api.words import plan_lines
 from workbench.evaluation.bench import open_bench
 from workbench.evaluation.build import artifact_of
-from workbench.evaluation.journal_entries import Damage
-from workbench.evaluation.statistics import observed_statistics
+from workbench.evaluation.statistics import calibration_line, observed_statistics
 from workbench.evaluation.sweep_folders import exclusive, open_journal
 from workbench.inputs.experiment import Experiment
 from workbench.search.confirmation import confirm
@@ -24,6 +23,7 @@ from workbench.search.sweep import run_sweep
 from workbench.shipping.service_confirmation import confirm_services
 from workbench.tracking import open_tracker
 from workbench.values.candidate import Candidate
+from workbench.values.damage import Damage
 from workbench.values.errors import ConfigError
 from workbench.values.results import Evaluation
 

@@ -1,8 +1,7 @@
-"""What is said of a sweep beside its results: what it would cost, and whether the calibration data is enough."""
+"""What is said of a sweep before it begins: what it would cost."""
 
 from __future__ import annotations
 
-from workbench.quantization.statistics import Statistics
 from workbench.search.plan import Plan
 
 
@@ -17,22 +16,6 @@ def plan_lines(made: Plan) -> list[str]:
         f"disk:       at most {made.disk_bytes / 1e9:.2f} GB of {made.free_bytes / 1e9:.1f} GB free",
         f"store:      {cached}",
     ]
-
-
-def calibration_line(statistics: Statistics) -> str:
-    """Whether more calibration samples would change anything, in one sentence (`Statistics.stability`)."""
-    unstable = statistics.unstable()
-    if not unstable:
-        return (
-            f"calibration: {statistics.samples} samples are enough; two halves of them show the same ranges to within "
-            f"{max(statistics.stability().values(), default=0.0):.0%}"
-        )
-    worst = unstable[0]
-    return (
-        f"calibration: {len(unstable)} of {len(statistics.tensors)} tensors have ranges that a few of the "
-        f"{statistics.samples} samples decide (worst: {worst}, {statistics.stability()[worst]:.0%} apart between two "
-        "halves). Raise calibration.samples, or prefer algorithms that clip."
-    )
 
 
 def minutes(seconds: float) -> str:

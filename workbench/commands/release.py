@@ -72,9 +72,9 @@ def promote(
     """
     from workbench.bundle import manifest_sha256, read_bundle
     from workbench.bundle.signing import trusted_keys_of
+    from workbench.commands.registered import kept_bundle, version_of, versions_of
     from workbench.shipping.promotion import Limits, judge
     from workbench.tracking.champion import promote as make_champion
-    from workbench.tracking.registered import kept_bundle, version_of, versions_of
     from workbench.tracking.versions import CHAMPION
 
     if not math.isfinite(max_drop_pp):
@@ -141,9 +141,9 @@ def rollback(
     """
     from workbench.bundle import verify_bundle
     from workbench.bundle.signing import trusted_keys_of
+    from workbench.commands.registered import kept_bundle
     from workbench.tracking.champion import open_versions, restorable
     from workbench.tracking.champion import rollback as restore
-    from workbench.tracking.registered import kept_bundle
 
     trusted = trusted_keys_of(trusted_keys)
     with open_versions(workspace, name, create=False) as versions:
@@ -173,7 +173,7 @@ def rollback(
 def _current(against: str, champion: Version | None, versions: Versions, new: Bundle) -> Path | None:
     """The folder of what is to be replaced; None for nothing."""
     from workbench.bundle import manifest_sha256, read_bundle
-    from workbench.tracking.registered import kept_bundle
+    from workbench.commands.registered import kept_bundle
 
     name, key = new.manifest.name, "--against"
     if against == NOBODY:

@@ -19,9 +19,9 @@ from workbench.values.exit_codes import FAILED, INTERRUPTED
 from workbench.values.system.lifeline import run_tied
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
-    from workbench.evaluation.journal_entries import Damage
     from workbench.search.plan import Plan
     from workbench.search.sweep import SweepEnd
+    from workbench.values.damage import Damage
     from workbench.values.results import Evaluation, Split
 
 

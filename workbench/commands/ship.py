@@ -39,9 +39,9 @@ def export(
     from workbench.bundle.lock import read_lock
     from workbench.bundle.signing import only_key
     from workbench.commands.opening import tell_damage
+    from workbench.commands.registered import register as add_version
     from workbench.shipping.deployment import DeploymentSettings, unpinned
     from workbench.shipping.handover import bundle_contents, hand_over
-    from workbench.tracking.registered import register as add_version
 
     deployment = DeploymentSettings(lock=None if lock is None else read_lock(lock), base_image=base_image)
     secret = None if sign is None else opened_key(sign)  # a wrong password costs no work

@@ -35,7 +35,6 @@ from typing import Any
 from workbench.evaluation.journal_entries import (
     FOLDERS,
     VERSION,
-    Damage,
     Damaged,
     entry_damage,
     entry_ids,
@@ -48,6 +47,7 @@ from workbench.evaluation.journal_entries import (
     write_entry,
 )
 from workbench.values.candidate import Candidate, candidate_from_json
+from workbench.values.damage import Damage
 from workbench.values.documents.sealed_json import Unsound, read_bytes, read_sealed, write_sealed
 from workbench.values.errors import ToolchainError
 from workbench.values.results import Evaluation, Split

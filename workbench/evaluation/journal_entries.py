@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from workbench.values.damage import Damage
 from workbench.values.documents.sealed_json import Unsound, read_bytes, read_sealed, write_sealed
 from workbench.values.errors import ConfigError
 from workbench.values.results import Evaluation, Split, evaluation_from_json
@@ -32,31 +33,6 @@ _HELD: Mapping[str, str] = {
     "records": "the quantization record",
     "logs": "what the failing stage printed",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Damage:
-    """A file of a sweep that is gone, or is not what was written.
-
-    Attributes:
-        file: relative to the sweep's folder.
-        held: what was in it.
-        problem: in words that follow the file's name.
-        mended: what the next sweep does about it.
-        candidate_id, split: whose result it belongs to; None for a file of the whole sweep.
-    """
-
-    file: str
-    held: str
-    problem: str
-    mended: str
-    candidate_id: str | None = None
-    split: Split | None = None
-
-    def words(self, mender: str = "the next sweep") -> str:
-        """'evaluations/3f….json (the evaluation of 3f2a91c0d4e5) is missing; the next sweep evaluates it again'"""
-        whose = "" if self.candidate_id is None else f" of {self.candidate_id[:12]}"
-        return f"{self.file} ({self.held}{whose}) {self.problem}; {mender} {self.mended}"
 
 
 class Damaged(Exception):

@@ -63,3 +63,19 @@ def data_key(experiment: Experiment, *code: str) -> dict[str, object]:
 def calibration_batches(experiment: Experiment) -> Callable[[], Iterator[Feeds]]:
     settings = experiment.calibration
     return lambda: (b.feeds for b in experiment.dataset.batches("calibration", settings.batch, stop=settings.samples))
+
+
+def calibration_line(statistics: Statistics) -> str:
+    """Whether more calibration samples would change anything, in one sentence (`Statistics.stability`)."""
+    unstable = statistics.unstable()
+    if not unstable:
+        return (
+            f"calibration: {statistics.samples} samples are enough; two halves of them show the same ranges to within "
+            f"{max(statistics.stability().values(), default=0.0):.0%}"
+        )
+    worst = unstable[0]
+    return (
+        f"calibration: {len(unstable)} of {len(statistics.tensors)} tensors have ranges that a few of the "
+        f"{statistics.samples} samples decide (worst: {worst}, {statistics.stability()[worst]:.0%} apart between two "
+        "halves). Raise calibration.samples, or prefer algorithms that clip."
+    )

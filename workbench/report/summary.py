@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from workbench.evaluation.journal_entries import Damage
 from workbench.report.words import title
 from workbench.values.candidate import Candidate
+from workbench.values.damage import Damage
 from workbench.values.dimension import Scalar
 from workbench.values.objectives import METRICS, Closest, Constraint, Objective, violations
 from workbench.values.results import Estimate, Evaluation, ServiceFigures, ServiceResult, metrics

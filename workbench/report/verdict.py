@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from workbench.evaluation.journal_entries import Damage
 from workbench.report.alike import Alike, OutcomesOf
 from workbench.report.groups import letters
 from workbench.report.recommendation import recommend
 from workbench.report.summary import Member, Optimism, Summary, cost_of, drop_of, is_feasible, numbers_of, speedup_of
+from workbench.values.damage import Damage
 from workbench.values.objectives import Closest, Constraint, Objective, closest_to_feasible, pareto_front, violations
 from workbench.values.results import Evaluation
 
