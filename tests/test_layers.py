@@ -48,7 +48,7 @@ EVALUATION = (
     ("modelled_clock", "sweep_folders"),
     ("journal", "measure", "memory", "profiling", "shared_shapes"),
     (
-        *("amct_record", "data_check", "device_figures", "device_lock", "feed_order", "journal_entries"),
+        *("data_check", "device_figures", "device_lock", "feed_order", "journal_entries"),
         *("noise", "raw_times", "replay", "store"),
     ),
 )

@@ -6,14 +6,13 @@ holds these packages and no other, whatever was published since.
 
 from __future__ import annotations
 
-import contextlib
 import importlib.metadata
 from collections.abc import Mapping, Sequence
 
 from workbench.bundle.lock import Lock
 from workbench.bundle.manifest import Manifest
-from workbench.targets import described, target_names
-from workbench.values.errors import ConfigError, ToolchainError
+from workbench.targets import described, descriptions
+from workbench.values.errors import ToolchainError
 from workbench.values.installed_targets import distributions_of
 
 SERVING = (
@@ -74,22 +73,17 @@ def serving_pins(manifest: Manifest) -> tuple[str, ...]:
 def every_pin() -> tuple[str, ...]:
     """`pins` of all targets whose packages are installed here."""
     found: set[str] = set()
-    for target in target_names():
-        try:
-            needed = described(target).packages
-        except (ConfigError, ToolchainError):
-            continue  # a target that cannot be used here serves nothing; `workbench doctor` names it
-        if all(_is_installed(name) for name in needed):
-            found.update(pins(target, {}))
+    for target in descriptions():
+        if all(_is_installed(name) for name in target.packages):
+            found.update(pins(target.name, {}))
     return tuple(sorted(found))
 
 
 def left_out() -> dict[str, str]:
     """`LEFT_OUT` and what the installed targets leave out: package → why."""
     found = dict(LEFT_OUT)
-    for target in target_names():
-        with contextlib.suppress(ConfigError, ToolchainError):
-            found.update(described(target).unneeded)
+    for target in descriptions():
+        found.update(target.unneeded)
     return found
 
 

@@ -193,7 +193,7 @@ def _compare_candidates(
 ) -> Comparison:
     from workbench.api.opening import named_candidate, opened
     from workbench.evaluation.build import lowered_file
-    from workbench.study.comparison import ENGINE_OF, Side
+    from workbench.study.comparison import Side, engine_of
     from workbench.study.comparison import compare as run
 
     with opened(experiment, None, scratch=True) as (question, bench):
@@ -203,7 +203,7 @@ def _compare_candidates(
                 return _file_side(text)
             candidate = named_candidate(text, question)
             file = lowered_file(question, candidate, bench)
-            engine = ENGINE_OF.get(candidate.target, candidate.target)
+            engine = engine_of(candidate.target)
             return Side(about=f"{candidate.short_id} in {engine}", engine=engine, path=file)
 
         feeds = (b.feeds for b in question.dataset.batches("validation", batch, stop=samples))
@@ -245,13 +245,10 @@ def profile(
     to: Annotated[Path | None, typer.Option(help="folder for the vendor's own files; default: the sweep's")] = None,
     workspace: Workspace = None,
 ) -> None:
-    """Where the time of a candidate goes on an Ascend device, operator by operator; or what overflows there."""
+    """Where the time of a candidate goes on its device, operator by operator; or what overflows there."""
     from workbench.api.opening import named_candidate, opened
     from workbench.evaluation.build import artifact_of
     from workbench.evaluation.profiling import overflows, where_time_goes
-    from workbench.targets.ascend.atc.compile_story import read_story, story_text
-    from workbench.targets.ascend.msprof import text_of
-    from workbench.targets.ascend.overflow import overflow_text
 
     with opened(experiment, workspace) as (question, bench):
         chosen = named_candidate(candidate, question)
@@ -262,12 +259,8 @@ def profile(
         if bench.toolchain(chosen).emulated:
             err.print("EMULATED: modelled, not measured on a real device.", style="bold red")
         if overflow:
-            found = overflows(directory, artifact, chosen, feeds, folder / "overflow-check")
-            out.print(overflow_text(found, len(feeds)), highlight=False, soft_wrap=True)
+            words = overflows(directory, artifact, chosen, feeds, folder / "overflow-check")
         else:
-            times = where_time_goes(directory, artifact, chosen, feeds, folder, calls=calls)
-            out.print(text_of(times), highlight=False)
-            story = read_story(directory)
-            if story is not None:
-                out.print(story_text(story), highlight=False, soft_wrap=True)
+            words = where_time_goes(directory, artifact, chosen, feeds, folder, calls=calls)
+        out.print(words, highlight=False, soft_wrap=True)
         out.print(f"files in {folder}", highlight=False, soft_wrap=True)

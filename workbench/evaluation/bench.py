@@ -13,11 +13,9 @@ from workbench.evaluation.data_check import check_data
 from workbench.evaluation.journal import Journal
 from workbench.evaluation.store import Store
 from workbench.inputs.experiment import Experiment
-from workbench.targets import open_target
-from workbench.targets.ascend.amct.installation import find_amct
-from workbench.targets.ascend.amct.process import AmctInstallation
+from workbench.targets import described, open_target
 from workbench.targets.base import Target
-from workbench.values.ascend_settings import ASCEND
+from workbench.targets.calibrator import Calibrator
 from workbench.values.candidate import Candidate
 from workbench.values.errors import CandidateError, ToolchainError
 from workbench.values.results import Toolchain
@@ -30,7 +28,7 @@ class Bench:
     Attributes:
         targets, toolchains: by name, of every target of the experiment.
         report: receives (candidate, stage) when a stage begins.
-        amct: the vendor's quantizer, where a target is Ascend and it is installed.
+        calibrators: target → the vendor's own quantizer, of those that have one.
         modelled_ms: (candidate id, shapes of a feed) → time on an emulated device, which never changes.
     """
 
@@ -39,7 +37,7 @@ class Bench:
     targets: Mapping[str, Target]
     toolchains: Mapping[str, Toolchain]
     report: Callable[[Candidate, str], None]
-    amct: AmctInstallation | None = None
+    calibrators: Mapping[str, Calibrator] = field(default_factory=dict)
     modelled_ms: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def target(self, candidate: Candidate) -> Target:
@@ -82,8 +80,11 @@ def open_bench(
             "experiment of its own, or on the device."
         )
     check_data(experiment)
-    amct = find_amct(os.environ) if ASCEND in targets else None
-    return Bench(store=store, journal=journal, targets=targets, toolchains=toolchains, report=report, amct=amct)
+    offered = {name: described(name).calibrator for name in targets}
+    calibrators = {name: make(os.environ) for name, make in offered.items() if make is not None}
+    return Bench(
+        store=store, journal=journal, targets=targets, toolchains=toolchains, report=report, calibrators=calibrators
+    )
 
 
 @contextlib.contextmanager

@@ -1,18 +1,17 @@
 """The record that a calibrated candidate is lowered with: derived from statistics, or kept in the store.
 
-Two ways besides the native engine: an AMCT configuration followed by our code, and AMCT itself where it is installed.
+Two ways besides the native engine: a vendor's configuration followed by our code, and the vendor's own quantizer, where
+the target has one that is installed.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from onnx import ModelProto
 
-from workbench.evaluation.amct_record import amct_configuration, write_amct_record
 from workbench.evaluation.bench import Bench, StageClock, log_kept
 from workbench.evaluation.sensitivity import kept_in_float
 from workbench.evaluation.statistics import calibration_batches, data_key, statistics_of
@@ -27,15 +26,11 @@ from workbench.quantization.observe import Feeds
 from workbench.quantization.recipe import recipe_of
 from workbench.quantization.record import QuantizationRecord, read_record, write_record
 from workbench.quantization.statistics import Statistics
-from workbench.values.ascend_settings import ASCEND
+from workbench.targets import described
+from workbench.targets.calibrator import Calibrator
 from workbench.values.candidate import Candidate, Quantization
-from workbench.values.documents.canonical import encode
 from workbench.values.errors import CalibrationError, ConfigError
 from workbench.values.system.source_closure import closure_digest
-
-PER_CHANNEL_TYPES = {ASCEND: ("Conv", "ConvTranspose")}
-"""Target → operators whose weights may have one scale per channel there. On Ascend the weights of MatMul and Gemm
-always have one scale (AMCT's configuration refuses another; amct.md, facts 4 and 5)."""
 
 
 def record_of(
@@ -44,31 +39,33 @@ def record_of(
     """The record a calibrated candidate is lowered with.
 
     Derived in milliseconds once the statistics are there, unless the recipe learns rounding, corrects biases or
-    follows an AMCT configuration: those read the data again, and their records are kept in the store.
+    follows a vendor's configuration: those read the data again, and their records are kept in the store.
 
     Raises:
         CandidateError: the model cannot be calibrated, or the configuration does not fit it.
     """
     clock = clock or StageClock()
     q = candidate.quantization
-    config = amct_configuration(
-        candidate,
-        experiment.model,
-        bench.amct,
-        lambda: (
-            kept_in_float(experiment, candidate, bench, statistics_of(experiment, bench, StageClock()))
-            if q.keep_float
-            else ()
-        ),
-        _batch_count(experiment),
-    )
-    if config is not None:
-        return _record_by_amct(experiment, candidate, bench, clock, config)
+    calibrator = bench.calibrators.get(candidate.target)
+    if calibrator is not None:
+        config = calibrator.configuration(
+            candidate,
+            experiment.model,
+            lambda: (
+                kept_in_float(experiment, candidate, bench, statistics_of(experiment, bench, StageClock()))
+                if q.keep_float
+                else ()
+            ),
+            _batch_count(experiment),
+        )
+        if config is not None:
+            return _record_by_vendor(experiment, candidate, bench, clock, calibrator, config)
     if q.scheme == "cfg":
         return _stored_record(experiment, bench, clock, {"cfg": q.cfg}, lambda: _by_configuration(experiment, q))
     statistics = statistics_of(experiment, bench, clock)
     kept = kept_in_float(experiment, candidate, bench, statistics)
-    recipe = recipe_of(q, statistics.layers, kept, per_channel_types=PER_CHANNEL_TYPES.get(candidate.target))
+    per_channel = described(candidate.target).per_channel_types
+    recipe = recipe_of(q, statistics.layers, kept, per_channel_types=per_channel)
 
     def derive() -> QuantizationRecord:
         def observe_variant(proto: ModelProto, variant: str) -> Statistics:
@@ -79,22 +76,25 @@ def record_of(
         )
 
     if q.bias_correction or q.weight_algorithm == "adaround":
-        key = {"statistics": statistics.digest, "quantization": q, "float_layers": kept}
+        key = {"statistics": statistics.digest, "quantization": q, "float_layers": kept, "per_channel": per_channel}
         return _stored_record(experiment, bench, clock, key, derive)
     return derive()
 
 
-def _record_by_amct(
-    experiment: Experiment, candidate: Candidate, bench: Bench, clock: StageClock, config: str
+def _record_by_vendor(
+    experiment: Experiment,
+    candidate: Candidate,
+    bench: Bench,
+    clock: StageClock,
+    calibrator: Calibrator,
+    config: str,
 ) -> QuantizationRecord:
-    amct = bench.amct
-    assert amct is not None  # who gave a configuration had it
-    key = {**data_key(experiment), "amct": encode(replace(amct, variables={})), "config": config}
-    key["code"] = closure_digest("workbench.evaluation.amct_record", "workbench.inputs.dataset", alone=(__name__,))
+    key = {**data_key(experiment), "calibrator": calibrator.identity(), "config": config}
+    key["code"] = closure_digest(type(calibrator).__module__, "workbench.inputs.dataset", alone=(__name__,))
 
     def build(to: Path) -> None:
         with log_kept(bench, candidate):
-            write_amct_record(experiment.model, config, calibration_batches(experiment), to, amct)
+            calibrator.write_record(experiment.model, config, calibration_batches(experiment), to)
 
     entry = bench.store.get_or_build("record", key, build)
     clock.cached = entry.cached

@@ -1,7 +1,7 @@
 """Compare two models layer by layer: where along the graph do their numbers part, and by how much.
 
-Float against INT8, ONNX Runtime against OpenVINO or against the deploy model on integers: the two only have to share
-names of tensors, which every lowering of the workbench keeps. Both run batch by batch, side by side; of a tensor only
+Float against INT8, one engine against another or against the exact integers of a compiled form: the two only have to
+share names of tensors, which every lowering of the workbench keeps. Both run batch by batch, side by side; of a tensor only
 sums are kept, so memory does not grow with the data.
 """
 
@@ -21,10 +21,10 @@ import onnx
 from workbench.graph.door import open_foreign
 from workbench.graph.flow import Flow
 from workbench.graph.read import load_graph, read_model
-from workbench.quantization.integers.interpreter import Interpreter
 from workbench.quantization.observe import Feeds
 from workbench.study.differences import Differences
-from workbench.targets import open_target, target_names
+from workbench.targets import described, descriptions, open_target
+from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import encode
 from workbench.values.documents.input_files import is_file
 from workbench.values.errors import ConfigError, nearest
@@ -33,11 +33,8 @@ Array = npt.NDArray[Any]
 Run = Callable[[Feeds], Mapping[str, Array]]
 """One batch → the compared tensors by name."""
 
-DEPLOY = "deploy"
-"""The engine that executes an AMCT deploy model on integers."""
-
-ENGINE_OF = {"ascend910b3": DEPLOY}
-"""Target → the engine that shows its numbers on this machine, where that is not the target itself."""
+FLOAT_ENGINE = Candidate().target
+"""Runs what no target claims as its own form: plain ONNX, with Q/DQ pairs or without."""
 
 JUMP_SHARE = 0.5
 """A step counts as a jump when it adds at least this share of the largest step along the graph."""
@@ -143,7 +140,7 @@ class Side:
 
     Attributes:
         about: for people.
-        engine: a target's name, or `DEPLOY`.
+        engine: as `engine_of` names it.
         path: an ONNX file as the engine takes it (lowered, not compiled).
     """
 
@@ -152,14 +149,24 @@ class Side:
     path: Path
 
 
+def engine_of(target: str) -> str:
+    """What executes the target's lowered files on this machine."""
+    return described(target).engine or target
+
+
+def _engines() -> dict[str, str]:
+    """Engine → the target that shows its numbers."""
+    return {engine_of(target.name): target.name for target in descriptions()}
+
+
 def side_of(text: str) -> Side:
-    """`FILE` or `ENGINE:FILE`; a deploy model is recognized by its operators, anything else runs in ONNX Runtime.
+    """`FILE` or `ENGINE:FILE`; a file that only one target can have lowered is recognized, anything else is ONNX.
 
     Raises:
         ConfigError: no such engine or file.
     """
     engine, separator, rest = text.partition(":")
-    engines = (*(name for name in target_names() if name not in ENGINE_OF), DEPLOY)
+    engines = _engines()
     if not separator or is_file(Path(text)):
         engine, rest = "", text
     elif engine not in engines:
@@ -168,8 +175,7 @@ def side_of(text: str) -> Side:
     open_foreign(path)
     if not engine:
         proto = onnx.load(path, load_external_data=False)
-        deploy = any(node.op_type in ("AscendQuant", "AscendDequant") for node in proto.graph.node)
-        engine = DEPLOY if deploy else "onnxruntime"
+        engine = next((engine_of(t.name) for t in descriptions() if t.recognizes and t.recognizes(proto)), FLOAT_ENGINE)
     return Side(about=f"{path.name} in {engine}", engine=engine, path=path)
 
 
@@ -253,20 +259,8 @@ def _tensors(side: Side) -> set[str]:
 
 
 def _runner(side: Side, tensors: Sequence[str]) -> Run:
-    """Float tensors by name; on the deploy form what AscendDequant makes of the integers of that name."""
-    if side.engine == DEPLOY:
-        proto = onnx.load(side.path)
-        dequantized = {node.input[0]: node.output[0] for node in proto.graph.node if node.op_type == "AscendDequant"}
-        places = {name: dequantized.get(name, name) for name in tensors}
-        interpreter = Interpreter(proto)
-
-        def run(feeds: Feeds) -> Mapping[str, Array]:
-            values = interpreter.run(feeds, tensors=sorted(set(places.values())))
-            floats = {name: values[place] for name, place in places.items()}
-            return {name: array for name, array in floats.items() if array.dtype.kind == "f"}
-
-        return run
-    session = open_target(side.engine).probe(side.path, tensors)
+    """Float tensors by name, as the probe of the engine's target shows them."""
+    session = open_target(_engines()[side.engine]).probe(side.path, tensors)
 
     def run_session(feeds: Feeds) -> Mapping[str, Array]:
         return {name: array for name, array in session.run(feeds).items() if np.asarray(array).dtype.kind == "f"}

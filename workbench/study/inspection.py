@@ -15,21 +15,16 @@ from workbench.graph.door import open_foreign
 from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import constants, load_graph, operator_counts
 from workbench.quantization.lowering.normalize import normalized
-from workbench.targets import open_target
-from workbench.targets.ascend.check import known_and_asked
-from workbench.targets.ascend.lowering import atc_form
-from workbench.targets.ascend.operators import check_operators
+from workbench.targets import described, descriptions, target_names
 from workbench.targets.base import OperatorIssue
-from workbench.values.ascend_settings import ASCEND
-from workbench.values.candidate import COMPILE_OF, EVERYTHING_INT8, Candidate, Quantization
+from workbench.targets.description import TargetDescription
+from workbench.values.candidate import EVERYTHING_INT8, Candidate, Quantization
 from workbench.values.documents.canonical import encode
-from workbench.values.errors import ConfigError, LoweringError, ToolchainError, nearest
+from workbench.values.errors import ConfigError, ToolchainError, nearest
 from workbench.values.model import Model, TensorSpec
 
 if TYPE_CHECKING:  # a bundle or a test that inspects does not need a terminal
     from rich.console import Group
-
-TARGETS = ("onnxruntime", "openvino", ASCEND)
 
 _DYNAMIC_INT8 = Quantization(scheme="dynamic", weight_granularity="channel")
 
@@ -58,27 +53,29 @@ def inspect_model(path: Path, target: str | None = None) -> Inspection:
     """Read a model and look for everything known to hurt.
 
     Args:
-        target: one of `TARGETS`; None for all of them, and then one whose library is missing is told as an issue.
+        target: a target's name; None for all that are installed, and then one whose library is missing is told as
+            an issue.
 
     Raises:
         ConfigError: no such target, or the file is missing, damaged or lacks its external data.
         ToolchainError: the named target's own check needs a library that is missing.
     """
-    if target is not None and target not in TARGETS:
-        raise ConfigError(f"{target!r} is not a target.", key="--target", hint=nearest(target, TARGETS))
+    if target is not None and target not in target_names():
+        raise ConfigError(f"{target!r} is not a target.", key="--target", hint=nearest(target, target_names()))
+    asked = descriptions() if target is None else (described(target),)
     model = open_foreign(path)
     proto = load_graph(model)
     found = {"every target": _model_issues(model, proto)}
-    for name in TARGETS if target is None else (target,):
-        if name == ASCEND:
-            found[name] = _ascend_issues(proto)
+    for one in asked:
+        if one.inspect is not None:
+            found[one.name] = one.inspect(proto)
             continue
         try:
-            found[name] = _issues_of(name, model)
+            found[one.name] = _issues_of(one, model)
         except ToolchainError as error:
             if target is not None:
                 raise
-            found[name] = (_not_asked(name, error),)
+            found[one.name] = (_not_asked(one.name, error),)
     return Inspection(
         model=model,
         opsets={o.domain or "ai.onnx": int(o.version) for o in proto.opset_import},
@@ -93,27 +90,29 @@ def inspect_model(path: Path, target: str | None = None) -> Inspection:
     )
 
 
-def _issues_of(target: str, model: Model) -> tuple[OperatorIssue, ...]:
+def _issues_of(target: TargetDescription, model: Model) -> tuple[OperatorIssue, ...]:
     """What the target says of INT8 in both schemes, errors first.
 
     Static INT8 of everything that can be quantized stands for the model: what fails there, fails. What dynamic INT8
-    alone stumbles over is a warning, for the search can do without it.
+    alone stumbles over is a warning, for the search can do without it. A scheme that the target does not have says
+    nothing; with neither it is asked about float.
     """
-    opened = open_target(target)
-    static = Candidate(target=target, quantization=EVERYTHING_INT8, compile=COMPILE_OF[target]())
-    issues = opened.check(model, static)
-    others = opened.check(model, replace(static, quantization=_DYNAMIC_INT8))
-    issues += tuple(replace(issue, severity="warning") for issue in others if issue not in issues)
+    opened = target.make()
+    issues: tuple[OperatorIssue, ...] = ()
+    schemes = 0
+    for quantization in (EVERYTHING_INT8, _DYNAMIC_INT8, Quantization()):
+        if quantization.scheme == "none" and schemes:
+            break
+        try:
+            candidate = Candidate(target=target.name, quantization=quantization, compile=target.settings())  # type: ignore[arg-type]
+        except ConfigError:
+            continue
+        found = opened.check(model, candidate)
+        schemes += 1
+        if quantization.scheme == "dynamic":
+            found = tuple(replace(issue, severity="warning") for issue in found if issue not in issues)
+        issues += found
     return tuple(sorted(issues, key=lambda issue: issue.severity))
-
-
-def _ascend_issues(proto: onnx.ModelProto) -> tuple[OperatorIssue, ...]:
-    """Of the form that ATC is given, so that what lowering mends is no issue."""
-    try:
-        lowered = atc_form(proto)
-    except LoweringError:  # the table names every operator that lowering stumbled over, not only the first
-        return check_operators(proto)
-    return known_and_asked(lowered)
 
 
 def _not_asked(target: str, error: ToolchainError) -> OperatorIssue:

@@ -7,16 +7,17 @@ like anybody's, in pyproject.toml.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from workbench.targets.description import TargetDescription
-from workbench.values.errors import ToolchainError
+from workbench.values.errors import ConfigError, ToolchainError
 from workbench.values.installed_targets import distribution_of, installed_target, target_names
 
 if TYPE_CHECKING:
     from workbench.targets.base import Target
 
-__all__ = ["described", "device_count", "open_target", "target_names"]
+__all__ = ["described", "descriptions", "device_count", "open_target", "target_names"]
 
 
 def described(name: str) -> TargetDescription:
@@ -30,6 +31,15 @@ def described(name: str) -> TargetDescription:
     if not isinstance(found, TargetDescription):
         raise ToolchainError(f"Target {name!r} of {distribution_of(name)} is no TargetDescription. Repair it.")
     return found
+
+
+def descriptions() -> tuple[TargetDescription, ...]:
+    """Of every target that can be loaded, those that compute on the host first, by name."""
+    found = []
+    for name in target_names():
+        with contextlib.suppress(ConfigError, ToolchainError):  # `workbench doctor` names it
+            found.append(described(name))
+    return tuple(sorted(found, key=lambda target: not target.on_host))
 
 
 def device_count(name: str) -> int:

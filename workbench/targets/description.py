@@ -16,7 +16,11 @@ from workbench.values.finding import Finding
 from workbench.values.installed_targets import InstalledTarget
 
 if TYPE_CHECKING:
-    from workbench.targets.base import Target
+    from onnx import ModelProto
+
+    from workbench.targets.base import OperatorIssue, Target
+    from workbench.targets.calibrator import Calibrator
+    from workbench.targets.profiler import Profiler
     from workbench.values.candidate import Candidate
     from workbench.values.results import Artifact, Toolchain
 
@@ -41,6 +45,13 @@ class TargetDescription(InstalledTarget):
         binding: which facts of a machine an artifact is bound to.
         required_files: names of files without which an artifact is of no use.
         loading: what whoever loads the files without the workbench must know, as items of a list.
+        calibrator: the vendor's own quantizer, by the environment's variables; None where there is none.
+        profiler: the vendor's tools that look into a device; None where there are none.
+        inspect: what is known to go wrong with a model, errors first; None for what `Target.check` says of INT8.
+        engine: what its lowered files are executed by on this machine, as `workbench compare` calls it; '' for the
+            target's own name.
+        recognizes: whether a file can only be one that this target lowered.
+        per_channel_types: operators whose weights may have a scale for each channel; None for all that can be INT8.
     """
 
     make: Callable[[], Target]
@@ -52,3 +63,9 @@ class TargetDescription(InstalledTarget):
     binding: Binding = UNBOUND
     required_files: tuple[str, ...] = ()
     loading: Callable[[Artifact, Candidate], Sequence[str]] = nothing_to_know
+    calibrator: Callable[[Mapping[str, str]], Calibrator] | None = None
+    profiler: Callable[[], Profiler] | None = None
+    inspect: Callable[[ModelProto], tuple[OperatorIssue, ...]] | None = None
+    engine: str = ""
+    recognizes: Callable[[ModelProto], bool] | None = None
+    per_channel_types: tuple[str, ...] | None = None

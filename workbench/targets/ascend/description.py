@@ -12,7 +12,11 @@ from workbench.targets.description import TargetDescription
 from workbench.values.ascend_settings import ASCEND, AscendCompile
 
 if TYPE_CHECKING:
-    from workbench.targets.base import Target
+    from onnx import ModelProto
+
+    from workbench.targets.base import OperatorIssue, Target
+    from workbench.targets.calibrator import Calibrator
+    from workbench.targets.profiler import Profiler
     from workbench.values.candidate import Candidate
     from workbench.values.finding import Finding
     from workbench.values.results import Artifact
@@ -28,6 +32,37 @@ def _findings(environment: Mapping[str, str]) -> Iterator[Finding]:
     from workbench.targets.ascend.findings import ascend_findings
 
     return ascend_findings(environment)
+
+
+def _calibrator(environment: Mapping[str, str]) -> Calibrator:
+    from workbench.targets.ascend.amct.calibrator import AmctCalibrator
+    from workbench.targets.ascend.amct.installation import find_amct
+
+    return AmctCalibrator(installation=find_amct(environment))
+
+
+def _profiler() -> Profiler:
+    from workbench.targets.ascend.profiling import AscendProfiler
+
+    return AscendProfiler()
+
+
+def _inspect(proto: ModelProto) -> tuple[OperatorIssue, ...]:
+    """Of the form that ATC is given, so that what lowering mends is no issue."""
+    from workbench.targets.ascend.check import known_and_asked
+    from workbench.targets.ascend.lowering import atc_form
+    from workbench.targets.ascend.operators import check_operators
+    from workbench.values.errors import LoweringError
+
+    try:
+        lowered = atc_form(proto)
+    except LoweringError:  # the table names every operator that lowering stumbled over, not only the first
+        return check_operators(proto)
+    return known_and_asked(lowered)
+
+
+def _recognizes(proto: ModelProto) -> bool:
+    return any(node.op_type in ("AscendQuant", "AscendDequant") for node in proto.graph.node)
 
 
 def _loading(artifact: Artifact, candidate: Candidate) -> tuple[str, ...]:
@@ -63,4 +98,11 @@ TARGET = TargetDescription(
     ),
     required_files=(INTERFACE,),
     loading=_loading,
+    calibrator=_calibrator,
+    profiler=_profiler,
+    inspect=_inspect,
+    engine="deploy",
+    recognizes=_recognizes,
+    # the weights of MatMul and Gemm always have one scale (AMCT's configuration refuses another; amct.md, facts 4, 5)
+    per_channel_types=("Conv", "ConvTranspose"),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from onnx import ModelProto
 
 from workbench.quantization.integers.interpreter import Interpreter
 from workbench.targets.base import Array, Feeds
@@ -14,18 +15,23 @@ from workbench.values.errors import MeasureError
 class DeployProbe:
     """A session over the reference interpreter; see `workbench.targets.base.Session`.
 
-    Tensors that hold integers inside the deploy form are left out, as a probe gives float tensors.
+    A tensor that holds integers inside the deploy form is what AscendDequant makes of them; without one it is left out,
+    as a probe gives float tensors.
     """
 
-    def __init__(self, interpreter: Interpreter, tensors: Sequence[str]) -> None:
-        self._interpreter: Interpreter | None = interpreter
-        self._tensors = tensors
+    def __init__(self, proto: ModelProto, tensors: Sequence[str]) -> None:
+        self._interpreter: Interpreter | None = Interpreter(proto)
+        dequantized = {node.input[0]: node.output[0] for node in proto.graph.node if node.op_type == "AscendDequant"}
+        self._outputs = [value.name for value in proto.graph.output]
+        self._places = {name: dequantized.get(name, name) for name in tensors}
 
     def run(self, feeds: Feeds) -> dict[str, Array]:
         if self._interpreter is None:
             raise MeasureError("The session is closed; open the artifact again.")
-        values = self._interpreter.run(feeds, self._tensors)
-        return {name: v for name, v in values.items() if name not in self._tensors or v.dtype == np.float32}
+        values = self._interpreter.run(feeds, sorted(set(self._places.values())))
+        asked = {name: values[place] for name, place in self._places.items()}
+        outputs = {name: values[name] for name in self._outputs}
+        return outputs | {name: v for name, v in asked.items() if v.dtype == np.float32}
 
     def close(self) -> None:
         self._interpreter = None

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from workbench.graph.read import load_graph, read_model
-from workbench.quantization.integers.interpreter import Interpreter
 from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.quantization.lowering.surgery import serialize
 from workbench.quantization.record import QuantizationRecord
@@ -119,4 +118,4 @@ class AscendTarget:
         made = {name for node in proto.graph.node for name in node.output}
         outputs = [value.name for value in proto.graph.output]
         wanted = [name for name in dict.fromkeys(tensors) if name in made and name not in outputs]
-        return DeployProbe(Interpreter(proto), wanted)
+        return DeployProbe(proto, wanted)
