@@ -1,8 +1,8 @@
 """Compare two models layer by layer: where along the graph do their numbers part, and by how much.
 
 Float against INT8, one engine against another or against the exact integers of a compiled form: the two only have to
-share names of tensors, which every lowering of the workbench keeps. Both run batch by batch, side by side; of a tensor only
-sums are kept, so memory does not grow with the data.
+share names of tensors, which every lowering of the workbench keeps. Both run batch by batch, side by side; of a tensor
+only sums are kept, so memory does not grow with the data.
 """
 
 from __future__ import annotations
