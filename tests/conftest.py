@@ -8,7 +8,15 @@ from collections.abc import Iterator
 import pytest
 
 LONGEST = (
-    *("test_ascend_sweep", "test_ascend_refusals", "test_cli", "test_sweep", "test_lifecycle", "test_versions"),
+    *(
+        "test_ascend_sweep",
+        "test_ascend_refusals",
+        "test_cli",
+        "test_sweep",
+        "test_retry",
+        "test_lifecycle",
+        "test_versions",
+    ),
     *("test_tracking", "test_promotion", "test_study", "test_client", "test_export", "test_load_confirmation"),
     *("test_build", "test_shared_shapes", "test_initialize", "test_bundle", "test_rows", "test_amct", "test_child"),
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.search.test_sweep import Recorder, silent
+from tests.search.sweeping import Recorder, silent
 from tests.tiny import write_workspace
 from workbench.api.opening import find_candidate, journal_of, summary_of
 from workbench.commands.opening import tell_damage_of_last

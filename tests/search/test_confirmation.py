@@ -1,0 +1,42 @@
+"""The front, and its confirmation on held-out data."""
+
+from pathlib import Path
+
+from tests.search.sweeping import Recorder, silent
+from tests.tiny import EXPERIMENT, write_workspace
+from workbench.evaluation.bench import Bench, open_bench
+from workbench.evaluation.store import Store
+from workbench.evaluation.sweep_folders import open_journal
+from workbench.inputs.experiment import Experiment, read_experiment
+from workbench.search.confirmation import confirm
+from workbench.search.front import front_of
+from workbench.search.sweep import run_sweep
+
+
+def test_the_front_is_confirmed_on_the_holdout_split_once(question: Experiment, warm_bench: Bench) -> None:
+    run_sweep(question, warm_bench, trials=4)
+    front = front_of(question, warm_bench.journal.evaluations())
+
+    confirmed = confirm(question, warm_bench, front)
+    recorder = Recorder()
+    again = confirm(question, warm_bench, front, listeners=(recorder,))
+
+    assert {question.baseline.id, *(e.candidate.id for e in front)} == set(confirmed)
+    assert all(e.split == "holdout" and e.status == "complete" for e in confirmed.values())
+    assert again == confirmed
+    assert recorder.seen == []
+
+
+def test_an_unmeetable_constraint_leaves_an_empty_front_and_no_failure(tmp_path: Path, warm_store: Path) -> None:
+    text = EXPERIMENT.replace("accuracy_drop_pp: 2.0", "accuracy_drop_pp: 2.0, latency_p99_ms: 0.000001")
+    question = read_experiment(write_workspace(tmp_path, experiment=text))
+    journal = open_journal(question.workspace, question.name, question.identity)
+    bench = open_bench(question, journal, Store(warm_store), silent)
+
+    run_sweep(question, bench, trials=3)
+    evaluations = bench.journal.evaluations()
+
+    assert front_of(question, evaluations) == []
+    stopped = [e for e in evaluations.values() if e.stop is not None]
+    assert {e.stop.stage for e in stopped if e.stop} == {"latency_short"}
+    assert all(e.stop.violations["latency_p99_ms"] > 0 for e in stopped if e.stop)

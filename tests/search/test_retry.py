@@ -1,0 +1,116 @@
+"""Which candidates get a second attempt, and which are given up."""
+
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from tests.search.sweeping import Recorder, silent
+from tests.tiny import write_workspace
+from workbench.evaluation.bench import Bench, open_bench
+from workbench.evaluation.store import Store
+from workbench.evaluation.sweep_folders import open_journal
+from workbench.inputs.experiment import Experiment, read_experiment
+from workbench.search.executors import ChildProcess
+from workbench.search.sweep import run_sweep
+from workbench.values.candidate import Candidate
+
+
+def test_a_candidate_whose_evaluation_dies_twice_while_the_sweep_lives_is_given_up(
+    question: Experiment, bench: Bench
+) -> None:
+    deaths: list[str] = []
+
+    def report(candidate: Candidate, stage: str) -> None:
+        if candidate.quantization.scheme == "static" and stage == "smoke":
+            if len(deaths) == 1 and "stopped" not in deaths[0]:
+                deaths[0] += ", stopped"
+                raise KeyboardInterrupt  # between the two: the first is not forgotten
+            deaths.append(candidate.id)
+            assert executor.pid is not None
+            os.kill(executor.pid, signal.SIGSEGV)
+
+    watched = replace(bench, report=report)
+    with ChildProcess(question, watched) as executor:
+        with pytest.raises(KeyboardInterrupt):
+            run_sweep(question, watched, trials=4, executor=executor)
+        end = run_sweep(question, watched, trials=4, executor=executor)
+
+    evaluations = bench.journal.evaluations()
+    assert (end.reason, len(evaluations), len(deaths)) == ("budget", 4, 2)
+    (failed,) = [e for e in evaluations.values() if e.failure is not None]
+    assert failed.candidate.id == deaths[1]
+    assert failed.failure is not None
+    assert (failed.failure.kind, failed.failure.stage) == ("CrashError", "smoke")
+    assert "crashed 2 times" in failed.failure.message
+    assert "SIGSEGV" in failed.failure.message
+    assert not failed.deserves_another
+
+
+def test_a_candidate_that_ran_out_of_time_is_tried_once_more_when_the_sweep_goes_on(
+    question: Experiment, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as hurried:
+        hurried.setattr("workbench.targets.onnxruntime.compiler._TIMEOUT_S", 0.001)  # the real child is killed
+        run_sweep(question, bench, trials=3)
+    before = bench.journal.evaluations()
+    recorder = Recorder()
+
+    end = run_sweep(question, bench, trials=3, listeners=(recorder,))
+
+    assert {e.failure.kind for e in before.values() if e.failure} == {"CompileError"}
+    assert (end.new, end.reused) == (3, 0)
+    after = bench.journal.evaluations()
+    assert set(after) == set(before)
+    assert all(e.status != "failed" and e.attempt == 2 for e in after.values())
+    assert [(e.candidate.id, reused) for e, reused in recorder.seen] == [(i, False) for i in before]
+
+
+def test_a_second_transient_failure_stands(question: Experiment, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workbench.targets.onnxruntime.compiler._TIMEOUT_S", 0.001)  # the real child is killed
+
+    ends = [run_sweep(question, bench, trials=3) for _ in range(3)]
+
+    assert [(end.new, end.reused) for end in ends] == [(3, 0), (3, 0), (0, 3)]
+    assert {(e.status, e.attempt) for e in bench.journal.evaluations().values()} == {("failed", 2)}
+
+
+def test_a_second_attempt_that_was_interrupted_is_queued_once(
+    question: Experiment, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as hurried:
+        hurried.setattr("workbench.targets.onnxruntime.compiler._TIMEOUT_S", 0.001)  # the real child is killed
+        run_sweep(question, bench, trials=3)
+
+    def interrupted(candidate: Candidate, stage: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(question, replace(bench, report=interrupted), trials=3)
+    end = run_sweep(question, bench, trials=3)
+
+    assert (end.new, end.repeats) == (3, 0)
+    assert all(e.status != "failed" for e in bench.journal.evaluations().values())
+
+
+def test_a_failure_that_would_repeat_itself_is_not_tried_again(tmp_path: Path) -> None:
+    file = write_workspace(tmp_path)
+    path = tmp_path / "data" / "model.onnx"
+    proto = onnx.load(path)
+    bias = next(t for t in proto.graph.initializer if t.name == "b1")
+    bias.CopyFrom(numpy_helper.from_array(np.full(bias.dims[0], np.nan, np.float32), "b1"))
+    onnx.save(proto, path)
+    question = read_experiment(file)
+    journal = open_journal(question.workspace, question.name, question.identity)
+    bench = open_bench(question, journal, Store(tmp_path / ".workbench" / "store"), silent)
+    run_sweep(question, bench, trials=1)
+
+    end = run_sweep(question, bench, trials=1)
+
+    assert (end.new, end.reused) == (0, 1)
+    assert [e.status for e in journal.evaluations().values()] == ["failed"]
