@@ -1,3 +1,105 @@
-"""INT8 quantization and optimization workbench: from a float ONNX model to a Pareto set and a verified bundle."""
+"""INT8 quantization and optimization workbench: from a float ONNX model to a Pareto set and a verified bundle.
+
+The names of `__all__` are stable and described in docs/api.md. Each is imported when it is first used, so that
+`import workbench` and the command line start without the libraries behind them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from workbench.api.bundle import Exported, LoadedBundle, export, load_bundle
+    from workbench.api.opening import read_experiment
+    from workbench.api.result import SweepResult, read_sweep
+    from workbench.api.rows import Evidence, Row
+    from workbench.api.study import calibrate, compare
+    from workbench.api.sweep import sweep
+    from workbench.inputs.experiment import Experiment
+    from workbench.report.summary import Member, Recommendation
+    from workbench.study.amct_command import Calibrated
+    from workbench.study.comparison import Comparison, Limits
+    from workbench.values.candidate import Candidate
+    from workbench.values.errors import (
+        BundleError,
+        CalibrationError,
+        CandidateError,
+        CheckError,
+        CompileError,
+        ConfigError,
+        CrashError,
+        LoweringError,
+        MeasureError,
+        ToolchainError,
+        WorkbenchError,
+    )
+    from workbench.values.results import Estimate, Evaluation
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "BundleError",
+    "Calibrated",
+    "CalibrationError",
+    "Candidate",
+    "CandidateError",
+    "CheckError",
+    "Comparison",
+    "CompileError",
+    "ConfigError",
+    "CrashError",
+    "Estimate",
+    "Evaluation",
+    "Evidence",
+    "Experiment",
+    "Exported",
+    "Limits",
+    "LoadedBundle",
+    "LoweringError",
+    "MeasureError",
+    "Member",
+    "Recommendation",
+    "Row",
+    "SweepResult",
+    "ToolchainError",
+    "WorkbenchError",
+    "__version__",
+    "calibrate",
+    "compare",
+    "export",
+    "load_bundle",
+    "read_experiment",
+    "read_sweep",
+    "sweep",
+]
+
+_HOMES = {
+    "workbench.api.bundle": ("Exported", "LoadedBundle", "export", "load_bundle"),
+    "workbench.api.opening": ("read_experiment",),
+    "workbench.api.result": ("SweepResult", "read_sweep"),
+    "workbench.api.rows": ("Evidence", "Row"),
+    "workbench.api.study": ("calibrate", "compare"),
+    "workbench.api.sweep": ("sweep",),
+    "workbench.inputs.experiment": ("Experiment",),
+    "workbench.report.summary": ("Member", "Recommendation"),
+    "workbench.study.amct_command": ("Calibrated",),
+    "workbench.study.comparison": ("Comparison", "Limits"),
+    "workbench.values.candidate": ("Candidate",),
+    "workbench.values.results": ("Estimate", "Evaluation"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+if not TYPE_CHECKING:  # so that type checkers refuse names that are not there
+
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found: object = getattr(import_module(_HOME_OF.get(name, "workbench.values.errors")), name)
+        globals()[name] = found
+        return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -13,9 +13,9 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from tests.bundle.test_bundle import exact, exported, reseal
+from workbench.api.registered import register
 from workbench.bundle import description, manifest_sha256, provenance, read_bundle
 from workbench.commands.cli import app
-from workbench.commands.registered import register
 from workbench.inputs.experiment import read_experiment
 from workbench.inputs.metrics import ClassificationOutcomes, load_outcomes, save_outcomes
 from workbench.shipping.promotion import Check, Limits, Verdict, judge

@@ -24,6 +24,18 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.values.damage import Damage
 
 
+def read_experiment(file: Path | str, *, workspace: Path | str | None = None) -> Experiment:
+    """An experiment file and everything it refers to, read and checked.
+
+    Args:
+        workspace: folder of `.workbench/` and `mlruns/`; beside `experiments/` when None.
+
+    Raises:
+        ConfigError: in this file, the dataset manifest, the search space, the data or the model.
+    """
+    return question_of(file, workspace)
+
+
 def question_of(experiment: Experiment | Path | str, workspace: Path | str | None = None) -> Experiment:
     """The experiment itself, or what its file says.
 

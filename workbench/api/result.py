@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
+from workbench.api.opening import journal_of, question_of, summary_of
+from workbench.api.rows import Row, front_rows, search_rows
 from workbench.inputs.experiment import Experiment
 from workbench.report import Member, Recommendation, Summary, lines
 from workbench.search.sweep import SweepEnd
@@ -46,9 +49,33 @@ class SweepResult:
         found = self.summary.find(self.summary.recommended.candidate_id)
         return None if found is None else found.candidate
 
+    def rows(self) -> list[Row]:
+        """Every evaluation as a flat dict, all with the same keys: `pandas.DataFrame(result.rows())`.
+
+        A confirmed candidate has two: `split` 'validation', and 'holdout'. The three `…_evidence` columns say how well
+        its figures are known.
+        """
+        return search_rows(self.summary)
+
+    def front_rows(self) -> list[Row]:
+        """One such dict for each member of the front, best first, of the figures known best: those of the confirmation
+        on held-out data where there is one."""
+        return front_rows(self.summary)
+
     def __str__(self) -> str:
         return lines(self.summary)
 
     def __repr__(self) -> str:
         counts = f"{len(self.summary.evaluations)} candidates, {len(self.front)} on the front"
         return f"<{type(self).__name__} of {self.experiment.name!r}: {counts}>"
+
+
+def read_sweep(experiment: Experiment | Path | str, *, workspace: Path | str | None = None) -> SweepResult:
+    """What the last sweep of an experiment found, whichever door it was started by; also while one runs.
+
+    Raises:
+        ConfigError: there was none yet, or its files are of another revision.
+        ToolchainError: every evaluation of it is damaged.
+    """
+    question = question_of(experiment, workspace)
+    return SweepResult(experiment=question, summary=summary_of(question, journal_of(question)))

@@ -80,7 +80,7 @@ def verify_bundle(directory: Path, *, replay: bool = True, trusted: TrustedKeys 
         changes = admit(manifest.artifact.toolchain, here, policy="warn")
         warnings += changes
         bundle.check_model()
-        _open_apart(bundle)
+        open_apart(bundle)
         try:
             session = target.open(manifest.artifact, bundle.model_directory, manifest.candidate)
         except MeasureError as error:
@@ -97,7 +97,7 @@ def verify_bundle(directory: Path, *, replay: bool = True, trusted: TrustedKeys 
     )
 
 
-def _open_apart(bundle: Bundle) -> None:
+def open_apart(bundle: Bundle) -> None:
     """Let a process with limits open every ONNX file of the bundle before this one does."""
     from workbench.graph.door import open_foreign  # not at the top: services check bundles too, and open none so
 

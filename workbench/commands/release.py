@@ -70,9 +70,9 @@ def promote(
     The accuracy that was lost decides; where its interval reaches beyond the limit the check passes as "not proven".
     Nothing moves when a check failed. What was champion stays at hand as `previous`: see `workbench rollback`.
     """
+    from workbench.api.registered import kept_bundle, version_of, versions_of
     from workbench.bundle import manifest_sha256, read_bundle
     from workbench.bundle.signing import trusted_keys_of
-    from workbench.commands.registered import kept_bundle, version_of, versions_of
     from workbench.shipping.promotion import Limits, judge
     from workbench.tracking.champion import promote as make_champion
     from workbench.tracking.versions import CHAMPION
@@ -139,9 +139,9 @@ def rollback(
 
     Nothing moves otherwise. A bundle that is served already has to be started anew.
     """
+    from workbench.api.registered import kept_bundle
     from workbench.bundle import verify_bundle
     from workbench.bundle.signing import trusted_keys_of
-    from workbench.commands.registered import kept_bundle
     from workbench.tracking.champion import open_versions, restorable
     from workbench.tracking.champion import rollback as restore
 
@@ -172,8 +172,8 @@ def rollback(
 
 def _current(against: str, champion: Version | None, versions: Versions, new: Bundle) -> Path | None:
     """The folder of what is to be replaced; None for nothing."""
+    from workbench.api.registered import kept_bundle
     from workbench.bundle import manifest_sha256, read_bundle
-    from workbench.commands.registered import kept_bundle
 
     name, key = new.manifest.name, "--against"
     if against == NOBODY:

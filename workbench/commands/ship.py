@@ -14,7 +14,6 @@ from rich.text import Text
 from workbench.commands.console import err, out
 from workbench.commands.options import ExperimentFile, Workspace
 from workbench.commands.signing import SigningKey, TrustedKeysFile, opened_key
-from workbench.values.errors import ConfigError
 
 
 def export(
@@ -34,42 +33,33 @@ def export(
     workspace: Workspace = None,
 ) -> None:
     """Write the production bundle of the recommended candidate, or of the one named, and verify it."""
-    from workbench.api.opening import find_candidate, journal_of, opened, summary_of
-    from workbench.bundle import read_bundle, verify_bundle
+    from workbench.api.bundle import export as run
+    from workbench.api.opening import question_of
+    from workbench.bundle import read_bundle
     from workbench.bundle.lock import read_lock
-    from workbench.bundle.signing import only_key
-    from workbench.commands.opening import tell_damage
-    from workbench.commands.registered import register as add_version
+    from workbench.commands.opening import tell_damage_of_last
     from workbench.shipping.deployment import DeploymentSettings, unpinned
-    from workbench.shipping.handover import bundle_contents, hand_over
 
     deployment = DeploymentSettings(lock=None if lock is None else read_lock(lock), base_image=base_image)
     secret = None if sign is None else opened_key(sign)  # a wrong password costs no work
-    with opened(experiment, workspace) as (question, bench):
-        journal = journal_of(question)
-        if candidate is not None:
-            chosen = find_candidate(candidate, journal)
-        else:
-            recommended = summary_of(question, journal).recommended
-            if recommended is None:
-                raise ConfigError(
-                    "no candidate meets every constraint, so none is recommended.",
-                    file=experiment,
-                    hint="`workbench show` says who came closest; name one with --candidate to export it all the same.",
-                )
-            chosen = journal.evaluations()[recommended.candidate_id].candidate
-        tell_damage(journal)
-        contents = bundle_contents(question, chosen, bench, journal)
-    hand_over(to, contents, allow_emulated=allow_emulated, secret=secret, settings=deployment)
-    report = verify_bundle(to, trusted=None if secret is None else only_key(secret.public))
-    out.print(f"{to}: {chosen.short_id}, verified: {report.summary}", highlight=False, soft_wrap=True)
+    question = question_of(experiment, workspace)
+    tell_damage_of_last(question.workspace, question.name)
+    done = run(
+        question,
+        to,
+        candidate=candidate,
+        allow_emulated=allow_emulated,
+        secret=secret,
+        settings=deployment,
+        register=register,
+    )
+    out.print(f"{to}: {done.candidate.short_id}, verified: {done.report.summary}", highlight=False, soft_wrap=True)
     for sentence in unpinned(read_bundle(to).manifest, deployment):
         err.print(Text.assemble(("note: ", "bold"), f"{sentence}."), soft_wrap=True)
-    if register:
-        version = add_version(to, question.workspace)
+    if done.version is not None:
         out.print(
-            f"registered as {version.name} version {version.number}. To make it the champion: workbench promote {to} "
-            f"--against champion (none for the first) --workspace {question.workspace}",
+            f"registered as {done.version.name} version {done.version.number}. To make it the champion: workbench "
+            f"promote {to} --against champion (none for the first) --workspace {question.workspace}",
             highlight=False,
             soft_wrap=True,
             markup=False,

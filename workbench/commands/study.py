@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
@@ -21,9 +20,7 @@ from workbench.values.exit_codes import FAILED
 from workbench.values.system.files import write_text_atomically
 
 if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
-    from workbench.quantization.observe import Feeds
     from workbench.study.amct_command import Calibrated
-    from workbench.study.comparison import Comparison, Limits, Side
 
 
 def calibrate(
@@ -40,11 +37,9 @@ def calibrate(
     ] = None,
 ) -> None:
     """Quantize one model as AMCT does: record.txt, config.json, the deploy model for ATC, a QDQ model."""
-    from workbench.study.amct_command import calibrate_model
+    from workbench.api.study import calibrate as run
 
-    done = calibrate_model(
-        model, to, data=data, cfg=cfg, record=record, report=lambda line: out.print(line, highlight=False)
-    )
+    done = run(model, to, data=data, cfg=cfg, record=record, on_message=lambda line: out.print(line, highlight=False))
     out.print(_layers_table(done))
     if done.ignored:
         out.print(f"{done.ignored} batches beyond batch_num were not used, as AMCT ignores them", highlight=False)
@@ -83,16 +78,11 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Compare two models layer by layer: where do their numbers part? Exit code 1 when an output is over a limit."""
+    from workbench.api.study import compare as run
     from workbench.study.comparison import Limits
-    from workbench.study.comparison import compare as run
 
     limits = Limits(cosine=cosine, max_abs=max_abs, mae=mae)
-    if experiment is not None:
-        found = _compare_candidates(experiment, a, b, samples, batch, limits, every=every)
-    else:
-        side_a, side_b = _file_side(a), _file_side(b)
-        batches, about = _batches(side_a, data, samples, batch)
-        found = run(side_a, side_b, batches, data=about, limits=limits, every=every)
+    found = run(a, b, data=data, experiment=experiment, samples=samples, batch=batch, limits=limits, every=every)
     if html is not None:
         from workbench.report.layers_page import comparison_html
 
@@ -168,46 +158,6 @@ def _one_of(value: str, kind: Any, option: str) -> Any:
     if value not in get_args(kind):
         raise ConfigError(f"{value!r} is none of {', '.join(get_args(kind))}.", key=option)
     return value
-
-
-def _file_side(text: str) -> Side:
-    from workbench.study.comparison import side_of
-
-    return side_of(text)
-
-
-def _batches(side: Side, data: Path | None, samples: int, batch: int) -> tuple[Iterable[Feeds], str]:
-    from workbench.graph.read import read_model
-    from workbench.study.model_data import open_data, random_data
-
-    model = read_model(side.path)
-    if data is None:
-        opened = random_data(model, batch=batch, count=-(-samples // batch))
-    else:
-        opened = open_data(data, model, batch=batch, samples=samples)
-    return opened.read(), opened.about
-
-
-def _compare_candidates(
-    experiment: Path, a: str, b: str, samples: int, batch: int, limits: Limits, *, every: bool
-) -> Comparison:
-    from workbench.api.opening import named_candidate, opened
-    from workbench.evaluation.build import lowered_file
-    from workbench.study.comparison import Side, engine_of
-    from workbench.study.comparison import compare as run
-
-    with opened(experiment, None, scratch=True) as (question, bench):
-
-        def side(text: str) -> Side:
-            if ":" in text or text.endswith(".onnx"):
-                return _file_side(text)
-            candidate = named_candidate(text, question)
-            file = lowered_file(question, candidate, bench)
-            engine = engine_of(candidate.target)
-            return Side(about=f"{candidate.short_id} in {engine}", engine=engine, path=file)
-
-        feeds = (b.feeds for b in question.dataset.batches("validation", batch, stop=samples))
-        return run(side(a), side(b), feeds, data=f"{question.name}, validation split", limits=limits, every=every)
 
 
 def _calibrated_title(done: Calibrated) -> str:

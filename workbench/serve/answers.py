@@ -48,6 +48,24 @@ def answers_for(manifest: Manifest) -> Answers:
     return lambda outputs, samples: classes(outputs[name], labels)
 
 
+def texts_answered(answers: Answers, outputs: Outputs, samples: Sequence[TextSample]) -> list[Answer]:
+    """An answer for each text, marked where tokens of it were cut off.
+
+    Raises:
+        NotFinite: an output holds NaN or infinity.
+    """
+    found = answers(outputs, samples)
+    for answer, sample in zip(found, samples, strict=True):
+        if sample.truncated:
+            answer["truncated"] = True
+    return found
+
+
+def without_rows(outputs: Outputs, rows: int) -> list[str]:
+    """Outputs that do not have one row for each sample, so that no answer can be made of them."""
+    return [name for name, array in outputs.items() if not array.ndim or len(array) != rows]
+
+
 def classes(logits: Array, labels: Sequence[str]) -> list[Answer]:
     """Softmax scores of [rows, classes] logits; a class without a name is called by its number."""
     scores = softmax(logits)

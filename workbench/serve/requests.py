@@ -12,6 +12,7 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 
+from workbench.bundle import Manifest
 from workbench.serve.refusals import Refusal
 from workbench.serve.settings import Limits
 from workbench.targets.base import Array
@@ -60,6 +61,17 @@ def input_rule(spec: TensorSpec, *, highest: int | None = None, lowest: int | No
     )
 
 
+def input_rules(manifest: Manifest, largest_id: int | None) -> list[InputRule]:
+    """What raw inputs must be. Where the bundle knows what they mean, no value can leave an embedding table."""
+    text = manifest.text
+    roles = {} if text is None else {entry.name: entry.role for entry in text.inputs}
+    highest = {"ids": largest_id, "mask": 1, "types": 1}
+    return [
+        input_rule(spec, lowest=0, highest=highest[roles[spec.name]]) if spec.name in roles else input_rule(spec)
+        for spec in manifest.model.inputs
+    ]
+
+
 def parse(body: bytes | bytearray, limits: Limits) -> Question:
     """The question in a body, its texts within the limits; raw inputs are still lists.
 
@@ -87,7 +99,7 @@ def parse(body: bytes | bytearray, limits: Limits) -> Question:
     if kind == "texts":
         if not isinstance(value, list) or not 1 <= len(value) <= limits.texts:
             raise Refusal("fields", f"texts must be a list of 1 to {limits.texts} texts.")
-        return Question(kind, tuple(_text_or_words(item, f"texts[{i}]", limits) for i, item in enumerate(value)))
+        return Question(kind, tuple(text_or_words(item, f"texts[{i}]", limits) for i, item in enumerate(value)))
     if not isinstance(value, dict):
         raise Refusal("fields", "inputs must be an object: name of the input, nested lists of numbers.")
     return Question("inputs", (), value)
@@ -104,17 +116,24 @@ def arrays(
     Raises:
         Refusal: kind 'inputs': a name, type, shape or value does not fit.
     """
-    names = {rule.name for rule in rules}
-    if missing := sorted(names - inputs.keys()):
-        raise Refusal("inputs", f"inputs.{missing[0]} is missing.")
-    if len(inputs) > len(names):
-        raise Refusal("inputs", f"inputs may hold {', '.join(sorted(names))} only.")
-    found = {rule.name: _array(inputs[rule.name], rule, longest) for rule in rules}
+    _check_names(inputs, rules)
+    found = fitted({rule.name: _array(inputs[rule.name], rule) for rule in rules}, rules, longest)
+    if len(next(iter(found.values()))) > limits.texts:
+        raise Refusal("inputs", f"inputs must have 1 to {limits.texts} rows.")
+    return found
+
+
+def fitted(inputs: Mapping[str, Array], rules: Sequence[InputRule], longest: int | None) -> dict[str, Array]:
+    """The same for arrays, which may have any number of rows.
+
+    Raises:
+        Refusal: as `arrays`.
+    """
+    _check_names(inputs, rules)
+    found = {rule.name: _fitting(inputs[rule.name], rule, longest) for rule in rules}
     rows = {len(array) for array in found.values()}
     if len(rows) > 1:
         raise Refusal("inputs", "inputs must all have the same number of rows.")
-    if not 1 <= rows.pop() <= limits.texts:
-        raise Refusal("inputs", f"inputs must have 1 to {limits.texts} rows.")
     free = {
         size
         for rule in rules
@@ -126,16 +145,28 @@ def arrays(
     return found
 
 
-def _array(value: object, rule: InputRule, longest: int | None) -> Array:
+def _check_names(inputs: Mapping[str, object], rules: Sequence[InputRule]) -> None:
+    names = {rule.name for rule in rules}
+    if missing := sorted(names - inputs.keys()):
+        raise Refusal("inputs", f"inputs.{missing[0]} is missing.")
+    if len(inputs) > len(names):
+        raise Refusal("inputs", f"inputs may hold {', '.join(sorted(names))} only.")
+
+
+def _array(value: object, rule: InputRule) -> Array:
     where = f"inputs.{rule.name}"
     if not isinstance(value, list):
         raise Refusal("inputs", f"{where} must be nested lists of numbers.")
     if not _numbers_only(value):  # one long text among many short ones would become an array of long ones
         raise Refusal("inputs", f"{where} must hold {rule.dtype} numbers only.")
     try:
-        array = np.array(value)
+        return np.array(value)
     except (ValueError, OverflowError):  # rows of unequal length, or deeper than NumPy goes
         raise Refusal("inputs", f"{where} must be nested lists of equal length.") from None
+
+
+def _fitting(array: Array, rule: InputRule, longest: int | None) -> Array:
+    where = f"inputs.{rule.name}"
     allowed = {"i": "iu", "u": "iu", "f": "iuf", "b": "b"}.get(rule.dtype.kind, "")
     if array.size and array.dtype.kind not in allowed:
         raise Refusal("inputs", f"{where} must hold {rule.dtype} numbers only.")
@@ -174,7 +205,12 @@ def _kind(data: Mapping[str, Any]) -> Kind:
     return found[0]
 
 
-def _text_or_words(value: object, where: str, limits: Limits) -> Text:
+def text_or_words(value: object, where: str, limits: Limits) -> Text:
+    """One text of a request: a string, or a list of words.
+
+    Raises:
+        Refusal: kind 'fields': it is neither, is empty, or is longer than the limits.
+    """
     return _words(value, where, limits) if isinstance(value, list) else _text(value, where, limits)
 
 

@@ -16,13 +16,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from workbench.bundle import Bundle, preprocessor_of
-from workbench.serve.answers import Answer, NotFinite, answers_for, finite
+from workbench.serve.answers import Answer, NotFinite, answers_for, finite, texts_answered, without_rows
 from workbench.serve.batcher import Batch, Batcher, QueueFull, Row, whole_ms
 from workbench.serve.events import log, log_defect, log_seldom
 from workbench.serve.keys import watched_keys
 from workbench.serve.metrics import Metrics
 from workbench.serve.refusals import Refusal
-from workbench.serve.requests import InputRule, Question, arrays, input_rule, parse
+from workbench.serve.requests import Question, arrays, input_rules, parse
 from workbench.serve.samples import RawSample, Tokenizing, batch_of, raw_key, raw_rows, rows_computed
 from workbench.serve.settings import ServeSettings
 from workbench.serve.workers import Worker, Workers
@@ -72,7 +72,7 @@ class Service:
         self.preprocessor = preprocessor_of(bundle)
         self._tokenizing = None if self.preprocessor is None else Tokenizing(self.preprocessor)
         self._answers = answers_for(manifest)
-        self._rules = _input_rules(bundle, None if self.preprocessor is None else self.preprocessor.largest_id)
+        self._rules = input_rules(manifest, None if self.preprocessor is None else self.preprocessor.largest_id)
         self._longest = None if self.preprocessor is None else self.preprocessor.bins[-1]
         self._batcher = Batcher(
             max_batch_size=service.max_batch_size,
@@ -282,14 +282,14 @@ class Service:
         now_s = time.perf_counter()
         self._count(batch, worker, run_s, now_s)
         rows = batch.rows
-        wrong = [name for name, array in outputs.items() if not array.ndim or len(array) != len(rows)]
+        wrong = without_rows(outputs, len(rows))
         try:
             if wrong:
                 raise Refusal("internal", f"Output {wrong[0]!r} does not have one row for each sample.")
             if isinstance(rows[0].item, RawSample):
                 found: Sequence[Any] = [{n: finite(a[i]) for n, a in outputs.items()} for i in range(len(rows))]
             else:
-                found = self._answers(outputs, [row.item for row in rows])
+                found = texts_answered(self._answers, outputs, [row.item for row in rows])
         except NotFinite:
             self._fail_apart(batch, Refusal("internal", "The model gave a number that is not finite."))
             return
@@ -349,8 +349,6 @@ class Service:
         request: Request = row.owner
         if request not in self._open:
             return
-        if not isinstance(row.item, RawSample) and row.item.truncated:
-            result["truncated"] = True
         request.results[row.index] = result
         request.left -= 1
         if not request.left:
@@ -428,14 +426,3 @@ class Service:
 
 class _Alone:
     """A key that nothing else has."""
-
-
-def _input_rules(bundle: Bundle, largest_id: int | None) -> list[InputRule]:
-    """What raw inputs must be. Where the bundle knows what they mean, no value can leave an embedding table."""
-    text = bundle.manifest.text
-    roles = {} if text is None else {entry.name: entry.role for entry in text.inputs}
-    highest = {"ids": largest_id, "mask": 1, "types": 1}
-    return [
-        input_rule(spec, lowest=0, highest=highest[roles[spec.name]]) if spec.name in roles else input_rule(spec)
-        for spec in bundle.manifest.model.inputs
-    ]

@@ -19,15 +19,12 @@ from typing import Any
 from litserve import LitAPI  # type: ignore[import-untyped]  # LitServe ships no types
 from litserve.loops import LitLoop  # type: ignore[import-untyped]  # the same
 
-from workbench.bundle import Bundle, golden_batches, preprocessor_of, read_bundle
-from workbench.bundle.fingerprint import Policy, admit
-from workbench.bundle.verify import replay_golden
+from workbench.bundle import read_bundle
+from workbench.bundle.fingerprint import Policy
+from workbench.serve.opened import open_proved
 from workbench.serve.wire import Message, pack, receive
-from workbench.targets import open_target
-from workbench.targets.base import DeviceSession, Session
-from workbench.values.documents.canonical import encode as to_json
-from workbench.values.errors import BundleError, MeasureError, ToolchainError, WorkbenchError
-from workbench.values.preprocess import collate, encode
+from workbench.targets.base import Session
+from workbench.values.errors import MeasureError, ToolchainError, WorkbenchError
 
 _PR_SET_PDEATHSIG = 1
 
@@ -67,14 +64,14 @@ class BundleWorker(LitAPI):  # type: ignore[misc]  # LitServe ships no types
         try:
             bundle = read_bundle(Path(self.directory), manifest_sha256=self.manifest_sha256)
             number = int(os.environ["LITSERVE_WORKER_ID"])  # LitServe's way to tell a worker which it is
-            self._session, facts = _opened(bundle, self.rows, self.policy, number % self.devices)
+            self._session, facts = open_proved(bundle, self.rows, self.policy, device=number % self.devices)
         except WorkbenchError as error:
             self._send({"failed": str(error), "final": True, "machine": isinstance(error, ToolchainError)})
             raise SystemExit(1) from None
         except Exception as error:  # LitServe writes the traceback; who waits for this worker is told here
             self._send({"failed": f"{type(error).__name__}: {error}", "final": False})
             raise
-        self._send({"ready": {**facts, "startup_s": time.perf_counter() - started}})
+        self._send({"ready": {**facts, "pid": os.getpid(), "startup_s": time.perf_counter() - started}})
 
     def run_batches(self) -> None:
         """Until the front end closes the socket."""
@@ -111,41 +108,3 @@ def _live_and_die_with(parent: int) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it died before that was said
         raise SystemExit(1)
-
-
-def _opened(bundle: Bundle, batch: int, policy: Policy, device: int) -> tuple[Session, dict[str, Any]]:
-    """A session that gave the golden outputs, and what the front end wants to know about it."""
-    manifest = bundle.manifest
-    target = open_target(manifest.artifact.target)
-    here = target.toolchain()
-    changes = admit(manifest.artifact.toolchain, here, policy)
-    bundle.check_model()
-    try:
-        session = target.open(manifest.artifact, bundle.model_directory, manifest.candidate, device=device)
-        samples, largest = replay_golden(bundle, session, changes)
-        if not isinstance(session, DeviceSession):
-            _warm_up(bundle, session, batch)
-    except MeasureError as error:
-        raise BundleError(f"{bundle.directory}: the model does not run on this machine: {error}") from error
-    facts = {
-        "pid": os.getpid(),
-        "samples": samples,
-        "largest_error": largest,
-        "device": device,
-        "device_bytes": session.device_memory_bytes() if isinstance(session, DeviceSession) else None,
-        "changes": changes,
-        "toolchain": to_json(here),
-    }
-    return session, facts
-
-
-def _warm_up(bundle: Bundle, session: Session, batch: int) -> None:
-    """One full batch of every bin: a runtime's first call of a shape plans its memory."""
-    preprocessor = preprocessor_of(bundle)
-    if preprocessor is None:
-        return
-    texts = [text for golden in golden_batches(bundle) for text in golden.texts]
-    shortest = min(encode(preprocessor, texts), key=lambda e: len(e.ids), default=None)
-    for length in preprocessor.bins:
-        if shortest is not None and len(shortest.ids) <= length:
-            session.run(collate(preprocessor, [shortest] * batch, length))

@@ -1,0 +1,248 @@
+"""A bundle: written from a sweep, and opened to answer texts and arrays in this very process, without a service."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.api.opening import find_candidate, journal_of, opened, summary_of
+from workbench.api.registered import register as add_version
+from workbench.bundle import Bundle, Manifest, VerifyReport, check_bundle, preprocessor_of, read_bundle, verify_bundle
+from workbench.bundle.fingerprint import Policy
+from workbench.bundle.signing import SecretKey, only_key, trusted_keys_of
+from workbench.bundle.verify import open_apart
+from workbench.inputs.experiment import Experiment
+from workbench.serve.answers import Answer, NotFinite, answers_for, finite, texts_answered, without_rows
+from workbench.serve.opened import open_proved
+from workbench.serve.refusals import Refusal
+from workbench.serve.requests import fitted, input_rules, text_or_words
+from workbench.serve.samples import TextSample, Tokenizing
+from workbench.serve.settings import Limits
+from workbench.shipping.deployment import DeploymentSettings
+from workbench.shipping.handover import bundle_contents, hand_over
+from workbench.targets.base import Array, Session
+from workbench.tracking.versions import Version
+from workbench.values.candidate import Candidate
+from workbench.values.errors import BundleError, ConfigError, MeasureError
+from workbench.values.preprocess import collate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """A bundle that was written and verified.
+
+    Attributes:
+        version: in the workspace's registry; None where it was not registered.
+    """
+
+    directory: Path
+    candidate: Candidate
+    report: VerifyReport
+    version: Version | None
+
+
+def export(
+    experiment: Experiment | Path | str,
+    to: Path | str,
+    *,
+    candidate: str | None = None,
+    workspace: Path | str | None = None,
+    allow_emulated: bool = False,
+    secret: SecretKey | None = None,
+    settings: DeploymentSettings | None = None,
+    register: bool = True,
+) -> Exported:
+    """Write the production bundle of the recommended candidate, or of the one named, and verify it.
+
+    Args:
+        to: folder to create.
+        candidate: id or its first digits, or a candidate JSON file; None for the recommended one.
+        allow_emulated: permit a result that was not measured on a device.
+        secret: key to sign the bundle with.
+        settings: how the deployment files are written.
+        register: make it a version in MLflow's Model Registry.
+
+    Raises:
+        ConfigError: no sweep, no such candidate, none recommended, or the folder exists.
+        BundleError: what was written does not give its golden samples again.
+        ToolchainError: a file of the sweep is damaged, or the folder cannot be written.
+    """
+    folder = Path(to)
+    with opened(experiment, workspace) as (question, bench):
+        journal = journal_of(question)
+        if candidate is not None:
+            chosen = find_candidate(candidate, journal)
+        else:
+            recommended = summary_of(question, journal).recommended
+            if recommended is None:
+                raise ConfigError(
+                    "no candidate meets every constraint, so none is recommended.",
+                    file=question.path,
+                    hint="`workbench show` says who came closest; name one with --candidate to export it all the same.",
+                )
+            chosen = journal.evaluations()[recommended.candidate_id].candidate
+        contents = bundle_contents(question, chosen, bench, journal)
+    hand_over(folder, contents, allow_emulated=allow_emulated, secret=secret, settings=settings)
+    report = verify_bundle(folder, trusted=None if secret is None else only_key(secret.public))
+    version = add_version(folder, question.workspace) if register else None
+    return Exported(directory=folder, candidate=chosen, report=report, version=version)
+
+
+def load_bundle(
+    bundle: Path | str, *, trusted_keys: Path | str | None = None, policy: Policy = "refuse"
+) -> LoadedBundle:
+    """Open a bundle for predictions: check its signature and every byte, load it, replay its golden samples.
+
+    Args:
+        trusted_keys: file of public keys, one of which must have signed it; None for the one that
+            WORKBENCH_TRUSTED_KEYS names, and no signature is asked for where that is not set either.
+        policy: 'warn' to load it on another machine than it is for.
+
+    Raises:
+        BundleError: it is damaged, not signed as it must be, not for this machine, or gives other outputs here.
+        ConfigError: the file of keys is wrong.
+        ToolchainError: this machine lacks what the bundle needs.
+    """
+    if policy not in get_args(Policy):
+        raise ConfigError(f"{policy!r} is none of {', '.join(get_args(Policy))}.", key="policy")
+    read = read_bundle(Path(bundle))
+    check_bundle(read, trusted_keys_of(None if trusted_keys is None else Path(trusted_keys)))
+    read.check_model()
+    open_apart(read)
+    session, facts = open_proved(read, read.manifest.service.max_batch_size, policy)
+    return LoadedBundle(read, session, facts)
+
+
+class LoadedBundle:
+    """An open bundle, made by `load_bundle`; close it, or use it as a context manager.
+
+    Answers are those of the service, from the same tokenizer, bins and batches. Several threads may use it: one batch
+    runs at a time.
+
+    Attributes:
+        warnings: how this machine differs from the one the bundle's figures come from.
+    """
+
+    def __init__(self, bundle: Bundle, session: Session, facts: Mapping[str, Any]) -> None:
+        self._session: Session | None = session
+        self._lock = threading.Lock()
+        self._manifest = bundle.manifest
+        self.warnings: tuple[str, ...] = tuple(facts["changes"])
+        preprocessor = preprocessor_of(bundle)
+        self._preprocessor = preprocessor
+        self._tokenizing = None if preprocessor is None else Tokenizing(preprocessor)
+        self._rules = input_rules(bundle.manifest, None if preprocessor is None else preprocessor.largest_id)
+        self._longest = None if preprocessor is None else preprocessor.bins[-1]
+        self._answers = answers_for(bundle.manifest)
+        self._limits = Limits()
+
+    @property
+    def manifest(self) -> Manifest:
+        """What the bundle says of itself: candidate, figures with intervals, provenance, labels."""
+        return self._manifest
+
+    @property
+    def emulated(self) -> bool:
+        """Made on an emulator: nothing about it was measured on a device."""
+        return self._manifest.artifact.toolchain.emulated
+
+    def predict(self, texts: str | Sequence[str | Sequence[str]]) -> list[Answer]:
+        """An answer for each text: label and scores, entities, or outputs, as `POST /predict` gives them.
+
+        Args:
+            texts: a text, or several; each a string or a list of words.
+
+        Raises:
+            ConfigError: the model takes no texts, or one is empty or too long to be a text.
+            CandidateError: the model fails.
+        """
+        if self._tokenizing is None or self._preprocessor is None:
+            raise ConfigError("this model takes arrays, not texts.", hint="Use run(inputs).")
+        given: Sequence[str | Sequence[str]] = [texts] if isinstance(texts, str) else texts
+        samples = [self._sample(self._tokenizing, text, f"texts[{i}]") for i, text in enumerate(given)]
+        bins: dict[int, list[int]] = {}
+        for index, sample in enumerate(samples):
+            bins.setdefault(self._tokenizing.bin(sample), []).append(index)
+        answers: dict[int, Answer] = {}
+        for members in bins.values():
+            for rows in self._turns(len(members)):
+                chosen = members[rows]
+                batch = [samples[i] for i in chosen]
+                outputs = self._outputs(collate(self._preprocessor, [s.encoded for s in batch]), len(batch))
+                try:
+                    answers.update(zip(chosen, texts_answered(self._answers, outputs, batch), strict=True))
+                except NotFinite:
+                    raise _not_finite() from None
+        return [answers[i] for i in range(len(samples))]
+
+    def run(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
+        """Outputs by name for arrays [rows, …] of the model's inputs, in batches of the service's size.
+
+        Raises:
+            ConfigError: a name, type, shape or value is not what the model takes.
+            CandidateError: the model fails.
+        """
+        try:
+            feeds = fitted({name: np.asarray(value) for name, value in inputs.items()}, self._rules, self._longest)
+        except Refusal as refusal:
+            raise ConfigError(refusal.message) from None
+        rows = len(next(iter(feeds.values())))
+        parts = []
+        for turn in self._turns(rows):
+            batch = {name: array[turn] for name, array in feeds.items()}
+            parts.append(self._outputs(batch, len(next(iter(batch.values())))))
+        try:
+            return {name: finite(np.concatenate([part[name] for part in parts])) for name in parts[0]}
+        except NotFinite:
+            raise _not_finite() from None
+
+    def close(self) -> None:
+        """Give the model's memory back; what was predicted stays valid. Closing twice is no error."""
+        with self._lock:
+            session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+    def __enter__(self) -> LoadedBundle:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "" if self._session is not None else ", closed"
+        return f"<{type(self).__name__} {self._manifest.name!r}, {self._manifest.candidate_id[:12]}{state}>"
+
+    def _sample(self, tokenizing: Tokenizing, text: str | Sequence[str], where: str) -> TextSample:
+        try:
+            checked = text_or_words(text if isinstance(text, str) else list(text), where, self._limits)
+        except Refusal as refusal:
+            raise ConfigError(refusal.message) from None
+        sample = tokenizing.sample(checked)
+        if not sample.encoded.ids:
+            raise ConfigError(f"{where} becomes no token.")
+        return sample
+
+    def _turns(self, rows: int) -> Iterator[slice]:
+        size = self._manifest.service.max_batch_size
+        return (slice(start, start + size) for start in range(0, rows, size))
+
+    def _outputs(self, feeds: Mapping[str, Array], rows: int) -> Mapping[str, Array]:
+        with self._lock:
+            if self._session is None:
+                raise ConfigError(f"{self._manifest.name} is closed.", hint="Load the bundle again.")
+            outputs = self._session.run(feeds)
+        if wrong := without_rows(outputs, rows):
+            raise BundleError(f"output {wrong[0]!r} does not have one row for each sample.")
+        return outputs
+
+
+def _not_finite() -> MeasureError:
+    return MeasureError("the model gave a number that is not finite.")

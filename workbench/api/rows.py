@@ -1,0 +1,91 @@
+"""Evaluations as flat rows for a table: one dict each, units in the names, and how well each figure is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from workbench.report import Summary
+from workbench.values.results import Evaluation, Latency, ServiceResult
+
+Evidence = Literal["measured held-out", "measured", "predicted", "modelled"]
+"""How well a figure is known, best first: on data the search never saw and timed afresh; in the search; simulated from
+measurements; by a model of a device, which is no measurement at all."""
+
+Row = dict[str, str | int | float | bool | None]
+
+
+def search_rows(summary: Summary) -> list[Row]:
+    """Every evaluation of the search, each followed by its confirmation where it has one."""
+    found = []
+    for evaluation in summary.evaluations:
+        found.append(_row(summary, evaluation))
+        confirmed = summary.confirmations.get(evaluation.candidate.id)
+        if confirmed is not None:
+            found.append(_row(summary, confirmed))
+    return _filled(found)
+
+
+def front_rows(summary: Summary) -> list[Row]:
+    """One row for each member of the front: its confirmation where that is complete, else its evaluation."""
+    found = []
+    for member in summary.front:
+        confirmed = member.confirmation
+        best = confirmed if confirmed is not None and confirmed.status == "complete" else member.evaluation
+        found.append(_row(summary, best))
+    return _filled(found)
+
+
+def _row(summary: Summary, evaluation: Evaluation) -> Row:
+    candidate, measured = evaluation.candidate, evaluation.measurement
+    recommended = summary.recommended
+    member = summary.member(candidate.id)
+    searched = summary.find(candidate.id) or evaluation
+    row: Row = {
+        "candidate": candidate.id,
+        "what": summary.title(candidate),
+        "split": evaluation.split,
+        "status": evaluation.status,
+        "standing": summary.standing(searched),
+        "recommended": recommended is not None and recommended.candidate_id == candidate.id,
+        "baseline": candidate.id == summary.baseline_id,
+        "same": member.letters if member is not None else "",
+        "emulated": evaluation.toolchain.emulated,
+        "accuracy_evidence": None if measured.accuracy is None else _measured(evaluation),
+        "latency_evidence": None if measured.latency is None else _of_latency(evaluation, measured.latency),
+        "service_evidence": None if measured.service is None else _of_service(evaluation, measured.service),
+    }
+    row.update(summary.numbers(evaluation))
+    if measured.latency is not None:
+        drift = measured.latency.drift
+        row["latency_p50_ms_low"] = measured.latency.p50_ms.low / drift
+        row["latency_p50_ms_high"] = measured.latency.p50_ms.high / drift
+        row["quiet"] = measured.latency.quiet
+    row["seconds"] = evaluation.seconds
+    row.update(candidate.parameters())
+    return row
+
+
+def _measured(evaluation: Evaluation) -> Evidence:
+    if evaluation.toolchain.emulated:
+        return "modelled"
+    return "measured held-out" if evaluation.split == "holdout" else "measured"
+
+
+def _of_latency(evaluation: Evaluation, latency: Latency) -> Evidence:
+    return "modelled" if latency.clock == "modelled" else _measured(evaluation)
+
+
+def _of_service(evaluation: Evaluation, service: ServiceResult) -> Evidence:
+    """Of the figures that `results.metrics` gives: under real load where that was done, else simulated."""
+    figures = service.confirmed or service.best or service.closest
+    if figures.clock == "modelled" or evaluation.toolchain.emulated:
+        return "modelled"
+    return _measured(evaluation) if figures.kind == "measured" else "predicted"
+
+
+def _filled(rows: Iterable[Row]) -> list[Row]:
+    """The same columns in every row, None where a row has no such figure or setting."""
+    known = list(rows)
+    columns: Row = {name: None for row in known for name in row}
+    return [{**columns, **row} for row in known]
