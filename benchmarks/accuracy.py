@@ -225,7 +225,7 @@ def counted(experiment: Experiment) -> tuple[Experiment, CountingRows]:
 def run_ours(
     experiment: Experiment, rows: CountingRows, bench: Bench, quantization: Quantization, sentences: Sequence[Feeds]
 ) -> Run:
-    candidate = Candidate(quantization=quantization, serving=Serving(intra_op_threads=THREADS))
+    candidate = Candidate(target="onnxruntime", quantization=quantization, serving=Serving(intra_op_threads=THREADS))
     began, read = time.perf_counter(), rows.read_samples
     shared = 0
     if quantization.calibrated:

@@ -46,7 +46,7 @@ def prepared(bench: Path, feeds: list[Feeds], to: Path) -> tuple[Path, Path, Ses
     """Lowered float and INT8 files, and both compiled and opened."""
     model = read_model(model_in(bench))
     target = open_target("onnxruntime")
-    plain = Candidate(serving=Serving(intra_op_threads=THREADS))
+    plain = Candidate(target="onnxruntime", serving=Serving(intra_op_threads=THREADS))
     record = choose(observe(model, feeds), EVERYTHING_INT8, proto=normalized(load_graph(model)))
     files, sessions = [], []
     for name, candidate in (("float", plain), ("int8", replace(plain, quantization=EVERYTHING_INT8))):

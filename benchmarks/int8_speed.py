@@ -38,14 +38,10 @@ from workbench.quantization.recipe import recipe_of
 from workbench.quantization.record import QuantizationRecord
 from workbench.targets import open_target
 from workbench.targets.base import Feeds
+from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
 from workbench.targets.openvino.library import load
-from workbench.values.candidate import (
-    Candidate,
-    OnnxRuntimeCompile,
-    OpenVinoCompile,
-    Quantization,
-    Serving,
-)
+from workbench.targets.openvino.settings import OpenVinoCompile
+from workbench.values.candidate import Candidate, Quantization, Serving
 from workbench.values.results import Artifact
 
 REPOSITORY = Path(__file__).parent.parent

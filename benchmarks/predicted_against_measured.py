@@ -78,9 +78,10 @@ class Subject:
         self.model = read_model(next(folder.glob("*.onnx")))
         self.dataset = _dataset(folder, work, self.model)
         self.candidate = Candidate(
+            target="onnxruntime",
             quantization=Quantization(scheme="dynamic", weight_granularity="channel")
             if scheme == "dynamic"
-            else Quantization()
+            else Quantization(),
         )
         target = open_target("onnxruntime")
         for name in ("lowered", "compiled"):

@@ -57,7 +57,7 @@ def perceptron(folder: Path, layers: int) -> Session:
     )
     folder.mkdir(parents=True)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), folder / "m.onnx")
-    target, candidate = open_target("onnxruntime"), Candidate()
+    target, candidate = open_target("onnxruntime"), Candidate(target="onnxruntime")
     for part in ("lowered", "compiled"):
         (folder / part).mkdir()
     lowered = target.lower(read_model(folder / "m.onnx"), candidate, None, folder / "lowered")

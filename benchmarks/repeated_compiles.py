@@ -22,8 +22,8 @@ from tests.emulated_cann import emulated_environment
 from tests.targets.encoder import save, tiny_encoder
 from workbench.graph.read import read_model
 from workbench.targets.ascend.om_set import compile_set
+from workbench.targets.ascend.settings import AscendCompile
 from workbench.targets.ascend.shapes import interface_of
-from workbench.values.ascend_settings import AscendCompile
 from workbench.values.candidate import Candidate, Precision
 from workbench.values.errors import CompileError
 

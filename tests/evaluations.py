@@ -35,7 +35,7 @@ def candidate(*, threads: int = 1, scheme: str = "none", keep_float: int = 0) ->
             keep_float=keep_float,
         ),
     }
-    return Candidate(quantization=settings[scheme], serving=Serving(intra_op_threads=threads))
+    return Candidate(target="onnxruntime", quantization=settings[scheme], serving=Serving(intra_op_threads=threads))
 
 
 def latency(p50_ms: float, speedup: float, *, drift: float = 1.0, p99_ms: float | None = None) -> Latency:

@@ -31,7 +31,7 @@ from workbench.cann_emulator.om import read_om, write_om
 from workbench.cann_emulator.tree import CANN_VERSIONS
 from workbench.evaluation.sweep_folders import current_journal
 from workbench.inputs.experiment import read_experiment
-from workbench.values.ascend_settings import AscendCompile
+from workbench.targets.ascend.settings import AscendCompile
 from workbench.values.documents.canonical import file_digest
 from workbench.values.documents.sealed_json import read_sealed, write_sealed
 

@@ -26,7 +26,7 @@ from tests.emulated_cann import emulated_environment
 from tests.targets.encoder import WEIGHT_LAYERS
 from workbench.evaluation.sweep_folders import current_journal
 from workbench.inputs.experiment import read_experiment
-from workbench.values.ascend_settings import AscendCompile
+from workbench.targets.ascend.settings import AscendCompile
 from workbench.values.documents.canonical import file_digest
 from workbench.values.results import Evaluation
 

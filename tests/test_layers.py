@@ -67,7 +67,7 @@ VALUES = (
             "significance",
             "bins",
         ),
-        *("ascend_settings", "compile_settings", "dimension", "installed_targets"),
+        *("candidate_words", "compile_settings", "dimension", "installed_targets"),
     ),
     ("documents", "system", "exit_codes"),
     ("errors",),

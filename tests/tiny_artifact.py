@@ -24,7 +24,7 @@ def linear_artifact(to: Path, *, width: int = 32) -> Artifact:
     )
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(proto, to / "model.onnx")
-    target, candidate = open_target("onnxruntime"), Candidate()
+    target, candidate = open_target("onnxruntime"), Candidate(target="onnxruntime")
     (to / "lowered").mkdir()
     (to / "compiled").mkdir()
     lowered = target.lower(read_model(to / "model.onnx"), candidate, None, to / "lowered")

@@ -105,7 +105,9 @@ def contents(tmp_path_factory: pytest.TempPathFactory) -> BundleContents:
     write_model(root / "text.onnx")
     write_tokenizer(root / "tok.json")
     model, target = read_model(root / "text.onnx"), open_target("onnxruntime")
-    candidate = Candidate(quantization=Quantization(scheme="dynamic", weight_granularity="channel"))
+    candidate = Candidate(
+        target="onnxruntime", quantization=Quantization(scheme="dynamic", weight_granularity="channel")
+    )
     for name in ("lowered", "compiled"):
         (root / name).mkdir()
     artifact = target.compile(target.lower(model, candidate, None, root / "lowered"), candidate, root / "compiled")
@@ -136,7 +138,7 @@ def contents(tmp_path_factory: pytest.TempPathFactory) -> BundleContents:
             evaluated(candidate, "validation", accuracy=0.951, drop_pp=0.2, speedup=1.8),
             evaluated(candidate, "holdout", accuracy=0.947, drop_pp=0.3, speedup=1.7),
         ),
-        baseline=(evaluated(Candidate(), "validation"),),
+        baseline=(evaluated(Candidate(target="onnxruntime"), "validation"),),
         model=model,
         datasets={"calibration": "a" * 64, "validation": "b" * 64, "holdout": "c" * 64},
         labels=("同意", "拒绝", "other"),

@@ -20,6 +20,7 @@ from workbench.values.results import Artifact
 
 BATCH = 24
 DYNAMIC = Candidate(
+    target="onnxruntime",
     quantization=Quantization(scheme="dynamic", weight_granularity="channel"),
     serving=Serving(intra_op_threads=1, batch=BATCH),
 )

@@ -14,7 +14,7 @@ from workbench.evaluation.build import _handed, artifact_of
 from workbench.evaluation.record import record_of
 from workbench.quantization.record import read_record
 from workbench.targets.ascend.atc import config_files
-from workbench.values.ascend_settings import ASCEND, FUSION_GROUPS, AscendCompile
+from workbench.targets.ascend.settings import ASCEND, FUSION_GROUPS, AscendCompile
 from workbench.values.candidate import Candidate, Precision, Quantization
 from workbench.values.system import source_closure
 from workbench.values.system.source_closure import closure_digest
@@ -30,7 +30,7 @@ from workbench.values.system.source_closure import closure_digest
     ids=["cfg", "everything", "group in float"],
 )
 def test_a_record_becomes_an_artifact_that_computes_in_integers(work: Workplace, quantization: Quantization) -> None:
-    candidate = Candidate(quantization=quantization)
+    candidate = Candidate(target="onnxruntime", quantization=quantization)
 
     artifact, folder = artifact_of(work.experiment, candidate, work.bench)
 
@@ -65,7 +65,7 @@ def test_an_artifact_is_made_again_when_a_module_it_depends_on_changed_and_kept_
         for cached in caches:
             cached.cache_clear()
         before = [len(list(kind.glob("*/*"))) for kind in kinds]
-        artifact_of(work.experiment, Candidate(quantization=PLAIN), work.bench)
+        artifact_of(work.experiment, Candidate(target="onnxruntime", quantization=PLAIN), work.bench)
         return tuple(len(list(kind.glob("*/*"))) - n for kind, n in zip(kinds, before, strict=True))
 
     try:
@@ -74,11 +74,12 @@ def test_an_artifact_is_made_again_when_a_module_it_depends_on_changed_and_kept_
             made("")
             == made("evaluation/store.py")
             == made("targets/openvino/target.py")
+            == made("targets/ascend/settings.py")
             == made("search/sweep.py")
             == (0, 0, 0)
         )
         assert made("targets/onnxruntime/simplify.py") == made("targets/onnxruntime/optimize.py") == (0, 1, 1)
-        assert made("quantization/observe.py") == made("values/ascend_settings.py") == (1, 1, 1)
+        assert made("quantization/observe.py") == made("values/candidate.py") == (1, 1, 1)
     finally:
         monkeypatch.undo()
         for cached in caches:

@@ -37,7 +37,7 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Session
     folder = tmp_path_factory.mktemp("linear")
     artifact = linear_artifact(folder)
     target = open_target("onnxruntime")
-    opened = [target.open(artifact, folder / "compiled", Candidate()) for _ in range(2)]
+    opened = [target.open(artifact, folder / "compiled", Candidate(target="onnxruntime")) for _ in range(2)]
     yield opened[0], opened[1]
     for session in opened:
         session.close()

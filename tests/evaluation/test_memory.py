@@ -28,16 +28,16 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Artifact]:
 def test_a_larger_model_needs_more_memory_by_at_least_its_size(small: tuple[Path, Artifact], tmp_path: Path) -> None:
     large = linear_artifact(tmp_path, width=2048)  # 16 MiB of weights
 
-    little = peak_memory(*small, Candidate(), feeds())
-    much = peak_memory(tmp_path / "compiled", large, Candidate(), feeds(2048))
+    little = peak_memory(*small, Candidate(target="onnxruntime"), feeds())
+    much = peak_memory(tmp_path / "compiled", large, Candidate(target="onnxruntime"), feeds(2048))
 
     assert 0 < little < 64 * 2**20
     assert much - little > 14 * 2**20
 
 
 def test_longer_feeds_need_more_memory(small: tuple[Path, Artifact]) -> None:
-    short = peak_memory(*small, Candidate(), feeds())
-    long = peak_memory(*small, Candidate(), feeds(length=200_000))  # 24 MiB for each tensor
+    short = peak_memory(*small, Candidate(target="onnxruntime"), feeds())
+    long = peak_memory(*small, Candidate(target="onnxruntime"), feeds(length=200_000))  # 24 MiB for each tensor
 
     assert long - short > 20 * 2**20
 
@@ -49,26 +49,26 @@ def test_a_damaged_artifact_is_the_candidates_error_with_the_runtimes_words(
     (tmp_path / artifact.files[0].file).write_bytes(b"not a model")
 
     with pytest.raises(MeasureError, match=r"while its memory was measured: .*cannot load") as caught:
-        peak_memory(tmp_path, artifact, Candidate(), feeds())
+        peak_memory(tmp_path, artifact, Candidate(target="onnxruntime"), feeds())
 
     assert not caught.value.transient
 
 
 def test_feeds_that_the_model_refuses_are_reported(small: tuple[Path, Artifact]) -> None:
     with pytest.raises(MeasureError, match="while its memory was measured"):
-        peak_memory(*small, Candidate(), feeds(width=31))
+        peak_memory(*small, Candidate(target="onnxruntime"), feeds(width=31))
 
 
 def test_a_child_that_breaks_off_is_reported_with_its_last_words(small: tuple[Path, Artifact]) -> None:
     directory, artifact = small
 
     with pytest.raises(MeasureError, match=r"(?s)ended with exit status 1\. Its last words: .*IndexError"):
-        peak_memory(directory, replace(artifact, files=()), Candidate(), feeds())
+        peak_memory(directory, replace(artifact, files=()), Candidate(target="onnxruntime"), feeds())
 
 
 def test_a_child_out_of_time_is_killed_and_the_failure_is_transient(small: tuple[Path, Artifact]) -> None:
     with pytest.raises(MeasureError, match=r"longer than 0\.05 s and was stopped") as caught:
-        peak_memory(*small, Candidate(), feeds(), timeout_s=0.05)
+        peak_memory(*small, Candidate(target="onnxruntime"), feeds(), timeout_s=0.05)
 
     assert caught.value.transient
 
@@ -81,6 +81,6 @@ def test_a_child_that_is_killed_is_a_transient_failure(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
     with pytest.raises(MeasureError, match="ended with signal 9") as caught:
-        peak_memory(*small, Candidate(), feeds())
+        peak_memory(*small, Candidate(target="onnxruntime"), feeds())
 
     assert caught.value.transient

@@ -47,7 +47,7 @@ def test_a_kept_record_belongs_to_its_recipe_alone(work: Workplace) -> None:
 
 
 def test_an_amct_configuration_follows_amcts_procedure_on_its_own_batches(work: Workplace) -> None:
-    candidate = Candidate(quantization=Quantization(scheme="cfg", cfg=CFG))
+    candidate = Candidate(target="onnxruntime", quantization=Quantization(scheme="cfg", cfg=CFG))
 
     before = work.rows.count
     found = record_of(work.experiment, candidate, work.bench)
@@ -67,4 +67,8 @@ def test_a_configuration_that_asks_for_more_batches_than_there_are_is_refused(wo
     text = CFG.replace("batch_num: 3", "batch_num: 5")
 
     with pytest.raises(CalibrationError, match=r"asks for 5 batches.*gives 4 of 8"):
-        record_of(work.experiment, Candidate(quantization=Quantization(scheme="cfg", cfg=text)), work.bench)
+        record_of(
+            work.experiment,
+            Candidate(target="onnxruntime", quantization=Quantization(scheme="cfg", cfg=text)),
+            work.bench,
+        )

@@ -11,8 +11,8 @@ from workbench.evaluation.shared_shapes import compile_missing_shapes, shares_sh
 from workbench.evaluation.store import Store
 from workbench.graph.read import read_model
 from workbench.targets.ascend.acl import process as acl_process
+from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.targets.ascend.target import AscendTarget
-from workbench.values.ascend_settings import ASCEND, AscendCompile
 from workbench.values.candidate import Candidate, Precision, Serving
 from workbench.values.documents.canonical import file_digest
 from workbench.values.errors import CompileError
@@ -145,4 +145,4 @@ def test_a_failed_compile_keeps_nothing_and_says_why(store: Store, place: None, 
 def test_gears_and_other_targets_are_compiled_as_they_are() -> None:
     assert shares_shapes(candidate((8,)))
     assert not shares_shapes(replace(candidate((8, 16)), compile=AscendCompile(sequence_bins=(8, 16), shapes="gears")))
-    assert not shares_shapes(Candidate())
+    assert not shares_shapes(Candidate(target="onnxruntime"))

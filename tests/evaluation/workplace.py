@@ -67,7 +67,9 @@ class Workplace:
         self.bench: Bench = open_bench(self.experiment, journal, Store(root / "store"), lambda candidate, stage: None)
 
     def record(self, **changes: Any) -> QuantizationRecord:
-        return record_of(self.experiment, Candidate(quantization=replace(PLAIN, **changes)), self.bench)
+        return record_of(
+            self.experiment, Candidate(target="onnxruntime", quantization=replace(PLAIN, **changes)), self.bench
+        )
 
     def samples_read(self, action: Callable[[], object]) -> int:
         before = self.rows.count

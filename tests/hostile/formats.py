@@ -254,7 +254,7 @@ def _device() -> bytes:
 def _candidate() -> bytes:
     from workbench.values.candidate import Candidate
 
-    return json.dumps(Candidate().to_json()).encode()
+    return json.dumps(Candidate(target="onnxruntime").to_json()).encode()
 
 
 def _om() -> bytes:

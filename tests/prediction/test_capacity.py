@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.evaluations import evaluation
 from workbench.prediction.capacity import CapacityPlan, Demand, cards_needed, plan_capacity, users_rate_per_s
-from workbench.values.ascend_settings import ASCEND, AscendCompile
+from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.values.candidate import Candidate, Precision
 from workbench.values.documents.canonical import encode
 from workbench.values.errors import ConfigError

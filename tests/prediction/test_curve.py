@@ -32,7 +32,7 @@ def feeds_of(batch: int, length: int) -> list[Feeds]:
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     folder = tmp_path_factory.mktemp("linear")
     artifact = linear_artifact(folder)
-    opened = open_target("onnxruntime").open(artifact, folder / "compiled", Candidate())
+    opened = open_target("onnxruntime").open(artifact, folder / "compiled", Candidate(target="onnxruntime"))
     yield opened
     opened.close()
 
@@ -267,7 +267,9 @@ def test_startup_of_a_real_artifact(tmp_path: Path) -> None:
     artifact = linear_artifact(tmp_path)
     target = open_target("onnxruntime")
 
-    seconds = startup_s(lambda: target.open(artifact, tmp_path / "compiled", Candidate()), feeds_of(1, 8))
+    seconds = startup_s(
+        lambda: target.open(artifact, tmp_path / "compiled", Candidate(target="onnxruntime")), feeds_of(1, 8)
+    )
 
     assert seconds > 0
 

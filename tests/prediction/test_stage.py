@@ -25,7 +25,9 @@ HOST = "{request_ms: 0.4, batch_ms: 0.2, client_ms: 0.1, cores: 2, origin: a tes
 SERVICE = f"service: {{concurrency: 8, p99_ms: 500, curve: 1s, confirm: 1s, host: {HOST}}}\n"
 CHOICES = "service: {max_batch_size: [1, 4, 8], batch_timeout_ms: [0, 5], workers: [1, 2]}\n"
 INT8 = Candidate(
-    quantization=Quantization(scheme="dynamic", weight_granularity="channel"), serving=Serving(intra_op_threads=1)
+    target="onnxruntime",
+    quantization=Quantization(scheme="dynamic", weight_granularity="channel"),
+    serving=Serving(intra_op_threads=1),
 )
 Opened = tuple[Experiment, Bench]
 

@@ -17,7 +17,9 @@ from workbench.report.importance import importance
 from workbench.report.page import pareto_html
 from workbench.report.recommendation import complexity
 from workbench.report.words import differing_parameters, title
-from workbench.values.candidate import Candidate, OnnxRuntimeCompile, OpenVinoCompile, Serving
+from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
+from workbench.targets.openvino.settings import OpenVinoCompile
+from workbench.values.candidate import Candidate, Serving
 from workbench.values.objectives import Constraint, Objective
 from workbench.values.results import Estimate, Evaluation, Failure, Stop
 from workbench.values.significance import Outcomes
@@ -477,7 +479,9 @@ def test_only_settings_that_differ_are_listed() -> None:
 
 def test_complexity_counts_settings_that_are_on_and_unlike_the_baseline() -> None:
     plain = candidate()
-    without = Candidate(compile=OnnxRuntimeCompile(disabled_fusions=("AttentionFusion", "BiasGeluFusion")))
+    without = Candidate(
+        target="onnxruntime", compile=OnnxRuntimeCompile(disabled_fusions=("AttentionFusion", "BiasGeluFusion"))
+    )
 
     assert complexity(plain, plain) == 0
     assert complexity(candidate(threads=2), plain) == 1

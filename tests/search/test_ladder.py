@@ -15,11 +15,14 @@ from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.ladder import evaluate
-from workbench.values.candidate import Candidate, OnnxRuntimeCompile, Quantization, Serving
+from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
+from workbench.values.candidate import Candidate, Quantization, Serving
 from workbench.values.results import STAGES, Evaluation
 
 DYNAMIC = Candidate(
-    quantization=Quantization(scheme="dynamic", weight_granularity="channel"), serving=Serving(intra_op_threads=1)
+    target="onnxruntime",
+    quantization=Quantization(scheme="dynamic", weight_granularity="channel"),
+    serving=Serving(intra_op_threads=1),
 )
 Opened = tuple[Experiment, Bench]
 
@@ -178,7 +181,11 @@ def test_stages_another_candidate_paid_for_come_from_the_store_but_times_never_d
 
 def test_a_candidate_that_is_certainly_slower_and_worse_than_an_incumbent_stops(opened: Callable[..., Opened]) -> None:
     question, bench = opened("size_mb: 1")
-    slow = Candidate(compile=OnnxRuntimeCompile(graph_optimization="basic"), serving=Serving(intra_op_threads=1))
+    slow = Candidate(
+        target="onnxruntime",
+        compile=OnnxRuntimeCompile(graph_optimization="basic"),
+        serving=Serving(intra_op_threads=1),
+    )
     fast = evaluate(question, DYNAMIC, bench)
     assert fast.measurement.accuracy is not None
     assert fast.measurement.latency is not None

@@ -16,8 +16,8 @@ from tests.targets.encoder import VOCABULARY, ids, record_for, save, tiny_encode
 from workbench.bundle import BundleContents, GoldenBatch, Tolerance, write_bundle
 from workbench.graph.read import read_model
 from workbench.quantization.record import write_record
+from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.targets.ascend.target import AscendTarget
-from workbench.values.ascend_settings import ASCEND, AscendCompile
 from workbench.values.candidate import Candidate, Precision
 from workbench.values.preprocess import Preprocessor, TokenInput, collate, encode, open_preprocessor
 from workbench.values.service import ServiceSettings

@@ -10,7 +10,8 @@ import pytest
 from tests.serve.making import LABELS, make_bundle, running
 from workbench.bundle import preprocessor_of, read_bundle
 from workbench.targets import open_target
-from workbench.values.candidate import Candidate, OpenVinoCompile
+from workbench.targets.openvino.settings import OpenVinoCompile
+from workbench.values.candidate import Candidate
 from workbench.values.preprocess import collate, encode
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("openvino") is None, reason="openvino is not installed")

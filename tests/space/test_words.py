@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from workbench.space.dimensions import DIMENSIONS
+from workbench.space.dimensions import dimensions_of
 from workbench.space.words import bins_of, is_word, stand_in
 
-BINS = DIMENSIONS["serving.sequence_bins"]
-COMPILED = DIMENSIONS["compile.sequence_bins"]
+BINS = dimensions_of("onnxruntime")["serving.sequence_bins"]
+COMPILED = dimensions_of("ascend910b3")["compile.sequence_bins"]
 LENGTHS = np.array([10, 20, 30, 40, 60, 100, 200, 300])
 
 
@@ -27,7 +27,7 @@ LENGTHS = np.array([10, 20, 30, 40, 60, 100, 200, 300])
 def test_a_word_names_a_rule_and_a_number_of_bins(value: str | int, expected: bool) -> None:
     assert is_word(value, BINS) is expected
     assert not is_word(value, None)
-    assert not is_word(value, DIMENSIONS["compile.batches"])
+    assert not is_word(value, dimensions_of("ascend910b3")["compile.batches"])
 
 
 def test_stand_ins_tell_words_apart_and_ascend() -> None:

@@ -13,9 +13,9 @@ from tests.targets.conformance import BATCH, LENGTH, TargetConformance
 from tests.targets.encoder import save, tiny_encoder
 from workbench.targets.ascend.acl import process as acl_process
 from workbench.targets.ascend.installation import find_installation
+from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.targets.ascend.target import AscendTarget
 from workbench.targets.ascend.toolchain import ascend_toolchain
-from workbench.values.ascend_settings import ASCEND, AscendCompile
 from workbench.values.candidate import Candidate, Precision
 from workbench.values.errors import ToolchainError
 

@@ -19,22 +19,24 @@ from tests.values.test_preprocess import write_tokenizer
 from workbench.graph.read import read_model
 from workbench.targets import open_target
 from workbench.targets.ascend.acl import process as acl_process
+from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.targets.base import Array, Session, Target, row_tolerance
-from workbench.values.ascend_settings import ASCEND, AscendCompile
-from workbench.values.candidate import Candidate, OpenVinoCompile, Precision, Quantization, describe
+from workbench.targets.openvino.settings import OpenVinoCompile
+from workbench.values.candidate import Candidate, Precision, Quantization
+from workbench.values.candidate_words import describe
 from workbench.values.preprocess import Encoded, Preprocessor, TokenInput, collate, open_preprocessor
 
 LONGEST = 40
 BINS = (16, LONGEST)
 """Where every length is compiled, these are."""
 
-FLOAT = Candidate()
+FLOAT = Candidate(target="onnxruntime")
 DYNAMIC = Quantization(scheme="dynamic", weight_granularity="channel")
 ATTENTION = replace(STATIC, activation_symmetric=True, attention_matmul=True)
 HOST = [
     FLOAT,
-    Candidate(quantization=STATIC),
-    Candidate(quantization=ATTENTION),
+    Candidate(target="onnxruntime", quantization=STATIC),
+    Candidate(target="onnxruntime", quantization=ATTENTION),
     Candidate(target="openvino", compile=OpenVinoCompile()),
     Candidate(target="openvino", compile=OpenVinoCompile(), quantization=ATTENTION),
 ]
@@ -151,7 +153,7 @@ def test_a_row_moves_by_less_than_the_tolerance(
 
 
 def test_with_dynamic_scales_a_row_follows_its_batch(place: Place, tmp_path: Path) -> None:
-    candidate = Candidate(quantization=DYNAMIC)
+    candidate = Candidate(target="onnxruntime", quantization=DYNAMIC)
     session = opened(place, candidate, tmp_path)
     texts = encoded([4, 9, 17, 30], seed=1)
 

@@ -6,15 +6,10 @@ from typing import Any
 
 import pytest
 
-from workbench.values.candidate import (
-    Candidate,
-    OnnxRuntimeCompile,
-    OpenVinoCompile,
-    Quantization,
-    Serving,
-    candidate_from_json,
-    describe,
-)
+from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
+from workbench.targets.openvino.settings import OpenVinoCompile
+from workbench.values.candidate import Candidate, Quantization, Serving, candidate_from_json
+from workbench.values.candidate_words import describe
 from workbench.values.errors import ConfigError
 
 STATIC = Quantization(
@@ -29,7 +24,9 @@ STATIC = Quantization(
 
 
 def test_a_candidate_survives_json_with_its_id() -> None:
-    candidate = Candidate(quantization=STATIC, compile=OnnxRuntimeCompile(disabled_fusions=("GeluFusionL2",)))
+    candidate = Candidate(
+        target="onnxruntime", quantization=STATIC, compile=OnnxRuntimeCompile(disabled_fusions=("GeluFusionL2",))
+    )
 
     again = candidate_from_json(json.loads(json.dumps(candidate.to_json())))
 
@@ -40,7 +37,7 @@ def test_a_candidate_survives_json_with_its_id() -> None:
 
 def test_another_version_of_a_stored_candidate_is_refused() -> None:
     with pytest.raises(ConfigError, match="version 2 is unknown"):
-        candidate_from_json({**Candidate().to_json(), "version": 2})
+        candidate_from_json({**Candidate(target="onnxruntime").to_json(), "version": 2})
 
 
 @pytest.mark.parametrize(
@@ -77,6 +74,7 @@ def test_values_out_of_range_are_refused(change: dict[str, object], message: str
 def test_int8_below_the_level_that_forms_integer_kernels_cannot_be_constructed(level: str) -> None:
     with pytest.raises(ConfigError, match="leaves INT8 layers in float"):
         Candidate(
+            target="onnxruntime",
             quantization=STATIC,
             compile=OnnxRuntimeCompile(graph_optimization=level),  # type: ignore[arg-type]  # parametrized
         )
@@ -103,17 +101,17 @@ def test_serving_needs_at_least_one_of_everything() -> None:
 
 
 def test_the_flat_view_leaves_out_what_does_not_apply() -> None:
-    assert "quantization.percentile" not in Candidate().parameters()
-    assert Candidate(quantization=STATIC).parameters()["quantization.percentile"] == 99.99
+    assert "quantization.percentile" not in Candidate(target="onnxruntime").parameters()
+    assert Candidate(target="onnxruntime", quantization=STATIC).parameters()["quantization.percentile"] == 99.99
 
 
 def test_a_description_says_what_differs_from_plain_float() -> None:
-    assert describe(Candidate()) == "fp32"
-    assert describe(Candidate(quantization=STATIC)) == (
+    assert describe(Candidate(target="onnxruntime")) == "fp32"
+    assert describe(Candidate(target="onnxruntime", quantization=STATIC)) == (
         "INT8 static, percentile 99.99, asymmetric, weights per channel, attention too, 2 layers in float"
     )
     one = replace(STATIC, keep_float=1, keep_float_unit="group")
-    assert describe(Candidate(quantization=one)).endswith("1 group in float")
+    assert describe(Candidate(target="onnxruntime", quantization=one)).endswith("1 group in float")
 
 
 def test_a_description_of_openvino_names_it_and_only_what_differs_from_its_defaults() -> None:
@@ -126,18 +124,18 @@ def test_a_description_of_openvino_names_it_and_only_what_differs_from_its_defau
 
 
 def test_bins_are_part_of_a_candidate_and_of_its_words() -> None:
-    plain = Candidate()
-    binned = Candidate(serving=Serving(sequence_bins=(32, 64, 256)))
+    plain = Candidate(target="onnxruntime")
+    binned = Candidate(target="onnxruntime", serving=Serving(sequence_bins=(32, 64, 256)))
 
     assert plain.sequence_bins is None
     assert binned.sequence_bins == (32, 64, 256)
     assert candidate_from_json(json.loads(json.dumps(binned.to_json()))) == binned
     assert binned.parameters()["serving.sequence_bins"] == "32 64 256"
     assert describe(binned) == "fp32, bins 32 64 256"
-    assert describe(Candidate(serving=Serving(sequence_bins=(256,)))) == "fp32, length 256"
+    assert describe(Candidate(target="onnxruntime", serving=Serving(sequence_bins=(256,)))) == "fp32, length 256"
 
 
 def test_candidates_without_bins_kept_the_ids_they_had_before_there_were_any() -> None:
-    assert "sequence_bins" not in Candidate().to_json()["serving"]
-    assert "serving.sequence_bins" not in Candidate().parameters()
-    assert Candidate().short_id == "738e6d3d3801"
+    assert "sequence_bins" not in Candidate(target="onnxruntime").to_json()["serving"]
+    assert "serving.sequence_bins" not in Candidate(target="onnxruntime").parameters()
+    assert Candidate(target="onnxruntime").short_id == "738e6d3d3801"

@@ -1,37 +1,17 @@
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.values.installing import Install, installing
 from workbench.targets import described, device_count, open_target, target_names
-from workbench.values import installed_targets
 from workbench.values.errors import ConfigError, ToolchainError
-
-Install = Callable[..., None]
 
 
 @pytest.fixture
-def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
-    """Puts a distribution with one target onto the path, as pip leaves it behind."""
-
-    def put(distribution: str, target: str, module: str, source: str) -> None:
-        info = tmp_path / f"{distribution}-1.2.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.2\n")
-        (info / "entry_points.txt").write_text(f"[workbench.targets]\n{target} = {module}:TARGET\n")
-        (tmp_path / f"{module}.py").write_text(source)
-        sys.modules.pop(module, None)
-        forget()
-
-    def forget() -> None:
-        installed_targets._entries.cache_clear()
-        installed_targets.installed_target.cache_clear()
-
-    monkeypatch.syspath_prepend(tmp_path)
-    yield put
-    monkeypatch.undo()
-    forget()
+def install(tmp_path: Path) -> Iterator[Install]:
+    with installing(tmp_path) as put:
+        yield put
 
 
 def test_our_own_targets_are_registered_as_anybodys_are() -> None:

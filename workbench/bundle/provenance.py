@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workbench.bundle.manifest import README, Manifest
 from workbench.bundle.opened import Bundle
-from workbench.values.candidate import describe
+from workbench.values.candidate_words import describe
 from workbench.values.documents.canonical import canonical_json
 from workbench.values.results import metrics
 

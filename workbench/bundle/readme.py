@@ -5,7 +5,8 @@ from __future__ import annotations
 from workbench.bundle.manifest import DEPLOY, INTEGRITY, MANIFEST, Manifest
 from workbench.bundle.sums import SIGNATURE
 from workbench.targets import described
-from workbench.values.candidate import Serving, describe
+from workbench.values.candidate import Serving
+from workbench.values.candidate_words import describe
 from workbench.values.model import TensorSpec
 from workbench.values.results import Evaluation, ServiceFigures, metrics
 

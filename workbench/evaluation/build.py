@@ -17,7 +17,7 @@ from workbench.evaluation.shared_shapes import compile_missing_shapes, shares_sh
 from workbench.inputs.experiment import Experiment
 from workbench.quantization.record import QuantizationRecord, write_record
 from workbench.targets.ascend.atc.config_files import config_texts
-from workbench.values.ascend_settings import AscendCompile
+from workbench.targets.ascend.settings import AscendCompile
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import canonical_json, decode, file_digest
 from workbench.values.errors import ConfigError

@@ -19,9 +19,9 @@ from workbench.inputs.dataset import Batch
 from workbench.inputs.dataset.batch import IntArray
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import Outputs, cut_alike
-from workbench.space.dimensions import DIMENSIONS
+from workbench.space.dimensions import dimension_of
+from workbench.targets.ascend.settings import AscendCompile
 from workbench.targets.base import INT8_ROWS, Session, row_tolerance
-from workbench.values.ascend_settings import AscendCompile
 from workbench.values.errors import ConfigError
 from workbench.values.results import Split
 
@@ -95,7 +95,8 @@ def offered_lengths(experiment: Experiment) -> tuple[int, ...]:
     preprocessor = experiment.dataset.preprocessor
     if preprocessor is None:
         return ()
-    offering = [p for p in experiment.space.parameters if p.name in DIMENSIONS and DIMENSIONS[p.name].lengths_in]
+    known = {p: dimension_of(p.name, experiment.targets) for p in experiment.space.parameters}
+    offering = [p for p, dimension in known.items() if dimension is not None and dimension.lengths_in]
     found = {int(word) for p in offering for choice in p.choices for word in str(choice).split()}
     if all(p.when for p in offering):  # some candidates have no bins of their own
         found.update(preprocessor.bins)

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from workbench.evaluation.store import Store
+from workbench.targets.ascend.settings import AscendCompile
 from workbench.targets.base import Target
-from workbench.values.ascend_settings import AscendCompile
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import canonical_json, decode
 from workbench.values.results import Artifact, CompiledFile

@@ -13,8 +13,8 @@ from workbench.inputs.experiment import Experiment
 from workbench.prediction.curve import FeedsOf, Yardstick, measure_curve, modelled_curve, startup_s
 from workbench.prediction.host_costs import host_costs
 from workbench.prediction.search import best_settings
+from workbench.targets.ascend.settings import AscendCompile
 from workbench.targets.base import DeviceSession, Feeds, Session
-from workbench.values.ascend_settings import AscendCompile
 from workbench.values.bins import timed_length
 from workbench.values.candidate import Candidate
 from workbench.values.errors import MeasureError

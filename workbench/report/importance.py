@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 
-from workbench.values.candidate import ONNXRUNTIME_FUSIONS, Candidate
 from workbench.values.dimension import Scalar
 from workbench.values.objectives import Objective
 from workbench.values.results import Evaluation, metrics
@@ -44,7 +43,7 @@ def importance(evaluations: Sequence[Evaluation], objectives: Sequence[Objective
             note=f"{len(complete)} complete evaluations are too few to rank settings; "
             f"at least {LEAST_EVALUATIONS} are needed.",
         )
-    rows = _filled([_switches(e.candidate) for e in complete])
+    rows = _filled([e.candidate.switches() for e in complete])
     varying = {name: values for name in rows[0] if len(values := list(dict.fromkeys(r[name] for r in rows))) > 1}
     if not varying:
         return Importance(shares={}, note="No setting varies among the complete evaluations.")
@@ -96,12 +95,3 @@ def _filled(assignments: Sequence[Mapping[str, Scalar]]) -> list[dict[str, Scala
     names = list(dict.fromkeys(name for a in assignments for name in a))
     common = {name: Counter(a[name] for a in assignments if name in a).most_common(1)[0][0] for name in names}
     return [{name: a.get(name, common[name]) for name in names} for a in assignments]
-
-
-def _switches(candidate: Candidate) -> dict[str, Scalar]:
-    """The candidate's settings, each fusion that may be off as its own switch."""
-    found = candidate.parameters()
-    if candidate.target != "onnxruntime":
-        return found
-    disabled = str(found.pop("compile.disabled_fusions", "")).split()
-    return found | {f"compile.fusions.{name}": "off" if name in disabled else "on" for name in ONNXRUNTIME_FUSIONS}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from workbench.values.candidate import Candidate, describe
+from workbench.values.candidate import Candidate
+from workbench.values.candidate_words import describe
 from workbench.values.installed_targets import installed_target
 from workbench.values.objectives import METRICS
 from workbench.values.results import Estimate
@@ -16,12 +17,12 @@ def title(candidate: Candidate, baseline_id: str, *, engine: bool = False) -> st
     Threads are always said: a row that left out a default would leave its reader to guess next to one that has them.
 
     Args:
-        engine: say the target's title too, where candidates of several engines stand side by side.
+        engine: say every engine's name, where candidates of several engines stand side by side.
     """
     target = installed_target(candidate.target)
-    said = describe(candidate) + (" (float baseline)" if candidate.id == baseline_id else "")
-    words = f"{target.title}, {said}" if engine and not said.startswith(target.title) else said
-    if target.on_host:  # the host's threads compute nothing there
+    words = f"{target.title}, " if engine and not target.named else ""
+    words += describe(candidate) + (" (float baseline)" if candidate.id == baseline_id else "")
+    if candidate.has("serving.intra_op_threads"):
         words += f", {count_of(candidate.serving.intra_op_threads, 'thread')}"
     if candidate.serving.streams not in (None, 1):
         words += f", {candidate.serving.streams} streams"

@@ -12,7 +12,7 @@ from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of
 from workbench.inputs.experiment import Experiment
 from workbench.space.space import Forbidden, SpaceSize, build, draw, raw_size, size
-from workbench.values.ascend_settings import AscendCompile
+from workbench.targets.ascend.settings import AscendCompile
 
 PROBE_CALLS = 24
 FILE_DRAWS = 100

@@ -26,8 +26,8 @@ from workbench.serve.requests import Question, arrays, input_rules, parse
 from workbench.serve.samples import RawSample, Tokenizing, batch_of, raw_key, raw_rows, rows_computed
 from workbench.serve.settings import ServeSettings
 from workbench.serve.workers import Worker, Workers
+from workbench.targets.ascend.settings import AscendCompile
 from workbench.targets.base import Array
-from workbench.values.ascend_settings import AscendCompile
 
 Phase = Literal["starting", "serving", "draining"]
 

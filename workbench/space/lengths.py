@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from workbench.space.dimensions import DIMENSIONS
+from workbench.space.dimensions import dimension_of
 from workbench.space.space import Parameter, SearchSpace
 from workbench.space.words import bins_of, is_word
 from workbench.values.bins import IntArray
@@ -25,7 +25,7 @@ def with_lengths(space: SearchSpace, lengths: Callable[[], IntArray | None], max
     """
     numbers: dict[str, dict[Scalar, Scalar]] = {}
     for parameter in space.parameters:
-        dimension = DIMENSIONS.get(parameter.name)
+        dimension = dimension_of(parameter.name, space.targets)
         if dimension is not None and dimension.lengths_in:
             words = [choice for choice in parameter.choices if is_word(choice, dimension)]
             if max_length is None:

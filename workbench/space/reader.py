@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -10,7 +11,7 @@ from typing import Any, cast
 
 from workbench.quantization.amct.config import parse_config
 from workbench.quantization.amct.protobuf_text import MOST_BYTES
-from workbench.space.dimensions import CFG, DIMENSIONS, OFF, TARGET
+from workbench.space.dimensions import CFG, OFF, TARGET, dimensions_of, targets_with
 from workbench.space.service_reader import read_choices
 from workbench.space.space import (
     EXACT_LIMIT,
@@ -27,11 +28,11 @@ from workbench.space.space import (
     raw_size,
 )
 from workbench.space.words import MOST_BINS, is_word
-from workbench.values.candidate import COMPILE_OF
 from workbench.values.dimension import Dimension, Scalar
 from workbench.values.documents.input_files import read_text
 from workbench.values.documents.yaml_reader import Section, read_yaml
 from workbench.values.errors import ConfigError, nearest
+from workbench.values.installed_targets import target_names
 
 
 def read_space(path: Path) -> SearchSpace:
@@ -48,8 +49,7 @@ def read_space(path: Path) -> SearchSpace:
         if len(targets) > 1:
             parameters.append(Parameter(name=TARGET, choices=targets, when={}, about="what executes the model"))
         for name, section in top.sections("parameters"):
-            parameter = _read_parameter(name, section, parameters)
-            _refuse_foreign(parameter, targets, section)
+            parameter = _read_parameter(name, section, parameters, targets)
             if name == CFG:
                 configurations = {str(choice): _configuration(section, str(choice)) for choice in parameter.choices}
             parameters.append(parameter)
@@ -81,20 +81,19 @@ def read_targets(section: Section) -> tuple[str, ...]:
     if not names or not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
         raise section.error(TARGET, f"expected a target or a list of different ones, got {value!r}.")
     for name in names:
-        if name not in COMPILE_OF:
-            raise section.error(TARGET, f"{name!r} is not a target that can be swept.", nearest(name, COMPILE_OF))
+        if name not in target_names():
+            raise section.error(TARGET, f"{name!r} is not a target that can be swept.", nearest(name, target_names()))
     return names
 
 
-def _refuse_foreign(parameter: Parameter, targets: Sequence[str], section: Section) -> None:
+def _refuse_foreign(name: str, reached: Sequence[str], targets: Sequence[str], section: Section) -> None:
     """A setting of one target must not be offered to another."""
-    known_by = DIMENSIONS[parameter.name].targets
-    reached = parameter.when.get(TARGET, targets)
-    if known_by and (others := [target for target in reached if target not in known_by]):
+    if others := [target for target in reached if name not in dimensions_of(target)]:
+        known_by = [target for target in targets if name in dimensions_of(target)]
         raise section.error(
             None,
-            f"target {others[0]!r} has no such setting; it belongs to {', '.join(known_by)}.",
-            f"Write `when: {{target: [{', '.join(known_by)}]}}`." if len(targets) > 1 else "Leave it out.",
+            f"target {others[0]!r} has no such setting; it belongs to {', '.join(targets_with(name))}.",
+            f"Write `when: {{target: [{', '.join(known_by)}]}}`." if known_by else "Leave it out.",
         )
 
 
@@ -109,23 +108,33 @@ def _configuration(section: Section, choice: str) -> str:
     return text
 
 
-def _read_parameter(name: str, section: Section, earlier: Sequence[Parameter]) -> Parameter:
-    if name not in DIMENSIONS:
-        raise section.error(None, "not a parameter.", nearest(name, DIMENSIONS))
-    dimension = DIMENSIONS[name]
-    values = section.raw("choices")
-    if not isinstance(values, list) or not values:
-        raise section.error("choices", f"expected a non-empty list, got {values!r}.")
-    choices = tuple(_checked(dimension, value, section) for value in values)
-    if len(set(choices)) != len(choices):
-        raise section.error("choices", "a choice is listed twice.")
+def _read_parameter(name: str, section: Section, earlier: Sequence[Parameter], targets: Sequence[str]) -> Parameter:
+    if not targets_with(name):
+        raise section.error(None, "not a parameter.", nearest(name, {n for t in targets for n in dimensions_of(t)}))
     known = {p.name: p for p in earlier}
     when = section.section("when")
     conditions = {other: _condition(when, other, known) for other in when.names()}
+    reached = [str(target) for target in conditions.get(TARGET, targets)]
+    _refuse_foreign(name, reached, targets, section)
+    dimension = dimensions_of(reached[0])[name]
+    values = section.raw("choices")
+    if not isinstance(values, list) or not values:
+        raise section.error("choices", f"expected a non-empty list, got {values!r}.")
+    choices = tuple(_checked([dimensions_of(target)[name] for target in reached], value, section) for value in values)
+    if len(set(choices)) != len(choices):
+        raise section.error("choices", "a choice is listed twice.")
     return Parameter(name=name, choices=choices, when=conditions, about=section.text("about", dimension.about))
 
 
-def _checked(dimension: Dimension, value: Any, section: Section) -> Scalar:
+def _checked(dimensions: Sequence[Dimension], value: Any, section: Section) -> Scalar:
+    """A choice that one of the targets a parameter is for has; which of them, `Candidate` says of each combination."""
+    for dimension in dimensions[1:]:
+        with contextlib.suppress(ConfigError):
+            return _checked_by(dimension, value, section)
+    return _checked_by(dimensions[0], value, section)
+
+
+def _checked_by(dimension: Dimension, value: Any, section: Section) -> Scalar:
     if dimension.kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if value in dimension.words or (dimension.may_be_off and value == OFF):

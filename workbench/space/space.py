@@ -17,13 +17,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from workbench.space.dimensions import CFG, DIMENSIONS, FUSION_PREFIX, OFF, TARGET
+from workbench.space.dimensions import CFG, OFF, TARGET, dimension_of, dimensions_of
 from workbench.space.words import is_word, stand_in
-from workbench.values.ascend_settings import ASCEND
-from workbench.values.candidate import COMPILE_OF, Candidate, OnnxRuntimeCompile, Precision, Quantization, Serving
-from workbench.values.dimension import Dimension, Scalar
+from workbench.values.candidate import Candidate, Precision, Quantization, Serving
+from workbench.values.dimension import FUSION_PREFIX, Dimension, Scalar
 from workbench.values.documents.canonical import digest
 from workbench.values.errors import ConfigError
+from workbench.values.installed_targets import installed_target
 from workbench.values.service import ServiceChoices
 
 Assignment = Mapping[str, Scalar]
@@ -135,7 +135,7 @@ def build(space: SearchSpace, assignment: Assignment) -> Candidate:
         ValueError: a word such as 'optimal 4' was not given numbers before (`space_lengths.with_lengths`).
     """
     for name, value in assignment.items():
-        if is_word(value, DIMENSIONS.get(name)):
+        if is_word(value, dimension_of(name, space.targets)):
             raise ValueError(f"{name} {value!r} needs the lengths of a dataset")
     return build_unresolved(space, assignment)
 
@@ -146,30 +146,30 @@ def build_unresolved(space: SearchSpace, assignment: Assignment) -> Candidate:
         if rule.matches(assignment):
             raise Forbidden(rule.reason)
     target = str(assignment.get(TARGET, space.targets[0]))
+    known = dimensions_of(target)
     parts: dict[str, dict[str, Any]] = {"precision": {}, "quantization": {}, "compile": {}, "serving": {}}
     switched: dict[str, list[str]] = {}
     for name, value in assignment.items():
         if name.startswith(FUSION_PREFIX):
-            if value != DIMENSIONS[name].values[0]:
+            if value != known[name].values[0]:
                 switched.setdefault("disabled_fusions" if value == OFF else "enabled_fusions", []).append(
                     name.removeprefix(FUSION_PREFIX)
                 )
         elif name == CFG:
             parts["quantization"]["cfg"] = space.configurations[str(value)]
-        elif name != TARGET and not (DIMENSIONS[name].may_be_off and value == OFF):
+        elif name != TARGET and not (known[name].may_be_off and value == OFF):
             part, _, setting = name.partition(".")
-            parts[part][setting] = _members(DIMENSIONS[name], value)
+            parts[part][setting] = _members(known[name], value)
     for setting, names in switched.items():
         parts["compile"][setting] = tuple(sorted(names))
-    if target == ASCEND and "batches" not in parts["compile"]:
-        served = space.service.max_batch_size if space.service is not None else ()
-        parts["compile"]["batches"] = tuple(sorted({int(parts["serving"].get("batch", 1)), *served}))
+    served = space.service.max_batch_size if space.service is not None else ()
+    called = tuple(sorted({int(parts["serving"].get("batch", 1)), *served}))
     try:
         return Candidate(
             target=target,
             precision=Precision(**parts["precision"]),
             quantization=Quantization(**parts["quantization"]),
-            compile=COMPILE_OF.get(target, OnnxRuntimeCompile)(**parts["compile"]),
+            compile=installed_target(target).settings.of_space(parts["compile"], called),
             serving=Serving(**parts["serving"]),
         )
     except ConfigError as error:
@@ -197,17 +197,18 @@ def _says(space: SearchSpace, candidate: Candidate, name: str, choice: Scalar) -
         return candidate.target == choice
     if name == CFG:
         return candidate.quantization.cfg == space.configurations[str(choice)]
+    dimension = dimensions_of(candidate.target)[name]
     if name.startswith(FUSION_PREFIX):
         fusion, switched = name.removeprefix(FUSION_PREFIX), {False: "enabled_fusions", True: "disabled_fusions"}
         lists = {off: getattr(candidate.compile, setting, ()) for off, setting in switched.items()}
-        if choice == DIMENSIONS[name].values[0]:
+        if choice == dimension.values[0]:
             return not any(fusion in names for names in lists.values())
         return fusion in lists[choice == OFF]
     part, _, setting = name.partition(".")
     value = getattr(getattr(candidate, part), setting, None)
-    if DIMENSIONS[name].may_be_off and choice == OFF:
+    if dimension.may_be_off and choice == OFF:
         return value is None
-    return bool(_members(DIMENSIONS[name], choice) == value)
+    return bool(_members(dimension, choice) == value)
 
 
 def _members(dimension: Dimension, value: Scalar) -> Any:
@@ -285,20 +286,25 @@ def size(space: SearchSpace) -> SpaceSize:
     return SpaceSize(
         candidates=len(possible) * _product(free),
         compiles=len(compiles) * _product([p for p in free if not p.name.startswith("serving.")]),
-        exact=not _has_words(space)
-        and not (fuses and any({"disabled", "O1"} & set(p.choices) for p in core.parameters)),
+        exact=not _has_words(space) and not (fuses and any(_fuses_nothing(core, p) for p in core.parameters)),
     )
+
+
+def _fuses_nothing(space: SearchSpace, parameter: Parameter) -> bool:
+    """Whether some choice leaves no fusion that could be switched."""
+    dimension = dimension_of(parameter.name, space.targets)
+    return dimension is not None and any(choice in dimension.fuses_nothing for choice in parameter.choices)
 
 
 def _has_words(space: SearchSpace) -> bool:
     """Whether some choices may turn out to be the same, once there is a dataset."""
-    return any(is_word(choice, DIMENSIONS.get(p.name)) for p in space.parameters for choice in p.choices)
+    return any(is_word(choice, dimension_of(p.name, space.targets)) for p in space.parameters for choice in p.choices)
 
 
 def _compiles_at_most(core: SearchSpace, free: Sequence[Parameter]) -> int:
     """Combinations of what is compiled. A target that compiles fixed shapes compiles each batch of its own."""
     compiled = [p for p in free if not p.name.startswith("serving.")]
-    if ASCEND not in core.targets:
+    if not any(installed_target(target).settings.compiles_shapes for target in core.targets):
         core = replace(core, parameters=tuple(p for p in core.parameters if not p.name.startswith("serving.")))
     return _product(compiled) * raw_size(core)
 
@@ -308,15 +314,16 @@ def _split(space: SearchSpace) -> tuple[SearchSpace, list[Parameter]]:
     tied = {name for p in space.parameters for name in (*p.when, *((p.name,) if p.when else ()))}
     tied.update(name for rule in space.forbid for name in rule.values)
     tied.update(p.name for p in space.parameters if p.name.startswith("quantization."))
-    tied.update((TARGET, "compile.graph_optimization"))  # Candidate ties them to the scheme
-    if ASCEND in space.targets:  # and these to the scheme, to the precision mode or to each other
-        tied.update(name for name in (p.name for p in space.parameters) if _tied_on_ascend(name))
+    tied.add(TARGET)
+    for target in space.targets:  # and these to the scheme, to the precision mode or to each other
+        together = installed_target(target).settings.checked_together
+        tied.update(p.name for p in space.parameters if (_checked(p.name) if together is None else p.name in together))
     core = replace(space, parameters=tuple(p for p in space.parameters if p.name in tied), presets=())
     return core, [p for p in space.parameters if p.name not in tied]
 
 
-def _tied_on_ascend(name: str) -> bool:
-    """Every setting that `Candidate` checks together with another; fusion groups only where O1 is offered."""
+def _checked(name: str) -> bool:
+    """Every setting that a target may check together with another; a switched fusion is taken for free, see `size`."""
     return not name.startswith(FUSION_PREFIX) and name.partition(".")[0] in ("precision", "compile", "serving")
 
 
@@ -339,8 +346,8 @@ def explain(space: SearchSpace) -> list[tuple[str, str, str, str, str, str]]:
             ", ".join(choice_text(c) for c in p.choices),
             " and ".join(f"{n} is {' or '.join(map(choice_text, v))}" for n, v in p.when.items()) or "always",
             p.about,
-            DIMENSIONS[p.name].excludes if p.name in DIMENSIONS else "",
-            DIMENSIONS[p.name].source if p.name in DIMENSIONS else "",
+            dimension.excludes if (dimension := dimension_of(p.name, space.targets)) is not None else "",
+            dimension.source if dimension is not None else "",
         )
         for p in space.parameters
     ]

@@ -23,8 +23,7 @@ from workbench.graph.flow import Flow
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.observe import Feeds
 from workbench.study.differences import Differences
-from workbench.targets import described, descriptions, open_target
-from workbench.values.candidate import Candidate
+from workbench.targets import REFERENCE, described, descriptions, open_target
 from workbench.values.documents.canonical import encode
 from workbench.values.documents.input_files import is_file
 from workbench.values.errors import ConfigError, nearest
@@ -32,9 +31,6 @@ from workbench.values.errors import ConfigError, nearest
 Array = npt.NDArray[Any]
 Run = Callable[[Feeds], Mapping[str, Array]]
 """One batch → the compared tensors by name."""
-
-FLOAT_ENGINE = Candidate().target
-"""Runs what no target claims as its own form: plain ONNX, with Q/DQ pairs or without."""
 
 JUMP_SHARE = 0.5
 """A step counts as a jump when it adds at least this share of the largest step along the graph."""
@@ -175,7 +171,7 @@ def side_of(text: str) -> Side:
     open_foreign(path)
     if not engine:
         proto = onnx.load(path, load_external_data=False)
-        engine = next((engine_of(t.name) for t in descriptions() if t.recognizes and t.recognizes(proto)), FLOAT_ENGINE)
+        engine = next((engine_of(t.name) for t in descriptions() if t.recognizes and t.recognizes(proto)), REFERENCE)
     return Side(about=f"{path.name} in {engine}", engine=engine, path=path)
 
 

@@ -104,7 +104,7 @@ def _issues_of(target: TargetDescription, model: Model) -> tuple[OperatorIssue, 
         if quantization.scheme == "none" and schemes:
             break
         try:
-            candidate = Candidate(target=target.name, quantization=quantization, compile=target.settings())  # type: ignore[arg-type]
+            candidate = Candidate(target=target.name, quantization=quantization)
         except ConfigError:
             continue
         found = opened.check(model, candidate)

@@ -17,7 +17,11 @@ from workbench.values.installed_targets import distribution_of, installed_target
 if TYPE_CHECKING:
     from workbench.targets.base import Target
 
-__all__ = ["described", "descriptions", "device_count", "open_target", "target_names"]
+__all__ = ["REFERENCE", "described", "descriptions", "device_count", "open_target", "target_names"]
+
+REFERENCE = "onnxruntime"
+"""The target whose engine runs plain ONNX, with Q/DQ pairs or without, where no other is asked for: the float model
+that answers are compared with, and files that no target claims as its own."""
 
 
 def described(name: str) -> TargetDescription:

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.quantization.record import QuantizationRecord
-from workbench.values.candidate import Candidate, OpenVinoCompile
+from workbench.targets.openvino.settings import OpenVinoCompile
+from workbench.values.candidate import Candidate
 from workbench.values.model import Model
 from workbench.values.results import Artifact, Toolchain
 

@@ -1,11 +1,69 @@
-"""CompileSettings: what a target's candidates say to its compiler."""
+"""CompileSettings: what a candidate says to its target's compiler, and what the target says about such candidates."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+if TYPE_CHECKING:
+    from workbench.values.candidate import Candidate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileSettings:
-    """The `compile` part of a candidate. A target derives its own: a frozen, keyword-only dataclass of fields with
-    defaults, which checks its own values in `__post_init__` and raises ConfigError."""
+    """The `compile` part of a candidate. A target derives its own: a frozen, keyword-only dataclass of scalars and
+    tuples of them with defaults, which checks its own values in `__post_init__` and raises ConfigError.
+
+    A field that comes later is written `name: int = added_later(0)` (`workbench.values.documents.canonical`): while it
+    has its default, candidates keep their ids.
+
+    Attributes:
+        checked_together: names such as 'compile.level' of the settings that `check` looks at beside others; None for
+            all of them. A space counts combinations of these one by one, and multiplies the others.
+        compiles_shapes: every batch size and padded length is compiled, so that what is called decides what is built.
+    """
+
+    checked_together: ClassVar[frozenset[str] | None] = None
+    compiles_shapes: ClassVar[bool] = False
+
+    @classmethod
+    def of_space(cls, given: Mapping[str, Any], served: tuple[int, ...]) -> Self:
+        """The settings of a space's choices.
+
+        Args:
+            served: batch sizes that the candidate and the space's service form, ascending.
+
+        Raises:
+            ConfigError: a value, or a combination of them, that does not exist.
+        """
+        return cls(**given)
+
+    def check(self, candidate: Candidate) -> None:
+        """Refuse what this target's candidates cannot be across their parts; `candidate.compile` is self.
+
+        Raises:
+            ConfigError: with the key of the setting and what to do.
+        """
+
+    def compiled_batches(self) -> tuple[int, ...]:
+        """Batch sizes that are compiled, ascending; empty where one compiled file takes any."""
+        return ()
+
+    def compiled_lengths(self) -> tuple[int, ...]:
+        """Padded lengths that are compiled, ascending; empty where one compiled file takes any."""
+        return ()
+
+    def shown(self) -> Mapping[str, Any]:
+        """Field → value for tables."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def words(self, candidate: Candidate) -> tuple[str, ...]:
+        """What of the settings differs from the compiler's own, in a few words each; lengths are said without it."""
+        usual = type(self)()
+        said = ((f.name, getattr(self, f.name)) for f in fields(self))
+        return tuple(f"{name} {_text(value)}" for name, value in said if value != getattr(usual, name))
+
+
+def _text(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value).lower()

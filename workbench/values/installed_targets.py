@@ -33,7 +33,11 @@ class InstalledTarget:
         title: what people read: 'ONNX Runtime'.
         on_host: it computes on the host's processors, so that there is one device; False for devices beside it.
         settings: the type of its candidates' `compile` part.
-        dimensions: dotted name → what a space may say about it, of every setting that not all targets have.
+        dimensions: dotted name → what a space may say about it, of every setting that not all targets have: its
+            compiler's, and of the others 'precision.mode' (fp32 alone without), 'quantization.calibrator',
+            'serving.streams', 'serving.intra_op_threads' and 'serving.sequence_bins'. What is missing here of these, no
+            candidate of the target may have.
+        named: its candidates' words begin with the title, which tells them from those of other targets.
     """
 
     name: str
@@ -41,6 +45,7 @@ class InstalledTarget:
     on_host: bool = True
     settings: type[CompileSettings]
     dimensions: Mapping[str, Dimension] = field(default_factory=dict)
+    named: bool = True
 
 
 def target_names() -> tuple[str, ...]:

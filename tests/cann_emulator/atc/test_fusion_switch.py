@@ -15,7 +15,7 @@ from workbench.cann_emulator.atc.fusion_switch import (
     Switches,
     read_switches,
 )
-from workbench.values.ascend_settings import FUSION_GROUPS
+from workbench.targets.ascend.settings import FUSION_GROUPS
 
 
 def read(folder: Path, text: str, oo_level: str = "O3") -> Switches:

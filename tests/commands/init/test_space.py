@@ -11,7 +11,7 @@ from workbench.commands.init.model import examine_model
 from workbench.commands.init.space import space_text
 from workbench.space.reader import read_space
 from workbench.space.space import combinations
-from workbench.values.candidate import ONNXRUNTIME_FUSIONS
+from workbench.targets.onnxruntime.settings import ONNXRUNTIME_FUSIONS
 
 
 def test_only_fusions_that_change_the_model_get_a_switch(folder: Path) -> None:

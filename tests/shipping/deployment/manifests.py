@@ -5,8 +5,9 @@ import dataclasses
 from tests.evaluations import evaluation
 from workbench.bundle import Manifest, Tolerance
 from workbench.bundle.manifest import SourceModel
-from workbench.values.ascend_settings import AscendCompile
-from workbench.values.candidate import Candidate, OpenVinoCompile, Precision, Serving
+from workbench.targets.ascend.settings import AscendCompile
+from workbench.targets.openvino.settings import OpenVinoCompile
+from workbench.values.candidate import Candidate, Precision, Serving
 from workbench.values.results import Artifact, CompiledFile, Toolchain
 from workbench.values.service import ServiceSettings
 
@@ -20,7 +21,7 @@ def candidate(target: str, threads: int = 2) -> Candidate:
         return Candidate(target=target, precision=Precision(mode="force_fp16"), compile=settings, serving=serving)
     if target == "openvino":
         return Candidate(target=target, compile=OpenVinoCompile(), serving=serving)
-    return Candidate(serving=serving)
+    return Candidate(target="onnxruntime", serving=serving)
 
 
 def manifest(

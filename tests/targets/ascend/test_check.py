@@ -9,7 +9,7 @@ import pytest
 from tests.targets.encoder import save, tiny_encoder
 from workbench.graph.read import read_model
 from workbench.targets.ascend.check import candidate_issues
-from workbench.values.ascend_settings import ASCEND, AscendCompile
+from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.values.candidate import Candidate, Precision
 
 MIXED = Candidate(

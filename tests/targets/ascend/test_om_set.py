@@ -16,7 +16,7 @@ from workbench.targets.ascend import om_set
 from workbench.targets.ascend.atc.atc import COMPILE_TIMEOUT_S, TIMEOUT_VARIABLE, compile_timeout_s
 from workbench.targets.ascend.interface import Interface, Port
 from workbench.targets.ascend.om_set import CompiledSet, compile_set, parallel_compiles
-from workbench.values.ascend_settings import AscendCompile
+from workbench.targets.ascend.settings import AscendCompile
 from workbench.values.candidate import Candidate, Precision
 from workbench.values.errors import CompileError, ConfigError, ToolchainError
 

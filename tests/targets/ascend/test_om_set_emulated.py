@@ -18,8 +18,8 @@ from workbench.targets.ascend.atc.om_info import parse_info
 from workbench.targets.ascend.interface import Interface, Port
 from workbench.targets.ascend.lowering import atc_form
 from workbench.targets.ascend.om_set import CompiledSet, compile_set
+from workbench.targets.ascend.settings import FUSION_GROUPS, AscendCompile
 from workbench.targets.ascend.shapes import interface_of
-from workbench.values.ascend_settings import FUSION_GROUPS, AscendCompile
 from workbench.values.candidate import Candidate, Precision, Quantization
 from workbench.values.errors import CompileError, ToolchainError
 

@@ -13,8 +13,8 @@ from workbench.graph.read import load_graph, read_model
 from workbench.targets.ascend.acl.session import open_session
 from workbench.targets.ascend.interface import write_interface
 from workbench.targets.ascend.om_set import compile_set
+from workbench.targets.ascend.settings import AscendCompile
 from workbench.targets.ascend.shapes import interface_of
-from workbench.values.ascend_settings import AscendCompile
 from workbench.values.candidate import Candidate, Precision
 from workbench.values.results import Artifact, Toolchain
 

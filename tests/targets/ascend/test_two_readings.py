@@ -26,7 +26,7 @@ from workbench.targets.ascend.atc.command import argument_vector, compile_flags,
 from workbench.targets.ascend.atc.config_files import DTYPES, PRECISION_KINDS, write_config_files
 from workbench.targets.ascend.atc.flag_table import FLAGS
 from workbench.targets.ascend.atc.output import parse_output
-from workbench.values.ascend_settings import ALL_PRECISION_MODES, FUSION_GROUPS, AscendCompile
+from workbench.targets.ascend.settings import ALL_PRECISION_MODES, FUSION_GROUPS, AscendCompile
 from workbench.values.candidate import Candidate, Precision
 from workbench.values.errors import ConfigError
 

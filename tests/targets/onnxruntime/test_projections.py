@@ -159,7 +159,9 @@ def test_every_layer_of_a_real_encoder_gets_its_convolution(tmp_path: Path) -> N
     }
     record = record_for(BENCH, feeds, per_channel=True, products=True)
 
-    artifact, _ = compiled(OnnxRuntimeTarget(), read_model(BENCH), Candidate(quantization=STATIC), record, tmp_path)
+    artifact, _ = compiled(
+        OnnxRuntimeTarget(), read_model(BENCH), Candidate(target="onnxruntime", quantization=STATIC), record, tmp_path
+    )
 
     assert (artifact.int8_ops, artifact.float_matmuls_left) == (6 * 8 + 1, 0)
     expected = {"QLinearConv": 6, "Split": 6, "Reshape": 18, "Transpose": 30, "Where": 1, "Gather": 3}

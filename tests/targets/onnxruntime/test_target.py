@@ -25,13 +25,14 @@ from workbench.graph.read import read_model
 from workbench.quantization.lowering.qdq import lower_static
 from workbench.quantization.record import ActivationScale, LayerRecord, Provenance, QuantizationRecord, WeightScale
 from workbench.targets.onnxruntime import compiler, fusions
+from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
 from workbench.targets.onnxruntime.target import OnnxRuntimeTarget
-from workbench.values.candidate import Candidate, OnnxRuntimeCompile, Quantization
+from workbench.values.candidate import Candidate, Quantization
 from workbench.values.errors import CompileError, ConfigError
 from workbench.values.results import Artifact
 
 TARGET = OnnxRuntimeTarget()
-DYNAMIC = Candidate(quantization=Quantization(scheme="dynamic", weight_granularity="channel"))
+DYNAMIC = Candidate(target="onnxruntime", quantization=Quantization(scheme="dynamic", weight_granularity="channel"))
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def static_artifact(path: Path, feeds: dict[str, Array], to: Path, **settings: bool) -> tuple[Artifact, Path]:
-    candidate = Candidate(quantization=STATIC)
+    candidate = Candidate(target="onnxruntime", quantization=STATIC)
     return compiled(TARGET, read_model(path), candidate, record_for(path, feeds, **settings), to)
 
 
@@ -53,7 +54,7 @@ class TestOnnxRuntime(HostConformance):
     @pytest.fixture(scope="class")
     @classmethod
     def float_candidate(cls) -> Candidate:
-        return Candidate()
+        return Candidate(target="onnxruntime")
 
 
 # --- INT8 runs in integers -----------------------------------------------------------------------------------------
@@ -147,7 +148,7 @@ def test_basic_optimization_leaves_int8_layers_in_float(encoder: Path, tmp_path:
 
     assert (basic["MatMulIntegerToFloat"], extended["MatMulIntegerToFloat"]) == (0, len(WEIGHT_LAYERS))
     with pytest.raises(ConfigError, match="leaves INT8 layers in float"):
-        Candidate(quantization=STATIC, compile=OnnxRuntimeCompile(graph_optimization="basic"))
+        Candidate(target="onnxruntime", quantization=STATIC, compile=OnnxRuntimeCompile(graph_optimization="basic"))
 
 
 def test_matmul_add_fusion_turns_fixed_shapes_back_to_float(tmp_path: Path) -> None:
@@ -199,7 +200,7 @@ def test_our_fusions_change_no_result_beyond_rounding(encoder: Path, tmp_path: P
 def test_products_of_activations_stay_uint8_by_int8(encoder: Path, tmp_path: Path) -> None:
     """The runtime would make both uint8, for which there is no fast kernel."""
     quantized = record_for(encoder, ids(4, 7), products=True)
-    candidate = Candidate(quantization=STATIC)
+    candidate = Candidate(target="onnxruntime", quantization=STATIC)
     artifact, directory = compiled(TARGET, read_model(encoder), candidate, quantized, tmp_path)
 
     model = onnx.load(directory / artifact.files[0].file)
@@ -272,7 +273,7 @@ def test_attention_in_one_kernel_computes_what_the_nodes_did(
     path = save(tiny_encoder() if added == "none" else masked_encoder(), tmp_path / "model.onnx")
     feeds = ids(3, 9) if added == "none" else masked_feeds(3, 9)
     quantized = record_for(path, feeds, per_channel=True) if scheme == "static" else None
-    candidate = Candidate(quantization=STATIC) if scheme == "static" else DYNAMIC
+    candidate = Candidate(target="onnxruntime", quantization=STATIC) if scheme == "static" else DYNAMIC
 
     one, directory = compiled(TARGET, read_model(path), candidate, quantized, tmp_path / "one")
     # the same candidate without this one rewrite, which no setting switches off: what it is compared with
@@ -294,7 +295,7 @@ def test_a_mask_that_is_more_than_a_mask_stays_as_it_is(added: str, tmp_path: Pa
     quantized = record_for(path, masked_feeds(3, 9), per_channel=True)
 
     artifact, directory = compiled(
-        TARGET, read_model(path), Candidate(quantization=STATIC), quantized, tmp_path / "compiled"
+        TARGET, read_model(path), Candidate(target="onnxruntime", quantization=STATIC), quantized, tmp_path / "compiled"
     )
 
     assert "QAttention" not in artifact.kernels
@@ -361,9 +362,11 @@ def test_layers_of_an_amct_record_are_counted_by_their_kernels(op_type: str, tmp
         provenance=Provenance(engine="amct", recipe={}, statistics=None, code_revision="test"),
     )
 
-    artifact, directory = compiled(TARGET, read_model(path), Candidate(quantization=STATIC), record, tmp_path / "c")
+    artifact, directory = compiled(
+        TARGET, read_model(path), Candidate(target="onnxruntime", quantization=STATIC), record, tmp_path / "c"
+    )
 
-    got = TARGET.open(artifact, directory, Candidate()).run(feeds)["y"]
+    got = TARGET.open(artifact, directory, Candidate(target="onnxruntime")).run(feeds)["y"]
     (expected,) = run(proto, feeds)
     assert (artifact.int8_ops, artifact.float_matmuls_left) == ((1, 0) if op_type == "Conv" else (0, 1)), (
         artifact.kernels
@@ -376,7 +379,7 @@ def test_layers_of_an_amct_record_are_counted_by_their_kernels(op_type: str, tmp
 def test_a_saved_model_gives_the_outputs_of_the_session_that_saved_it(
     encoder: Path, tmp_path: Path, level: str
 ) -> None:
-    candidate = Candidate(compile=OnnxRuntimeCompile(graph_optimization=level))  # type: ignore[arg-type] # parametrized
+    candidate = Candidate(target="onnxruntime", compile=OnnxRuntimeCompile(graph_optimization=level))  # type: ignore[arg-type] # parametrized
     options = ort.SessionOptions()
     options.graph_optimization_level = {
         "disabled": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
@@ -400,8 +403,8 @@ def test_a_float_convolution_in_a_blocked_layout_survives_saving(tmp_path: Path)
     path = save(proto, tmp_path / "model.onnx")
     x = random.normal(size=(2, 16, 12, 12)).astype(np.float32)
 
-    artifact, directory = compiled(TARGET, read_model(path), Candidate(), None, tmp_path)
-    got = TARGET.open(artifact, directory, Candidate()).run({"x": x})["y"]
+    artifact, directory = compiled(TARGET, read_model(path), Candidate(target="onnxruntime"), None, tmp_path)
+    got = TARGET.open(artifact, directory, Candidate(target="onnxruntime")).run({"x": x})["y"]
 
     assert artifact.float_matmuls_left == 1, artifact.kernels
     assert np.array_equal(
@@ -416,18 +419,18 @@ def test_external_data_is_folded_into_the_lowered_file(encoder: Path, tmp_path: 
     model = read_model(path)
     assert model.external_files
 
-    artifact, directory = compiled(TARGET, model, Candidate(), None, tmp_path)
+    artifact, directory = compiled(TARGET, model, Candidate(target="onnxruntime"), None, tmp_path)
     (tmp_path / "split" / "weights.bin").unlink()
 
-    got = TARGET.open(artifact, directory, Candidate()).run(ids(2, 5))["logits"]
+    got = TARGET.open(artifact, directory, Candidate(target="onnxruntime")).run(ids(2, 5))["logits"]
     (expected,) = run(onnx.load(encoder), ids(2, 5))
     assert np.allclose(expected, got, atol=1e-5)
 
 
 def test_disabled_fusions_do_not_fire(encoder: Path, tmp_path: Path) -> None:
-    off = Candidate(compile=OnnxRuntimeCompile(disabled_fusions=("GeluFusionL1", "GeluFusionL2")))
+    off = Candidate(target="onnxruntime", compile=OnnxRuntimeCompile(disabled_fusions=("GeluFusionL1", "GeluFusionL2")))
 
-    with_gelu, _ = compiled(TARGET, read_model(encoder), Candidate(), None, tmp_path / "on")
+    with_gelu, _ = compiled(TARGET, read_model(encoder), Candidate(target="onnxruntime"), None, tmp_path / "on")
     without, directory = compiled(TARGET, read_model(encoder), off, None, tmp_path / "off")
 
     assert with_gelu.kernels.get("Gelu", 0) + with_gelu.kernels.get("BiasGelu", 0) == 1
@@ -450,7 +453,7 @@ def test_the_runtime_refusing_a_model_is_reported_with_its_reason(tmp_path: Path
     (tmp_path / "compiled").mkdir()
 
     with pytest.raises(CompileError, match=r"ONNX Runtime refused the model: .*layer") as caught:
-        TARGET.compile(tmp_path / "lowered.onnx", Candidate(), tmp_path / "compiled")
+        TARGET.compile(tmp_path / "lowered.onnx", Candidate(target="onnxruntime"), tmp_path / "compiled")
 
     assert caught.value.log_path is not None
     assert [file.name for file in (tmp_path / "compiled").iterdir()] == [compiler.LOG]
@@ -462,7 +465,7 @@ def test_a_compile_that_takes_too_long_may_be_tried_again(
     monkeypatch.setattr(compiler, "_TIMEOUT_S", 0.001)
 
     with pytest.raises(CompileError, match="did not finish") as caught:
-        TARGET.compile(encoder, Candidate(), tmp_path)
+        TARGET.compile(encoder, Candidate(target="onnxruntime"), tmp_path)
 
     assert caught.value.transient
 
@@ -479,7 +482,7 @@ def test_an_opset_the_runtime_does_not_know_is_an_error(tmp_path: Path) -> None:
     proto.opset_import[0].version = 99
     onnx.save(proto, tmp_path / "model.onnx")
 
-    ((severity, node, problem),) = problems(tmp_path / "model.onnx", Candidate())
+    ((severity, node, problem),) = problems(tmp_path / "model.onnx", Candidate(target="onnxruntime"))
 
     assert (severity, node) == ("error", "opset 99")
     assert "knows opsets up to" in problem
@@ -491,6 +494,6 @@ def test_an_operator_of_a_foreign_domain_is_an_error(tmp_path: Path) -> None:
     proto.graph.node[1].domain = "vendor.ops"
     onnx.save(proto, tmp_path / "model.onnx")
 
-    found = problems(tmp_path / "model.onnx", Candidate())
+    found = problems(tmp_path / "model.onnx", Candidate(target="onnxruntime"))
 
     assert found == [("error", "query", "ONNX Runtime does not know this operator")]

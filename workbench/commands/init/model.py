@@ -12,7 +12,7 @@ from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import constants, load_graph
 from workbench.quantization.lowering.normalize import normalized
 from workbench.targets.onnxruntime.compiler import fusions_that_fire
-from workbench.values.candidate import ONNXRUNTIME_FUSIONS
+from workbench.targets.onnxruntime.settings import ONNXRUNTIME_FUSIONS
 from workbench.values.model import Model
 
 _FEWEST_POSITIONS = 16  # the segment table, which looks like one of positions, has two rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from workbench.commands.init.model import Outline
-from workbench.space.dimensions import FUSION_PREFIX
+from workbench.values.dimension import FUSION_PREFIX
 
 _KEEP_FLOAT = (0, 1, 2, 4, 8)
 

@@ -21,7 +21,7 @@ from workbench.load.service_process import RunningService, running_service
 from workbench.prediction.host_costs.capacity import measure_capacity, processors
 from workbench.prediction.host_costs.fit import LoadedRun, busy_ms, fit_costs
 from workbench.prediction.host_costs.probe import write_probe
-from workbench.targets import open_target
+from workbench.targets import REFERENCE, open_target
 from workbench.values.documents.canonical import decode, digest, encode
 from workbench.values.errors import BundleError, ToolchainError
 from workbench.values.model import Model
@@ -55,7 +55,7 @@ def host_costs(model: Model, dataset: Dataset, store: Store, *, report: Callable
     Raises:
         ToolchainError: the service cannot be started here, or failed under load.
     """
-    reference = open_target("onnxruntime")
+    reference = open_target(REFERENCE)
     toolchain = reference.toolchain()
     key = {
         "inputs": model.inputs,

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from workbench.bundle import BundleContents, GoldenBatch, Tolerance, write_bundle
 from workbench.graph.read import read_model
 from workbench.inputs.dataset import Dataset
-from workbench.targets import open_target
+from workbench.targets import REFERENCE, open_target
 from workbench.values.candidate import Candidate
 from workbench.values.model import Model, TensorSpec
 from workbench.values.preprocess import Text
@@ -35,7 +35,7 @@ def write_probe(to: Path, model: Model, dataset: Dataset, settings: ServiceSetti
     """
     file = to / "probe.onnx"
     onnx.save(_graph(model, dataset), file)
-    probe, target, candidate = read_model(file), open_target("onnxruntime"), Candidate()
+    probe, target, candidate = read_model(file), open_target(REFERENCE), Candidate(target=REFERENCE)
     lowered, compiled = to / "lowered", to / "compiled"
     lowered.mkdir()
     compiled.mkdir()

@@ -19,10 +19,10 @@ from workbench.targets.ascend.atc.config_files import config_texts
 from workbench.targets.ascend.atc.precheck import check_model
 from workbench.targets.ascend.lowering import atc_form
 from workbench.targets.ascend.operators import NOT_IN_OPS_NN, check_operators
+from workbench.targets.ascend.settings import AscendCompile
 from workbench.targets.ascend.shapes import has_axis, interface_of
 from workbench.targets.base import OperatorIssue
 from workbench.targets.int8_issues import nothing_to_quantize
-from workbench.values.ascend_settings import AscendCompile
 from workbench.values.candidate import Candidate
 from workbench.values.errors import CheckError, ConfigError, LoweringError, ToolchainError
 from workbench.values.model import Model

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from workbench.targets.ascend.deployment import deployment
+from workbench.targets.ascend.dimensions import DIMENSIONS
 from workbench.targets.ascend.interface import INTERFACE
+from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.targets.binding import Binding
 from workbench.targets.description import TargetDescription
-from workbench.values.ascend_settings import ASCEND, AscendCompile
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -84,6 +85,8 @@ TARGET = TargetDescription(
     name=ASCEND,
     title="Ascend 910B3",
     settings=AscendCompile,
+    dimensions=DIMENSIONS,
+    named=False,
     make=_make,
     on_host=False,
     findings=_findings,

@@ -18,8 +18,8 @@ from workbench.targets.ascend.installation import (
     read_installation,
 )
 from workbench.targets.ascend.program import run_program
+from workbench.targets.ascend.settings import ASCEND
 from workbench.targets.ascend.versions import CANN_WANTED, cann_problem, same_release
-from workbench.values.ascend_settings import ASCEND
 from workbench.values.errors import ToolchainError
 from workbench.values.finding import Finding, module_at
 

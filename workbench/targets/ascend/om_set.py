@@ -30,7 +30,7 @@ from workbench.targets.ascend.atc.om_json import KernelCounts, count_kernels
 from workbench.targets.ascend.atc.passes import FUSION_RESULT, Fusion, read_fusions
 from workbench.targets.ascend.interface import Interface
 from workbench.targets.ascend.paths import place_model, work_directory
-from workbench.values.ascend_settings import AscendCompile
+from workbench.targets.ascend.settings import AscendCompile
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import file_digest
 from workbench.values.errors import CompileError, ToolchainError

@@ -25,11 +25,11 @@ from workbench.targets.ascend.interface import INTERFACE, write_interface
 from workbench.targets.ascend.lowering import atc_form
 from workbench.targets.ascend.om_set import compile_set
 from workbench.targets.ascend.probe import DeployProbe
+from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.targets.ascend.shapes import interface_of
 from workbench.targets.ascend.toolchain import ascend_toolchain, device_count
 from workbench.targets.base import OperatorIssue, Session
 from workbench.targets.onnxruntime.target import OnnxRuntimeTarget
-from workbench.values.ascend_settings import ASCEND, AscendCompile
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import file_digest
 from workbench.values.errors import CompileError, ConfigError, LoweringError, MeasureError

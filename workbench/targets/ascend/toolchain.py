@@ -24,9 +24,9 @@ from workbench.targets.ascend.installation import (
     find_installation,
 )
 from workbench.targets.ascend.npu_smi import Card, details, overview, soc_name, value_of
+from workbench.targets.ascend.settings import ASCEND
 from workbench.targets.ascend.versions import cann_problem, driver_problem
 from workbench.targets.ascend.visible_devices import visible_devices
-from workbench.values.ascend_settings import ASCEND
 from workbench.values.errors import ToolchainError
 from workbench.values.results import Toolchain
 

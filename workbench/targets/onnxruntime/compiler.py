@@ -25,8 +25,9 @@ from workbench.quantization.observe import RUNTIME_ERRORS
 from workbench.targets.onnxruntime.attention import fuse_attention
 from workbench.targets.onnxruntime.fusions import fused
 from workbench.targets.onnxruntime.projections import layers_of, with_convolutions, with_split_transposes
+from workbench.targets.onnxruntime.settings import ONNXRUNTIME_FUSIONS, GraphOptimization, OnnxRuntimeCompile
 from workbench.targets.onnxruntime.simplify import simplified
-from workbench.values.candidate import ONNXRUNTIME_FUSIONS, Candidate, GraphOptimization, OnnxRuntimeCompile
+from workbench.values.candidate import Candidate
 from workbench.values.errors import CompileError, LoweringError
 from workbench.values.system.files import temporary_beside
 from workbench.values.system.lifeline import tied

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from workbench.targets.binding import Binding
 from workbench.targets.description import TargetDescription
-from workbench.values.candidate import OnnxRuntimeCompile
+from workbench.targets.onnxruntime.dimensions import DIMENSIONS
+from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
 
 if TYPE_CHECKING:
     from workbench.targets.base import Target
@@ -30,6 +31,8 @@ TARGET = TargetDescription(
     name="onnxruntime",
     title="ONNX Runtime",
     settings=OnnxRuntimeCompile,
+    dimensions=DIMENSIONS,
+    named=False,
     make=_make,
     findings=_findings,
     binding=Binding(runtimes=("onnxruntime",)),

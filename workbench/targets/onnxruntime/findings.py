@@ -10,7 +10,7 @@ from workbench.values.candidate import Candidate, Quantization
 from workbench.values.errors import CandidateError, ToolchainError
 from workbench.values.finding import Finding
 
-INT8 = Candidate(quantization=Quantization(scheme="dynamic", weight_granularity="tensor"))
+INT8 = Candidate(target="onnxruntime", quantization=Quantization(scheme="dynamic", weight_granularity="tensor"))
 
 _GROUP = "target onnxruntime"
 _INSTALL = "Install the version the workbench pins: pip install int8-workbench"

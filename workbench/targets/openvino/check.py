@@ -12,7 +12,8 @@ from workbench.targets.base import OperatorIssue
 from workbench.targets.int8_issues import no_dot_product, nothing_to_quantize, quantized_already, unreadable
 from workbench.targets.openvino.compiler import reason
 from workbench.targets.openvino.library import capabilities, library
-from workbench.values.candidate import Candidate, OpenVinoCompile
+from workbench.targets.openvino.settings import OpenVinoCompile
+from workbench.values.candidate import Candidate
 from workbench.values.errors import ConfigError
 from workbench.values.model import Model
 from workbench.values.system.cpu import Cpu

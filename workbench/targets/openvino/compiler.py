@@ -14,7 +14,8 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from workbench.values.candidate import Candidate, OpenVinoCompile
+from workbench.targets.openvino.settings import OpenVinoCompile
+from workbench.values.candidate import Candidate
 from workbench.values.errors import CompileError
 from workbench.values.system.lifeline import tied
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from workbench.targets.binding import Binding
 from workbench.targets.description import TargetDescription
-from workbench.values.candidate import OpenVinoCompile
+from workbench.targets.openvino.dimensions import DIMENSIONS
+from workbench.targets.openvino.settings import OpenVinoCompile
 
 if TYPE_CHECKING:
     from workbench.targets.base import Target
@@ -47,6 +48,7 @@ TARGET = TargetDescription(
     name="openvino",
     title="OpenVINO",
     settings=OpenVinoCompile,
+    dimensions=DIMENSIONS,
     make=_make,
     findings=_findings,
     packages=("openvino",),

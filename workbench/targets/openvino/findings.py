@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 
 from workbench.targets.int8_layer import run_int8_layer
 from workbench.targets.openvino.library import capabilities, library
-from workbench.values.candidate import Candidate, OpenVinoCompile, Quantization
+from workbench.targets.openvino.settings import OpenVinoCompile
+from workbench.values.candidate import Candidate, Quantization
 from workbench.values.errors import CandidateError, ToolchainError
 from workbench.values.finding import Finding, module_at
 

@@ -28,7 +28,8 @@ from workbench.targets.openvino.check import model_issues, setting_issues
 from workbench.targets.openvino.compiler import WEIGHTS, XML, convert, reason
 from workbench.targets.openvino.library import capabilities, library, load
 from workbench.targets.openvino.lowering import openvino_form
-from workbench.values.candidate import Candidate, OpenVinoCompile
+from workbench.targets.openvino.settings import OpenVinoCompile
+from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import file_digest
 from workbench.values.errors import ConfigError, LoweringError, MeasureError
 from workbench.values.model import Model

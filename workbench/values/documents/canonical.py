@@ -18,16 +18,25 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+_LATER = "left out while it has its default"
 
 
 class DecodeError(ValueError):
     """Stored JSON does not have the shape its type demands; the message starts with the path inside it."""
 
 
+def added_later(default: T) -> T:
+    """A dataclass field that came after values of its class were stored: while it has its default it is left out of
+    the canonical form, so that those values keep their digests."""
+    field: T = dataclasses.field(default=default, metadata={_LATER: True})
+    return field
+
+
 def encode(value: object) -> Any:
     """Plain JSON data (dict, list, str, int, float, bool, None) of dataclasses, mappings, tuples and paths."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        found = {f.name: (f, getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {n: encode(v) for n, (f, v) in found.items() if not (f.metadata.get(_LATER) and v == f.default)}
     if isinstance(value, Mapping):
         return {str(key): encode(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -64,6 +73,8 @@ def decode(kind: type[T], data: Any, path: str = "") -> T:
 
     Raises:
         DecodeError: a key is unknown or missing, or a value has another type; names the path inside `data`.
+
+    A dataclass whose fields' types depend on each other has `types_within(data)`, which gives the exact ones by name.
     """
     return typing.cast(T, _decode(kind, data, path or kind.__name__))
 
@@ -135,7 +146,7 @@ def _decode_dataclass(kind: Any, data: Any, path: str) -> Any:
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if required and name not in data:
             raise DecodeError(f"{path}: key {name!r} is missing")
-    hints = _hints(kind)
+    hints = {**_hints(kind), **(kind.types_within(data) if hasattr(kind, "types_within") else {})}
     values = {name: _decode(hints[name], item, f"{path}.{name}") for name, item in data.items()}
     try:
         return kind(**values)

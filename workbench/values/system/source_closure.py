@@ -51,7 +51,7 @@ def closure(*modules: str) -> dict[str, Path]:
 
     Args:
         modules: names as they are imported; of a package all its modules count. One that is no module of the workbench
-            must have been imported.
+            must have been imported, and counts with the whole package it belongs to.
 
     Raises:
         ValueError: there is no such module.
@@ -79,6 +79,8 @@ def _existing(module: str) -> Path:
 
 
 def _members(module: str) -> list[str]:
+    while not module.startswith(f"{_NAME}.") and _is_package(module.rpartition(".")[0]):
+        module = module.rpartition(".")[0]
     file = _existing(module)
     if file.name != "__init__.py" or module == _NAME:
         return [module]
@@ -123,7 +125,20 @@ def _file(name: str) -> Path | None:
                 return file
         return None
     path = getattr(sys.modules.get(name), "__file__", None)
-    return Path(path) if path is not None and path.endswith(".py") else None
+    if path is not None:
+        return Path(path) if path.endswith(".py") else None
+    for count in range(len(parts) - 1, 0, -1):  # a module of a package that was imported
+        package = getattr(sys.modules.get(".".join(parts[:count])), "__file__", None)
+        if package is not None:
+            place = Path(package).parent.joinpath(*parts[count:])
+            found = (place / "__init__.py", place.with_name(f"{place.name}.py"))
+            return next((file for file in found if file.is_file()), None)
+    return None
+
+
+def _is_package(name: str) -> bool:
+    file = _file(name) if name else None
+    return file is not None and file.name == "__init__.py"
 
 
 @functools.cache

@@ -23,9 +23,9 @@ from tests.targets.ascend.offline_files import (
 from workbench.targets.ascend.acl import process as acl_process
 from workbench.targets.ascend.acl.session import AscendSession, open_session
 from workbench.targets.ascend.interface import Interface, Port
+from workbench.targets.ascend.settings import AscendCompile
 from workbench.targets.ascend.target import AscendTarget
 from workbench.targets.base import DeviceLoad, DeviceSession
-from workbench.values.ascend_settings import AscendCompile
 from workbench.values.candidate import Candidate, Precision
 from workbench.values.errors import MeasureError, ToolchainError
 from workbench.values.results import Artifact

@@ -5,7 +5,7 @@ import pytest
 
 from workbench.targets.ascend.atc.command import argument_vector, compile_flags, shapes_of
 from workbench.targets.ascend.interface import Axis, Interface, Port
-from workbench.values.ascend_settings import AscendCompile
+from workbench.targets.ascend.settings import AscendCompile
 from workbench.values.candidate import Candidate, Precision, Quantization
 from workbench.values.errors import CompileError
 

@@ -11,7 +11,7 @@ from workbench.targets.ascend.atc.config_files import (
     op_precision,
     write_config_files,
 )
-from workbench.values.ascend_settings import FUSION_GROUPS, AscendCompile
+from workbench.targets.ascend.settings import FUSION_GROUPS, AscendCompile
 from workbench.values.errors import ConfigError
 
 NOT_CLOSABLE = frozenset(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from workbench.targets.ascend.atc.flags import ONNX, check_flags
 from workbench.targets.ascend.interface import Interface
-from workbench.values.ascend_settings import PRECISION_MODES, PRECISION_MODES_V2, AscendCompile
+from workbench.targets.ascend.settings import PRECISION_MODES, PRECISION_MODES_V2, AscendCompile
 from workbench.values.candidate import Candidate
 from workbench.values.errors import CompileError
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from workbench.targets.ascend.atc.om_info import OmInfo
 from workbench.targets.ascend.atc.passes import Fusion
 from workbench.targets.ascend.om_set import CompiledSet
-from workbench.values.ascend_settings import FUSION_GROUPS
+from workbench.targets.ascend.settings import FUSION_GROUPS
 from workbench.values.documents.canonical import canonical_json, decode
 from workbench.values.documents.json_reader import loads
 from workbench.values.system.files import temporary_beside

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from workbench.values.ascend_settings import PRECISION_MODES
+from workbench.targets.ascend.settings import PRECISION_MODES
 
 Kind = Literal["choice", "input", "output", "directory", "text", "shapes", "numbers"]
 """'input' and 'output' are files (checked against the alphabet of paths), 'directory' is one; 'numbers' are digits,

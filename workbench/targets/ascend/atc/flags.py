@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from workbench.targets.ascend.atc.flag_shapes import check_shapes, refusal
 from workbench.targets.ascend.atc.flag_table import DYNAMIC, FLAGS, NEWER, SOC_VERSIONS, Flag
 from workbench.targets.ascend.paths import refused_characters
-from workbench.values.ascend_settings import INT8_MODES, KEEPING_MODES, MIXED_MODES
+from workbench.targets.ascend.settings import INT8_MODES, KEEPING_MODES, MIXED_MODES
 from workbench.values.errors import CompileError, ConfigError, nearest
 
 __all__ = ["FLAGS", "check_flags"]

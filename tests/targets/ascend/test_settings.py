@@ -2,8 +2,9 @@ from dataclasses import replace
 
 import pytest
 
-from workbench.values.ascend_settings import FUSION_GROUPS, AscendCompile
-from workbench.values.candidate import Candidate, Precision, Quantization, Serving, candidate_from_json, describe
+from workbench.targets.ascend.settings import FUSION_GROUPS, AscendCompile
+from workbench.values.candidate import Candidate, Precision, Quantization, Serving, candidate_from_json
+from workbench.values.candidate_words import describe
 from workbench.values.errors import ConfigError
 
 STATIC = Quantization(
@@ -44,8 +45,8 @@ def test_hif8_is_refused_because_the_vendor_check_lets_it_pass(mode: str) -> Non
 def test_a_mode_of_another_target_is_refused() -> None:
     with pytest.raises(ConfigError, match="no precision mode of ATC"):
         candidate("fp32")
-    with pytest.raises(ConfigError, match="'force_fp16' is ATC's"):
-        Candidate(precision=Precision(mode="force_fp16"))
+    with pytest.raises(ConfigError, match="'force_fp16' is no value of it on target 'onnxruntime'"):
+        Candidate(target="onnxruntime", precision=Precision(mode="force_fp16"))
 
 
 @pytest.mark.parametrize("mode", ["force_fp32", "cube_fp16in_fp32out", "must_keep_origin_dtype", "origin"])
@@ -126,7 +127,7 @@ def test_a_candidate_is_described_by_what_differs_from_the_defaults() -> None:
     several = candidate(sequence_bins=(128,), batches=(1, 8))
 
     assert describe(one) == (
-        "INT8 static, ifmr, asymmetric, weights per tensor, the rest allow_mix_precision, bins 64 128, no gelu"
+        "INT8 static, ifmr, asymmetric, weights per tensor, bins 64 128, the rest allow_mix_precision, no gelu"
     )
     assert describe(several) == "force_fp16, length 128, batches 1 8"
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from workbench.values.compile_settings import CompileSettings
 from workbench.values.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from workbench.values.candidate import Candidate
 
 ASCEND = "ascend910b3"
 PRECISION_MODES = (
@@ -125,6 +128,10 @@ FUSION_GROUPS: Mapping[str, FusionGroup] = {
 fusion_pass_util.h:18-115) or in the manual's wider list of risky ones (atlasag_25_0078). The names are those of a 9.x
 development tree; that 8.5.0 has each of them is [inferred] until a machine's fusion_result.json shows it."""
 
+CALIBRATORS = ("amct", "workbench")
+"""Values of `quantization.calibrator`: the vendor's AMCT, or this workbench. Without one AMCT calibrates where it is
+installed and knows the recipe, the workbench otherwise."""
+
 Shapes = Literal["static", "gears"]
 ImplementationMode = Literal["high_performance", "high_precision"]
 OptimizationLevel = Literal["O3", "O1"]
@@ -149,6 +156,8 @@ class AscendCompile(CompileSettings):
         customize_dtypes: lines of the file of that flag.
         enable_small_channel: only means something for convolutions with at most 4 input channels.
     """
+
+    compiles_shapes: ClassVar[bool] = True
 
     batches: tuple[int, ...] = (1,)
     sequence_bins: tuple[int, ...] = ()
@@ -211,15 +220,64 @@ class AscendCompile(CompileSettings):
                 "O1 closes every fusion that can be closed.", key=f"compile.{name}", hint="Leave it out, or use O3."
             )
 
-    def settings(self) -> dict[str, Any]:
-        """Field → value of what differs from ATC's own defaults, for tables; shapes always."""
-        always = ("batches", "sequence_bins", "shapes")
-        plain = AscendCompile(batches=(1,))
-        return {
-            f.name: getattr(self, f.name)
-            for f in fields(self)
-            if f.name in always or getattr(self, f.name) != getattr(plain, f.name)
-        }
+    @classmethod
+    def of_space(cls, given: Mapping[str, Any], served: tuple[int, ...]) -> AscendCompile:
+        return cls(**{"batches": served, **given})
+
+    def compiled_batches(self) -> tuple[int, ...]:
+        return self.batches
+
+    def compiled_lengths(self) -> tuple[int, ...]:
+        return self.sequence_bins
+
+    def shown(self) -> Mapping[str, Any]:
+        """What differs from ATC's own defaults; shapes always."""
+        always, usual = ("batches", "sequence_bins", "shapes"), AscendCompile()
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: value for name, value in values.items() if name in always or value != getattr(usual, name)}
+
+    def words(self, candidate: Candidate) -> tuple[str, ...]:
+        q, words = candidate.quantization, []
+        if q.calibrator is not None:
+            words.append(f"by {'AMCT' if q.calibrator == 'amct' else 'the workbench'}")
+        if q.scheme != "none" and candidate.precision.mode != PRECISION_MODES[0]:
+            words.append(f"the rest {candidate.precision.mode}")
+        if len(self.batches) > 1:
+            words.append(f"batches {' '.join(map(str, self.batches))}")
+        if self.shapes == "gears":
+            words.append("gears")
+        if self.disabled_fusions:
+            words.append("no " + ", ".join(self.disabled_fusions))
+        if self.enabled_fusions:
+            words.append("with " + ", ".join(self.enabled_fusions))
+        said = ("batches", "sequence_bins", "shapes", "disabled_fusions", "enabled_fusions")
+        for name, value in self.shown().items():
+            if name not in said:
+                words.append(f"{name} {' '.join(value) if isinstance(value, tuple) else str(value).lower()}")
+        return tuple(words)
+
+    def check(self, candidate: Candidate) -> None:
+        if candidate.serving.streams is not None:
+            raise ConfigError("an Ascend session has one stream.", key="serving.streams", hint="Leave it out.")
+        if candidate.serving.sequence_bins is not None:
+            raise ConfigError(
+                "on Ascend every length is compiled.",
+                key="serving.sequence_bins",
+                hint="Name the bins in compile.sequence_bins.",
+            )
+        if candidate.serving.batch > self.batches[-1]:
+            raise ConfigError(
+                f"{candidate.serving.batch} is larger than every compiled batch, {list(self.batches)}.",
+                key="serving.batch",
+                hint="Name it in compile.batches too.",
+            )
+        check_ascend(
+            mode=candidate.precision.mode,
+            scheme=candidate.quantization.scheme,
+            settings=self,
+            attention=bool(candidate.quantization.attention_matmul),
+            symmetric=bool(candidate.quantization.activation_symmetric),
+        )
 
 
 _LITERALS: Mapping[str, Any] = {
