@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import onnx
 
 from workbench.targets.base import Feeds
 from workbench.values.errors import MeasureError, ToolchainError, nearest
@@ -18,6 +19,18 @@ class Input:
 
     dtype: np.dtype[Any]
     shape: tuple[int | None, ...]
+
+
+def inputs_of(model: onnx.ModelProto) -> dict[str, Input]:
+    """What a graph takes, by name: its inputs that no constant stands for."""
+    constants = {tensor.name for tensor in model.graph.initializer}
+    found = {}
+    for value in model.graph.input:
+        if value.name not in constants:
+            tensor = value.type.tensor_type
+            shape = tuple(axis.dim_value if axis.HasField("dim_value") else None for axis in tensor.shape.dim)
+            found[value.name] = Input(dtype=onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type), shape=shape)
+    return found
 
 
 def check_feeds(feeds: Feeds, inputs: Mapping[str, Input]) -> None:

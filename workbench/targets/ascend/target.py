@@ -29,12 +29,12 @@ from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.targets.ascend.shapes import interface_of
 from workbench.targets.ascend.toolchain import ascend_toolchain, device_count
 from workbench.targets.base import OperatorIssue, Session
+from workbench.targets.common import compiled_file, graph_to_lower
 from workbench.targets.onnxruntime.target import OnnxRuntimeTarget
 from workbench.values.candidate import Candidate
-from workbench.values.documents.canonical import file_digest
-from workbench.values.errors import CompileError, ConfigError, LoweringError, MeasureError
+from workbench.values.errors import CompileError, ConfigError, MeasureError
 from workbench.values.model import Model
-from workbench.values.results import Artifact, CompiledFile, Toolchain
+from workbench.values.results import Artifact, Toolchain
 from workbench.values.system.files import temporary_beside
 
 LOWERED = "lowered.onnx"
@@ -52,19 +52,8 @@ class AscendTarget:
         return candidate_issues(model, candidate)
 
     def lower(self, model: Model, candidate: Candidate, record: QuantizationRecord | None, to: Path) -> Path:
-        scheme = candidate.quantization.scheme
-        if (record is not None) != candidate.quantization.calibrated:
-            raise TypeError(f"scheme {scheme!r} {'needs' if record is None else 'takes no'} record")
-        try:
-            proto = load_graph(model)
-        except ConfigError as error:  # the user's file was fine when the experiment began
-            raise LoweringError(str(error)) from error
+        proto = graph_to_lower(model, candidate, record)
         if record is not None:
-            if record.model_sha256 != model.sha256:
-                raise LoweringError(
-                    f"The record belongs to model {record.model_sha256[:12]}, this is {model.sha256[:12]}. "
-                    "Calibrate again."
-                )
             # also biases that an exporter wrote on the left of their Add: as int32 they join the integer product
             proto = lower_deploy(proto, record, merge_bias=True)
         file = to / LOWERED
@@ -82,18 +71,11 @@ class AscendTarget:
             log.write_text(f"{lowered}: {error}\n", encoding="utf-8")
             raise CompileError(f"ATC cannot take {lowered}: {error}", log_path=log) from error
         compiled = compile_set(lowered, candidate, interface, to, soc_version=toolchain.device)
-        described = write_interface(interface, to)
+        write_interface(interface, to)
         write_story(compiled, to)
-        beside = CompiledFile(
-            batch=None,
-            sequence_bin=None,
-            file=INTERFACE,
-            sha256=file_digest(described),
-            size_bytes=described.stat().st_size,
-        )
         return Artifact(
             target=self.name,
-            files=(*compiled.files, beside),
+            files=(*compiled.files, compiled_file(to, INTERFACE)),
             toolchain=toolchain,
             int8_ops=compiled.int8_ops,
             float_matmuls_left=compiled.float_matmuls_left,

@@ -32,15 +32,14 @@ from workbench.quantization.lowering.qdq import lower_static
 from workbench.quantization.lowering.surgery import serialize
 from workbench.quantization.record import QuantizationRecord
 from workbench.targets.base import Array, Feeds, OperatorIssue, Session, row_tolerance
+from workbench.targets.common import compiled_file, graph_to_lower, with_outputs
 from workbench.targets.feeds import check_host_device
 from workbench.targets.int8_issues import no_dot_product, nothing_to_quantize, quantized_already, unreadable
 from workbench.targets.onnxruntime.compiler import COMPILED, count_kernels, optimize
-from workbench.targets.onnxruntime.probe import with_outputs
 from workbench.values.candidate import Candidate
-from workbench.values.documents.canonical import file_digest
-from workbench.values.errors import ConfigError, LoweringError, MeasureError, ToolchainError, nearest
+from workbench.values.errors import ConfigError, MeasureError, ToolchainError, nearest
 from workbench.values.model import Model
-from workbench.values.results import Artifact, CompiledFile, Toolchain
+from workbench.values.results import Artifact, Toolchain
 from workbench.values.system.cpu import this_cpu
 from workbench.values.system.files import temporary_beside
 
@@ -80,21 +79,19 @@ class OnnxRuntimeTarget:
         )
 
     def check(self, model: Model, candidate: Candidate) -> tuple[OperatorIssue, ...]:
-        issues = [*_precision_issues(candidate), *_operator_issues(model), *_quantization_issues(model, candidate)]
+        issues = [*_operator_issues(model), *_quantization_issues(model, candidate)]
         if row_tolerance(candidate) is None:
             issues.append(_BY_BATCH)
         return tuple(sorted(issues, key=lambda issue: issue.severity))
 
     def lower(self, model: Model, candidate: Candidate, record: QuantizationRecord | None, to: Path) -> Path:
-        scheme = candidate.quantization.scheme
-        if (record is not None) != candidate.quantization.calibrated:
-            raise TypeError(f"scheme {scheme!r} {'needs' if record is None else 'takes no'} record")
+        proto = graph_to_lower(model, candidate, record)
         file = to / LOWERED
         with temporary_beside(file, durable=False) as draft:
-            if scheme == "none" and not model.external_files:
+            if candidate.quantization.scheme == "none" and not model.external_files:
                 shutil.copyfile(model.path, draft)
             else:
-                draft.write_bytes(serialize(_lowered(model, candidate, record)))
+                draft.write_bytes(serialize(_lowered(proto, candidate, record)))
         return file
 
     def compile(self, lowered: Path, candidate: Candidate, to: Path) -> Artifact:
@@ -102,17 +99,9 @@ class OnnxRuntimeTarget:
         int8_ops, float_matmuls_left, kernels = count_kernels(
             optimize(lowered, candidate, to, saturates=this_cpu().saturates)
         )
-        file = to / COMPILED
-        compiled = CompiledFile(
-            batch=None,
-            sequence_bin=None,
-            file=COMPILED,
-            sha256=file_digest(file),
-            size_bytes=file.stat().st_size,
-        )
         return Artifact(
             target=self.name,
-            files=(compiled,),
+            files=(compiled_file(to, COMPILED),),
             toolchain=toolchain,
             int8_ops=int8_ops,
             float_matmuls_left=float_matmuls_left,
@@ -193,16 +182,8 @@ class OnnxRuntimeSession:
                 raise MeasureError(f"Input {name!r} is fed shape {array.shape}; the model takes {tuple(shape)}.")
 
 
-def _lowered(model: Model, candidate: Candidate, record: QuantizationRecord | None) -> onnx.ModelProto:
-    try:
-        proto = load_graph(model)
-    except ConfigError as error:  # the user's file was fine when the experiment began
-        raise LoweringError(str(error)) from error
+def _lowered(proto: onnx.ModelProto, candidate: Candidate, record: QuantizationRecord | None) -> onnx.ModelProto:
     if record is not None:
-        if record.model_sha256 != model.sha256:
-            raise LoweringError(
-                f"The record belongs to model {record.model_sha256[:12]}, this is {model.sha256[:12]}. Calibrate again."
-            )
         return lower_static(proto, record, integer_kind="uint8" if this_cpu().saturates else "int8")
     if candidate.quantization.scheme == "dynamic":
         assert candidate.quantization.weight_granularity is not None
@@ -211,21 +192,6 @@ def _lowered(model: Model, candidate: Candidate, record: QuantizationRecord | No
 
 
 # --- what is known to go wrong -------------------------------------------------------------------------------------
-
-
-def _precision_issues(candidate: Candidate) -> list[OperatorIssue]:
-    if candidate.precision.mode == "fp32":
-        return []
-    return [
-        OperatorIssue(
-            severity="error",
-            node="precision.mode",
-            operator="",
-            problem=f"{candidate.precision.mode!r} does not exist on this target",
-            remedy="Use 'fp32'; INT8 is chosen by quantization.scheme.",
-            source="workbench/targets/onnxruntime/target.py",
-        )
-    ]
 
 
 def _operator_issues(model: Model) -> list[OperatorIssue]:

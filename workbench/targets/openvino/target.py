@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import onnx
 
-from workbench.graph.read import load_graph
 from workbench.quantization.lowering.surgery import serialize
 from workbench.quantization.record import QuantizationRecord
 from workbench.targets.base import Array, Feeds, OperatorIssue, Session
+from workbench.targets.common import compiled_file, graph_to_lower
 from workbench.targets.feeds import Input, check_feeds, check_host_device
 from workbench.targets.openvino.check import model_issues, setting_issues
 from workbench.targets.openvino.compiler import WEIGHTS, XML, convert, reason
@@ -30,10 +30,9 @@ from workbench.targets.openvino.library import capabilities, library, load
 from workbench.targets.openvino.lowering import openvino_form
 from workbench.targets.openvino.settings import OpenVinoCompile
 from workbench.values.candidate import Candidate
-from workbench.values.documents.canonical import file_digest
-from workbench.values.errors import ConfigError, LoweringError, MeasureError
+from workbench.values.errors import LoweringError, MeasureError
 from workbench.values.model import Model
-from workbench.values.results import Artifact, CompiledFile, Toolchain
+from workbench.values.results import Artifact, Toolchain
 from workbench.values.system.cpu import this_cpu
 from workbench.values.system.files import temporary_beside
 
@@ -65,12 +64,10 @@ class OpenVinoTarget:
         return tuple(sorted(issues, key=lambda issue: issue.severity))
 
     def lower(self, model: Model, candidate: Candidate, record: QuantizationRecord | None, to: Path) -> Path:
-        scheme = candidate.quantization.scheme
-        if (record is not None) != (scheme in ("static", "cfg")):
-            raise TypeError(f"scheme {scheme!r} {'needs' if record is None else 'takes no'} record")
-        if scheme == "dynamic":
+        proto = graph_to_lower(model, candidate, record)
+        if candidate.quantization.scheme == "dynamic":
             raise LoweringError("OpenVINO has no dynamic INT8 here. Use 'static' or 'none'.")
-        payload = serialize(_lowered(model, record))
+        payload = serialize(proto if record is None else openvino_form(proto, record))
         file = to / LOWERED
         with temporary_beside(file, durable=False) as draft:
             draft.write_bytes(payload)
@@ -79,19 +76,9 @@ class OpenVinoTarget:
     def compile(self, lowered: Path, candidate: Candidate, to: Path) -> Artifact:
         toolchain = self.toolchain()
         int8_ops, float_matmuls_left, kernels = convert(lowered, candidate, to)
-        files = tuple(
-            CompiledFile(
-                batch=None,
-                sequence_bin=None,
-                file=name,
-                sha256=file_digest(to / name),
-                size_bytes=(to / name).stat().st_size,
-            )
-            for name in (XML, WEIGHTS)
-        )
         return Artifact(
             target=self.name,
-            files=files,
+            files=(compiled_file(to, XML), compiled_file(to, WEIGHTS)),
             toolchain=toolchain,
             int8_ops=int8_ops,
             float_matmuls_left=float_matmuls_left,
@@ -190,17 +177,3 @@ class OpenVinoSession:
 
 def _outputs(results: Any) -> list[Array]:
     return [np.array(value) for value in results.to_tuple()]
-
-
-def _lowered(model: Model, record: QuantizationRecord | None) -> onnx.ModelProto:
-    try:
-        proto = load_graph(model)
-    except ConfigError as error:  # the user's file was fine when the experiment began
-        raise LoweringError(str(error)) from error
-    if record is None:
-        return proto
-    if record.model_sha256 != model.sha256:
-        raise LoweringError(
-            f"The record belongs to model {record.model_sha256[:12]}, this is {model.sha256[:12]}. Calibrate again."
-        )
-    return openvino_form(proto, record)
