@@ -1,7 +1,7 @@
 """A sweep that is killed between any two lines of Optuna's log asks what an undisturbed one asks, in its order."""
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,10 +15,10 @@ from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.asking import told_candidates
+from workbench.search.executors import Task
 from workbench.search.study_log import open_study
 from workbench.search.sweep import run_sweep
-from workbench.values.candidate import Candidate
-from workbench.values.results import Evaluation, Split
+from workbench.values.results import Evaluation
 
 TRIALS = 12
 """More than the random start of the sampler, so that what was told decides what is asked."""
@@ -31,14 +31,8 @@ class Remembered:
         self.bench = bench
         self.asked: list[str] = []
 
-    def evaluate(
-        self,
-        candidate: Candidate,
-        *,
-        incumbents: Sequence[Evaluation] = (),
-        split: Split = "validation",
-        gates: bool = True,
-    ) -> Evaluation:
+    def evaluate(self, task: Task) -> Evaluation:
+        candidate = task.candidate
         self.asked.append(candidate.id)
         digits = int(candidate.id[:6], 16)
         stamp = f"2026-01-01T00:00:{len(self.asked):02d}+00:00"

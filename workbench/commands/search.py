@@ -137,7 +137,7 @@ def evaluate(
 ) -> None:
     """Evaluate one candidate again, in full and with fresh timing; the sweep's own results stay as they are."""
     from workbench.commands.progress import outcome_words
-    from workbench.search.executors import ChildProcess
+    from workbench.search.executors import ChildProcess, Task
     from workbench.search.ladder import failed_evaluation
     from workbench.values.errors import CrashError
 
@@ -145,7 +145,7 @@ def evaluate(
         chosen = named_candidate(candidate, question)
         split: Split = "holdout" if holdout else "validation"
         try:
-            result = executor.evaluate(chosen, split=split, gates=False)
+            result = executor.evaluate(Task(candidate=chosen, split=split, gates=False))
         except CrashError as crash:
             result = failed_evaluation(question, chosen, bench, split, crash)
         result = _with_kept_log(result, question.workspace)

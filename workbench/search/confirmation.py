@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
-from workbench.search.executors import Executor, InProcess
+from workbench.search.executors import Executor, InProcess, Task
 from workbench.search.retry import survived
 from workbench.search.sweep import Listener
 from workbench.values.results import Evaluation
@@ -36,8 +35,7 @@ def confirm(
         found = bench.journal.evaluation(candidate.id, "holdout")
         if found is None or found.deserves_another:
             attempt = 1 if found is None else found.attempt + 1
-            confirming = partial(executor.evaluate, candidate, split="holdout", gates=False)
-            found = survived(experiment, candidate, bench, "holdout", confirming)
+            found = survived(experiment, bench, executor, Task(candidate=candidate, split="holdout", gates=False))
             found = replace(found, attempt=max(attempt, found.attempt))
             bench.journal.write(found)
             for listener in listeners:

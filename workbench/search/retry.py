@@ -8,20 +8,19 @@ from dataclasses import replace
 
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
+from workbench.search.executors import Executor, Task
 from workbench.search.ladder import failed_evaluation
-from workbench.values.candidate import Candidate
 from workbench.values.errors import MAX_CRASHES, CrashError
-from workbench.values.results import MAX_ATTEMPTS, Evaluation, Split
+from workbench.values.results import MAX_ATTEMPTS, Evaluation
 
 _log = logging.getLogger(__name__)
 
 
 def survived(
     experiment: Experiment,
-    candidate: Candidate,
     bench: Bench,
-    split: Split,
-    climb: Callable[[], Evaluation],
+    executor: Executor,
+    task: Task,
     *,
     crashes: int = 0,
     crashed: Callable[[int], None] = lambda crashes: None,
@@ -34,12 +33,13 @@ def survived(
     """
     while True:
         try:
-            return climb()
+            return executor.evaluate(task)
         except CrashError as crash:
             crashes += 1
             crashed(crashes)
             if crashes < MAX_CRASHES:
-                _log.warning("%s, at %s: %s It is evaluated once more.", candidate.short_id, crash.stage, crash)
+                _log.warning("%s, at %s: %s It is evaluated once more.", task.candidate.short_id, crash.stage, crash)
                 continue
             told = CrashError(f"it crashed {crashes} times; {crash}", stage=crash.stage, log_path=crash.log_path)
-            return replace(failed_evaluation(experiment, candidate, bench, split, told), attempt=MAX_ATTEMPTS)
+            failed = failed_evaluation(experiment, task.candidate, bench, task.split, told)
+            return replace(failed, attempt=MAX_ATTEMPTS)

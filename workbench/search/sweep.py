@@ -10,7 +10,6 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Protocol
 
 import optuna
@@ -27,7 +26,7 @@ from workbench.search.asking import (
     unseen,
 )
 from workbench.search.disk import writable
-from workbench.search.executors import Executor, InProcess
+from workbench.search.executors import Executor, InProcess, Task
 from workbench.search.front import front_of
 from workbench.search.retry import survived
 from workbench.search.study_log import sound_study
@@ -218,15 +217,14 @@ class _Loop:
         return trial, candidate
 
     def _evaluate(self, trial: optuna.Trial, candidate: Candidate) -> None:
-        climb = partial(self.executor.evaluate, candidate, incumbents=front_of(self.experiment, self.known))
+        task = Task(candidate=candidate, incumbents=tuple(front_of(self.experiment, self.known)))
         began = time.perf_counter()
         try:
             evaluation = survived(
                 self.experiment,
-                candidate,
                 self.bench,
-                "validation",
-                climb,
+                self.executor,
+                task,
                 crashes=int(trial.user_attrs.get(CRASHES, 0)),
                 crashed=lambda crashes: trial.set_user_attr(CRASHES, crashes),
             )

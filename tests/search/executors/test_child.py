@@ -17,7 +17,7 @@ from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
-from workbench.search.executors import ChildProcess
+from workbench.search.executors import ChildProcess, Task
 from workbench.search.ladder import evaluate
 from workbench.values.candidate import Candidate
 from workbench.values.errors import ConfigError, CrashError
@@ -48,7 +48,7 @@ def test_a_child_evaluates_as_this_process_does_and_ignores_what_ends_the_sweep(
         assert executor.pid is not None
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             os.kill(executor.pid, number)  # a terminal and a service manager mean the sweep, which ends the child
-        theirs = executor.evaluate(question.baseline)
+        theirs = executor.evaluate(Task(candidate=question.baseline))
         pid = executor.pid
     ours = evaluate(question, question.baseline, bench)
 
@@ -70,8 +70,8 @@ def test_a_child_that_dies_is_named_with_stage_and_signal_and_replaced(question:
 
     with ChildProcess(question, replace(bench, report=report)) as executor:
         with pytest.raises(CrashError, match="SIGABRT, a crash inside a compiler or runtime") as crash:
-            executor.evaluate(question.baseline)
-        again = executor.evaluate(question.baseline)
+            executor.evaluate(Task(candidate=question.baseline))
+        again = executor.evaluate(Task(candidate=question.baseline))
         assert executor.pid != died[0]
         os.kill(executor.pid or 0, signal.SIGKILL)  # with nothing to do: nobody's fault, and nobody notices
         psutil.wait_procs([psutil.Process(executor.pid)], timeout=10)
@@ -91,7 +91,7 @@ def test_an_experiment_that_changed_meanwhile_is_refused(tmp_path: Path) -> None
     file.write_text(file.read_text(encoding="utf-8").replace("drop_pp: 2.0", "drop_pp: 1.0"), encoding="utf-8")
 
     with ChildProcess(question, bench) as executor, pytest.raises(ConfigError, match=r"was changed while the sweep"):
-        executor.evaluate(question.baseline)
+        executor.evaluate(Task(candidate=question.baseline))
 
 
 def test_a_child_does_not_outlive_a_killed_parent(question: Experiment, bench: Bench) -> None:

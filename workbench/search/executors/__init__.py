@@ -1,11 +1,12 @@
 """Where evaluations run. The sweep asks an executor, and alone asks the sampler and writes evaluations.
 
 with ChildProcess(experiment, bench) as executor:      # a candidate that takes its process down leaves ours alone
-    evaluation = executor.evaluate(candidate)          # CrashError when it did
+    evaluation = executor.evaluate(Task(candidate=candidate))      # CrashError when it did
 """
 
 from workbench.search.executors.base import Executor, InProcess
 from workbench.search.executors.child import ChildProcess
 from workbench.search.executors.messages import decode_error, encode_error
+from workbench.search.executors.task import Task
 
-__all__ = ["ChildProcess", "Executor", "InProcess", "decode_error", "encode_error"]
+__all__ = ["ChildProcess", "Executor", "InProcess", "Task", "decode_error", "encode_error"]

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Protocol
 
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
-from workbench.search.ladder import evaluate
-from workbench.values.candidate import Candidate
-from workbench.values.results import Evaluation, Split
+from workbench.search.executors.task import Task, carry_out
+from workbench.values.results import Evaluation
 
 
 class Executor(Protocol):
     """Evaluates one candidate at a time. Every call tells the bench when a stage begins."""
 
-    def evaluate(
-        self,
-        candidate: Candidate,
-        *,
-        incumbents: Sequence[Evaluation] = (),
-        split: Split = "validation",
-        gates: bool = True,
-    ) -> Evaluation:
+    def evaluate(self, task: Task) -> Evaluation:
         """As `workbench.search.ladder.evaluate`, errors included.
 
         Raises:
@@ -36,12 +27,5 @@ class InProcess:
     def __init__(self, experiment: Experiment, bench: Bench) -> None:
         self.experiment, self.bench = experiment, bench
 
-    def evaluate(
-        self,
-        candidate: Candidate,
-        *,
-        incumbents: Sequence[Evaluation] = (),
-        split: Split = "validation",
-        gates: bool = True,
-    ) -> Evaluation:
-        return evaluate(self.experiment, candidate, self.bench, incumbents=incumbents, split=split, gates=gates)
+    def evaluate(self, task: Task) -> Evaluation:
+        return carry_out(task, self.experiment, self.bench)

@@ -25,12 +25,11 @@ from workbench.evaluation.journal import Journal
 from workbench.evaluation.store import Store
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.executors.messages import Line, Message, encode_error
-from workbench.search.ladder import evaluate
+from workbench.search.executors.task import carry_out, task_from_json
 from workbench.search.plan import probe_call_ms
 from workbench.values.candidate import Candidate, candidate_from_json
 from workbench.values.documents.canonical import encode
 from workbench.values.errors import ConfigError, ToolchainError
-from workbench.values.results import evaluation_from_json
 from workbench.values.system.files import lock_file
 from workbench.values.system.lifeline import die_with
 
@@ -79,18 +78,15 @@ def _do(task: Message, experiment: Experiment, bench: Bench, line: Line) -> None
 def _answer(task: Message, experiment: Experiment, bench: Bench, line: Line) -> Any:
     if task["task"] == "probe":
         return probe_call_ms(experiment, bench)
-    candidate = candidate_from_json(task["candidate"])
     if task["task"] == "service":
         from workbench.shipping.service_confirmation import served  # few sweeps serve, and every start would pay for it
 
+        candidate = candidate_from_json(task["candidate"])
         line.send({"kind": "stage", "stage": "service"})
         return encode(
             served(experiment, candidate, bench, report=lambda text: line.send({"kind": "say", "text": text}))
         )
-    incumbents = [evaluation_from_json(incumbent) for incumbent in task["incumbents"]]
-    return evaluate(
-        experiment, candidate, bench, incumbents=incumbents, split=task["split"], gates=task["gates"]
-    ).to_json()
+    return carry_out(task_from_json(task), experiment, bench).to_json()
 
 
 def _opened(opening: Message, line: Line, stack: contextlib.ExitStack) -> tuple[Experiment, Bench]:

@@ -1,0 +1,45 @@
+"""One evaluation as it is asked for: a value, which crosses to another process as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.evaluation.bench import Bench
+from workbench.inputs.experiment import Experiment
+from workbench.search.ladder import evaluate
+from workbench.values.candidate import Candidate, candidate_from_json
+from workbench.values.results import Evaluation, Split, evaluation_from_json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """The fields mean what the arguments of `workbench.search.ladder.evaluate` do."""
+
+    candidate: Candidate
+    incumbents: tuple[Evaluation, ...] = ()
+    split: Split = "validation"
+    gates: bool = True
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "candidate": self.candidate.to_json(),
+            "incumbents": [evaluation.to_json() for evaluation in self.incumbents],
+            "split": self.split,
+            "gates": self.gates,
+        }
+
+
+def task_from_json(data: dict[str, Any]) -> Task:
+    """The task that `Task.to_json` wrote."""
+    return Task(
+        candidate=candidate_from_json(data["candidate"]),
+        incumbents=tuple(evaluation_from_json(incumbent) for incumbent in data["incumbents"]),
+        split=data["split"],
+        gates=data["gates"],
+    )
+
+
+def carry_out(task: Task, experiment: Experiment, bench: Bench) -> Evaluation:
+    """The evaluation, made in this process; errors as those of `workbench.search.ladder.evaluate`."""
+    return evaluate(experiment, task.candidate, bench, incumbents=task.incumbents, split=task.split, gates=task.gates)
