@@ -128,7 +128,13 @@ def _navigation(tree: str, chinese: bool) -> str:
     return str(soup)
 
 
+def keep_notebooks_in_the_site(app: Sphinx) -> None:
+    """The notebook's outputs lie with Sphinx's own files; myst-nb would put them beside the site's folder."""
+    app.env.mystnb_config = app.env.mystnb_config.copy(output_folder=str(Path(app.doctreedir) / "notebooks"))
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
+    app.connect("builder-inited", keep_notebooks_in_the_site, priority=900)  # after myst-nb's own
     app.add_search_language(BothLanguages)
     app.connect("html-page-context", page_language, priority=900)  # after the theme's own, which makes the navigation
     return {"parallel_read_safe": True, "parallel_write_safe": True}
