@@ -95,8 +95,8 @@ def offered_lengths(experiment: Experiment) -> tuple[int, ...]:
     preprocessor = experiment.dataset.preprocessor
     if preprocessor is None:
         return ()
-    known = {p: dimension_of(p.name, experiment.targets) for p in experiment.space.parameters}
-    offering = [p for p, dimension in known.items() if dimension is not None and dimension.lengths_in]
+    known = [(p, dimension_of(p.name, experiment.targets)) for p in experiment.space.parameters]
+    offering = [p for p, dimension in known if dimension is not None and dimension.lengths_in]
     found = {int(word) for p in offering for choice in p.choices for word in str(choice).split()}
     if all(p.when for p in offering):  # some candidates have no bins of their own
         found.update(preprocessor.bins)
