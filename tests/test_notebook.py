@@ -1,5 +1,6 @@
 """docs/quickstart.ipynb: its cells run as they stand, on a small model, and the outputs it shows are whole."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -42,3 +43,14 @@ def test_every_cell_runs(notebook: Any, tmp_path: Path, monkeypatch: pytest.Monk
     assert any("golden samples replayed" in text for text in shown)
     assert any(sum(text.count(label) for label in LABELS) == 3 for text in shown)
     assert shown[-1] == "True"
+
+
+def test_what_it_shows_comes_from_one_run_and_names_no_folder_of_a_machine(notebook: Any) -> None:
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    shown = printed(notebook)
+
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    assert not any(output.output_type == "error" for cell in cells for output in cell.outputs)
+    assert "Recommended:" in "".join(shown)
+    assert shown[-1] == "True"
+    assert re.findall(r"/(?:home|root|tmp|work|Users)/\S+", NOTEBOOK.read_text(encoding="utf-8")) == []
