@@ -8,6 +8,7 @@ that differ only in serving settings share everything here.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
@@ -16,8 +17,6 @@ from workbench.evaluation.record import record_of
 from workbench.evaluation.shared_shapes import compile_missing_shapes, shares_shapes
 from workbench.inputs.experiment import Experiment
 from workbench.quantization.record import QuantizationRecord, write_record
-from workbench.targets.ascend.atc.config_files import config_texts
-from workbench.targets.ascend.settings import AscendCompile
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import canonical_json, decode, file_digest
 from workbench.values.errors import ConfigError
@@ -115,11 +114,9 @@ def _compiled(candidate: Candidate, bench: Bench, lowered: Path, clock: StageClo
     return decode(Artifact, data), entry.path
 
 
-def _handed(candidate: Candidate) -> dict[str, tuple[str, str]]:
-    """The texts of the files that the compiler reads beside the model: flag → (file name, content)."""
-    if not isinstance(candidate.compile, AscendCompile):
-        return {}
+def _handed(candidate: Candidate) -> Mapping[str, tuple[str, str]]:
+    """The texts of the files that the compiler reads beside the model."""
     try:
-        return config_texts(candidate.compile)
+        return candidate.compile.handed_files()
     except ConfigError:
         return {}  # the compile itself fails of it, and says so

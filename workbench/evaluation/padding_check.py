@@ -20,7 +20,6 @@ from workbench.inputs.dataset.batch import IntArray
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import Outputs, cut_alike
 from workbench.space.dimensions import dimension_of
-from workbench.targets.ascend.settings import AscendCompile
 from workbench.targets.base import INT8_ROWS, Session, row_tolerance
 from workbench.values.errors import ConfigError
 from workbench.values.results import Split
@@ -106,7 +105,7 @@ def offered_lengths(experiment: Experiment) -> tuple[int, ...]:
 @contextlib.contextmanager
 def _of_any_length(experiment: Experiment, bench: Bench, session: Session) -> Iterator[Session]:
     baseline = experiment.baseline
-    if not isinstance(baseline.compile, AscendCompile):
+    if not baseline.compile.compiles_shapes:
         yield session
         return
     probe = bench.target(baseline).probe(lowered_file(experiment, baseline, bench), ())

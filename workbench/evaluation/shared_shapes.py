@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from workbench.evaluation.store import Store
-from workbench.targets.ascend.settings import AscendCompile
 from workbench.targets.base import Target
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import canonical_json, decode
@@ -31,7 +30,7 @@ Shape = tuple[int, int | None]
 
 def shares_shapes(candidate: Candidate) -> bool:
     """Whether the candidate's artifact is a set of files that other sets may hold too."""
-    return isinstance(candidate.compile, AscendCompile) and candidate.compile.shapes == "static"
+    return candidate.compile.one_file_a_shape()
 
 
 def compile_missing_shapes(
@@ -48,10 +47,9 @@ def compile_missing_shapes(
         CompileError: as `Target.compile`; files of batches compiled before are kept.
     """
     settings = candidate.compile
-    assert isinstance(settings, AscendCompile)  # `shares_shapes`
-    shapes: list[Shape] = [(b, s) for b in settings.batches for s in settings.sequence_bins or (None,)]
+    shapes: list[Shape] = [(b, s) for b in settings.compiled_batches() for s in settings.compiled_lengths() or (None,)]
     parts = {shape: _stored(store, candidate, shape, key, counted=shape == shapes[-1]) for shape in shapes}
-    for batch in settings.batches:
+    for batch in settings.compiled_batches():
         bins = tuple(s for (b, s), part in parts.items() if b == batch and part is None)
         if not bins:
             continue
@@ -70,12 +68,10 @@ def compile_missing_shapes(
 
 def _only(candidate: Candidate, batch: int, bins: tuple[int | None, ...]) -> Candidate:
     """The same candidate for a part of its shapes."""
-    settings = candidate.compile
-    assert isinstance(settings, AscendCompile)  # `shares_shapes`
     lengths = tuple(s for s in bins if s is not None)
     return replace(
         candidate,
-        compile=replace(settings, batches=(batch,), sequence_bins=lengths),
+        compile=candidate.compile.for_shapes((batch,), lengths),
         serving=replace(candidate.serving, batch=batch),
     )
 

@@ -13,7 +13,6 @@ from workbench.inputs.experiment import Experiment
 from workbench.prediction.curve import FeedsOf, Yardstick, measure_curve, modelled_curve, startup_s
 from workbench.prediction.host_costs import host_costs
 from workbench.prediction.search import best_settings
-from workbench.targets.ascend.settings import AscendCompile
 from workbench.targets.base import DeviceSession, Feeds, Session
 from workbench.values.bins import timed_length
 from workbench.values.candidate import Candidate
@@ -40,9 +39,7 @@ def serving_lengths(experiment: Experiment, candidate: Candidate) -> tuple[int, 
 
 def serving_batches(candidate: Candidate, choices: ServiceChoices) -> tuple[int, ...]:
     """Batch sizes whose time is measured: those compiled, or one and those on offer; between them time is a line."""
-    if isinstance(candidate.compile, AscendCompile):
-        return candidate.compile.batches
-    return tuple(sorted({1, *choices.max_batch_size}))
+    return candidate.compile.compiled_batches() or tuple(sorted({1, *choices.max_batch_size}))
 
 
 def measured_curve(

@@ -12,7 +12,6 @@ from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of
 from workbench.inputs.experiment import Experiment
 from workbench.space.space import Forbidden, SpaceSize, build, draw, raw_size, size
-from workbench.targets.ascend.settings import AscendCompile
 
 PROBE_CALLS = 24
 FILE_DRAWS = 100
@@ -92,17 +91,15 @@ def make_plan(experiment: Experiment, bench: Bench, *, trials: int | None = None
 
 
 def _files_each(experiment: Experiment) -> float:
-    """Compiled files of a candidate, the mean of some draws: on Ascend each batch and length is a file."""
+    """Compiled files of a candidate, the mean of some draws: a target may compile a file for each batch and length."""
     rng, counts = random.Random(experiment.seed), []
     for _ in range(FILE_DRAWS):
         try:
             settings = build(experiment.space, draw(experiment.space, rng)).compile
         except Forbidden:
             continue
-        if isinstance(settings, AscendCompile) and settings.shapes == "static":
-            counts.append(len(settings.batches) * max(1, len(settings.sequence_bins)))
-        else:
-            counts.append(1)
+        shapes = len(settings.compiled_batches()) * max(1, len(settings.compiled_lengths()))
+        counts.append(shapes if settings.one_file_a_shape() else 1)
     return statistics.mean(counts) if counts else 1.0
 
 

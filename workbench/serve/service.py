@@ -26,7 +26,6 @@ from workbench.serve.requests import Question, arrays, input_rules, parse
 from workbench.serve.samples import RawSample, Tokenizing, batch_of, raw_key, raw_rows, rows_computed
 from workbench.serve.settings import ServeSettings
 from workbench.serve.workers import Worker, Workers
-from workbench.targets.ascend.settings import AscendCompile
 from workbench.targets.base import Array
 
 Phase = Literal["starting", "serving", "draining"]
@@ -67,8 +66,7 @@ class Service:
         manifest, service = bundle.manifest, settings.service
         emulated = manifest.artifact.toolchain.emulated
         self.headers = [(b"x-workbench-emulated", b"true")] if emulated else []
-        compiled = manifest.candidate.compile
-        self._compiled_batches = compiled.batches if isinstance(compiled, AscendCompile) else ()
+        self._compiled_batches = manifest.candidate.compile.compiled_batches()
         self.preprocessor = preprocessor_of(bundle)
         self._tokenizing = None if self.preprocessor is None else Tokenizing(self.preprocessor)
         self._answers = answers_for(manifest)

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.quantization.record import QuantizationRecord
-from workbench.targets.openvino.settings import OpenVinoCompile
 from workbench.values.candidate import Candidate
 from workbench.values.model import Model
 from workbench.values.results import Artifact, Toolchain
@@ -92,8 +91,8 @@ def replay_tolerance(candidate: Candidate) -> float:
 
 def computes_in_float32(candidate: Candidate) -> bool:
     """Whether nothing of it is said to be rounded further than float32 rounds."""
-    bf16 = isinstance(candidate.compile, OpenVinoCompile) and candidate.compile.inference_precision == "bf16"
-    return candidate.quantization.scheme == "none" and candidate.precision.mode == "fp32" and not bf16
+    plain = candidate.quantization.scheme == "none" and candidate.precision.mode == "fp32"
+    return plain and not candidate.compile.rounds_further()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

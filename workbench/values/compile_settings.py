@@ -54,6 +54,30 @@ class CompileSettings:
         """Padded lengths that are compiled, ascending; empty where one compiled file takes any."""
         return ()
 
+    def one_file_a_shape(self) -> bool:
+        """Whether each compiled batch size and length is a file of its own, which other candidates' may hold too."""
+        return False
+
+    def for_shapes(self, batches: tuple[int, ...], lengths: tuple[int, ...]) -> Self:
+        """The same settings for a part of the compiled shapes; asked only with `one_file_a_shape`.
+
+        Args:
+            lengths: () for a model without a sequence axis.
+        """
+        return self
+
+    def handed_files(self) -> Mapping[str, tuple[str, str]]:
+        """The texts of files that the compiler reads beside the model: flag → (file name, content).
+
+        Raises:
+            ConfigError: settings that cannot be written; compiling fails of them too.
+        """
+        return {}
+
+    def rounds_further(self) -> bool:
+        """Whether they let the compiler round what is not quantized further than float32 does."""
+        return False
+
     def shown(self) -> Mapping[str, Any]:
         """Field → value for tables."""
         return {f.name: getattr(self, f.name) for f in fields(self)}

@@ -7,7 +7,7 @@ repositories (ge, ops-nn); `[inferred]` marks what no source states.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from workbench.values.compile_settings import CompileSettings
@@ -229,6 +229,17 @@ class AscendCompile(CompileSettings):
 
     def compiled_lengths(self) -> tuple[int, ...]:
         return self.sequence_bins
+
+    def one_file_a_shape(self) -> bool:
+        return self.shapes == "static"
+
+    def for_shapes(self, batches: tuple[int, ...], lengths: tuple[int, ...]) -> AscendCompile:
+        return replace(self, batches=batches, sequence_bins=lengths)
+
+    def handed_files(self) -> Mapping[str, tuple[str, str]]:
+        from workbench.targets.ascend.atc.config_files import config_texts
+
+        return config_texts(self)
 
     def shown(self) -> Mapping[str, Any]:
         """What differs from ATC's own defaults; shapes always."""

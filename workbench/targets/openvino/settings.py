@@ -35,6 +35,9 @@ class OpenVinoCompile(CompileSettings):
                 allowed = ", ".join(map(repr, get_args(kind)))
                 raise ConfigError(f"{getattr(self, name)!r} is none of {allowed}.", key=f"compile.{name}")
 
+    def rounds_further(self) -> bool:
+        return self.inference_precision == "bf16"
+
     def words(self, candidate: Candidate) -> tuple[str, ...]:
         hint = () if self.performance_hint == "latency" else (f"hint {self.performance_hint}",)
         return (*hint, *(() if self.inference_precision == "f32" else (f"the rest in {self.inference_precision}",)))
