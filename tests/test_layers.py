@@ -1,6 +1,7 @@
 """Imports go down only. `FLOORS` is the architecture; ARCHITECTURE.md points here."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -95,6 +96,36 @@ OWNERS = {
 """External packages with one home."""
 
 
+VENDOR = re.compile(
+    r"[Aa]scend(?=[_\d]|[A-Z])|\bAscend\b|ASCEND|\b(?:atc|ATC|cann|CANN|acl|pyacl|pyACL)(?![a-z])|\bnpu|\bNPU|910[bB]"
+    r"|[Aa]mct|AMCT|[Oo]pen[Vv]ino|OpenVINO|OnnxRuntimeCompile"
+)
+"""Names of vendors, of their tools and chips, and of compile settings; the verb 'ascend' is none."""
+NAMED = {
+    "commands/emulator.py": ({"cann", "910b"}, "it starts the emulated kit as a program"),
+    "commands/study.py": ({"amct", "atc"}, "`workbench calibrate` does what AMCT's own command does"),
+    "study/__init__.py": ({"amct"}, "it names that command"),
+    "study/amct_command.py": ({"amct", "atc"}, "that command"),
+    "study/layers.py": ({"amct"}, "it writes what it found as AMCT's configuration too"),
+    "evaluation/record.py": ({"amct"}, "a candidate may follow AMCT's configuration, a text of quantization/amct"),
+    "space/reader.py": ({"amct"}, "the same text"),
+    "values/candidate.py": ({"amct"}, "the same text"),
+    "graph": ({"amct", "ascend"}, "layers and names of nodes are AMCT's, so that records fit both"),
+    "quantization": (
+        {"amct", "ascend", "atc", "910b", "npu", "cann", "openvino"},
+        "algorithms, texts and the two lowered forms",
+    ),
+}
+"""Where a vendor is named outside of `targets` all the same, by which names, and why."""
+ONNXRUNTIME = {
+    "bundle/requirements.py": "a package of pip's",
+    "commands/doctor/packages.py": "a package of pip's",
+    "evaluation/statistics.py": "the version of the float reference engine, part of a key",
+    "graph/door.py": "the version of the float reference engine, part of a key",
+}
+"""Where the text 'onnxruntime' stands although it is no target's name there."""
+
+
 def floor_of(room: str, floors: tuple[tuple[str, ...], ...], where: str) -> int:
     for floor, rooms in enumerate(reversed(floors)):
         if room in rooms:
@@ -136,6 +167,26 @@ def test_imports_go_down_only(file: Path) -> None:
         if first in OWNERS:
             owners = OWNERS[first]
             assert any(place.is_relative_to(owner) for owner in owners), f"{place}: {first} belongs to {sorted(owners)}"
+
+
+def test_no_room_but_the_targets_names_a_vendor() -> None:
+    used = set()
+    for file in SOURCES:
+        place = file.relative_to(PACKAGE)
+        if place.parts[0] in ("targets", ASIDE):
+            continue
+        text = file.read_text(encoding="utf-8")
+        exception = next((name for name in NAMED if place.is_relative_to(name)), None)
+        allowed = NAMED[exception][0] if exception is not None else set()
+        found = {(match.group().lower(), text.count("\n", 0, match.start()) + 1) for match in VENDOR.finditer(text)}
+        assert not [one for one in sorted(found) if one[0] not in allowed], f"{place} names a vendor"
+        if found:
+            used.add(exception)
+        constants = {node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant)}
+        if "onnxruntime" in constants:
+            assert place.as_posix() in ONNXRUNTIME, f"{place} names the target 'onnxruntime'"
+            used.add(place.as_posix())
+    assert used == {*NAMED, *ONNXRUNTIME}, "exceptions that nothing needs any more"
 
 
 def test_every_room_says_what_lives_there_and_what_may_not() -> None:

@@ -3,7 +3,7 @@ is too much.
 
 Compiled files and measured numbers hold for the toolchain they were made with. Between two CPUs the same INT8 file
 gave accuracies up to a point apart, between two releases of one runtime as much (Intel Neural Compressor v2.6, tables
-of one QDQ model on several machines; OpenVINO's accuracy tables by release). So a difference is graded:
+of one QDQ model on several machines; an engine's accuracy tables by release). So a difference is graded:
 
     refuse   another target, emulator or platform; what the target binds its files to: another chip, another release of
              the runtime (its first two numbers) or an older one, another driver generation; a CPU that lacks an

@@ -25,7 +25,7 @@ SHIPPED = Path(__file__).with_name("serving-lock.json")
 VERSION = 1
 PYTHON = "3.11"
 ARCHITECTURES = ("x86_64", "aarch64")
-"""Of the hosts of a 910B, both."""
+"""Hosts of cards are of both kinds."""
 _GLIBC = (39, 28, 17)
 """Of the systems that serve: newer than Ubuntu 22.04 and openEuler 22.03, as old as these, and as old as wheels go."""
 _OLDEST_GLIBC = 5

@@ -157,7 +157,7 @@ def _numbers(evaluation: Evaluation) -> dict[str, str]:
 def _quantization_files(manifest: Manifest) -> list[str]:
     lines = [] if manifest.record is None else [f"- `{manifest.record}`: scale and zero point of every INT8 layer"]
     if manifest.candidate.quantization.cfg is not None:
-        lines.append(f"- the AMCT configuration it follows: `candidate.quantization.cfg` of `{MANIFEST}`")
+        lines.append(f"- the configuration it follows: `candidate.quantization.cfg` of `{MANIFEST}`")
     return lines
 
 

@@ -36,7 +36,7 @@ def doctor(
 def inspect(
     model: Annotated[Path, typer.Argument(help="ONNX file", show_default=False)],
     target: Annotated[
-        str | None, typer.Option(help="onnxruntime, openvino or ascend910b3; default: all of them")
+        str | None, typer.Option(help="a target, as `workbench doctor` lists them; default: all of them")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

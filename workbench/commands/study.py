@@ -46,7 +46,7 @@ def calibrate(
     if done.agreement is not None:
         seen = done.agreement
         out.print(
-            f"on the first batch the deploy model, run on integers (simulated, no NPU), has cosine {seen.cosine:.6f} "
+            f"on the first batch the deploy model, run on integers (simulated), has cosine {seen.cosine:.6f} "
             f"with the float model and {seen.qdq_cosine:.6f} with the QDQ model in ONNX Runtime",
             highlight=False,
             soft_wrap=True,
@@ -63,7 +63,10 @@ def compare(
             show_default=False,
         ),
     ],
-    b: Annotated[str, typer.Argument(help="the same; ENGINE is onnxruntime, openvino or deploy", show_default=False)],
+    b: Annotated[
+        str,
+        typer.Argument(help="the same; ENGINE is a target's name, or deploy for exact integers", show_default=False),
+    ],
     data: Annotated[Path | None, typer.Option(help="NPZ or dataset manifest; default: random values")] = None,
     experiment: Annotated[Path | None, typer.Option(help="experiment whose candidates and data are meant")] = None,
     samples: Annotated[int, typer.Option(min=1, help="samples to run, where the data has more")] = 64,

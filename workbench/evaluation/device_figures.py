@@ -11,7 +11,7 @@ from workbench.targets.base import DeviceLoad, DeviceSession, DeviceTimes, Feeds
 from workbench.values.results import DeviceFigures
 
 LOAD_S = 4.0
-"""npu-smi takes about a second for an answer [inferred], so a few of them need some seconds of load."""
+"""a vendor's tool takes about a second for an answer [inferred], so a few of them need some seconds of load."""
 
 
 def device_figures(session: DeviceSession, feeds: Sequence[Feeds], *, load_s: float = LOAD_S) -> DeviceFigures:

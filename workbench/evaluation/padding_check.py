@@ -141,7 +141,7 @@ def covering(tokens: IntArray, lengths: tuple[int, ...], count: int) -> list[int
     from the first on as many more as make `count`.
 
     Args:
-        tokens: of each text, none longer than the last of `lengths`, which ascend.
+        tokens: of each text, none longer than the last of `lengths`, which are sorted.
     """
     padded = np.searchsorted(np.asarray(lengths), tokens)
     shortest = [int(min(np.flatnonzero(padded == place), key=lambda text: tokens[text])) for place in np.unique(padded)]

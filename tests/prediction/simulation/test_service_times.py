@@ -88,7 +88,7 @@ def test_a_bin_longer_than_measured_is_refused() -> None:
 
 
 def test_bins_must_ascend() -> None:
-    with pytest.raises(ConfigError, match="must ascend"):
+    with pytest.raises(ConfigError, match="must be ascending"):
         service_times(exact(lambda *_: 1.0, lengths=(16, 64)), (64, 16), max_batch=1)
 
 

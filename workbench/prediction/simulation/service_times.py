@@ -54,7 +54,7 @@ def service_times(curve: BatchCurve, bins: tuple[int, ...], *, max_batch: int) -
     if not bins or lengths == (0,):
         bins = (lengths[-1],)
     if list(bins) != sorted(set(bins)):
-        raise ConfigError(f"length bins {list(bins)} must ascend.", key="bins")
+        raise ConfigError(f"length bins {list(bins)} must be ascending.", key="bins")
     if bins[-1] > lengths[-1]:
         raise ConfigError(
             f"length bin {bins[-1]} is longer than every measured length {list(lengths)}.",

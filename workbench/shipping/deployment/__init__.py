@@ -1,7 +1,7 @@
 """Files that take a bundle to production: container, service unit, Kubernetes, Prometheus, Grafana.
 
     README.md                what each file is for, and the commands
-    Dockerfile               CPU, or CANN for an Ascend bundle
+    Dockerfile               for the processors of the host, or on the image that the target names
     compose.yaml             the container as it is run on one machine
     requirements-serve.txt   exactly what serving imports, and nothing of searching
     NAME.service             systemd, without a container
