@@ -497,7 +497,7 @@ def test_int8_by_an_amct_configuration_is_handed_over(target: str, tmp_path: Pat
     assert manifest.record is not None
     assert len(read_record(bundle / manifest.record).layers) == 3
     assert "INT8 cfg " in text
-    assert "the AMCT configuration it follows" in text
+    assert "the configuration it follows" in text
 
 
 # --- damage --------------------------------------------------------------------------------------------------------
