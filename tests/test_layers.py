@@ -104,6 +104,7 @@ VENDOR = re.compile(
 NAMED = {
     "commands/emulator.py": ({"cann", "910b"}, "it starts the emulated kit as a program"),
     "commands/study.py": ({"amct", "atc"}, "`workbench calibrate` does what AMCT's own command does"),
+    "api/study.py": ({"amct"}, "it does what that command does"),
     "study/__init__.py": ({"amct"}, "it names that command"),
     "study/amct_command.py": ({"amct", "atc"}, "that command"),
     "study/layers.py": ({"amct"}, "it writes what it found as AMCT's configuration too"),

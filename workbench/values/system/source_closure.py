@@ -18,7 +18,7 @@ from pathlib import Path
 _ROOT = Path(__file__).parents[2]
 _NAME = _ROOT.name
 _IMPORT = re.compile(
-    rf"^[ \t]*(?:from[ \t]+({_NAME}(?:\.\w+)*)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)|import[ \t]+({_NAME}\.[^\n]*))",
+    rf"^[ \t]*(?:from[ \t]+({_NAME}(?:\.\w+)*)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)|import[ \t]+({_NAME}\b[^\n]*))",
     re.MULTILINE,
 )
 _FOR_CHECKERS = re.compile(r"^if TYPE_CHECKING:.*\n(?:[ \t]+.*\n|[ \t]*\n)*", re.MULTILINE)
@@ -106,6 +106,8 @@ def _imported(text: str) -> Iterator[str]:
 
 
 def _started(name: str, file: Path, text: str) -> Iterator[str]:
+    if name == _NAME:
+        return  # its public names stand as strings too, and each is imported when somebody asks for it
     package = name if file.name == "__init__.py" else name.rpartition(".")[0]
     for word in _STARTED.findall(text):
         yield f"{package}.{word.removesuffix('.py')}" if word.endswith(".py") else word
