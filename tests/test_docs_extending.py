@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.quantization.histograms import EMPTY, histogram_of
 from workbench.quantization import ranges
-from workbench.quantization.histogram import EMPTY, histogram_of
 from workbench.quantization.statistics import TensorStatistics
 
 PAGE = (Path(__file__).parent.parent / "docs" / "extending.md").read_text(encoding="utf-8")

@@ -13,7 +13,6 @@ from tests.targets.masked_encoder import masked_encoder
 from tests.values.test_preprocess import write_tokenizer
 from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.data_check import check_data
-from workbench.evaluation.raw_times import load_raw_times
 from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
@@ -140,7 +139,8 @@ def test_each_side_is_fed_its_own_bins_and_scores_alike(
     assert second.measurement.accuracy.values == pytest.approx(first.measurement.accuracy.values, abs=1e-5)
     assert second.measurement.accuracy.samples == 60
     assert len(load_outcomes(bench.journal.outcomes(three.id, "validation")).lengths) == 60
-    assert load_raw_times(bench.journal.latency(three.id, "validation")).candidate_ms.size >= 40
+    with np.load(bench.journal.latency(three.id, "validation")) as times:
+        assert times["candidate_ms"].size >= 40
 
 
 def test_outcomes_of_other_bins_are_computed_anew(opened: Callable[..., Opened]) -> None:

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from workbench.evaluation.raw_times import RawTimes, load_raw_times, save_raw_times, speedup
+from workbench.evaluation.raw_times import RawTimes, save_raw_times, speedup
 from workbench.targets.base import Array
-from workbench.values.errors import MeasureError, ToolchainError
+from workbench.values.errors import ToolchainError
 
 
 def raw_times(candidate_ms: Array, baseline_ms: Array) -> RawTimes:
@@ -48,42 +48,15 @@ def test_the_interval_of_the_speedup_holds_one_for_equal_models_as_often_as_it_s
     assert held / 200 >= 0.91
 
 
-def test_raw_times_come_back_as_they_were(tmp_path: Path) -> None:
+def test_raw_times_are_kept_as_they_were(tmp_path: Path) -> None:
     raw = raw_times(np.full((3, 4), 1.25), np.full((3, 4), 2.5))
 
     save_raw_times(raw, tmp_path / "times.npz")
-    found = load_raw_times(tmp_path / "times.npz")
-
-    for name in ("candidate_ms", "baseline_ms", "feed", "round"):
-        assert getattr(found, name).dtype == getattr(raw, name).dtype
-        assert np.array_equal(getattr(found, name), getattr(raw, name))
+    with np.load(tmp_path / "times.npz", allow_pickle=False) as found:
+        for name in ("candidate_ms", "baseline_ms", "feed", "round"):
+            assert found[name].dtype == getattr(raw, name).dtype
+            assert np.array_equal(found[name], getattr(raw, name))
     assert [p.name for p in tmp_path.iterdir()] == ["times.npz"]
-
-
-@pytest.mark.parametrize("damage", ["truncated", "flipped", "empty", "missing", "other arrays", "pickled"])
-def test_damaged_raw_times_are_refused_and_can_be_taken_again(tmp_path: Path, damage: str) -> None:
-    file = tmp_path / "times.npz"
-    save_raw_times(raw_times(np.full((3, 40), 1.25), np.random.default_rng(0).random((3, 40)) + 1), file)
-    payload = file.read_bytes()
-    match damage:
-        case "truncated":
-            file.write_bytes(payload[: len(payload) // 2])
-        case "flipped":
-            middle = payload.index(b"baseline_ms") + 100
-            file.write_bytes(payload[:middle] + bytes([payload[middle] ^ 255]) + payload[middle + 1 :])
-        case "empty":
-            file.write_bytes(b"")
-        case "missing":
-            file.unlink()
-        case "other arrays":
-            np.savez(file, times=np.ones(3))
-        case "pickled":
-            np.savez(file, candidate_ms=np.array([{}], dtype=object))
-
-    with pytest.raises(MeasureError, match=r"times.npz: not a file of raw times .* Time the candidate again") as caught:
-        load_raw_times(file)
-
-    assert caught.value.transient
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 0.0, -1.0])

@@ -19,10 +19,10 @@ from workbench.graph.export import (
     LimitVerdict,
     Task,
     convert,
-    export_checkpoint,
     load_checkpoint,
+    prove,
     sample_batches,
-    verify_export,
+    write_onnx,
 )
 from workbench.values.errors import ConfigError
 
@@ -74,7 +74,7 @@ def test_an_export_passes_its_proof(checkpoints: dict[Task, Path], tmp_path: Pat
 def test_opset_names_and_dynamic_axes_are_as_promised(
     checkpoints: dict[Task, Path], tmp_path: Path, task: Task
 ) -> None:
-    export_checkpoint(checkpoints[task], task, tmp_path / "model.onnx", opset=16)
+    write_onnx(load_checkpoint(checkpoints[task], task), tmp_path / "model.onnx", opset=16)
 
     proto = onnx.load(tmp_path / "model.onnx")
     shapes = {
@@ -91,13 +91,14 @@ def test_opset_names_and_dynamic_axes_are_as_promised(
 
 def test_two_exports_of_one_checkpoint_are_equal(checkpoints: dict[Task, Path], tmp_path: Path) -> None:
     for name in ("a.onnx", "b.onnx"):
-        export_checkpoint(checkpoints["ner"], "ner", tmp_path / name)
+        write_onnx(load_checkpoint(checkpoints["ner"], "ner"), tmp_path / name, opset=17)
 
     assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
 
 
 def test_padding_does_not_change_a_text(checkpoints: dict[Task, Path], tmp_path: Path) -> None:
-    export_checkpoint(checkpoints["classification"], "classification", tmp_path / "model.onnx")
+    model = load_checkpoint(checkpoints["classification"], "classification")
+    write_onnx(model, tmp_path / "model.onnx", opset=17)
     session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
     feeds = sample_batches(TEXTS[:1], checkpoints["classification"] / "tokenizer.json", max_length=32)[0]
 
@@ -118,7 +119,8 @@ def test_a_model_without_segments_has_no_segment_input(tmp_path: Path) -> None:
 @pytest.mark.parametrize("task", KINDS)
 def test_perturbed_weights_fail_the_proof(checkpoints: dict[Task, Path], tmp_path: Path, task: Task) -> None:
     exported = tmp_path / "model.onnx"
-    export_checkpoint(checkpoints[task], task, exported)
+    model = load_checkpoint(checkpoints[task], task)
+    write_onnx(model, exported, opset=17)
     proto = onnx.load(exported)
     weight = next(t for t in proto.graph.initializer if len(t.dims) == 2 and t.dims[0] == 32)
     rng = np.random.default_rng(0)
@@ -127,7 +129,7 @@ def test_perturbed_weights_fail_the_proof(checkpoints: dict[Task, Path], tmp_pat
     onnx.save(proto, exported)
     batches = sample_batches(TEXTS, checkpoints[task] / "tokenizer.json", max_length=64)
 
-    report = verify_export(checkpoints[task], task, exported, batches)
+    report = prove(model, task, exported, batches, ExportLimits())
 
     assert not report.passed
     assert {v.name for v in report.verdicts if not v.passed} >= {"max_abs_error", "mean_abs_error"}
@@ -205,8 +207,10 @@ def test_an_onnx_file_that_cannot_be_loaded_is_named(checkpoints: dict[Task, Pat
     (tmp_path / "model.onnx").write_bytes(b"not a model")
     batches = sample_batches(TEXTS[:2], checkpoints["ner"] / "tokenizer.json")
 
+    model = load_checkpoint(checkpoints["ner"], "ner")
+
     with pytest.raises(ConfigError, match=r"model\.onnx: this is not a complete ONNX file"):
-        verify_export(checkpoints["ner"], "ner", tmp_path / "model.onnx", batches)
+        prove(model, "ner", tmp_path / "model.onnx", batches, ExportLimits())
 
 
 def test_converting_prints_nothing(checkpoints: dict[Task, Path], tmp_path: Path) -> None:

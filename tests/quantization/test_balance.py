@@ -178,7 +178,9 @@ def test_layers_that_share_an_input_share_their_factors(encoder: tuple[Statistic
     together = np.maximum.reduce([np.abs(weights[name]).max(axis=1) for name in ("query", "key", "value")])
     channels = statistics.tensors["embed_y"].channels
     assert channels is not None
-    np.testing.assert_allclose(factors["query"], np.sqrt(channels.absolute_maxima / together), rtol=1e-5)
+    np.testing.assert_allclose(
+        factors["query"], np.sqrt(np.maximum(-channels.minima, channels.maxima) / together), rtol=1e-5
+    )
 
 
 def test_only_layers_whose_recipe_asks_are_balanced(encoder: tuple[Statistics, dict[str, Floats]]) -> None:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from tests.quantization.histograms import EMPTY, histogram_of
 from workbench.quantization.density import Density, expected_error
-from workbench.quantization.histogram import EMPTY, histogram_of
 from workbench.quantization.ranges import minmax_range
 from workbench.quantization.scales import int8_parameters
 

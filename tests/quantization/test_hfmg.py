@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from tests.quantization.histograms import EMPTY, histogram_of
 from workbench.quantization.hfmg import HfmgHistogram, extended, first_histogram, hfmg_range, search
-from workbench.quantization.histogram import EMPTY, histogram_of
 
 Floats = npt.NDArray[np.float32]
 Counts = npt.NDArray[np.int64]

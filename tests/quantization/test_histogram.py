@@ -9,15 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from workbench.quantization.histogram import (
-    BINS_PER_SIDE,
-    EMPTY,
-    MIN_EXPONENT,
-    Histogram,
-    coarsened,
-    histogram_of,
-    merge,
-)
+from tests.quantization.histograms import EMPTY, histogram_of
+from workbench.quantization.histogram import BINS_PER_SIDE, MIN_EXPONENT, Histogram, coarsened, merge
 
 Floats = npt.NDArray[np.float32]
 finite = hnp.arrays(

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from workbench.quantization.histogram import EMPTY, histogram_of
+from tests.quantization.histograms import EMPTY, histogram_of
 from workbench.quantization.ifmr import (
     candidates,
     clip_ends,

@@ -8,9 +8,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from tests.quantization.histograms import histogram_of
 from tests.targets.encoder import PRODUCTS, WEIGHT_LAYERS, ids, model_of, run, tiny_encoder
 from workbench.graph.read import load_graph, read_model
-from workbench.quantization.histogram import histogram_of
 from workbench.quantization.observe import Feeds, observe
 from workbench.values.errors import CalibrationError
 from workbench.values.model import Model
@@ -61,7 +61,7 @@ def test_tensors_are_counted_as_the_float_model_computes_them(encoder: Model) ->
         assert values.size == seen.histogram.count
         if seen.channels is not None:
             expected = np.abs(values).reshape(-1, values.shape[-1]).max(axis=0)
-            np.testing.assert_allclose(expected, seen.channels.absolute_maxima, rtol=1e-5)
+            np.testing.assert_allclose(expected, np.maximum(-seen.channels.minima, seen.channels.maxima), rtol=1e-5)
     assert statistics.tensors["query_t_y"].channels is None
 
 
@@ -74,7 +74,7 @@ def test_a_layer_may_read_the_models_input(tmp_path: Path) -> None:
     channels = statistics.tensors["x"].channels
     assert channels is not None
     np.testing.assert_array_equal(x.min(axis=0), channels.minima)
-    np.testing.assert_array_equal(np.abs(x).max(axis=0), channels.absolute_maxima)
+    np.testing.assert_array_equal(np.abs(x).max(axis=0), np.maximum(-channels.minima, channels.maxima))
     np.testing.assert_allclose(channels.sums / channels.rows, x.astype(np.float64).mean(axis=0), rtol=1e-5, atol=1e-7)
 
 
@@ -97,7 +97,7 @@ def test_a_convolution_has_channels_on_axis_one_and_an_observed_output(tmp_path:
 
     channels = statistics.tensors["x"].channels
     assert channels is not None
-    np.testing.assert_array_equal(np.abs(image).max(axis=(0, 2, 3)), channels.absolute_maxima)
+    np.testing.assert_array_equal(np.abs(image).max(axis=(0, 2, 3)), np.maximum(-channels.minima, channels.maxima))
     assert statistics.tensors["y"].histogram.count == 2 * 6 * 25
 
 

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from tests.quantization.histograms import EMPTY, histogram_of
 from workbench.quantization.density import expected_error
-from workbench.quantization.histogram import EMPTY, Histogram, histogram_of, merge
+from workbench.quantization.histogram import Histogram, merge
 from workbench.quantization.ranges import (
     clip_range,
     kl_range,

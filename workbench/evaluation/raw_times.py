@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from workbench.values.errors import MeasureError, ToolchainError
+from workbench.values.errors import ToolchainError
 from workbench.values.results import Estimate, Latency
 from workbench.values.significance import bootstrap_rounds, midmean
 from workbench.values.system.files import temporary_beside
@@ -97,23 +95,3 @@ def save_raw_times(raw: RawTimes, path: Path) -> None:
             )
     except OSError as error:
         raise ToolchainError(f"{path}: raw times cannot be written: {error}. Free or change the disk.") from error
-
-
-def load_raw_times(path: Path) -> RawTimes:
-    """Read what `save_raw_times` wrote.
-
-    Raises:
-        MeasureError: the file is missing, damaged or of another kind; transient, since timing again replaces it.
-    """
-    try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
-            return RawTimes(
-                candidate_ms=arrays["candidate_ms"],
-                baseline_ms=arrays["baseline_ms"],
-                feed=arrays["feed"],
-                round=arrays["round"],
-            )
-    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
-        raise MeasureError(
-            f"{path}: not a file of raw times ({error}). Time the candidate again.", transient=True
-        ) from error

@@ -33,7 +33,6 @@ from workbench.values.documents.input_files import read_text
 from workbench.values.documents.json_reader import read_json
 from workbench.values.errors import ConfigError
 from workbench.values.preprocess import MOST_TOKENIZER_BYTES
-from workbench.values.system.files import temporary_beside
 from workbench.values.system.scratch import scratch_folder
 
 Task = Literal["classification", "ner"]
@@ -139,8 +138,8 @@ def convert(
     to.parent.mkdir(parents=True, exist_ok=True)
     with scratch_folder("convert", inside=to.parent) as scratch:
         written = scratch / to.name
-        _export(model, written, opset)
-        report = _compare(model, task, written, feeds, limits or ExportLimits())
+        write_onnx(model, written, opset)
+        report = prove(model, task, written, feeds, limits or ExportLimits())
         final = to if report.passed else to.with_name(f"{to.name}.rejected")
         written.replace(final)
     return ExportReport(
@@ -148,38 +147,11 @@ def convert(
     )
 
 
-def export_checkpoint(checkpoint: Path, task: Task, to: Path, *, opset: int = 17) -> None:
-    """Write the ONNX form of a local transformers checkpoint, without proof; `convert` does both.
-
-    Inputs `input_ids`, `attention_mask` and, where the model knows segments, `token_type_ids`: int64, dynamic
-    [batch, sequence]. Output `logits`: float32 [batch, classes], or [batch, sequence, tags].
-
-    Raises:
-        ConfigError: the folder is no checkpoint, has only pickled weights, or lacks the task's head.
-    """
-    model = load_checkpoint(checkpoint, task)
-    with temporary_beside(to) as draft:
-        _export(model, draft, opset)
-
-
-def verify_export(
-    checkpoint: Path, task: Task, model: Path, batches: Sequence[Feeds], limits: ExportLimits | None = None
-) -> ExportReport:
-    """Run PyTorch and ONNX Runtime over the same batches and judge the differences.
-
-    Padded positions are left out for tags. `batches` are those of `sample_batches`, or any with the model's inputs.
-
-    Raises:
-        ConfigError: the checkpoint or the ONNX file cannot be loaded, or there is no sample.
-    """
-    return _compare(load_checkpoint(checkpoint, task), task, model, batches, limits or ExportLimits())
-
-
 def load_checkpoint(checkpoint: Path, task: Task) -> Any:
     """The PyTorch model of a local folder, in evaluation mode, with eager attention.
 
     Raises:
-        ConfigError: as `export_checkpoint`.
+        ConfigError: the folder is no checkpoint, has only pickled weights, or lacks the task's head.
     """
     if not (checkpoint / "config.json").is_file():
         raise ConfigError(
@@ -313,7 +285,12 @@ def _longest(model: Any, max_length: int) -> int:
     return min(max_length, getattr(model.config, "max_position_embeddings", max_length))
 
 
-def _export(model: Any, to: Path, opset: int) -> None:
+def write_onnx(model: Any, to: Path, opset: int) -> None:
+    """Write the ONNX form of a model of `load_checkpoint`, without proof.
+
+    Inputs `input_ids`, `attention_mask` and, where the model knows segments, `token_type_ids`: int64, dynamic
+    [batch, sequence]. Output `logits`: float32 [batch, classes], or [batch, sequence, tags].
+    """
     inputs = _input_names(model)
     # Two rows of eight, so that no dimension is 1 and none is taken for a constant or for broadcasting.
     ids = torch.ones((2, 8), dtype=torch.int64)
@@ -341,7 +318,14 @@ def _gives_tags(model: Any) -> bool:
     return type(model).__name__.endswith("ForTokenClassification")
 
 
-def _compare(model: Any, task: Task, exported: Path, batches: Sequence[Feeds], limits: ExportLimits) -> ExportReport:
+def prove(model: Any, task: Task, exported: Path, batches: Sequence[Feeds], limits: ExportLimits) -> ExportReport:
+    """Run PyTorch and ONNX Runtime over the same batches and judge the differences.
+
+    Padded positions are left out for tags. `batches` are those of `sample_batches`, or any with the model's inputs.
+
+    Raises:
+        ConfigError: the ONNX file cannot be loaded, or there is no sample.
+    """
     if not batches:
         raise ConfigError("There is no sample to prove the export with.", file=exported)
     session = _session(exported)

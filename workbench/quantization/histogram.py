@@ -3,8 +3,8 @@
 Bins are `2**exponent` wide and aligned at zero; the exponent is the smallest at which the largest |x| seen fits into
 `BINS_PER_SIDE` bins per side. When the range grows, neighbours are added in pairs. An index is halved by a shift, and
 scaling by a power of two is exact, so the histogram of all data is the same bits whatever the order of the batches
-and however they were merged: `merge` is associative and commutative, with `EMPTY` as its neutral element. There is
-no running sum of floats in here for the same reason; means and energies follow from the bins.
+and however they were merged: `merge` is associative and commutative, and the histogram of nothing is its neutral
+element. There is no running sum of floats in here for the same reason; means and energies follow from the bins.
 
 Resolution: the largest |x| lies in the upper half of the bins, so a bin is at most 1/2048 of it, an eighth of an
 INT8 step of the full range at worst.
@@ -88,15 +88,6 @@ class Histogram:
         return hash((self.exponent, self.zeros, self.minimum, self.maximum, self.counts.tobytes()))
 
 
-EMPTY = Histogram(
-    exponent=MIN_EXPONENT,
-    counts=np.zeros(2 * BINS_PER_SIDE, np.int64),
-    zeros=0,
-    minimum=math.inf,
-    maximum=-math.inf,
-)
-
-
 class Scratch:
     """Buffers of one chunk. Counters of one thread share them: fresh ones would cost a fifth of the time."""
 
@@ -178,18 +169,6 @@ class HistogramCounter:
         found = np.bincount(indices)
         first += BINS_PER_SIDE
         self._counts[first : first + found.size] += found
-
-
-def histogram_of(values: npt.NDArray[np.float32]) -> Histogram:
-    """The histogram of one array of any shape.
-
-    Raises:
-        ValueError: a value is NaN or infinite.
-    """
-    counter = HistogramCounter()
-    if values.size:
-        counter.add(values.reshape(-1), float(values.min()), float(values.max()))
-    return counter.histogram()
 
 
 def merge(a: Histogram, b: Histogram) -> Histogram:

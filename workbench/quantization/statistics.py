@@ -55,11 +55,6 @@ class ChannelStatistics:
     sums_error: Doubles = field(default_factory=lambda: np.zeros(()))
     squares_error: Doubles = field(default_factory=lambda: np.zeros(()))
 
-    @property
-    def absolute_maxima(self) -> npt.NDArray[np.float32]:
-        """float32[channels], largest |x|."""
-        return np.maximum(-self.minima, self.maxima)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TensorStatistics:

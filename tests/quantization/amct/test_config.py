@@ -8,7 +8,7 @@ from tests.data import AMCT, AMCT_CASES
 from tests.quantization.amct_files import conv, conv_transpose, matmul, pool, product
 from workbench.graph.layers import Layer
 from workbench.quantization.amct.cfg import AmctConfig, parse_cfg, read_cfg
-from workbench.quantization.amct.config import expand, parse_config, unsupported, write_config_json
+from workbench.quantization.amct.config import expand, parse_config, unsupported
 from workbench.quantization.amct.json_form import ExpandedConfig, LayerConfig, config_json
 from workbench.quantization.amct.json_reader import parse_config_json
 from workbench.values.errors import ConfigError
@@ -87,7 +87,7 @@ def test_the_json_has_amcts_layout_key_order_and_no_last_line_break() -> None:
         " hfmg_quantize { num_of_bins: 1024 } dmq_balancer { } } }"
     )
 
-    assert write_config_json(parse_cfg(text), [matmul("fc2"), matmul("fc1")]) == MLP_JSON
+    assert config_json(expand(parse_cfg(text), [matmul("fc2"), matmul("fc1")])) == MLP_JSON
 
 
 @pytest.mark.parametrize("case", AMCT_CASES)
@@ -96,7 +96,7 @@ def test_real_json_is_written_to_the_byte(case: str) -> None:
     wanted = (folder / "config.json").read_text()
     config = read_cfg(folder / "quant.cfg") if (folder / "quant.cfg").exists() else None
 
-    assert write_config_json(config, layers_of(wanted), batch_num=3) == wanted
+    assert config_json(expand(config, layers_of(wanted), batch_num=3)) == wanted
 
 
 @pytest.mark.parametrize("case", AMCT_CASES)

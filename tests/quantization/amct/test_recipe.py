@@ -7,7 +7,8 @@ import pytest
 from tests.quantization.amct_files import conv, conv_transpose, matmul, pool, product
 from workbench.graph.layers import Layer
 from workbench.quantization.amct.cfg import parse_cfg, read_cfg
-from workbench.quantization.amct.config import expand, parse_config, write_config_json
+from workbench.quantization.amct.config import expand, parse_config
+from workbench.quantization.amct.json_form import config_json
 from workbench.quantization.amct.json_reader import parse_config_json
 from workbench.quantization.amct.recipe import recipe_of_config
 from workbench.quantization.recipe import ActivationRecipe, LayerRecipe, ModelRecipe, WeightRecipe
@@ -109,7 +110,7 @@ def test_layers_with_a_shared_weight_stay_in_float() -> None:
     ],
 )
 def test_both_forms_of_a_configuration_give_the_same_recipe(text: str) -> None:
-    written = write_config_json(parse_cfg(text), CNN)
+    written = config_json(expand(parse_cfg(text), CNN))
 
     assert recipe(written) == recipe(text)
 
@@ -198,4 +199,4 @@ def test_the_shipped_recipes_can_be_computed(name: str, layers: tuple[Layer, ...
     found = recipe_of_config(config, layers)
 
     assert set(found.layers) == {layer.name for layer in layers if layer.op_type != "AveragePool"}
-    assert parse_config_json(write_config_json(config, layers)) == expand(config, layers)
+    assert parse_config_json(config_json(expand(config, layers))) == expand(config, layers)

@@ -1,7 +1,7 @@
 """What an AMCT configuration asks of every layer of a model.
 
     AmctConfig (.cfg), or none ── expand ──► ExpandedConfig ── amct_recipe.recipe_of_config ──► ModelRecipe
-                                                   ├─ write_config_json ──► config.json, as create_quant_config writes
+                                                   ├─ config_json ──► config.json, as create_quant_config writes
                   JSON text ── parse_config ───────┘
 
 Rules from amct.md §2 and §5. An override replaces common_config as a whole: what it leaves out falls to AMCT's
@@ -31,7 +31,6 @@ from workbench.quantization.amct.json_form import (
     LayerConfig,
     TensorConfig,
     WeightQuantParams,
-    config_json,
 )
 from workbench.quantization.amct.json_reader import parse_config_json
 from workbench.quantization.amct.protobuf_text import Place
@@ -48,23 +47,6 @@ def parse_config(text: str, *, file: Place = None) -> AmctConfig | ExpandedConfi
         ConfigError: as `parse_cfg` and `parse_config_json` do.
     """
     return parse_config_json(text, file=file) if text.lstrip().startswith("{") else parse_cfg(text, file=file)
-
-
-def write_config_json(
-    config: AmctConfig | None,
-    layers: Sequence[Layer],
-    *,
-    batch_num: int = 1,
-    activation_offset: bool = True,
-    skip_layers: Sequence[str] = (),
-) -> str:
-    """The quantization JSON that AMCT's create_quant_config writes for a model, to the byte.
-
-    Args: as those of `expand`.
-    """
-    return config_json(
-        expand(config, layers, batch_num=batch_num, activation_offset=activation_offset, skip_layers=skip_layers)
-    )
 
 
 def expand(
