@@ -13,7 +13,7 @@ from workbench.quantization.algorithms import choose
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.observe import observe
 from workbench.quantization.ranges import clip_range
-from workbench.quantization.recipe import ActivationRecipe, ModelRecipe, recipe_of
+from workbench.quantization.recipe import ModelRecipe, recipe_of
 from workbench.quantization.statistics import Statistics
 from workbench.quantization.weights import weight_scale, weights_of
 from workbench.values.candidate import Quantization
@@ -222,10 +222,3 @@ def test_a_convolutions_output_is_quantized_as_its_reader_asks(tmp_path_factory:
     assert (second.activation.zero_point, first.activation.zero_point != 0) == (0, True)
     assert second.output is not None
     assert second.output.zero_point == 0
-
-
-def test_the_defaults_of_ifmr_are_amcts() -> None:
-    recipe = ActivationRecipe(algorithm="ifmr", symmetric=False)
-
-    assert (recipe.search_start, recipe.search_end, recipe.search_step) == (0.7, 1.3, 0.01)
-    assert recipe.max_percentile == recipe.min_percentile == 0.999999

@@ -16,7 +16,6 @@ import litserve
 import psutil
 import pytest
 from litserve.loops import LitLoop, inference_worker
-from litserve.transport.factory import TransportConfig
 
 from tests.serve.making import make_bundle, running
 from workbench.bundle import read_bundle
@@ -44,11 +43,6 @@ def test_litserve_still_starts_workers_as_lit_py_expects() -> None:
     assert 'os.environ["LITSERVE_WORKER_ID"]' in inspect.getsource(inference_worker)
     assert "lit_api.setup(device)" in inspect.getsource(inference_worker)
     assert callable(LitLoop.__call__)
-
-
-def test_the_fast_queue_still_changes_nothing() -> None:
-    """Why `lit` says that LitServe's own queues are no way out: the argument that LitServer passes is not a field."""
-    assert TransportConfig(transport_config="zmq").transport_type == "mp"
 
 
 def test_neither_front_end_nor_worker_imports_what_only_a_search_needs() -> None:

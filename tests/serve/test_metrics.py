@@ -1,7 +1,6 @@
 """What a service tells Prometheus, read back by Prometheus' own parser."""
 
 import threading
-import time
 from collections.abc import Mapping
 
 from hypothesis import given, settings
@@ -213,20 +212,3 @@ def test_buckets_hold_each_latency_exactly_once(latencies: list[float]) -> None:
     assert buckets["+Inf"] == len(latencies)
     for bound, count in buckets.items():
         assert count == sum(latency <= float(bound) for latency in latencies)
-
-
-def test_one_request_costs_less_than_20_microseconds_of_the_front_end() -> None:
-    """In batches of 8, in processor time of this thread, best of some rounds: a bound, not a benchmark."""
-    metrics, best = Metrics(lengths=(32,)), float("inf")
-
-    for _ in range(10):
-        began = time.thread_time()
-        for _ in range(200):
-            for _ in range(8):
-                metrics.received()
-                metrics.queue(3)
-                metrics.answered(200, 0.02)
-            one_batch(metrics, rows=8)
-        best = min(best, (time.thread_time() - began) / 1600)
-
-    assert best < 20e-6

@@ -227,10 +227,6 @@ def test_the_shipped_recipes_are_valid_and_follow_the_schema(path: Path) -> None
     assert read_cfg(path).batch_num == peer.batch_num > 1
 
 
-def test_the_three_recipes_are_shipped() -> None:
-    assert [path.name for path in SHIPPED] == ["amct-bert-classification.cfg", "amct-bert-ner.cfg", "amct-cnn.cfg"]
-
-
 @pytest.mark.parametrize("case", AMCT_CASES)
 def test_real_configurations_are_read_and_survive_writing(case: str) -> None:
     path = AMCT / case / "quant.cfg"
