@@ -34,7 +34,6 @@ from workbench.quantization.recipe import recipe_of
 from workbench.quantization.record import QuantizationRecord
 from workbench.quantization.sensitivity import Sensitivity, ranked
 from workbench.search.ladder import evaluate
-from workbench.space.space import build, complete
 from workbench.values.candidate import Candidate, FloatUnit, Quantization, SensitivityMetric
 from workbench.values.documents.canonical import encode
 from workbench.values.errors import CalibrationError
@@ -227,9 +226,8 @@ def _candidate(
     experiment: Experiment, quantization: Quantization, kept: int, unit: FloatUnit, metric: SensitivityMetric
 ) -> Candidate:
     """The space's defaults with this recipe: compile and serving settings as the baseline's."""
-    plain = build(experiment.space, complete(experiment.space, {"quantization.scheme": "none"}))
     return replace(
-        plain,
+        experiment.baseline,
         quantization=replace(
             quantization,
             keep_float=kept,
