@@ -74,7 +74,8 @@ def test_two_sweeps_of_one_experiment_cannot_run_at_once_and_a_killed_one_frees_
     journal = open_journal(tmp_path, "demo", "a" * 64)
     code = (
         "import sys, pathlib\n"
-        "from workbench.evaluation.journal import Journal, exclusive\n"
+        "from workbench.evaluation.journal import Journal\n"
+        "from workbench.evaluation.sweep_folders import exclusive\n"
         "with exclusive(Journal(root=pathlib.Path(sys.argv[1]))):\n"
         "    print('held', flush=True)\n"
         "    sys.stdin.read()\n"

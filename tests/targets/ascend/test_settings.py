@@ -58,7 +58,7 @@ def test_int8_refuses_modes_that_give_neither_speed_nor_precision(mode: str) -> 
 
 def test_int8_refuses_gears() -> None:
     """atc.md, fact 4."""
-    with pytest.raises(ConfigError, match="dynamic-shape flags"):
+    with pytest.raises(ConfigError, match="cannot be compiled for dynamic shapes"):
         candidate(quantization=STATIC, shapes="gears", sequence_bins=(32, 64))
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
+from workbench.targets.ascend.rules import Asked, Broken, broken, too_few_gears, unsupported_mode
 from workbench.values.compile_settings import CompileSettings
 from workbench.values.errors import ConfigError, nearest
 
@@ -35,24 +36,6 @@ PRECISION_MODES_V2 = ("fp16", "mixed_float16", "mixed_bfloat16", "origin")
 every chip, but 8.5 documents them as unsupported (cmd_flag_info.cc:50-52; option page PRECISION_MODE_V2)."""
 
 ALL_PRECISION_MODES = (*PRECISION_MODES, *PRECISION_MODES_V2)
-
-MIXED_MODES = frozenset(
-    {
-        "allow_mix_precision",
-        "allow_mix_precision_fp16",
-        "allow_mix_precision_bf16",
-        "mixed_float16",
-        "mixed_bfloat16",
-    }
-)
-"""Those whose operators follow white, black and grey lists, so that --modify_mixlist means something."""
-
-KEEPING_MODES = frozenset({"must_keep_origin_dtype", "origin"})
-"""Every operator keeps the graph's type; --keep_dtype is void (option page of keep_dtype, 8.5.0)."""
-
-INT8_MODES = frozenset({"force_fp16", "fp16", "allow_fp32_to_fp16", *MIXED_MODES})
-"""Those a quantized deploy model may be compiled with: with the others neither its speed nor its precision is
-obtained (ATC manual, General Restrictions, 9.0 to 9.2; the 8.5 page has the same section)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,22 +173,20 @@ class AscendCompile(CompileSettings):
             raise ConfigError("no batch size.", key="compile.batches", hint="Name at least one, such as 1.")
         for name, default in (("disabled_fusions", True), ("enabled_fusions", False)):
             self._check_groups(name, default)
-        if self.optypelist_for_implmode and self.op_select_implmode is None:
-            raise ConfigError(
-                "types without a mode (ATC: E10001).",
-                key="compile.optypelist_for_implmode",
-                hint="Set op_select_implmode too.",
-            )
-        if self.op_precision_mode and self.op_select_implmode is not None:
-            raise ConfigError(
-                "is void beside op_precision_mode.", key="compile.op_select_implmode", hint="Use one of the two."
-            )
-        if self.shapes == "gears" and len(self.batches) * max(1, len(self.sequence_bins)) < 2:
-            raise ConfigError(
-                "gears need at least two shapes (ATC: E10035).",
-                key="compile.shapes",
-                hint="Use static, or name more batches or sequence_bins.",
-            )
+        # what two settings forbid each other whatever the mode is; the rest waits for the candidate's
+        _refuse(broken(self._asked(PRECISION_MODES[0], quantized=False, of=_KERNELS)))
+        if self.shapes == "gears":
+            _refuse(too_few_gears(len(self.batches) * max(1, len(self.sequence_bins))))
+
+    def _asked(self, mode: str, *, quantized: bool, of: tuple[str, ...]) -> Asked:
+        return Asked(
+            mode=mode,
+            quantized=quantized,
+            dynamic=self.shapes == "gears",
+            given=frozenset(name for name in of if getattr(self, name)),
+            kernels=self.op_select_implmode or "",
+            precise=any(line.endswith("=high_precision") for line in self.op_precision_mode),
+        )
 
     def _check_groups(self, name: str, on: bool) -> None:
         chosen = getattr(self, name)
@@ -282,14 +263,36 @@ class AscendCompile(CompileSettings):
                 key="serving.batch",
                 hint="Name it in compile.batches too.",
             )
-        check_ascend(
-            mode=candidate.precision.mode,
-            scheme=candidate.quantization.scheme,
-            settings=self,
-            attention=bool(candidate.quantization.attention_matmul),
-            symmetric=bool(candidate.quantization.activation_symmetric),
-        )
+        q, mode = candidate.quantization, candidate.precision.mode
+        _refuse(unsupported_mode(mode))
+        if mode not in ALL_PRECISION_MODES:
+            raise ConfigError(
+                f"{mode!r} is no precision mode of ATC.", key="precision.mode", hint=nearest(mode, ALL_PRECISION_MODES)
+            )
+        if q.scheme == "dynamic":
+            raise ConfigError(
+                "ATC has no dynamic INT8 for ONNX models.", key="quantization.scheme", hint="Use static or cfg."
+            )
+        given = (*_KERNELS, *_BY_MODE)
+        _refuse(broken(self._asked(mode, quantized=q.scheme != "none", of=given)))
+        if q.attention_matmul and not q.activation_symmetric:
+            raise ConfigError(
+                "products of two activations can only be symmetric on Ascend (AMCT manual, quantization constraints).",
+                key="quantization.attention_matmul",
+                hint="Set activation_symmetric to true with it.",
+            )
 
+
+def _refuse(rule: Broken | None) -> None:
+    if rule is not None:
+        key = "precision.mode" if rule.about == "precision" else f"compile.{rule.about}"
+        code = f" (ATC: {rule.code})" if rule.code else ""
+        raise ConfigError(f"{rule.problem}{code}.", key=key, hint=rule.remedy)
+
+
+_KERNELS = ("op_precision_mode", "optypelist_for_implmode")
+_BY_MODE = ("modify_mixlist", "keep_dtype")
+"""Settings that `rules.broken` looks at: those about kernels, and those that also depend on the precision mode."""
 
 _LITERALS: Mapping[str, Any] = {
     "shapes": Shapes,
@@ -297,63 +300,3 @@ _LITERALS: Mapping[str, Any] = {
     "oo_level": OptimizationLevel,
     "buffer_optimize": BufferOptimize,
 }
-
-
-def check_ascend(*, mode: str, scheme: str, settings: AscendCompile, attention: bool, symmetric: bool) -> None:
-    """The rules across the parts of an Ascend candidate.
-
-    Args:
-        mode: precision mode.
-        scheme: of quantization.
-        attention, symmetric: quantize products of activations; activations without an offset.
-
-    Raises:
-        ConfigError: a combination that ATC refuses, or that means nothing.
-    """
-    if "hif8" in mode:
-        raise ConfigError(
-            f"{mode!r} is not supported by CANN 8.5, although ATC's own check lets it pass.", key="precision.mode"
-        )
-    if mode not in ALL_PRECISION_MODES:
-        raise ConfigError(
-            f"{mode!r} is no precision mode of ATC.", key="precision.mode", hint=nearest(mode, ALL_PRECISION_MODES)
-        )
-    if settings.modify_mixlist and mode not in MIXED_MODES:
-        raise ConfigError(
-            f"means nothing with {mode!r} (ATC: E10001).",
-            key="compile.modify_mixlist",
-            hint=f"Modes that follow lists: {', '.join(sorted(MIXED_MODES))}.",
-        )
-    if settings.keep_dtype and mode in KEEPING_MODES:
-        raise ConfigError(f"is void with {mode!r}.", key="compile.keep_dtype", hint="Every type is kept already.")
-    if scheme == "none":
-        return
-    if scheme == "dynamic":
-        raise ConfigError(
-            "ATC has no dynamic INT8 for ONNX models.", key="quantization.scheme", hint="Use static or cfg."
-        )
-    if settings.shapes == "gears":
-        raise ConfigError(
-            "a quantized model cannot be compiled with dynamic-shape flags (ATC manual, General Restrictions).",
-            key="compile.shapes",
-            hint="Use static: one file for each batch and bin.",
-        )
-    if mode not in INT8_MODES:
-        raise ConfigError(
-            f"{mode!r} with a quantized model gives neither the speed nor the precision (ATC manual, General "
-            "Restrictions).",
-            key="precision.mode",
-            hint=f"With INT8: {', '.join(sorted(INT8_MODES))}.",
-        )
-    precise = [line for line in settings.op_precision_mode if line.endswith("=high_precision")]
-    if precise or settings.op_select_implmode == "high_precision":
-        raise ConfigError(
-            "high_precision kernels must not be combined with a quantized model (ATC manual, General Restrictions).",
-            key="compile.op_precision_mode" if precise else "compile.op_select_implmode",
-        )
-    if attention and not symmetric:
-        raise ConfigError(
-            "products of two activations can only be symmetric on Ascend (AMCT manual, quantization constraints).",
-            key="quantization.attention_matmul",
-            hint="Set activation_symmetric to true with it.",
-        )

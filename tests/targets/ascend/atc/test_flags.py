@@ -19,7 +19,7 @@ REFUSALS: list[tuple[dict[str, str], str, str]] = [
     ({"precision_mode_v2": "force_fp16"}, "E10001", "[cube_fp16in_fp32out], [cube_hif8], [fp16]"),
     ({"precision_mode": "force_fp16", "precision_mode_v2": "fp16"}, "E10056", "even where they mean the same"),
     ({"modify_mixlist": "/w/l.json"}, "E10001", "means nothing with precision force_fp16"),
-    ({"optypelist_for_implmode": "Gelu"}, "E10001", "--op_select_implmode is missing"),
+    ({"optypelist_for_implmode": "Gelu"}, "E10001", "op_select_implmode is missing"),
     ({"buffer_optimize": "l3"}, "E10001", "[l1_optimize]"),
     ({"oo_level": "O2"}, "E10001", "[O1], [O3]"),
     ({"enable_single_stream": "1"}, "E10005", "[false], [true]"),

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 from workbench.targets.ascend.atc.flag_table import DYNAMIC
+from workbench.targets.ascend.rules import too_few_gears
 from workbench.values.errors import CompileError
 
 MOST_GEARS = 100
@@ -89,8 +90,8 @@ def _gears(name: str, value: str) -> list[tuple[int, ...]]:
 
 
 def _check_gears(name: str, value: str, gears: list[tuple[int, ...]], free: int) -> None:
-    if len(gears) < 2:
-        raise refusal("E10035", name, value, "there is one gear, and at least two are needed", "Compile it static.")
+    if rule := too_few_gears(len(gears)):
+        raise refusal(rule.code, name, value, rule.problem, rule.remedy)
     if len(gears) > MOST_GEARS:
         raise refusal(
             "E10036", name, value, f"{len(gears)} gears are more than the documented {MOST_GEARS}", "Name fewer."

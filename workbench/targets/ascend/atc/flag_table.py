@@ -203,7 +203,7 @@ _PRECISION = (
         *("high_performance", "high_performance_for_all", "high_precision", "high_precision_for_all"),
         default="high_performance",
     ),
-    Flag(name="optypelist_for_implmode", requires=("op_select_implmode",), source=_CHECKS),
+    Flag(name="optypelist_for_implmode", source=_CHECKS),
     _truth("allow_hf32", a2=None, never="8.5.0 calls it reserved, not supported"),
     Flag(name="op_bank_path", kind="directory", never=_AOE, source="ATC manual 9.2 (atc.md §9)"),
 )

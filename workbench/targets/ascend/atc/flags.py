@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from workbench.targets.ascend.atc.flag_shapes import check_shapes, refusal
 from workbench.targets.ascend.atc.flag_table import DYNAMIC, FLAGS, NEWER, SOC_VERSIONS, Flag
 from workbench.targets.ascend.paths import refused_characters
-from workbench.targets.ascend.settings import INT8_MODES, KEEPING_MODES, MIXED_MODES
+from workbench.targets.ascend.rules import Asked, broken, unsupported_mode
 from workbench.values.errors import CompileError, ConfigError, nearest
 
 __all__ = ["FLAGS", "check_flags"]
@@ -52,7 +52,7 @@ def check_flags(values: Mapping[str, str], *, quantized: bool = False) -> None:
     _check_others(values)
     check_shapes(values)
     if quantized:
-        _check_quantized(values)
+        _check_together(values, quantized=True)
 
 
 def _check_known(name: str, value: str) -> None:
@@ -128,27 +128,36 @@ def _check_company(flag: Flag, values: Mapping[str, str]) -> None:
 
 def _check_precision(values: Mapping[str, str]) -> None:
     mode, twin = values.get("precision_mode"), values.get("precision_mode_v2")
-    if twin is not None and "hif8" in twin:
-        raise ConfigError(
-            "is not supported by CANN 8.5, although ATC's own check lets it pass.", key=f"--precision_mode_v2={twin}"
-        )
+    if twin is not None and (rule := unsupported_mode(twin)):
+        raise ConfigError(f"{rule.problem}.", key="--precision_mode_v2", hint=rule.remedy)
     if mode is not None and twin is not None:
         raise refusal(
             "E10056", "precision_mode", mode, f"excludes --precision_mode_v2={twin}, even where they mean the same",
             "Give one of the two.",
         )  # fmt: skip
-    chosen = twin or mode or "force_fp16"
-    if "modify_mixlist" in values and chosen not in MIXED_MODES:
-        raise refusal(
-            "E10001", "modify_mixlist", values["modify_mixlist"], f"means nothing with precision {chosen}",
-            f"Modes that follow lists: {', '.join(sorted(MIXED_MODES))}.",
-        )  # fmt: skip
-    if "keep_dtype" in values and chosen in KEEPING_MODES:
-        raise CompileError(f"--keep_dtype is void with precision {chosen}, which keeps every type. Leave it out.")
-    if "op_precision_mode" in values and "op_select_implmode" in values:
-        raise CompileError(
-            "--op_select_implmode is void beside --op_precision_mode (ATC ignores it). Give one of the two."
+    _check_together(values, quantized=False)
+
+
+def _check_together(values: Mapping[str, str], *, quantized: bool) -> None:
+    """The rules that hold for a candidate's settings too."""
+    shapes = next((name for name in DYNAMIC if name in values), "input_shape")
+    free = values.get("input_shape", "")
+    rule = broken(
+        Asked(
+            mode=values.get("precision_mode_v2") or values.get("precision_mode") or "force_fp16",
+            quantized=quantized,
+            dynamic=shapes != "input_shape" or "~" in free or "-1" in free,
+            given=frozenset(values),
+            kernels=values.get("op_select_implmode", ""),
         )
+    )
+    if rule is None:
+        return
+    precision = "precision_mode_v2" if "precision_mode_v2" in values else "precision_mode"
+    name = {"precision": precision, "shapes": shapes}.get(rule.about, rule.about)
+    if rule.code:
+        raise refusal(rule.code, name, values[name], rule.problem, rule.remedy)
+    raise CompileError(f"--{name}={values.get(name, '')}: {rule.problem}. {rule.remedy}")
 
 
 def _check_others(values: Mapping[str, str]) -> None:
@@ -210,24 +219,3 @@ def _check_output_type(value: str, outputs: set[str] | None) -> None:
     other = next((":".join(entry) for entry in entries if ":".join(entry[:-1]) not in outputs), None)
     if other is not None:
         raise refusal("E10001", "output_type", value, f"{other} is none of --out_nodes", "Write such as node:0:FP16.")
-
-
-def _check_quantized(values: Mapping[str, str]) -> None:
-    """ATC manual, General Restrictions (8.5: atctool_0040; the precision part from 9.0 to 9.2)."""
-    found = next((name for name in DYNAMIC if name in values), None)
-    if found is not None or "~" in values.get("input_shape", "") or "-1" in values.get("input_shape", ""):
-        raise CompileError(
-            f"--{found or 'input_shape'}={values[found or 'input_shape']}: a quantized model cannot be compiled for "
-            "dynamic shapes (ATC manual, General Restrictions). Compile one static file for each batch and bin."
-        )
-    chosen = values.get("precision_mode_v2") or values.get("precision_mode") or "force_fp16"
-    if chosen not in INT8_MODES:
-        raise CompileError(
-            f"precision {chosen} with a quantized model gives neither the speed nor the precision (ATC manual, "
-            f"General Restrictions). With INT8: {', '.join(sorted(INT8_MODES))}."
-        )
-    if values.get("op_select_implmode", "").startswith("high_precision"):
-        raise CompileError(
-            f"--op_select_implmode={values['op_select_implmode']} must not be combined with a quantized model (ATC "
-            "manual, General Restrictions). Use high_performance, or leave it out."
-        )
