@@ -187,5 +187,5 @@ def test_the_table_is_part_of_the_wheel() -> None:
     import tomllib
 
     settings: Any = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
-    assert "bundle/*.json" in settings["tool"]["setuptools"]["package-data"]["workbench"]
+    assert "**/*.json" in settings["tool"]["setuptools"]["package-data"]["workbench"]
     assert json.loads(SHIPPED.read_text())["python"] == "3.11"

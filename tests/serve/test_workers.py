@@ -1,10 +1,10 @@
 """Which worker gets the next batch; what happens to workers, `test_lifecycle` shows."""
 
-import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.prediction.simulation import event_loop
+from workbench.prediction.simulation.state import FREE, OUT, Device, Setup, Worker
 from workbench.serve.workers import least_loaded
 
 
@@ -25,21 +25,27 @@ def test_the_model_loads_devices_as_the_service_does(devices: int, each: int, da
     """Batches begin and end at random; after every choice each device of either has as many in flight, by size."""
     workers = devices * each
     free, busy = list(range(workers)), list[int]()
-    state, in_flight = np.full(workers, event_loop.FREE), np.zeros(devices, np.int64)
+    setup = Setup(*[0] * len(Setup._fields))._replace(workers=workers, devices=devices)
+    state, loads = [Worker() for _ in range(workers)], [Device() for _ in range(devices)]
+    # machine code takes tables; that it does what the interpreter does, test_policies shows
+    choose = getattr(event_loop.free_worker, "py_func", event_loop.free_worker)
     for _ in range(30):
         if free and (not busy or data.draw(st.booleans())):
             number = free.pop(least_loaded(free, busy, devices))
             busy.append(number)
-            modelled = event_loop.free_worker(state, in_flight, workers, devices)
-            assert in_flight[modelled % devices] == sum(b % devices == number % devices for b in busy) - 1
-            state[modelled] = event_loop.OUT
-            in_flight[modelled % devices] += 1
+            modelled = choose(setup, state, loads)
+            assert loads[modelled % devices].in_flight == sum(b % devices == number % devices for b in busy) - 1
+            state[modelled].state = OUT
+            loads[modelled % devices].in_flight += 1
         else:
             ended = busy.pop(data.draw(st.integers(0, len(busy) - 1)))
             here = sum(b % devices == ended % devices for b in busy) + 1
-            device = int(np.flatnonzero(in_flight == here)[0])  # one as loaded in the model: devices are alike
-            stopped = next(w for w in range(device, workers, devices) if state[w] == event_loop.OUT)
-            state[stopped] = event_loop.FREE
-            in_flight[device] -= 1
+            # one as loaded in the model: devices are alike
+            device = next(number for number, load in enumerate(loads) if load.in_flight == here)
+            stopped = next(w for w in range(device, workers, devices) if state[w].state == OUT)
+            state[stopped].state = FREE
+            loads[device].in_flight -= 1
             free.append(ended)
-        assert sorted(in_flight) == sorted(sum(b % devices == d for b in busy) for d in range(devices))
+        assert sorted(load.in_flight for load in loads) == sorted(
+            sum(b % devices == d for b in busy) for d in range(devices)
+        )
