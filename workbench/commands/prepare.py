@@ -81,11 +81,14 @@ def init(
     labels: Annotated[Path | None, typer.Option(help="labels.json of the model")] = None,
     to: Annotated[Path, typer.Option(help="workspace to write into")] = Path(),
     name: Annotated[str | None, typer.Option(help="name of the experiment; default: the model's")] = None,
+    target: Annotated[str | None, typer.Option(help="what is to execute it; default: ONNX Runtime")] = None,
 ) -> None:
     """Write a commented experiment, dataset manifest and search space for a model; overwrites nothing."""
     from workbench.commands.init import initialize
+    from workbench.targets import REFERENCE
 
-    for written in initialize(model, data, to, tokenizer=tokenizer, labels=labels, name=name):
+    chosen = REFERENCE if target is None else target
+    for written in initialize(model, data, to, tokenizer=tokenizer, labels=labels, name=name, target=chosen):
         out.print(f"wrote {written}", highlight=False, soft_wrap=True)
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.targets.binding import UNBOUND, Binding
 from workbench.targets.deployment import DeploymentFacts, on_the_host
+from workbench.targets.space_start import SpaceStart, static_int8
 from workbench.values.finding import Finding
 from workbench.values.installed_targets import InstalledTarget
 
@@ -51,6 +53,7 @@ class TargetDescription(InstalledTarget):
         engine: what its lowered files are executed by on this machine, as `workbench compare` calls it; '' for the
             target's own name.
         recognizes: whether a file can only be one that this target lowered.
+        space_start: what a first search space for a model, an ONNX file, begins with.
         per_channel_types: operators whose weights may have a scale for each channel; None for all that can be INT8.
     """
 
@@ -68,4 +71,5 @@ class TargetDescription(InstalledTarget):
     inspect: Callable[[ModelProto], tuple[OperatorIssue, ...]] | None = None
     engine: str = ""
     recognizes: Callable[[ModelProto], bool] | None = None
+    space_start: Callable[[Path], SpaceStart] = static_int8
     per_channel_types: tuple[str, ...] | None = None

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import pytest
 from onnx import TensorProto, helper
 
 from tests.commands.init.making import parameters, start, write_text_model
@@ -18,7 +19,7 @@ def test_only_fusions_that_change_the_model_get_a_switch(folder: Path) -> None:
     experiment = start(folder, "train.csv", "dev.csv")
     switches = {name.rpartition(".")[2] for name in parameters(experiment) if ".fusions." in name}
 
-    assert switches == set(examine_model(folder / "model.onnx").fusions)
+    assert switches == set(examine_model(folder / "model.onnx").start.fusions)
     assert switches <= set(ONNXRUNTIME_FUSIONS)
 
 
@@ -107,3 +108,27 @@ def test_texts_of_any_length_get_bins_and_nothing_else_does(folder: Path) -> Non
     fixed = examine_model(write_text_model(folder / "fixed.onnx", length=24))
     assert "sequence_bins" not in space_text("fixed", fixed, 2, text=True)
     assert "sequence_bins" not in space_text("arrays", examine_model(folder / "model.onnx"), 2)
+
+
+@pytest.mark.parametrize(
+    ("target", "has", "lacks"),
+    [
+        ("openvino", {"compile.performance_hint", "serving.sequence_bins"}, {"compile.graph_optimization"}),
+        (
+            "ascend910b3",
+            {"precision.mode", "compile.sequence_bins"},
+            {"serving.sequence_bins", "serving.intra_op_threads"},
+        ),
+    ],
+)
+def test_a_space_for_another_target_has_its_settings_and_no_others(
+    folder: Path, target: str, has: set[str], lacks: set[str]
+) -> None:
+    experiment = start(folder, "train.csv", "dev.csv", target=target)
+    offered = parameters(experiment)
+
+    assert experiment.targets == (target,)
+    assert has <= offered.keys()
+    assert not lacks & offered.keys()
+    assert offered["quantization.scheme"].choices == ("none", "static")
+    assert experiment.baseline.target == target

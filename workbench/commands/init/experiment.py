@@ -8,6 +8,7 @@ from pathlib import Path
 from workbench.commands.init.data import Corpus
 from workbench.commands.init.model import Outline
 from workbench.commands.init.scalar import scalar
+from workbench.targets import described
 
 _CALIBRATION_SAMPLES = 128
 
@@ -29,10 +30,10 @@ def experiment_text(name: str, show: Callable[[Path], str], outline: Outline, co
 #   workbench sweep experiments/{name}.yaml     searches; stop it at any time, the same command goes on
 version: 1
 name: {scalar(name)}
-about: Which INT8 and serving settings make {name} faster on this CPU without losing accuracy?
+about: Which INT8 and serving settings make {name} faster on {described(outline.target).title} without losing accuracy?
 model: {scalar(show(outline.model.path))}
 dataset: {scalar(f"../calibration/{name}.yaml")}
-target: onnxruntime                     # what executes the model
+{f"target: {outline.target}":<40}# what executes the model
 search_space: {scalar(f"../search_spaces/{name}.yaml")}  # what may vary
 calibration: {{samples: {samples}, batch: {batch}}}   # observed once; every quantization algorithm is derived from them
 # The axes of the Pareto front. accuracy: {judged}.

@@ -16,6 +16,7 @@ from workbench.commands.init.space import space_text
 from workbench.evaluation.data_check import check_data
 from workbench.graph.door import open_foreign
 from workbench.inputs.experiment import read_experiment
+from workbench.targets import REFERENCE
 from workbench.values.errors import ConfigError
 from workbench.values.system.cpu import parse_cpu
 from workbench.values.system.scratch import scratch_folder
@@ -29,6 +30,7 @@ def initialize(
     tokenizer: Path | None,
     labels: Path | None,
     name: str | None,
+    target: str = REFERENCE,
 ) -> tuple[Path, ...]:
     """Write `experiments/NAME.yaml`, `calibration/NAME.yaml` and `search_spaces/NAME.yaml` below `to`.
 
@@ -39,6 +41,7 @@ def initialize(
         data: a calibration file, a validation file and perhaps a holdout, told apart by their names; those whose
             names say nothing take the free places in that order.
         labels: needed for text whose labels are names: only the model's training knows their order.
+        target: what is to execute the model.
         name: None for the model's file name, or its folder's where the file is called model.onnx.
 
     Returns:
@@ -46,7 +49,7 @@ def initialize(
 
     Raises:
         ConfigError: a file exists already, an argument is missing, or model and data do not fit.
-        CompileError: ONNX Runtime refused the model.
+        CompileError: the target refused the model.
     """
     chosen = _name_of(model) if name is None else name
     if not re.fullmatch(r"\w[\w.-]*", chosen):
@@ -55,7 +58,7 @@ def initialize(
         if path.exists():
             raise ConfigError("exists already and is not overwritten.", file=path, hint="Choose another --name.")
     corpus = examine_data(data, open_foreign(model), tokenizer=tokenizer, labels=labels)
-    outline = examine_model(model)
+    outline = examine_model(model, target)
     cores = parse_cpu(None).cores  # what this process may run on; `workbench doctor` warns of a quota below it
     with scratch_folder("init") as staging:
         staged = _contents(chosen, staging, outline, corpus, cores, _absolute)

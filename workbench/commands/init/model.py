@@ -1,4 +1,4 @@
-"""Looking at the model: what can be INT8, which lengths and batches it takes, which fusions change it."""
+"""Looking at the model: what can be INT8, which lengths and batches it takes, what its target makes of it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from workbench.graph.door import open_foreign
 from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import constants, load_graph
 from workbench.quantization.lowering.normalize import normalized
-from workbench.targets.onnxruntime.compiler import fusions_that_fire
-from workbench.targets.onnxruntime.settings import ONNXRUNTIME_FUSIONS
+from workbench.targets import REFERENCE, described
+from workbench.targets.space_start import SpaceStart
 from workbench.values.model import Model
 
 _FEWEST_POSITIONS = 16  # the segment table, which looks like one of positions, has two rows
@@ -26,7 +26,8 @@ class Outline:
         longest: tokens it takes; None where it does not tell.
         fixed_length: of a model that takes no other length.
         fixed_batch: of a model that takes no other batch.
-        fusions: that change this model.
+        target: the name of the one that is to execute it.
+        start: what the target says of a first space for it.
     """
 
     model: Model
@@ -34,15 +35,16 @@ class Outline:
     longest: int | None
     fixed_length: int | None
     fixed_batch: int | None
-    fusions: tuple[str, ...]
+    target: str
+    start: SpaceStart
 
 
-def examine_model(path: Path) -> Outline:
-    """Find out layers, limits and fusions; compiles the model twice to see which fusions change it.
+def examine_model(path: Path, target: str = REFERENCE) -> Outline:
+    """Find out layers and limits, and ask the target what changes the model; it may compile it.
 
     Raises:
         ConfigError: the file is no readable model.
-        CompileError: ONNX Runtime refused it.
+        CompileError: the target refused it.
     """
     model = open_foreign(path)
     proto = load_graph(model)
@@ -55,7 +57,8 @@ def examine_model(path: Path) -> Outline:
         longest=longest_text(proto),
         fixed_length=length if isinstance(length, int) else None,
         fixed_batch=batch if isinstance(batch, int) else None,
-        fusions=tuple(name for name in fusions_that_fire(path) if name in ONNXRUNTIME_FUSIONS),
+        target=target,
+        start=described(target).space_start(path),
     )
 
 

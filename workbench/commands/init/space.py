@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from workbench.commands.init.model import Outline
-from workbench.values.dimension import FUSION_PREFIX
+from workbench.space.dimensions import dimensions_of
+from workbench.space.space import choice_text
+from workbench.targets import described
+from workbench.values.dimension import FUSION_PREFIX, Scalar
 
 _KEEP_FLOAT = (0, 1, 2, 4, 8)
 
@@ -18,22 +21,24 @@ def space_text(name: str, outline: Outline, cores: int, *, text: bool = False) -
     """
     weights = [layer for layer in outline.layers if layer.weight is not None]
     attention = sum(layer.second is not None for layer in outline.layers)
-    schemes = ["none"]
-    if any(layer.op_type in ("MatMul", "Gemm") for layer in weights):  # dynamic INT8 serves no others
-        schemes.append("dynamic")
-    if weights or attention:
-        schemes.append("static")
+    target, start, known = described(outline.target), outline.start, dimensions_of(outline.target)
+    served = {
+        "dynamic": any(layer.op_type in ("MatMul", "Gemm") for layer in weights),  # it serves no others
+        "static": bool(weights or attention),
+    }
+    schemes = ["none", *(scheme for scheme in start.schemes if served[scheme])]
+    bins = next((name for name, dimension in known.items() if dimension.lengths_in), None)
     keep_float = [count for count in _KEEP_FLOAT if count < max(1, len(weights))]
-    threads = _halvings(cores)
+    threads = _halvings(cores) if "serving.intra_op_threads" in known else []
     lines = [
-        f"# What may vary when {name} runs on ONNX Runtime (CPU).",
+        f"# What may vary when {name} runs on {target.title}.",
         f"# INT8 can serve {len(weights)} of its layers and {attention} of its products of two activations.",
         f"# The machine this was written on has {cores} cores.",
         "#",
         "# The first choice of a parameter is its default; presets name only what differs from it. `when:` says where",
         f"# one applies. `workbench space search_spaces/{name}.yaml` explains each and counts the candidates.",
         "version: 1",
-        "target: onnxruntime",
+        f"target: {target.name}",
         "",
         "parameters:",
     ]
@@ -59,31 +64,32 @@ def space_text(name: str, outline: Outline, cores: int, *, text: bool = False) -
         lines.append(f"  # How many of the most sensitive of {len(weights)} layers stay in float.")
         lines += _parameter("quantization.keep_float", keep_float, static)
         lines += _rare(bool(weights), keep_float[1:])
-    lines += ["", *_parameter("compile.graph_optimization", ["all", "extended", "basic"])]
-    if outline.fusions:
+    for parameter, choices in start.parameters.items():
+        lines += ["", *_parameter(parameter, choices)]
+    if start.fusions:
         lines.append(
             "  # The fusions that change this model. In quotes for readers of YAML 1.1, to whom a bare off is false."
         )
-    for fusion in outline.fusions:
+    for fusion in start.fusions:
         lines += [f"  {FUSION_PREFIX}{fusion}:", '    choices: ["on", "off"]']
-    lines += ["", *_parameter("serving.intra_op_threads", threads)]
-    if text and outline.fixed_length is None:
+    if threads:
+        lines += ["", *_parameter("serving.intra_op_threads", threads)]
+    binned = bins is not None and text and outline.fixed_length is None
+    if binned:
         lines.append(
             "  # Padded lengths that requests are grouped by: the N with the least padding for these texts. One is"
         )
         lines.append('  # the manifest\'s max_length alone. Lists such as "32 64 128" work too.')
-        lines += _parameter("serving.sequence_bins", [f'"optimal {count}"' for count in (1, 2, 4, 8)])
+        lines += _parameter(str(bins), [f'"optimal {count}"' for count in (1, 2, 4, 8)])
     if outline.fixed_batch is not None:
         lines.append("  # The model takes no other batch.")
     lines += _parameter("serving.batch", [outline.fixed_batch or 1])
-    if len(schemes) > 1:
-        lines += [
-            "",
-            "forbid:",
-            f"  - quantization.scheme: [{', '.join(schemes[1:])}]",
-            "    compile.graph_optimization: [basic]",
-            "    reason: ONNX Runtime forms integer kernels from `extended` on; below it an INT8 file runs in float.",
-        ]
+    if len(schemes) > 1 and start.forbid:
+        lines += ["", "forbid:"]
+        for values, reason in start.forbid:
+            lines.append(f"  - quantization.scheme: [{', '.join(schemes[1:])}]")
+            lines += [f"    {other}: [{', '.join(map(choice_text, choices))}]" for other, choices in values.items()]
+            lines.append(f"    reason: {reason}")
     lines += [
         "",
         "# Evaluated before anything is proposed: the float model first, then what usually does well.",
@@ -93,9 +99,9 @@ def space_text(name: str, outline: Outline, cores: int, *, text: bool = False) -
     if len(threads) > 1:
         lines.append("  - {name: float-1-thread, serving.intra_op_threads: 1}")
     lines += [f"  - {{name: {scheme}-int8, quantization.scheme: {scheme}}}" for scheme in schemes[1:]]
-    if text and outline.fixed_length is None:
+    if binned:
         lines += [
-            f'  - {{name: {name}, {settings}serving.sequence_bins: "optimal 4"}}'
+            f'  - {{name: {name}, {settings}{bins}: "optimal 4"}}'
             for name, settings in (
                 ("float-bins", ""),
                 *([("static-int8-bins", "quantization.scheme: static, ")] if "static" in schemes else []),
@@ -125,7 +131,7 @@ def _rare(weights: bool, keep_float: Sequence[int]) -> list[str]:
     return ["", title, *(f"  # {line.removeprefix('  ')}" for line in found)]
 
 
-def _parameter(name: str, choices: Sequence[str | int | float | bool], when: str | None = None) -> list[str]:
+def _parameter(name: str, choices: Sequence[Scalar], when: str | None = None) -> list[str]:
     shown = ", ".join(str(choice).lower() for choice in choices)
     return [f"  {name}:", *([f"    when: {when}"] if when is not None else []), f"    choices: [{shown}]"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.targets.ascend.deployment import deployment
@@ -11,6 +12,7 @@ from workbench.targets.ascend.interface import INTERFACE
 from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.targets.binding import Binding
 from workbench.targets.description import TargetDescription
+from workbench.targets.space_start import SpaceStart
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -81,6 +83,10 @@ def _loading(artifact: Artifact, candidate: Candidate) -> tuple[str, ...]:
     )
 
 
+def _space_start(model: Path) -> SpaceStart:
+    return SpaceStart(parameters={"precision.mode": ("force_fp16", "allow_mix_precision")})
+
+
 TARGET = TargetDescription(
     name=ASCEND,
     title="Ascend 910B3",
@@ -90,6 +96,7 @@ TARGET = TargetDescription(
     make=_make,
     on_host=False,
     findings=_findings,
+    space_start=_space_start,
     devices_hint="ASCEND_RT_VISIBLE_DEVICES and npu-smi",
     deployment=deployment,
     binding=Binding(

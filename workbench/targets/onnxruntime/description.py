@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.targets.binding import Binding
 from workbench.targets.description import TargetDescription
 from workbench.targets.onnxruntime.dimensions import DIMENSIONS
-from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
+from workbench.targets.onnxruntime.settings import ONNXRUNTIME_FUSIONS, OnnxRuntimeCompile
+from workbench.targets.space_start import SpaceStart
 
 if TYPE_CHECKING:
     from workbench.targets.base import Target
@@ -27,6 +29,23 @@ def _findings(environment: Mapping[str, str]) -> Iterator[Finding]:
     return onnxruntime_findings()
 
 
+def _space_start(model: Path) -> SpaceStart:
+    """Compiles the model twice, to see which fusions change it."""
+    from workbench.targets.onnxruntime.compiler import fusions_that_fire
+
+    return SpaceStart(
+        schemes=("dynamic", "static"),
+        parameters={"compile.graph_optimization": ("all", "extended", "basic")},
+        fusions=tuple(name for name in fusions_that_fire(model) if name in ONNXRUNTIME_FUSIONS),
+        forbid=(
+            (
+                {"compile.graph_optimization": ("basic",)},
+                "ONNX Runtime forms integer kernels from `extended` on; below it an INT8 file runs in float.",
+            ),
+        ),
+    )
+
+
 TARGET = TargetDescription(
     name="onnxruntime",
     title="ONNX Runtime",
@@ -35,5 +54,6 @@ TARGET = TargetDescription(
     named=False,
     make=_make,
     findings=_findings,
+    space_start=_space_start,
     binding=Binding(runtimes=("onnxruntime",)),
 )

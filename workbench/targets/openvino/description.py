@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
 
 from workbench.targets.binding import Binding
 from workbench.targets.description import TargetDescription
 from workbench.targets.openvino.dimensions import DIMENSIONS
-from workbench.targets.openvino.settings import OpenVinoCompile
+from workbench.targets.openvino.settings import OpenVinoCompile, PerformanceHint
+from workbench.targets.space_start import SpaceStart
 
 if TYPE_CHECKING:
     from workbench.targets.base import Target
@@ -44,6 +46,10 @@ def _loading(artifact: Artifact, candidate: Candidate) -> tuple[str, ...]:
     )
 
 
+def _space_start(model: Path) -> SpaceStart:
+    return SpaceStart(parameters={"compile.performance_hint": get_args(PerformanceHint)})
+
+
 TARGET = TargetDescription(
     name="openvino",
     title="OpenVINO",
@@ -51,6 +57,7 @@ TARGET = TargetDescription(
     dimensions=DIMENSIONS,
     make=_make,
     findings=_findings,
+    space_start=_space_start,
     packages=("openvino",),
     unneeded={"openvino-telemetry": "openvino declares it to report its use over the network; it works without"},
     binding=Binding(runtimes=("openvino",)),
