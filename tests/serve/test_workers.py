@@ -27,7 +27,7 @@ def test_the_model_loads_devices_as_the_service_does(devices: int, each: int, da
     free, busy = list(range(workers)), list[int]()
     setup = Setup(*[0] * len(Setup._fields))._replace(workers=workers, devices=devices)
     state, loads = [Worker() for _ in range(workers)], [Device() for _ in range(devices)]
-    # machine code takes tables; that it does what the interpreter does, test_policies shows
+    # machine code takes tables; test_machine_code shows that it does the same
     choose = getattr(event_loop.free_worker, "py_func", event_loop.free_worker)
     for _ in range(30):
         if free and (not busy or data.draw(st.booleans())):
