@@ -62,6 +62,7 @@ class Workspace:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """The target as pip installs it, beside a distribution whose target cannot be imported."""
     root = tmp_path_factory.mktemp("third_party")
     (root / "source").mkdir()
     shutil.copy(HERE / "pyproject.toml", root / "source")
@@ -69,6 +70,10 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     offline = ("--no-index", "--no-build-isolation", "--no-deps", "--disable-pip-version-check", "--quiet")
     command = [sys.executable, "-m", "pip", "install", *offline, "--target", str(root / "site"), str(root / "source")]
     subprocess.run(command, check=True, timeout=120, capture_output=True)
+    broken = root / "site" / "broken_target-2.0.dist-info"
+    broken.mkdir()
+    (broken / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-target\nVersion: 2.0\n")
+    (broken / "entry_points.txt").write_text("[workbench.targets]\nbroken = a_package_that_is_not_there:TARGET\n")
     experiment = write_workspace(
         root / "workspace",
         experiment=EXPERIMENT.replace("trials: 6", "trials: 3"),
@@ -106,7 +111,10 @@ def test_the_doctor_finds_it_and_a_space_and_a_plan_know_its_dimensions(installe
     space = installed.run("workbench", "space", installed.experiment.parents[1] / "search_spaces" / "tiny.yaml")
     plan = json.loads(installed.run("workbench", "plan", installed.experiment, "--json"))
 
-    assert "target onnxreference" in installed.run("workbench", "doctor")
+    doctor = installed.run("workbench", "doctor")
+
+    assert "target onnxreference" in doctor
+    assert "Target 'broken' of broken-target 2.0 cannot be loaded" in doctor  # and disturbs no other
     assert "compile.inferred_shapes" in space
     assert "onnx.shape_inference.infer_shapes" in space
     assert plan["space"]["candidates"] == 6
