@@ -184,6 +184,9 @@ def test_busy_workers_are_batches_times_their_time(service: dict, count: int) ->
 @settings(deadline=None, max_examples=30)
 @given(service=services, count=st.integers(1, 40), factor=st.sampled_from([1.1, 2.0]))
 def test_a_slower_model_answers_no_more_requests(service: dict, count: int, factor: float) -> None:
+    """One request a call, and no processors to share: a slower model may fill larger batches, and workers that share
+    processors may fall into step, either of which may answer more."""
+    service = service | {"host": NOTHING, "max_batch_size": 1}
     slower = exact(lambda b, n: factor * (0.3 + 0.01 * b * n), batches=(1, 4, 8), lengths=(16, 32, 64))
 
     quick, slow = (served(curve, clients(count), requests=6000, **service) for curve in (CURVE, slower))

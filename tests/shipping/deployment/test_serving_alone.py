@@ -34,8 +34,14 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
             if not link.exists():
                 link.symlink_to(Path(str(distribution.locate_file(top))))
     (to / "workbench").symlink_to(ROOT / "workbench")
-    ours = importlib.metadata.distribution("int8-workbench")  # its metadata name the targets, as in an installed wheel
-    (metadata,) = {file.parts[0] for file in ours.files or () if file.parts[0].endswith(".dist-info")}
+    # its metadata name the targets, as in an installed wheel; the checkout holds what setuptools left, which is another
+    installed = importlib.metadata.distributions(name="int8-workbench")
+    metadata, ours = next(
+        (file.parts[0], found)
+        for found in installed
+        for file in found.files or ()
+        if file.parts[0].endswith(".dist-info")
+    )
     (to / metadata).symlink_to(Path(str(ours.locate_file(metadata))))
     return to
 
