@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, distributions
 
 from workbench.values.compile_settings import CompileSettings
 from workbench.values.dimension import Dimension
@@ -99,9 +99,18 @@ def distributions_of(name: str) -> tuple[str, ...]:
 
 @functools.cache
 def _entries() -> Mapping[str, tuple[EntryPoint, ...]]:
+    """By name; the same entry of the same distribution counts once.
+
+    Every folder's metadata are read: what an older build left in a checkout would hide the installed ones otherwise.
+    """
     found: dict[str, tuple[EntryPoint, ...]] = {}
-    for entry in entry_points(group=GROUP):
-        found[entry.name] = (*found.get(entry.name, ()), entry)
+    seen: set[tuple[str, str, str]] = set()
+    for distribution in distributions():
+        for entry in distribution.entry_points.select(group=GROUP):
+            key = (distribution.name, entry.name, entry.value)
+            if key not in seen:
+                seen.add(key)
+                found[entry.name] = (*found.get(entry.name, ()), entry)
     return found
 
 
