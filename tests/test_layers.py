@@ -59,6 +59,7 @@ VALUES = (
         *(
             "candidate",
             "damage",
+            "interface",
             "model",
             "objectives",
             "preprocess",

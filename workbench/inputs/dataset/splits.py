@@ -19,6 +19,7 @@ from workbench.inputs.dataset.batch import Batch, IntArray, Source, Task
 from workbench.inputs.dataset.text import TextRows
 from workbench.values.documents.canonical import digest
 from workbench.values.errors import ConfigError, nearest
+from workbench.values.interface import NOTHING_DECLARED, Interface
 from workbench.values.model import Model, TensorSpec
 from workbench.values.preprocess import Array, Feeds, Preprocessor, Text
 from workbench.values.results import Split
@@ -75,6 +76,7 @@ class Dataset:
         path: the manifest.
         labels: name of each class or tag id; empty when nobody named them.
         preprocessor: None when the data are not text.
+        interface: what the manifest says of the model's inputs, axes, state and outputs.
     """
 
     path: Path
@@ -84,6 +86,7 @@ class Dataset:
     calibration: SplitRows
     validation: SplitRows
     holdout: SplitRows
+    interface: Interface = NOTHING_DECLARED
 
     @property
     def identity(self) -> str:

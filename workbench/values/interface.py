@@ -1,0 +1,77 @@
+"""What a dataset manifest says of a model's inputs, axes, state and outputs, where the file alone does not tell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Meaning = Literal[
+    "logits", "probabilities", "ids", "boxes", "scores", "mask", "signal", "embedding", "values", "state", "ignored"
+]
+"""What an output is, which decides how two models' outputs are compared."""
+
+BATCH = "batch"
+"""The axis that counts samples, among an input's or an output's named axes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputUse:
+    """How one input is fed.
+
+    Attributes:
+        constant: numbers, nested as the input's shape is; the input is built into the prepared model and never fed.
+        axes: name or size of every axis; `BATCH` stands where samples are counted, and may be absent: then one call is
+            one sample. Empty where the model's own names say it.
+    """
+
+    name: str
+    constant: Any = None
+    axes: tuple[str | int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AxisUse:
+    """A free axis besides the batch, by the name that the inputs give it.
+
+    Attributes:
+        bins: sizes that a batch is padded to, ascending; empty where samples are fed with the size they have.
+        pad: value of the padding.
+    """
+
+    name: str
+    bins: tuple[int, ...] = ()
+    pad: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputUse:
+    """What one output means.
+
+    Attributes:
+        options: the meaning's own numbers and words, such as a threshold; sorted by name.
+        limits: metric of this output → the worst value allowed; sorted by name.
+        reason: why, where it was inferred and not written.
+    """
+
+    name: str
+    meaning: Meaning
+    options: tuple[tuple[str, str | int | float | bool], ...] = ()
+    limits: tuple[tuple[str, float], ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interface:
+    """All that is declared; the default declares nothing, and is what text classifiers need.
+
+    Attributes:
+        state: (output, input) whose value is carried from one step of a sequence to the next.
+    """
+
+    inputs: tuple[InputUse, ...] = ()
+    axes: tuple[AxisUse, ...] = ()
+    state: tuple[tuple[str, str], ...] = ()
+    outputs: tuple[OutputUse, ...] = ()
+
+
+NOTHING_DECLARED = Interface()
