@@ -76,3 +76,22 @@ def test_samples_of_different_shapes_do_not_make_a_batch(read: Callable[..., Dat
 
     with pytest.raises(ConfigError, match=r"sample 1 has shapes .* Pad samples to one shape in the loader"):
         list(dataset.batches("calibration", 2))
+
+
+def test_a_loader_that_gives_other_samples_when_asked_again_is_refused(
+    read: Callable[..., Dataset], folder: Path
+) -> None:
+    (folder / "my_loader.py").write_text(LOADER_CODE.replace("row, dtype", "row + np.random.random() * row, dtype"))
+    dataset = read(LOADER)
+
+    with pytest.raises(ConfigError, match=r"sample 1 of 'calibration' is another one .* give random numbers a seed"):
+        list(dataset.batches("calibration", 2))
+
+
+def test_a_helper_module_of_the_loader_is_part_of_the_identity(read: Callable[..., Dataset], folder: Path) -> None:
+    (folder / "helping.py").write_text("SCALE = 1")
+    (folder / "my_loader.py").write_text("from helping import SCALE\n" + LOADER_CODE)
+    first = read(LOADER).identity
+    (folder / "helping.py").write_text("SCALE = 1.0")
+
+    assert read(LOADER).identity != first

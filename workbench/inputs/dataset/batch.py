@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -27,12 +27,15 @@ class Batch:
         targets: class ids [n]; for NER tag ids [n, length] with `NOT_SCORED`; None without labels.
         indices: [n] rows in the split's file (or the loader's stream), counted from 0.
         valid: [n, length], False on padding; None where samples are not sequences.
+        truths: what the data say of each sample, of any kind, where a metric asks for it that is not one of class or
+            tag ids.
     """
 
     feeds: Feeds
     targets: IntArray | None
     indices: IntArray
     valid: BoolArray | None = None
+    truths: tuple[Any, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.indices)

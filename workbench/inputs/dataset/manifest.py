@@ -12,7 +12,7 @@ from workbench.inputs.dataset.batch import Source, Task
 from workbench.inputs.dataset.loader import read_loader
 from workbench.inputs.dataset.splits import Dataset, SplitRows
 from workbench.inputs.dataset.text import read_texts
-from workbench.values.documents.input_files import is_file
+from workbench.inputs.user_code import UserCode, named_code
 from workbench.values.documents.json_reader import read_json
 from workbench.values.documents.yaml_reader import Section, read_yaml
 from workbench.values.errors import ConfigError, nearest
@@ -64,7 +64,7 @@ class _Manifest:
     label: str | None
     labels: tuple[str, ...]
     preprocessor: Preprocessor | None
-    loader: tuple[Path, str] | None
+    loader: UserCode | None
     holdout_fraction: float
     seed: int
 
@@ -138,7 +138,7 @@ def _read_keys(path: Path, model: Model | None) -> _Manifest:
 def _source(manifest: _Manifest, split: Split) -> Source | None:
     classes = len(manifest.labels) or None
     if manifest.loader is not None:
-        return read_loader(*manifest.loader, split, task=manifest.task, classes=classes)
+        return read_loader(manifest.loader, split, task=manifest.task, classes=classes)
     if split not in manifest.files:
         return None
     files = manifest.files[split]
@@ -275,12 +275,5 @@ def _inputs(top: Section, model: Model | None) -> tuple[TokenInput, ...] | None:
     return tuple(TokenInput(name=name, role=role, dtype=dtypes.get(name, "int64")) for name, role in roles.items())
 
 
-def _loader(top: Section) -> tuple[Path, str]:
-    written = top.text("loader")
-    file, _, function = written.rpartition(":")
-    path = top.file.parent / file
-    if not file or not function.isidentifier():
-        raise top.error("loader", f"{written!r} is not file.py:function.")
-    if not is_file(path):
-        raise top.error("loader", f"{path} does not exist.", "Paths are relative to this file.")
-    return path.resolve(), function
+def _loader(top: Section) -> UserCode:
+    return named_code(top, "loader", top.text("loader"))

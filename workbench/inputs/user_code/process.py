@@ -1,0 +1,336 @@
+"""The process that runs one function of a user's file, seen from here: started when first asked, and ended with us.
+
+    process = process_of(code)
+    stream = process.stream("validation")             # None where the function returned None
+    for sample in stream: ...
+    scores = process.call({"outputs": outputs, "targets": targets})
+
+For each function there is one, kept for the next question; a question that was broken off (Ctrl-C, a time-out) ends it,
+and the next one starts another.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from workbench.inputs.user_code.log import UserLog
+from workbench.inputs.user_code.source import UserCode
+from workbench.inputs.user_code.wire import HEAD, MOST_DATA_BYTES, MOST_HEADER_BYTES, WireError, pack, unpack
+from workbench.values.errors import ConfigError, ToolchainError, nearest
+from workbench.values.system.lifeline import ending
+
+SECONDS_VARIABLE = "WORKBENCH_USER_CODE_SECONDS"
+"""How long one question to the user's code may take: its import, one sample, the scores of one batch."""
+_SECONDS = 600.0
+_RUNNER = "workbench.inputs.user_code.runner"
+_PROGRAM = (
+    "import importlib, sys; root, name = sys.argv[1:3]; sys.path.insert(0, root); "
+    "importlib.import_module(name).main(root, sys.argv[3:])"
+)
+_POLL_S = 0.5
+_CLOSE_S, _DYING_S = 1.0, 0.01
+_MOST_ROWS, _ROWS_BYTES, _ROWS_S = 64, 1 << 22, 1.0
+"""Of one answer with samples: so that memory is bounded and nothing is made long before it is asked for."""
+_MOST_PROCESSES = 4
+_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_SECRETS = ("WORKBENCH_API_KEY",)
+
+
+class UserCodeError(Exception):
+    """The user's code raised, died, took too long, or gave what cannot be sent.
+
+    Attributes:
+        kind: 'import', 'call', 'died', 'time', 'value', 'changed', 'no function' or 'no iterable'.
+        rule: what happened, as a sentence's middle; line and file where it did.
+        said: the last lines that the code printed, and where all of them are; '' where it printed nothing.
+    """
+
+    def __init__(
+        self, kind: str, rule: str, *, file: Path, line: int | None = None, hint: str = "", said: str = ""
+    ) -> None:
+        super().__init__(rule)
+        self.kind, self.rule, self.file, self.line, self.hint, self.said = kind, rule, file, line, hint, said
+
+    def config(self, words: str = "{}.", *, key: str | None = None) -> ConfigError:
+        """As the error of a user's file; `words` has `{}` where it says what happened."""
+        hint = " ".join(part for part in (self.hint, self.said) if part)
+        return ConfigError(words.format(self.rule), file=self.file, line=self.line, key=key, hint=hint or None)
+
+
+class UserProcess:
+    """One function in a process. One question at a time, from any thread."""
+
+    def __init__(self, code: UserCode) -> None:
+        """Starts it and waits for its import.
+
+        Raises:
+            UserCodeError: the file cannot be imported, or has no such function.
+            ToolchainError: no process can be started.
+        """
+        self.code = code
+        self.owner = os.getpid()
+        self._closed = False
+        self._lock = threading.Lock()
+        self._limit_s = _seconds()
+        self._log = UserLog(code.file)
+        root = str(Path(__file__).parents[3])
+        try:
+            self._process = subprocess.Popen(
+                [
+                    *(sys.executable, "-P", "-B", "-c", _PROGRAM, root, _RUNNER),
+                    *(str(code.file), code.file_sha256, code.function, str(os.getpid())),
+                ],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log.stream,
+                bufsize=0,
+                env=_environment(),
+                start_new_session=True,  # Ctrl-C comes to us, and we end it
+            )
+        except OSError as error:
+            self._log.close()
+            raise ToolchainError(
+                f"the process for {code.file.name} cannot be started: {error.strerror}. "
+                "Free memory, processes or files."
+            ) from error
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None  # it was asked for
+            os.set_blocking(pipe.fileno(), False)
+        try:
+            answer = self._whole("its import", self._receive)
+        except BaseException:
+            self.close()
+            raise
+        self.parameters: list[dict[str, Any]] | None = answer["parameters"]
+
+    @property
+    def alive(self) -> bool:
+        return self.owner == os.getpid() and not self._closed and not self._ended()
+
+    def call(self, arguments: Mapping[str, Any]) -> Any:
+        """What the function returns for these named arguments.
+
+        Raises:
+            UserCodeError: it did not.
+        """
+        return self._ask(f"{self.code.function}()", {"do": "call", "arguments": dict(arguments)})["value"]
+
+    def stream(self, *arguments: Any) -> Iterator[Any] | None:
+        """The values of the iterable that the function returns for these, a few asked for at a time; None for None.
+
+        Raises:
+            UserCodeError: it raised, here or at the value that is asked for next.
+        """
+        number = self._ask(f"{self.code.function}()", {"do": "open", "arguments": list(arguments)})["stream"]
+        return None if number is None else self._values(number)
+
+    def _values(self, number: int) -> Iterator[Any]:
+        count = 1  # whoever wants one sample does not pay for more
+        ended = False
+        try:
+            while not ended:
+                request = {"do": "next", "stream": number, "count": count, "bytes": _ROWS_BYTES, "seconds": _ROWS_S}
+                answer = self._ask("one sample", request, partly=True)
+                ended = answer.get("end", True)
+                yield from answer["rows"]
+                if "error" in answer:
+                    raise self._error(answer["error"])
+                count = min(2 * count, _MOST_ROWS)
+        finally:
+            if not ended and self.alive:
+                self._forget(number)
+
+    def _forget(self, number: int) -> None:
+        with self._lock:
+            try:
+                self._send({"do": "close", "stream": number}, time.monotonic() + _CLOSE_S)
+            except (UserCodeError, OSError):
+                self.close()
+            except BaseException:
+                self.close()
+                raise
+
+    def _ask(self, what: str, request: dict[str, Any], *, partly: bool = False) -> dict[str, Any]:
+        with self._lock:
+            if not self.alive:
+                raise self._gone()
+            return self._whole(what, lambda until: self._exchange(request, until), partly=partly)
+
+    def _exchange(self, request: dict[str, Any], until: float) -> dict[str, Any]:
+        self._send(request, until)
+        return self._receive(until)
+
+    def _whole(self, what: str, exchange: Any, *, partly: bool = False) -> dict[str, Any]:
+        try:
+            answer: dict[str, Any] = exchange(time.monotonic() + self._limit_s)
+        except TimeoutError:
+            said = self._log.last()
+            self.close()
+            raise UserCodeError(
+                "time",
+                f"{what} took more than {self._limit_s:g} s",
+                file=self.code.file,
+                hint=f"{SECONDS_VARIABLE}=N in the environment allows N seconds.",
+                said=said,
+            ) from None
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            raise self._gone() from None
+        except WireError as error:
+            self.close()
+            raise UserCodeError("value", str(error), file=self.code.file) from error
+        except BaseException:  # Ctrl-C: half an answer is on its way
+            self.close()
+            raise
+        if "error" in answer and not partly:
+            raise self._error(answer["error"])
+        return answer
+
+    def _gone(self) -> UserCodeError:
+        until = time.monotonic() + _CLOSE_S
+        while not self._closed and not (ended := self._ended()) and time.monotonic() < until:
+            time.sleep(_DYING_S)
+        by_itself = not self._closed and ended
+        said = self._log.last()
+        self.close()
+        how = ending(self._process.returncode) if by_itself else "was ended"
+        return UserCodeError(
+            "died", f"the process that ran {self.code.function}() {how}", file=self.code.file, said=said
+        )
+
+    def _error(self, told: Mapping[str, Any]) -> UserCodeError:
+        file, function = self.code.file, self.code.function
+        match told["kind"]:
+            case "changed":
+                return UserCodeError("changed", "changed while it was read", file=file, hint="Start again.")
+            case "no function":
+                hint = nearest(function, told["known"])
+                return UserCodeError("no function", f"has no function {function!r}", file=file, hint=hint)
+            case "no iterable":
+                return UserCodeError("no iterable", f"returned {told['type']}, not an iterable", file=file)
+            case "value":
+                return UserCodeError("value", f"{function}() gave too much: {told['text']}", file=file)
+        place = f" (in {told['function']})" if told["function"] else ""
+        rule = f"{told['type']}: {told['text']}" if told["text"] else str(told["type"])
+        said = self._log.last(but_traceback=True)
+        return UserCodeError(
+            told["kind"], f"{rule.rstrip('.')}{place}", file=Path(told["file"]), line=told["line"], said=said
+        )
+
+    # --- bytes -------------------------------------------------------------------------------------------------------
+
+    def _send(self, request: dict[str, Any], until: float) -> None:
+        assert self._process.stdin is not None  # it was asked for
+        number = self._process.stdin.fileno()
+        for part in pack(request):
+            rest = memoryview(part).cast("B")
+            while rest:
+                self._wait(number, selectors.EVENT_WRITE, until)
+                rest = rest[os.write(number, rest[: 1 << 20]) :]
+
+    def _receive(self, until: float) -> dict[str, Any]:
+        header_size, data_size = HEAD.unpack(self._read(HEAD.size, until))
+        if header_size > MOST_HEADER_BYTES or data_size > MOST_DATA_BYTES:
+            raise WireError(f"its answer claims {header_size + data_size} bytes")
+        header = bytes(self._read(header_size, until))
+        answer: dict[str, Any] = unpack(header, self._read(data_size, until))
+        return answer
+
+    def _read(self, count: int, until: float) -> bytearray:
+        assert self._process.stdout is not None  # it was asked for
+        number = self._process.stdout.fileno()
+        data, done = bytearray(count), 0
+        while done < count:
+            self._wait(number, selectors.EVENT_READ, until)
+            got = os.readv(number, [memoryview(data)[done:]])
+            if got == 0:
+                raise EOFError
+            done += got
+        return data
+
+    def _wait(self, number: int, event: int, until: float) -> None:
+        """Until the pipe is ready. A process that the code itself has started may hold the other end open."""
+        with selectors.PollSelector() as ready:
+            ready.register(number, event)
+            while not ready.select(min(_POLL_S, max(0.0, until - time.monotonic()))):
+                if self._ended() and not ready.select(0):
+                    raise EOFError
+                if time.monotonic() >= until:
+                    raise TimeoutError
+
+    def _ended(self) -> bool:
+        """Whether it has; it stays a zombie until `close`, so that its number means this group and no other."""
+        return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def close(self) -> None:
+        """End it with all that its code has started."""
+        if self._closed:
+            return
+        self._closed = True
+        if self.owner == os.getpid():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._log.close()
+
+
+_processes: dict[UserCode, UserProcess] = {}
+_starting = threading.Lock()
+
+
+def process_of(code: UserCode) -> UserProcess:
+    """The process for this function, started where there is none.
+
+    Raises:
+        UserCodeError, ToolchainError: as `UserProcess`.
+    """
+    with _starting:
+        found = _processes.pop(code, None)
+        if found is not None and not found.alive:
+            found.close()
+            found = None
+        found = found or UserProcess(code)
+        _processes[code] = found  # the last one used stands last
+        while len(_processes) > _MOST_PROCESSES:
+            _processes.pop(next(iter(_processes))).close()
+        return found
+
+
+def _close_all() -> None:
+    while _processes:
+        _processes.popitem()[1].close()
+
+
+atexit.register(_close_all)
+
+
+def _seconds() -> float:
+    written = os.environ.get(SECONDS_VARIABLE)
+    if not written:
+        return _SECONDS
+    try:
+        value = float(written)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < 1e7:
+        raise ConfigError(f"{written!r} is not a positive number.", key=SECONDS_VARIABLE)
+    return value
+
+
+def _environment() -> dict[str, str]:
+    """Ours without secrets; libraries use one thread where nobody says otherwise, as what runs beside it is timed."""
+    own = {name: value for name, value in os.environ.items() if name not in _SECRETS}
+    return {**dict.fromkeys(_ONE_THREAD, "1"), **own}
