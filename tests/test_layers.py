@@ -67,6 +67,7 @@ VALUES = (
             "finding",
             "service",
             "significance",
+            "paired_scores",
             "bins",
         ),
         *("candidate_words", "compile_settings", "dimension", "installed_targets"),

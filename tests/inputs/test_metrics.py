@@ -11,7 +11,8 @@ from sklearn.metrics import f1_score
 
 from workbench.inputs import metrics
 from workbench.inputs.dataset import NOT_SCORED, Batch
-from workbench.inputs.metrics import ClassificationOutcomes, NerOutcomes, Outcomes, TensorOutcomes
+from workbench.inputs.metrics import ClassificationOutcomes, MeasuredOutcomes, NerOutcomes, Outcomes, TensorOutcomes
+from workbench.values import significance
 from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.model import Model, TensorSpec
 
@@ -193,6 +194,16 @@ OUTCOMES: dict[str, Outcomes] = {
         top1=np.array([True, False, True, True, False]),
         lengths=np.ones(5, dtype=np.int64),
     ),
+    "measured": MeasuredOutcomes(
+        names=np.array(["boxes.recall", "boxes.worst"]),
+        units=np.array(["", "px"]),
+        higher=np.array([True, False]),
+        bounds=np.array([[0.0, 1.0], [np.nan, np.nan]]),
+        reduce=np.array(["ratio", "max"]),
+        numerators=np.array([[2.0, 1], [3, 2], [0, 0], [1, 9], [0, 1]]),
+        denominators=np.array([[2.0, 1], [4, 1], [0, 0], [1, 3], [1, 1]]),
+        lengths=np.ones(5, dtype=np.int64),
+    ),
 }
 every_kind = pytest.mark.parametrize("outcomes", OUTCOMES.values(), ids=OUTCOMES.keys())
 
@@ -205,7 +216,14 @@ def test_growing_subsets_joined_are_the_whole(outcomes: Outcomes) -> None:
 
     assert metrics.size(parts[0]) == 2
     assert metrics.summarize(joined) == metrics.summarize(outcomes)
-    assert np.array_equal(metrics.per_sample(joined), metrics.per_sample(outcomes))
+    assert significance.compare(metrics.per_sample(joined), metrics.per_sample(outcomes)).drop_pp.value == 0.0
+
+
+def test_a_measured_metric_is_a_ratio_of_sums_or_the_worst_sample() -> None:
+    found = metrics.summarize(OUTCOMES["measured"])
+
+    assert found == {"boxes.recall": 6 / 8, "boxes.worst": 3.0}
+    assert metrics.primary_of(OUTCOMES["measured"], "tensors") == ("boxes.recall", "", True)
 
 
 @every_kind

@@ -1,4 +1,4 @@
-"""Every sample of a split through a compiled candidate, and what came of each: right, wrong, or how far off.
+"""Every sample of a split through a compiled candidate, and what came of each, by the dataset's scorer.
 
 A candidate's answers are kept beside the float baseline's, sample by sample, because differences are tested pair by
 pair. Both grow as far as a gate of `workbench.search.ladder` asks, and stay in the store once they are complete.
@@ -6,20 +6,20 @@ pair. Both grow as far as a gate of `workbench.search.ladder` asks, and stay in 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of
-from workbench.inputs.dataset import Batch
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import (
     Outcomes,
-    Outputs,
+    Scorer,
     concatenate,
     cut_alike,
     load_outcomes,
-    outcomes_of,
     save_outcomes,
+    scorer_of,
     size,
     take,
 )
@@ -55,6 +55,7 @@ class AccuracyPass:
         # each is fed its own bins, as it would be served
         self.data = experiment.dataset.with_bins(candidate.sequence_bins)
         self.baseline_data = experiment.dataset.with_bins(experiment.baseline.sequence_bins)
+        self.scorer = self._scorer()
         self.key = self._key(candidate, artifact)
         self.done: Outcomes | None = self._stored(self.key)
         self.from_store = False
@@ -87,10 +88,11 @@ class AccuracyPass:
         stored = self._stored(key)
         if stored is not None:
             return stored
-        parts = []
-        for batch in self.baseline_data.batches(self.split, baseline.serving.batch):
-            outputs = self.baseline.run(batch.feeds)
-            parts.append(self._score(outputs, batch, outputs))
+        with contextlib.closing(self._scorer()) as scorer:
+            parts = []
+            for batch in self.baseline_data.batches(self.split, baseline.serving.batch):
+                outputs = self.baseline.run(batch.feeds)
+                parts.append(scorer.score(outputs, batch, outputs))
         outcomes = concatenate(parts)
         self._keep(key, outcomes)
         return outcomes
@@ -98,20 +100,24 @@ class AccuracyPass:
     def _run(self, start: int, stop: int) -> Outcomes:
         span = {"start": start, "stop": stop}
         batches = self.data.batches(self.split, self.candidate.serving.batch, **span)
-        if self.data.task != "tensors":
-            return concatenate([self._score(self.session.run(batch.feeds), batch, None) for batch in batches])
-        # Without labels the float model is the truth, so it runs beside the candidate.
+        if not self.scorer.needs_reference:
+            return concatenate([self.scorer.score(self.session.run(batch.feeds), batch, None) for batch in batches])
+        # without labels the float model is the truth, so it runs beside the candidate
         others = self.baseline_data.batches(self.split, self.candidate.serving.batch, **span)
         parts = []
         for batch, other in zip(batches, others, strict=True):
             outputs, reference, common = cut_alike(
                 self.session.run(batch.feeds), batch, self.baseline.run(other.feeds), other
             )
-            parts.append(self._score(outputs, common, reference))
+            parts.append(self.scorer.score(outputs, common, reference))
         return concatenate(parts)
 
-    def _score(self, outputs: Outputs, batch: Batch, reference: Outputs | None) -> Outcomes:
-        return outcomes_of(self.data.task, outputs, batch, labels=self.data.labels, reference=reference)
+    def close(self) -> None:
+        """Let go of what scoring started."""
+        self.scorer.close()
+
+    def _scorer(self) -> Scorer:
+        return scorer_of(self.experiment.dataset, self.experiment.model)
 
     def _stored(self, key: Mapping[str, object]) -> Outcomes | None:
         entry = self.bench.store.find("outcomes", key)
@@ -127,7 +133,9 @@ class AccuracyPass:
     def _key(self, candidate: Candidate, artifact: Artifact) -> dict[str, object]:
         """Outcomes depend on what executes and on what is fed. Threads are left out: ONNX Runtime splits rows and
         columns between threads, never one sum, so they change no output [inferred; its integer kernels are exact]."""
+        identity = self.scorer.identity
         return {
+            **({} if identity is None else {"scorer": identity}),
             "artifact": [f.sha256 for f in artifact.files],
             "toolchain": self.bench.toolchain(candidate),
             "data": self.experiment.dataset.with_bins(candidate.sequence_bins).digest(self.split),

@@ -8,7 +8,7 @@ from workbench.graph.read import embedding_rows, load_graph
 from workbench.inputs.dataset import check_inputs
 from workbench.inputs.dataset.arrays import ArrayRows
 from workbench.inputs.experiment import Experiment
-from workbench.inputs.metrics import check_outputs
+from workbench.inputs.metrics import scorer_of
 from workbench.values.errors import ConfigError
 from workbench.values.preprocess import check_vocabulary
 
@@ -25,7 +25,7 @@ def check_data(experiment: Experiment) -> None:
     check_inputs(data, model)
     _check_bins(experiment)
     _check_compiled_lengths(experiment)
-    check_outputs(data.task, data.labels, model)
+    scorer_of(data, model).check(model)
     if data.preprocessor is not None:
         rows = embedding_rows(load_graph(model))
         for token_input in data.preprocessor.inputs:

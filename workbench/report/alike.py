@@ -43,7 +43,7 @@ class Alike:
 
     def _in_accuracy(self, a: Evaluation, b: Evaluation) -> bool:
         ours, theirs = self._of(a.candidate.id), self._of(b.candidate.id)
-        if ours is not None and theirs is not None and ours.shape == theirs.shape:
+        if ours is not None and theirs is not None and len(ours) == len(theirs) and type(ours) is type(theirs):
             return indistinguishable(ours, theirs)
         first, second = drop_of(a, self._baseline_id), drop_of(b, self._baseline_id)
         if first is None or second is None:

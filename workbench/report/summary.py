@@ -11,13 +11,13 @@ from workbench.values.candidate import Candidate
 from workbench.values.damage import Damage
 from workbench.values.dimension import Scalar
 from workbench.values.objectives import METRICS, Closest, Constraint, Objective, violations
-from workbench.values.results import Estimate, Evaluation, ServiceFigures, ServiceResult, metrics
+from workbench.values.results import Estimate, Evaluation, ServiceFigures, ServiceResult, drop_metric, metrics
 
 Standing = Literal["front", "dominated", "infeasible", "stopped", "failed"]
 
 SPEED = ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "throughput_per_s", "speedup")
 SERVICE = ("service_throughput_per_s", "service_p50_ms", "service_p99_ms")
-ACCURACY = ("accuracy", "accuracy_drop_pp")
+ACCURACY = ("accuracy", "accuracy_drop_pp", "accuracy_drop")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,14 +172,15 @@ def is_feasible(
 
 def numbers_of(evaluation: Evaluation, baseline_id: str) -> dict[str, float]:
     """`results.metrics`, with the baseline's drop against itself, which is 0, made explicit."""
-    numbers = metrics(evaluation)
+    numbers, accuracy = metrics(evaluation), evaluation.measurement.accuracy
     if evaluation.candidate.id == baseline_id and "accuracy" in numbers:
-        numbers.setdefault("accuracy_drop_pp", 0.0)
+        numbers.setdefault(drop_metric("" if accuracy is None else accuracy.unit), 0.0)
     return numbers
 
 
 def drop_of(evaluation: Evaluation, baseline_id: str) -> Estimate | None:
-    """In percentage points; 0 for the baseline, None where it was not measured."""
+    """In percentage points, or in the metric's own unit where that is no share of 0..1; 0 for the baseline, None where
+    it was not measured."""
     accuracy = evaluation.measurement.accuracy
     if accuracy is not None and accuracy.comparison is not None:
         return accuracy.comparison.drop_pp

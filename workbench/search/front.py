@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from workbench.inputs.experiment import Experiment
 from workbench.values.objectives import METRICS, feasible, pareto_front
-from workbench.values.results import Evaluation, metrics
+from workbench.values.results import Evaluation, drop_metric, metrics
 
 
 def front_of(experiment: Experiment, evaluations: Mapping[str, Evaluation]) -> list[Evaluation]:
@@ -29,7 +29,7 @@ def is_feasible(experiment: Experiment, evaluation: Evaluation) -> bool:
 
 def with_baseline_drop(experiment: Experiment, evaluation: Evaluation) -> dict[str, float]:
     """`results.metrics`, with the baseline's drop against itself made explicit: zero, by definition."""
-    numbers = metrics(evaluation)
+    numbers, accuracy = metrics(evaluation), evaluation.measurement.accuracy
     if evaluation.candidate.id == experiment.baseline.id and "accuracy" in numbers:
-        numbers.setdefault("accuracy_drop_pp", 0.0)
+        numbers.setdefault(drop_metric("" if accuracy is None else accuracy.unit), 0.0)
     return numbers

@@ -37,7 +37,7 @@ from workbench.inputs.metrics import (
     agreement,
     cut_alike,
     per_sample,
-    primary_metric,
+    primary_of,
     save_outcomes,
     size,
     summarize,
@@ -63,6 +63,7 @@ from workbench.values.results import (
     Status,
     Stop,
     accuracy_metrics,
+    drop_metric,
 )
 from workbench.values.system.source_closure import closure_digest
 
@@ -178,6 +179,7 @@ class _Climb(StageClock):
                 check_padding(self.experiment, self.bench, session, self.split, SMOKE_SAMPLES)
         at = (self.experiment, self.candidate, self.bench, self.split)
         scores = AccuracyPass(*at, artifact=artifact, session=session, baseline=baseline)
+        sessions.callback(scores.close)
         with self.stage("accuracy_subset"):
             if stop := self._growing_subsets(scores):
                 return stop
@@ -255,7 +257,8 @@ class _Climb(StageClock):
 
     def _growing_subsets(self, scores: AccuracyPass) -> Stop | None:
         """Score 1/8, 1/4, 1/2 … of the split; stop once the drop is certainly over its limit."""
-        limit = next((c.limit for c in self.experiment.constraints if c.metric == "accuracy_drop_pp"), None)
+        metric = drop_metric(scores.scorer.unit)
+        limit = next((c.limit for c in self.experiment.constraints if c.metric == metric), None)
         if not self.gates or limit is None:
             return None
         for look in significance.look_schedule(self.experiment.dataset.size(self.split)):
@@ -264,11 +267,12 @@ class _Climb(StageClock):
             self._keep_accuracy(candidate, baseline)
             excess = significance.certain_violation(per_sample(baseline), per_sample(candidate), limit_pp=limit)
             if excess is not None:
+                what = "accuracy drop" if scores.scorer.primary == "accuracy" else f"drop of {scores.scorer.primary}"
                 return Stop(
                     stage=self.name,
-                    reason=f"after {size(candidate)} samples the accuracy drop is certainly at least "
-                    f"{limit + excess:.2f} pp; the limit is {limit:g}",
-                    violations={"accuracy_drop_pp": excess},
+                    reason=f"after {size(candidate)} samples the {what} is certainly at least "
+                    f"{limit + excess:.2f} {scores.scorer.unit or 'pp'}; the limit is {limit:g}",
+                    violations={metric: excess},
                 )
         return None
 
@@ -280,8 +284,11 @@ class _Climb(StageClock):
         return self._over_limit(accuracy_metrics(accuracy))
 
     def _keep_accuracy(self, outcomes: Outcomes, baseline: Outcomes | None) -> Accuracy:
+        primary, unit, higher = primary_of(outcomes, self.experiment.dataset.task)
         accuracy = Accuracy(
-            primary=primary_metric(self.experiment.dataset.task),
+            primary=primary,
+            unit=unit,
+            higher=higher,
             values=summarize(outcomes),
             samples=size(outcomes),
             split=self.split,

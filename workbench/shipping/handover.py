@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from workbench.evaluation.build import artifact_of
 from workbench.evaluation.journal import Journal
 from workbench.inputs.dataset import Batch, Dataset
 from workbench.inputs.experiment import Experiment
+from workbench.inputs.metrics import scorer_of
 from workbench.shipping.deployment import DeploymentSettings, deployment_files
 from workbench.targets.base import replay_tolerance
 from workbench.values.candidate import Candidate
@@ -125,9 +127,12 @@ def service_settings(candidate: Candidate, evaluations: Sequence[Evaluation]) ->
 
 
 def _scored_samples(experiment: Experiment) -> str:
+    """Two bundles with equal ones were scored alike, on the same samples."""
     data = experiment.dataset
-    reference = experiment.model.sha256 if data.task == "tensors" else None
-    return digest([data.task, data.labels, data.holdout.digest, reference])
+    with contextlib.closing(scorer_of(data, experiment.model)) as scorer:
+        reference = experiment.model.sha256 if scorer.needs_reference else None
+        how = [] if scorer.identity is None else [scorer.identity]
+    return digest([data.task, data.labels, data.holdout.digest, reference, *how])
 
 
 def _evaluations(journal: Journal, candidate: Candidate) -> tuple[Evaluation, ...]:

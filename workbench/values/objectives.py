@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from workbench.values.documents.canonical import added_later
 from workbench.values.errors import ConfigError, nearest
 
 Direction = Literal["minimize", "maximize"]
@@ -31,8 +32,11 @@ class Metric:
 
 
 METRICS: Mapping[str, Metric] = {
-    "accuracy": Metric(direction="maximize", unit="", about="the dataset's primary metric, a share in 0..1"),
+    "accuracy": Metric(direction="maximize", unit="", about="the dataset's primary metric, by whatever name it has"),
     "accuracy_drop_pp": Metric(direction="minimize", unit="pp", about="float baseline's accuracy minus this one's"),
+    "accuracy_drop": Metric(
+        direction="minimize", unit="", about="the same in the metric's own unit, where it is no share of 0..1"
+    ),
     "latency_p50_ms": Metric(direction="minimize", unit="ms", about="median time of one call"),
     "latency_p95_ms": Metric(direction="minimize", unit="ms", about="95 of 100 calls take at most this"),
     "latency_p99_ms": Metric(direction="minimize", unit="ms", about="99 of 100 calls; from 1000 timed calls on"),
@@ -81,15 +85,21 @@ class Objective:
 class Constraint:
     """A limit that a candidate must keep: at most `limit` where less is better, at least `limit` where more is.
 
+    Attributes:
+        of_output: how to read a metric of one of the model's outputs, which `METRICS` does not know; None for those
+            that it does.
+
     Raises:
         ConfigError: no such metric, or the limit is not a finite number.
     """
 
     metric: str
     limit: float
+    of_output: Metric | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
 
     def __post_init__(self) -> None:
-        _check_metric(self.metric)
+        if self.of_output is None:
+            _check_metric(self.metric)
         if not math.isfinite(self.limit):
             raise ConfigError(f"the limit {self.limit} is not a finite number.", key=self.metric)
 
@@ -101,10 +111,15 @@ class Constraint:
         """
         if math.isnan(value):
             raise ValueError(f"{self.metric} is NaN")
-        return value - self.limit if METRICS[self.metric].direction == "minimize" else self.limit - value
+        return value - self.limit if self.known.direction == "minimize" else self.limit - value
+
+    @property
+    def known(self) -> Metric:
+        """How the metric is read."""
+        return self.of_output or METRICS[self.metric]
 
     def __str__(self) -> str:
-        metric = METRICS[self.metric]
+        metric = self.known
         sign = "<=" if metric.direction == "minimize" else ">="
         return f"{self.metric} {sign} {self.limit:g}" + (f" {metric.unit}" if metric.unit else "")
 

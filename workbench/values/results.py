@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from workbench.values.candidate import Candidate, candidate_from_json
-from workbench.values.documents.canonical import decode, digest, encode
+from workbench.values.documents.canonical import added_later, decode, digest, encode
 from workbench.values.service import HostCosts, ServiceLoad, ServiceSettings
 
 Status = Literal["complete", "stopped", "failed"]
@@ -112,14 +112,22 @@ class AccuracyComparison:
     """A paired comparison with the float baseline over the same samples.
 
     Attributes:
-        drop_pp: baseline minus candidate of the primary metric, in percentage points; negative is a gain.
+        drop_pp: by how much the candidate is worse in the primary metric; negative is a gain. In percentage points for
+            a share of 0..1; otherwise in the metric's own `unit` (the name is that of the common case).
         p_value: of the two-sided test that there is no difference.
         test: name of the test, such as 'McNemar exact' or 'paired bootstrap over sentences'.
+        unit: of the drop: 'pp', or the metric's own, such as 'dB'.
     """
 
     drop_pp: Estimate
     p_value: float
     test: str
+    unit: str = added_later("pp")
+
+    @property
+    def is_share(self) -> bool:
+        """The metric is a share of 0..1, so its drop is in percentage points."""
+        return self.unit == "pp"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +139,8 @@ class Accuracy:
         values: metric → value in its natural unit (shares in 0..1).
         samples: how many samples were scored; fewer than the split's size before the full stage.
         comparison: None for the baseline itself.
+        unit: of the primary metric, such as 'dB'; empty for a share of 0..1.
+        higher: more of the primary metric is better.
     """
 
     primary: str
@@ -138,6 +148,8 @@ class Accuracy:
     samples: int
     split: Split
     comparison: AccuracyComparison | None = None
+    unit: str = added_later("")
+    higher: bool = added_later(True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -456,14 +468,28 @@ def metrics(evaluation: Evaluation) -> dict[str, float]:
 
 
 def accuracy_metrics(accuracy: Accuracy) -> dict[str, float]:
-    """The part of `metrics` that an accuracy alone decides, under the same names."""
-    found = {**accuracy.values, "accuracy": accuracy.values[accuracy.primary], "accuracy_samples": accuracy.samples}
+    """The part of `metrics` that an accuracy alone decides, under the same names.
+
+    `accuracy` is negative where less of the primary metric is better, so that more of it is always better. The drop is
+    `accuracy_drop_pp` for a share of 0..1 and `accuracy_drop`, in the metric's own unit, for any other metric.
+    """
+    primary = accuracy.values[accuracy.primary]
+    found = {
+        **accuracy.values,
+        "accuracy": primary if accuracy.higher else -primary,
+        "accuracy_samples": accuracy.samples,
+    }
     if accuracy.comparison is not None:
-        drop = accuracy.comparison.drop_pp
-        found["accuracy_drop_pp"] = drop.value
-        found["accuracy_drop_pp_low"] = drop.low
-        found["accuracy_drop_pp_high"] = drop.high
+        drop, name = accuracy.comparison.drop_pp, drop_metric(accuracy.unit)
+        found[name] = drop.value
+        found[f"{name}_low"] = drop.low
+        found[f"{name}_high"] = drop.high
     return found
+
+
+def drop_metric(unit: str) -> str:
+    """The name under which a drop of a primary metric in `unit` (empty for a share) is searched for and limited."""
+    return "accuracy_drop" if unit else "accuracy_drop_pp"
 
 
 def _service_metrics(service: ServiceResult) -> dict[str, float]:

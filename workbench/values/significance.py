@@ -1,9 +1,10 @@
 """Which differences are real: paired tests, intervals, and the test that stops a hopeless candidate early.
 
-Outcomes of two models over the same samples come in one of two forms, sample by sample in the same order:
+Outcomes of two models over the same samples come in one of three forms, sample by sample in the same order:
 
     correct   bool [n]        classification, or top-1 agreement with the float model
     counts    int  [n, 3]     entities per sentence: correct, predicted, gold; scored by micro F1
+    scores    `PairedScores`  any other metric kept per sample, as `paired_scores` says
 
 The first is the second with one predicted and one gold entity per sample: micro F1 is then the accuracy. Everything
 here is pure and gives equal results for equal arguments, in any order of the samples; wrong shapes raise ValueError.
@@ -18,9 +19,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from workbench.values.paired_scores import PairedScores, check_pair, log_stakes, paired_bootstrap
 from workbench.values.results import AccuracyComparison, Estimate
 
-Outcomes = npt.NDArray[np.bool_] | npt.NDArray[np.integer]
+Arrays = npt.NDArray[np.bool_] | npt.NDArray[np.integer]
+Outcomes = Arrays | PairedScores
 Floats = npt.NDArray[np.float64]
 
 FALSE_STOP = 0.001
@@ -34,13 +37,24 @@ _BETS = np.geomspace(0.2, 0.95, 5)
 
 
 def compare(baseline: Outcomes, candidate: Outcomes, *, seed: int = 0) -> AccuracyComparison:
-    """The paired comparison that fits the form of the outcomes."""
+    """The paired comparison that fits the form of the outcomes.
+
+    Raises:
+        ValueError: they are not of the same samples, or of different forms.
+    """
+    if isinstance(baseline, PairedScores) or isinstance(candidate, PairedScores):
+        if not (isinstance(baseline, PairedScores) and isinstance(candidate, PairedScores)):
+            raise ValueError("outcomes of different kinds cannot be paired")
+        check_pair(baseline, candidate)
+        if baseline.are_right_or_wrong and candidate.are_right_or_wrong:
+            return mcnemar(baseline.numerators == 1, candidate.numerators == 1)
+        return paired_bootstrap(baseline, candidate, seed=seed)
     if baseline.ndim == 1:
         return mcnemar(baseline, candidate)
     return paired_bootstrap_f1(baseline, candidate, seed=seed)
 
 
-def mcnemar(baseline: Outcomes, candidate: Outcomes, *, confidence: float = 0.95) -> AccuracyComparison:
+def mcnemar(baseline: Arrays, candidate: Arrays, *, confidence: float = 0.95) -> AccuracyComparison:
     """Exact McNemar test of two classifiers, and Tango's score interval of their difference in accuracy.
 
     Only the samples on which the two differ decide: with b lost and c won, the p-value is that of the two-sided
@@ -69,7 +83,7 @@ def mcnemar(baseline: Outcomes, candidate: Outcomes, *, confidence: float = 0.95
 
 
 def paired_bootstrap_f1(
-    baseline: Outcomes, candidate: Outcomes, *, seed: int, resamples: int = 2000, confidence: float = 0.95
+    baseline: Arrays, candidate: Arrays, *, seed: int, resamples: int = 2000, confidence: float = 0.95
 ) -> AccuracyComparison:
     """Bootstrap over sentences of the difference in micro F1, with a percentile interval.
 
@@ -145,13 +159,17 @@ def certain_violation(
     For `correct` the guarantee is exact for any n. For `counts` the claim F1_baseline - F1_candidate <= m reads, with
     f = F1_baseline, E[2 (correct_b - correct_c) - f (predicted_b - predicted_c) - m (predicted_c + gold)] <= 0; f is
     taken at the worse end of four standard errors around its estimate and the size of a bet is bounded by the
-    sentences seen, so the guarantee is approximate.
+    sentences seen, so the guarantee is approximate. For `scores` see `paired_scores.log_stakes`; a metric without
+    bounds is never certain, because one sample yet to come could outweigh all that were seen.
 
     Args:
         baseline, candidate: outcomes of the first n samples of a split *in random order*. A sorted file makes its
             first samples unlike the rest, and then no test on them is sound.
-        limit_pp: the constraint on the drop.
+        limit_pp: the constraint on the drop, in percentage points; for scores with a unit of their own, in that unit,
+            as the result then is.
     """
+    if isinstance(baseline, PairedScores) or isinstance(candidate, PairedScores):
+        return _certain_violation_of_scores(baseline, candidate, limit=limit_pp, alpha=alpha)
     before, after = _counts_pair(baseline, candidate)
     rows, repeats = np.unique(np.hstack([before, after]), axis=0, return_counts=True)
     difference = (rows[:, :3] - rows[:, 3:]).astype(np.float64)
@@ -165,14 +183,36 @@ def certain_violation(
         logs = [np.log1p(bets * (gain - claim * exposure)) @ repeats for gain in gains]
         return float(special.logsumexp(np.minimum(*logs)) - math.log(len(_BETS)))
 
-    low, high = limit_pp / 100, 1.0
+    refuted = _largest_refuted(log_stake, limit_pp / 100, 1.0, alpha)
+    return None if refuted is None else 100 * refuted - limit_pp
+
+
+def _certain_violation_of_scores(
+    baseline: Outcomes, candidate: Outcomes, *, limit: float, alpha: float
+) -> float | None:
+    if not (isinstance(baseline, PairedScores) and isinstance(candidate, PairedScores)):
+        raise ValueError("outcomes of different kinds cannot be paired")
+    check_pair(baseline, candidate)
+    if baseline.bounds is None:
+        return None
+
+    def log_stake(claim: float) -> float:
+        return float(special.logsumexp(log_stakes(baseline, candidate, claim, _BETS)) - math.log(len(_BETS)))
+
+    scale = baseline.drop_scale
+    refuted = _largest_refuted(log_stake, limit / scale, baseline.bounds[1] - baseline.bounds[0], alpha)
+    return None if refuted is None else scale * refuted - limit
+
+
+def _largest_refuted(log_stake: Callable[[float], float], low: float, high: float, alpha: float) -> float | None:
+    """The largest claim between the two that the stake refutes; None where it does not even refute the lower."""
     threshold = -math.log(alpha)
     if log_stake(low) < threshold:
         return None
     for _ in range(30):
         middle = (low + high) / 2
         low, high = (middle, high) if log_stake(middle) >= threshold else (low, middle)
-    return 100 * low - limit_pp
+    return low
 
 
 def midmean(values: Floats) -> Floats:
@@ -252,12 +292,12 @@ def _score_range(counts: npt.NDArray[np.int64]) -> tuple[float, float]:
     return max(score - margin, 0.0), min(score + margin, 1.0)
 
 
-def _check_pair(baseline: Outcomes, candidate: Outcomes) -> None:
+def _check_pair(baseline: Arrays, candidate: Arrays) -> None:
     if baseline.shape != candidate.shape or len(baseline) == 0:
         raise ValueError(f"outcomes must be paired and not empty, got shapes {baseline.shape} and {candidate.shape}")
 
 
-def _counts_pair(baseline: Outcomes, candidate: Outcomes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _counts_pair(baseline: Arrays, candidate: Arrays) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Both outcomes as int64 [n, 3]; a sample that is right or wrong is one predicted and one gold entity."""
     _check_pair(baseline, candidate)
     before, after = _as_counts(baseline), _as_counts(candidate)
@@ -266,7 +306,7 @@ def _counts_pair(baseline: Outcomes, candidate: Outcomes) -> tuple[npt.NDArray[n
     return before, after
 
 
-def _as_counts(outcomes: Outcomes) -> npt.NDArray[np.int64]:
+def _as_counts(outcomes: Arrays) -> npt.NDArray[np.int64]:
     if outcomes.ndim == 1 and outcomes.dtype == np.bool_:
         ones = np.ones(len(outcomes), dtype=np.int64)
         return np.column_stack([outcomes.astype(np.int64), ones, ones])

@@ -1,9 +1,11 @@
 """Scores, kept per sample: any prefix of a split can be scored, and any two models compared sample by sample.
 
-    parts = [outcomes_of(task, session.run(b.feeds), b, labels=labels) for b in dataset.batches("validation", 16)]
+    scorer = scorer_of(dataset, model)
+    parts = [scorer.score(session.run(b.feeds), b, None) for b in dataset.batches("validation", 16)]
     summarize(concatenate(parts))        # {'accuracy': ..., 'macro_f1': ...}
 
-outputs → `score` → outcomes (`outcomes`: join, select, keep on disk) → `summary` → numbers. Entities: `entities`.
+outputs → `scorer` → outcomes (`outcomes`: join, select, keep on disk) → `summary` → numbers. By task: `score`, with
+`entities`.
 """
 
 from workbench.inputs.metrics.outcomes import (
@@ -11,6 +13,7 @@ from workbench.inputs.metrics.outcomes import (
     GOLD,
     PREDICTED,
     ClassificationOutcomes,
+    MeasuredOutcomes,
     NerOutcomes,
     Outcomes,
     TensorOutcomes,
@@ -30,7 +33,8 @@ from workbench.inputs.metrics.score import (
     outcomes_of,
     scored_output,
 )
-from workbench.inputs.metrics.summary import by_length, by_type, per_sample, primary_metric, summarize
+from workbench.inputs.metrics.scorer import Scorer, scorer_of
+from workbench.inputs.metrics.summary import by_length, by_type, per_sample, primary_metric, primary_of, summarize
 
 __all__ = [
     "CORRECT",
@@ -38,9 +42,11 @@ __all__ = [
     "PREDICTED",
     "Agreement",
     "ClassificationOutcomes",
+    "MeasuredOutcomes",
     "NerOutcomes",
     "Outcomes",
     "Outputs",
+    "Scorer",
     "TensorOutcomes",
     "agreement",
     "by_length",
@@ -52,8 +58,10 @@ __all__ = [
     "outcomes_of",
     "per_sample",
     "primary_metric",
+    "primary_of",
     "save_outcomes",
     "scored_output",
+    "scorer_of",
     "select",
     "size",
     "summarize",

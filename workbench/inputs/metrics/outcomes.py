@@ -68,12 +68,39 @@ class TensorOutcomes:
     lengths: IntArray
 
 
-Outcomes = ClassificationOutcomes | NerOutcomes | TensorOutcomes
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MeasuredOutcomes:
+    """Any metrics, kept as a fraction per sample, so that every prefix and every pair of models can be compared.
+
+    Attributes:
+        names: [m]; the first is the primary metric, which objectives and constraints call 'accuracy'.
+        units: [m] such as 'dB'; empty for shares of 0..1.
+        higher: [m] more is better.
+        bounds: [m, 2] least and largest value of a sample; NaN where there is none.
+        reduce: [m] 'ratio' is the sum of the numerators over that of the denominators, 'max' and 'min' the largest and
+            the least of the samples' own fractions.
+        numerators, denominators: [n, m]; a denominator of 0 leaves the sample out.
+        lengths: [n] positions without padding.
+    """
+
+    names: npt.NDArray[np.str_]
+    units: npt.NDArray[np.str_]
+    higher: BoolArray
+    bounds: FloatArray
+    reduce: npt.NDArray[np.str_]
+    numerators: FloatArray
+    denominators: FloatArray
+    lengths: IntArray
+
+
+Outcomes = ClassificationOutcomes | NerOutcomes | TensorOutcomes | MeasuredOutcomes
 AnyOutcomes = TypeVar("AnyOutcomes", bound=Outcomes)
 
 _KINDS: Mapping[str, type[Any]] = {
-    kind.__name__: kind for kind in (ClassificationOutcomes, NerOutcomes, TensorOutcomes)
+    kind.__name__: kind for kind in (ClassificationOutcomes, NerOutcomes, TensorOutcomes, MeasuredOutcomes)
 }
+_OF_ALL_SAMPLES = ("types", "names", "units", "higher", "bounds", "reduce")
+"""Fields that are not per sample."""
 _VERSION = 1
 
 
@@ -92,10 +119,10 @@ def concatenate(parts: Sequence[AnyOutcomes]) -> AnyOutcomes:
         raise ValueError("no outcomes to concatenate")
     first = parts[0]
     for part in parts:
-        if type(part) is not type(first) or (
-            isinstance(part, NerOutcomes)
-            and isinstance(first, NerOutcomes)
-            and not np.array_equal(part.types, first.types)
+        if type(part) is not type(first) or any(
+            not np.array_equal(getattr(part, name), getattr(first, name), equal_nan=name == "bounds")
+            for name in _OF_ALL_SAMPLES
+            if hasattr(first, name)
         ):
             raise ValueError("outcomes of different kinds do not join")
     joined: dict[str, Any] = {name: np.concatenate([getattr(p, name) for p in parts]) for name in _per_sample(first)}
@@ -144,4 +171,4 @@ def load_outcomes(path: Path) -> Outcomes:
 
 
 def _per_sample(outcomes: Outcomes) -> list[str]:
-    return [f.name for f in dataclasses.fields(outcomes) if f.name != "types"]
+    return [f.name for f in dataclasses.fields(outcomes) if f.name not in _OF_ALL_SAMPLES]

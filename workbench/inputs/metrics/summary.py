@@ -13,18 +13,21 @@ from workbench.inputs.metrics.outcomes import (
     PREDICTED,
     AnyOutcomes,
     ClassificationOutcomes,
+    FloatArray,
+    MeasuredOutcomes,
     NerOutcomes,
     Outcomes,
     TensorOutcomes,
     select,
     size,
 )
+from workbench.values.paired_scores import PairedScores
 
 PRIMARY: Mapping[Task, str] = {"classification": "accuracy", "ner": "entity_f1", "tensors": "top1_agreement"}
 
 
 def primary_metric(task: Task) -> str:
-    """Name in `summarize` of what objectives and constraints call 'accuracy'."""
+    """Name in `summarize` of what objectives and constraints call 'accuracy', where the task alone decides it."""
     return PRIMARY[task]
 
 
@@ -61,14 +64,16 @@ def summarize(outcomes: Outcomes) -> dict[str, float]:
                 "max_abs_error": float(np.max(outcomes.max_abs_error)),
                 "mae": float(np.mean(outcomes.mean_abs_error)),
             }
+        case MeasuredOutcomes():
+            return {str(name): _measured(outcomes, at) for at, name in enumerate(outcomes.names)}
 
 
-def per_sample(outcomes: Outcomes) -> BoolArray | IntArray:
+def per_sample(outcomes: Outcomes) -> BoolArray | IntArray | PairedScores:
     """What paired tests compare.
 
     Returns:
         classification: bool [n], correct. ner: entity counts [n, 3], columns CORRECT, PREDICTED, GOLD.
-        tensors: bool [n], top-1 agreement with the float model.
+        tensors: bool [n], top-1 agreement with the float model. measured: the primary metric's fractions.
     """
     match outcomes:
         case ClassificationOutcomes():
@@ -79,6 +84,22 @@ def per_sample(outcomes: Outcomes) -> BoolArray | IntArray:
             return counts
         case TensorOutcomes():
             return outcomes.top1
+        case MeasuredOutcomes():
+            low, high = (float(bound) for bound in outcomes.bounds[0])
+            return PairedScores(
+                numerators=outcomes.numerators[:, 0],
+                denominators=outcomes.denominators[:, 0],
+                higher=bool(outcomes.higher[0]),
+                bounds=(low, high) if np.isfinite(low) and np.isfinite(high) else None,
+                unit=str(outcomes.units[0]),
+            )
+
+
+def primary_of(outcomes: Outcomes, task: Task) -> tuple[str, str, bool]:
+    """Name and unit of what objectives and constraints call 'accuracy', and whether more of it is better."""
+    if isinstance(outcomes, MeasuredOutcomes):
+        return str(outcomes.names[0]), str(outcomes.units[0]), bool(outcomes.higher[0])
+    return primary_metric(task), "", True
 
 
 def by_type(outcomes: NerOutcomes) -> dict[str, dict[str, float]]:
@@ -97,6 +118,20 @@ def by_length(outcomes: AnyOutcomes, bins: Sequence[int]) -> dict[int, dict[str,
         if chosen.size:
             found[high] = {**summarize(select(outcomes, chosen)), "samples": float(chosen.size)}
     return found
+
+
+def _measured(outcomes: MeasuredOutcomes, at: int) -> float:
+    """The value of metric number `at`; of samples that have nothing to say, the best that is known of it."""
+    numerators, denominators = outcomes.numerators[:, at], outcomes.denominators[:, at]
+    counted = denominators != 0
+    if not counted.any():
+        low, high = outcomes.bounds[at]
+        best = float(high if outcomes.higher[at] else low)
+        return best if np.isfinite(best) else 0.0
+    if outcomes.reduce[at] == "ratio":
+        return float(numerators.sum() / denominators.sum())
+    fractions: FloatArray = numerators[counted] / denominators[counted]
+    return float(fractions.max() if outcomes.reduce[at] == "max" else fractions.min())
 
 
 def _scores(counts: IntArray) -> dict[str, float]:

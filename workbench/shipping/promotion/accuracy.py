@@ -9,7 +9,7 @@ from workbench.bundle import Bundle, HoldoutOutcomes, Manifest, preprocessor_of
 from workbench.bundle.arrays import read_npz
 from workbench.inputs.dataset import Dataset
 from workbench.inputs.dataset.text import TextRows
-from workbench.inputs.metrics import Outcomes, concatenate, load_outcomes, outcomes_of, per_sample, size
+from workbench.inputs.metrics import Outcomes, concatenate, load_outcomes, per_sample, scorer_of, size
 from workbench.shipping.promotion.verdict import Check, CheckOutcome, Limits
 from workbench.targets import open_target
 from workbench.values.errors import BundleError, ConfigError, MeasureError
@@ -100,7 +100,8 @@ def rescored(bundle: Bundle, data: Dataset) -> Outcomes:
         BundleError: it does not run here.
     """
     manifest = bundle.manifest
-    if data.task == "tensors":
+    scorer = scorer_of(data, None)
+    if scorer.needs_reference:
         raise ConfigError(
             "data without labels are scored against a float model, which a bundle does not hold.",
             key="--experiment",
@@ -121,10 +122,10 @@ def rescored(bundle: Bundle, data: Dataset) -> Outcomes:
         session = open_target(manifest.artifact.target).open(
             manifest.artifact, bundle.model_directory, manifest.candidate
         )
-        with contextlib.closing(session):
+        with contextlib.closing(session), contextlib.closing(scorer):
             return concatenate(
                 [
-                    outcomes_of(data.task, session.run(batch.feeds), batch, labels=data.labels)
+                    scorer.score(session.run(batch.feeds), batch, None)
                     for batch in prepared.batches("holdout", manifest.candidate.serving.batch)
                 ]
             )
