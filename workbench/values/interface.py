@@ -22,11 +22,14 @@ class InputUse:
         constant: numbers, nested as the input's shape is; the input is built into the prepared model and never fed.
         axes: name or size of every axis; `BATCH` stands where samples are counted, and may be absent: then one call is
             one sample. Empty where the model's own names say it.
+        initial: of an input that carries a state: what it holds at a sequence's first step, nested as one sample of it
+            is, or one number for all; None for zeros.
     """
 
     name: str
     constant: Any = None
     axes: tuple[str | int, ...] = ()
+    initial: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

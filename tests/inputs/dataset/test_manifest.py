@@ -10,7 +10,7 @@ from workbench.inputs.dataset import Dataset
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("labels:", "lables:", "manifest.yaml:5: lables: unknown key. Did you mean 'labels'?"),
+        ("labels:", "lables:", "manifest.yaml:5: lables: unknown key. Did you mean 'labels'"),
         ("validation.csv", "none.csv", "manifest.yaml:4: files.validation: "),
         ("calibration.csv", "tokenizer.json", "files.calibration: tokenizer.json is of no known kind. Use .csv"),
         ("calibration.csv", ".", "is not a file"),

@@ -8,6 +8,7 @@ A package because three kinds of rows (text, arrays, a user's loader) are three 
 """
 
 from workbench.inputs.dataset.batch import NOT_SCORED, Batch, Source, Task
+from workbench.inputs.dataset.interface_reader import read_interface
 from workbench.inputs.dataset.manifest import read_manifest
 from workbench.inputs.dataset.splits import Dataset, SplitRows, check_inputs
 from workbench.inputs.dataset.text import read_column
@@ -21,5 +22,6 @@ __all__ = [
     "Task",
     "check_inputs",
     "read_column",
+    "read_interface",
     "read_manifest",
 ]

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 from workbench.inputs.dataset.arrays import read_arrays
 from workbench.inputs.dataset.batch import Source, Task
+from workbench.inputs.dataset.interface_reader import interface_of, nothing_for_texts, roles_only_for_texts
 from workbench.inputs.dataset.loader import read_loader
 from workbench.inputs.dataset.splits import Dataset, SplitRows
 from workbench.inputs.dataset.text import read_texts
@@ -16,6 +17,7 @@ from workbench.inputs.user_code import UserCode, named_code
 from workbench.values.documents.json_reader import read_json
 from workbench.values.documents.yaml_reader import Section, read_yaml
 from workbench.values.errors import ConfigError, nearest
+from workbench.values.interface import Interface
 from workbench.values.model import Model
 from workbench.values.preprocess import (
     LONGEST_TEXT,
@@ -41,6 +43,10 @@ _KEYS = (
     "max_length",
     "bins",
     "inputs",
+    "axes",
+    "state",
+    "outputs",
+    "metric",
     "split",
     "loader",
 )
@@ -65,6 +71,7 @@ class _Manifest:
     labels: tuple[str, ...]
     preprocessor: Preprocessor | None
     loader: UserCode | None
+    interface: Interface
     holdout_fraction: float
     seed: int
 
@@ -100,6 +107,7 @@ def read_manifest(path: Path, model: Model | None = None) -> Dataset:
         calibration=_whole(calibration, manifest.seed),
         validation=SplitRows(source=validation, seed=manifest.seed, start=0, stop=seen),
         holdout=_whole(holdout, manifest.seed) if holdout is not None else rest,
+        interface=manifest.interface,
     )
 
 
@@ -114,6 +122,11 @@ def _read_keys(path: Path, model: Model | None) -> _Manifest:
         kind = "loader" if loader else _kind(top, files)
         column, label = _columns(top, kind, task)
         labels = _labels(top, task, required=kind == "text" or task == "ner")
+        interface = interface_of(top)
+        if kind == "text":
+            nothing_for_texts(top)
+        else:
+            roles_only_for_texts(top)
         preprocessor = _preprocessor(top, model) if kind == "text" else None
         with top.section("split") as section:
             seed = section.integer("seed", 0, minimum=0)
@@ -130,6 +143,7 @@ def _read_keys(path: Path, model: Model | None) -> _Manifest:
         labels=labels,
         preprocessor=preprocessor,
         loader=loader,
+        interface=interface,
         holdout_fraction=fraction,
         seed=seed,
     )
@@ -269,7 +283,8 @@ def _inputs(top: Section, model: Model | None) -> tuple[TokenInput, ...] | None:
     roles: dict[str, Role] = {name: role for name, role in WELL_KNOWN_INPUTS.items() if name in dtypes}
     if top.has("inputs"):
         with top.section("inputs") as section:
-            roles = {n: section.text(n, choices=get_args(Role)) for n in section.names()}  # type: ignore[misc]  # choices
+            written = [n for n in section.names() if not isinstance(section.raw(n, None), dict)]
+            roles = {n: section.text(n, choices=get_args(Role)) for n in written} or roles  # type: ignore[misc]  # choices
     elif model is None:
         return None
     return tuple(TokenInput(name=name, role=role, dtype=dtypes.get(name, "int64")) for name, role in roles.items())

@@ -90,13 +90,16 @@ class Dataset:
 
     @property
     def identity(self) -> str:
-        """64 hex digits over the content of all splits and all that changes feeds or targets."""
-        return digest({split: self.digest(split) for split in get_args(Split)})
+        """64 hex digits over the content of all splits, all that changes feeds or targets, and what outputs mean."""
+        splits = {split: self.digest(split) for split in get_args(Split)}
+        return digest(splits if self.interface == NOTHING_DECLARED else {**splits, "interface": self.interface})
 
     def digest(self, split: Split) -> str:
         """64 hex digits over one split's content, order, labels and preprocessing."""
         preprocessing = self.preprocessor.identity if self.preprocessor is not None else None
-        return digest([self.task, self.labels, preprocessing, self._split(split).digest])
+        parts = [self.task, self.labels, preprocessing, self._split(split).digest]
+        fed = replace(self.interface, outputs=())
+        return digest(parts if fed == NOTHING_DECLARED else [*parts, fed])
 
     def size(self, split: Split) -> int:
         return self._split(split).size

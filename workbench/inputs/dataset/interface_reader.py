@@ -1,0 +1,167 @@
+"""A manifest's `inputs:`, `axes:` and `state:` → Interface, without any data.
+
+The model is prepared by what stands there, and only then are data read against the prepared model; so these keys can
+be read alone.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+
+from workbench.values.documents.yaml_reader import Section, read_yaml
+from workbench.values.errors import ConfigError, nearest
+from workbench.values.interface import BATCH, AxisUse, InputUse, Interface
+from workbench.values.preprocess import Role
+
+LARGEST_SIZE = 1 << 31
+"""Of one axis: beyond, no runtime counts a tensor's bytes."""
+MOST_CONSTANTS = 1 << 16
+"""Numbers of one constant: more of them belong into the model's own file."""
+STEPS = "steps"
+"""The leading axis of a sample that is fed step by step."""
+
+
+def read_interface(path: Path) -> Interface:
+    """What a manifest says of the model; its other keys are looked at when its data are read.
+
+    Raises:
+        ConfigError: the file cannot be read, or one of these keys is wrong.
+    """
+    return interface_of(read_yaml(path))
+
+
+def interface_of(top: Section) -> Interface:
+    """The same from a manifest that is open already.
+
+    Entries of `inputs:` that are a word are roles of texts' inputs and are left to the reader of texts.
+    """
+    axes = _axes(top)
+    state = _state(top)
+    inputs = _inputs(top, {name for _, name in state})
+    return Interface(inputs=inputs, axes=axes, state=state)
+
+
+def roles_only_for_texts(top: Section) -> None:
+    """Raises ConfigError for a role among the inputs of data that are arrays or come from a loader."""
+    with top.section("inputs") as section:
+        for name in section.names():
+            if isinstance(section.raw(name, None), str):
+                raise section.error(
+                    name,
+                    f"{section.raw(name)!r} is a role, which only inputs made from texts have.",
+                    "Leave it out, or write a mapping: {axes: [batch, frames]} or {constant: 16000}.",
+                )
+
+
+def nothing_for_texts(top: Section) -> None:
+    """Raises ConfigError for keys that mean nothing where every sample is a text."""
+    for key, hint in (("axes", "Write bins: [32, 64, 128]."), ("state", "Leave it out.")):
+        if top.has(key):
+            raise top.error(key, "means nothing for texts, which are padded to bins and run in one call.", hint)
+
+
+def _inputs(top: Section, carried: set[str]) -> tuple[InputUse, ...]:
+    section = top.section("inputs")
+    found = []
+    for name in section.names():
+        written = section.raw(name, None)
+        if isinstance(written, str):
+            continue
+        if not isinstance(written, dict) or not written:
+            rule = f"expected a role ({', '.join(get_args(Role))}) or a mapping, got {written!r}."
+            raise section.error(name, rule, "Write {constant: NUMBER} or {axes: [batch, NAME]}.")
+        with section.section(name) as one:
+            found.append(_input(one, name, carried))
+    return tuple(found)
+
+
+def _input(section: Section, name: str, carried: set[str]) -> InputUse:
+    constant = _numbers(section, "constant") if section.has("constant") else None
+    initial = _numbers(section, "initial") if section.has("initial") else None
+    axes = _axis_names(section) if section.has("axes") else ()
+    if constant is not None and (axes or name in carried):
+        other = "axes" if axes else "state"
+        raise section.error("constant", f"means nothing beside {other}.", "A constant is built in and never fed.")
+    if initial is not None and name not in carried:
+        raise section.error("initial", f"{name!r} is no state.", f"Write state: {{OUTPUT: {name}}} beside inputs.")
+    return InputUse(name=name, constant=constant, axes=axes, initial=initial)
+
+
+def _numbers(section: Section, key: str) -> Any:
+    """A number, or lists of numbers nested like an array."""
+    written = section.raw(key)
+    flat: list[Any] = [written]
+    while any(isinstance(item, list) for item in flat):
+        flat = [inner for item in flat for inner in (item if isinstance(item, list) else [item])]
+        if len(flat) > MOST_CONSTANTS:
+            rule = f"more than {MOST_CONSTANTS} numbers."
+            raise section.error(key, rule, "Give it as an array of the data, or as an initializer of the model.")
+    if not flat or not all(isinstance(item, (int, float)) and math.isfinite(item) for item in flat):
+        raise section.error(key, f"expected finite numbers, got {written!r}.", "Write 16000, or [0.667, 1.0, 0.8].")
+    try:
+        np.asarray(written)
+    except ValueError as error:
+        raise section.error(key, "its rows have different lengths.") from error
+    return written
+
+
+def _axis_names(section: Section) -> tuple[str | int, ...]:
+    written = section.raw("axes")
+    known = isinstance(written, list) and all(
+        (isinstance(axis, str) and axis)
+        or (isinstance(axis, int) and not isinstance(axis, bool) and 1 <= axis <= LARGEST_SIZE)
+        for axis in written
+    )
+    if not known:
+        raise section.error(
+            "axes", f"expected a list of names and sizes, got {written!r}.", f"Write [2, {BATCH}, 128], for example."
+        )
+    if written.count(BATCH) > 1:
+        raise section.error("axes", f"{BATCH!r} stands twice.", "One axis counts samples; give the other a name.")
+    return tuple(written)
+
+
+def _axes(top: Section) -> tuple[AxisUse, ...]:
+    found = []
+    parent = top.section("axes")
+    for name in parent.names():
+        if name == BATCH:
+            raise parent.error(name, "has no bins: candidates choose how many samples run together.")
+        with parent.section(name) as section:
+            bins = section.integers("bins", (), minimum=1, maximum=LARGEST_SIZE)
+            if list(bins) != sorted(set(bins)):
+                raise section.error("bins", f"{list(bins)} are not ascending sizes.")
+            found.append(AxisUse(name=name, bins=bins, pad=section.number("pad", 0.0)))
+    return tuple(found)
+
+
+def _state(top: Section) -> tuple[tuple[str, str], ...]:
+    with top.section("state") as section:
+        pairs = tuple((output, section.text(output)) for output in section.names())
+    inputs = [name for _, name in pairs]
+    for output, name in pairs:
+        if inputs.count(name) > 1:
+            raise section.error(output, f"{name!r} is fed by two outputs.", "Write state: {OUTPUT: INPUT}.")
+    return pairs
+
+
+def check_axes(interface: Interface, known: set[str], file: Path) -> None:
+    """Raises ConfigError for an axis that no input has.
+
+    Args:
+        known: names of the free axes of all inputs.
+    """
+    for axis in interface.axes:
+        if axis.name not in known:
+            raise ConfigError(
+                f"no input has a free axis {axis.name!r}.",
+                file=file,
+                key=f"axes.{axis.name}",
+                hint=nearest(axis.name, known)
+                if known
+                else "Name it at the input: inputs: {NAME: {axes: [batch, frames]}}.",
+            )
