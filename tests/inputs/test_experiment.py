@@ -91,3 +91,14 @@ def test_candidates_may_be_scored_on_the_first_samples_of_the_shuffled_validatio
     assert part.dataset.size("validation") == 50
     assert part.dataset.validation.rows().tolist() == whole.dataset.validation.rows()[:50].tolist()
     assert part.identity != whole.identity
+
+
+def test_all_mistakes_of_a_file_are_told_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text("version: 1\nmodel: gone.onnx\nconstraints: {accuracy: x}\nmeasure: {calls: 2}\nsampler: none\n")
+
+    with pytest.raises(ConfigError) as caught:
+        read_experiment(path)
+
+    keys = [line.split(": ")[1] for line in str(caught.value).splitlines()[1:]]
+    assert keys == ["name", "dataset", "search_space", "model", "constraints.accuracy", "measure.calls", "sampler"]

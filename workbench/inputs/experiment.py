@@ -133,9 +133,12 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
     with read_yaml(path) as top:
         name = top.text("name")
         if not name or any(c in name for c in "/\\ \t\n:") or name.startswith("."):
-            raise top.error("name", f"{name!r} cannot name a folder.", "Use letters, digits, '-', '_' and '.'.")
+            top.refuse("name", f"{name!r} cannot name a folder.", "Use letters, digits, '-', '_' and '.'.")
         about = top.text("about", "")
-        targets = read_targets(top) if top.has(TARGET) else None
+        targets = None
+        if top.has(TARGET):
+            with top.attempt():
+                targets = read_targets(top)
         model_path = top.file_path("model", must_exist=False)
         dataset_path, space_path = top.file_path("dataset"), top.file_path("search_space")
         with top.section("calibration") as section:
@@ -149,18 +152,23 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
             confirmed = section.optional("samples", lambda key: section.integer(key, minimum=50))
         objectives = _objectives(top)
         with top.section("constraints") as section:
-            constraints = tuple(_constraint(section, metric) for metric in section.names())
+            limits = {metric: section.number(metric) for metric in section.names()}
+            for metric in limits.keys() - METRICS:
+                section.refuse(metric, "not a metric.", nearest(metric, METRICS))
+            constraints = tuple(Constraint(metric=m, limit=limits[m]) for m in limits if m in METRICS)
         with top.section("budget") as section:
             trials = section.integer("trials", 40, minimum=1, maximum=MOST_TRIALS)
             timeout_s = section.seconds("timeout", 24 * 3600.0)
         with top.section("measure") as section:
             measure = _measure(section)
-        service = read_question(top)
+        service = None
+        with top.attempt():
+            service = read_question(top)
         smoke_cosine = top.number("smoke_cosine", 0.9, minimum=-1.0, maximum=1.0)
         sampler = top.text("sampler", "auto", choices=get_args(Sampler))
         seed = top.integer("seed", 0, minimum=0, maximum=LARGEST_SEED)
         if not model_path.exists():
-            raise top.error("model", f"{model_path} does not exist.", _model_hint(model_path))
+            top.refuse("model", f"{model_path} does not exist.", _model_hint(model_path))
     space = read_space(space_path)
     if targets is not None and targets != space.targets:
         raise top.error(
@@ -237,18 +245,11 @@ def _check_service(
 def _objectives(top: Section) -> tuple[Objective, ...]:
     names = top.texts("objectives", ("latency_p50_ms", "accuracy"))
     if not names or len(names) > 3 or len(set(names)) != len(names):
-        raise top.error("objectives", f"{list(names)} must be one to three different metrics.")
+        top.refuse("objectives", f"{list(names)} must be one to three different metrics.")
     for name in names:
         if name not in METRICS:
-            raise top.error("objectives", f"{name!r} is not a metric.", nearest(name, METRICS))
-    return tuple(Objective(metric=name) for name in names)
-
-
-def _constraint(section: Section, metric: str) -> Constraint:
-    limit = section.number(metric)
-    if metric not in METRICS:
-        raise section.error(metric, "not a metric.", nearest(metric, METRICS))
-    return Constraint(metric=metric, limit=limit)
+            top.refuse("objectives", f"{name!r} is not a metric.", nearest(name, METRICS))
+    return tuple(Objective(metric=name) for name in names if name in METRICS)
 
 
 def _measure(section: Section) -> MeasureSettings:

@@ -44,20 +44,29 @@ def read_space(path: Path) -> SearchSpace:
     """
     configurations: dict[str, str] = {}
     with read_yaml(path) as top:
+        if not top.section("parameters").names():
+            top.refuse("parameters", "no parameter.", "Name at least one, such as quantization.scheme.")
         targets = read_targets(top)
         parameters: list[Parameter] = []
+        refused: set[str] = set()
         if len(targets) > 1:
             parameters.append(Parameter(name=TARGET, choices=targets, when={}, about="what executes the model"))
         for name, section in top.sections("parameters"):
-            parameter = _read_parameter(name, section, parameters, targets)
-            if name == CFG:
-                configurations = {str(choice): _configuration(section, str(choice)) for choice in parameter.choices}
-            parameters.append(parameter)
-        if not parameters:
-            raise top.error("parameters", "no parameter.", "Name at least one, such as quantization.scheme.")
+            if refused.intersection(section.section("when").names()):
+                continue  # what depends on a refused one cannot be judged
+            refused.add(name)
+            with top.attempt():
+                parameter = _read_parameter(name, section, parameters, targets)
+                parameters.append(parameter)
+                if name == CFG:
+                    configurations = {str(choice): _configuration(section, str(choice)) for choice in parameter.choices}
+                refused.discard(name)
+        service = None
+        with top.attempt():
+            service = read_choices(top)
+        top.settle()
         known = {p.name: p for p in parameters}
         forbid = tuple(_read_forbid(section, known) for section in top.items("forbid"))
-        service = read_choices(top)
         rough = SearchSpace(
             path=top.file,
             targets=targets,

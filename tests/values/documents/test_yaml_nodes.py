@@ -68,8 +68,8 @@ def test_a_path_that_cannot_exist_is_named_by_its_key(tmp_path: Path, path: str)
     file = tmp_path / "file.yaml"
     file.write_text(f'version: 1\nmodel: "{path}"\n'.replace("\0", "\\0"))
 
-    with pytest.raises(ConfigError, match=r"model|NUL"):
-        read_yaml(file).file_path("model")
+    with pytest.raises(ConfigError, match=r"model|NUL"), read_yaml(file) as top:
+        top.file_path("model")
 
 
 @settings(max_examples=80, deadline=None)

@@ -80,10 +80,12 @@ def test_another_version_is_refused(tmp_path: Path) -> None:
 def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "x.csv").touch()
-    with read_yaml(write(tmp_path, "a: data/x.csv\nb: data/y.csv\n")) as top:
+    path = write(tmp_path, "a: data/x.csv\nb: data/y.csv\n")
+    missing = pytest.raises(ConfigError, match=r"y\.csv does not exist. Paths are relative to this file")
+
+    with missing, read_yaml(path) as top:
         assert top.file_path("a") == (tmp_path / "data" / "x.csv").resolve()
-        with pytest.raises(ConfigError, match=r"y\.csv does not exist. Paths are relative to this file"):
-            top.file_path("b")
+        top.file_path("b")
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90.0), ("90s", 90.0), ("1.5m", 90.0), ("2h", 7200.0)])
@@ -95,3 +97,39 @@ def test_durations(text: str, seconds: float) -> None:
 def test_what_is_no_duration_is_refused(text: object) -> None:
     with pytest.raises(ValueError, match="duration"):
         parse_seconds(text)
+
+
+def test_all_that_is_wrong_is_told_at_once_and_a_misspelt_key_once(tmp_path: Path) -> None:
+    path = write(tmp_path, "trails: 3\nseed: x\nmodel: {kind: 5, size: 0}\n")
+
+    def read() -> None:
+        with read_yaml(path) as top:
+            top.text("name")
+            top.integer("trials")
+            top.integer("seed")
+            with top.section("model") as section:
+                section.text("kind")
+                section.integer("size", minimum=1)
+                section.text("file")
+
+    with pytest.raises(ConfigError) as caught:
+        read()
+
+    assert str(caught.value).splitlines() == [
+        f"{path}: 6 things are wrong:",
+        "  line 1: name: missing. This key is required.",
+        "  line 2: trails: unknown key. Did you mean 'trials'?",
+        "  line 3: seed: expected an integer, got 'x'.",
+        "  line 4: model.kind: expected a text, got 5.",
+        "  line 4: model.size: 0 is less than 1.",
+        "  line 4: model.file: missing. This key is required.",
+    ]
+
+
+def test_an_error_over_a_stand_in_is_not_shown_beside_the_mistake_it_comes_from(tmp_path: Path) -> None:
+    def read() -> str:
+        with read_yaml(write(tmp_path, "a: 1\n")) as top:
+            return top.texts("names")[top.integer("a")]
+
+    with pytest.raises(ConfigError, match=r"names: missing\. This key is required\.$"):
+        read()

@@ -31,7 +31,9 @@ def read_interface(path: Path) -> Interface:
     Raises:
         ConfigError: the file cannot be read, or one of these keys is wrong.
     """
-    return interface_of(read_yaml(path))
+    with read_yaml(path) as top:
+        top.leave_the_rest()
+        return interface_of(top)
 
 
 def interface_of(top: Section) -> Interface:

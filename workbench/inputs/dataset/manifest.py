@@ -113,15 +113,15 @@ def read_manifest(path: Path, model: Model | None = None) -> Dataset:
 
 def _read_keys(path: Path, model: Model | None) -> _Manifest:
     with read_yaml(path) as top:
-        for key in top.names():  # here, because a misspelt key would otherwise be reported as another one missing
+        for key in top.names():  # here, because what follows from a misspelt key may end the reading
             if key not in _KEYS:
-                raise top.error(key, "unknown key.", nearest(key, _KEYS))
+                top.refuse(key, "unknown key.", nearest(key, _KEYS))
         task: Task = top.text("task", choices=get_args(Task))  # type: ignore[assignment]  # one of the choices
         loader = _loader(top) if top.has("loader") else None
         files = {} if loader else _files(top)
         kind = "loader" if loader else _kind(top, files)
         column, label = _columns(top, kind, task)
-        labels = _labels(top, task, required=kind == "text" or task == "ner")
+        labels = _labels(top, task, required=(kind == "text" or task == "ner") and not top.wrong("task"))
         interface = interface_of(top)
         if kind == "text":
             nothing_for_texts(top)
@@ -131,7 +131,7 @@ def _read_keys(path: Path, model: Model | None) -> _Manifest:
         with top.section("split") as section:
             seed = section.integer("seed", 0, minimum=0)
             if section.has("holdout_fraction") and "holdout" in files:
-                raise section.error("holdout_fraction", "means nothing beside files.holdout.", "Leave one of them out.")
+                section.refuse("holdout_fraction", "means nothing beside files.holdout.", "Leave one of them out.")
             fraction = section.number("holdout_fraction", 0.5, minimum=0.0, maximum=1.0)
     return _Manifest(
         top=top,
@@ -202,7 +202,7 @@ def _files(top: Section) -> dict[Split, Files]:
 def _file(section: Section, key: str) -> Path:
     path = section.file_path(key)
     if not path.is_file():
-        raise section.error(key, f"{path} is not a file.")
+        section.refuse(key, f"{path} is not a file.")
     return path
 
 
@@ -214,14 +214,16 @@ def _kind(top: Section, files: Mapping[Split, Files]) -> Kind:
         elif named.suffix in _SUFFIXES:
             kinds[split] = _SUFFIXES[named.suffix]
         else:
-            raise top.section("files").error(
+            top.section("files").refuse(
                 split,
                 f"{named.name} is of no known kind.",
                 f"Use {', '.join(_SUFFIXES)}, a mapping of input name to .npy, or a loader.",
             )
     if len(set(kinds.values())) > 1:
         raise top.error("files", "splits are of different kinds, text and arrays.")
-    return kinds["calibration"]
+    if not kinds:
+        top.settle()  # nothing tells which keys are needed
+    return kinds["calibration"] if "calibration" in kinds else next(iter(kinds.values()))
 
 
 def _columns(top: Section, kind: Kind, task: Task) -> tuple[str, str | None]:
@@ -242,6 +244,8 @@ def _labels(top: Section, task: Task, required: bool) -> tuple[str, ...]:
     if not top.has("labels") and not required:
         return ()
     path = top.file_path("labels")
+    if top.wrong("labels"):
+        return ()
     labels = _label_names(read_json(path), path)
     for tag in labels if task == "ner" else ():
         if tag != "O" and not (tag[:2] in ("B-", "I-") and tag[2:]):
@@ -270,6 +274,7 @@ def _preprocessor(top: Section, model: Model | None) -> Preprocessor:
     max_length = top.integer("max_length", minimum=1, maximum=LONGEST_TEXT)
     bins = top.integers("bins", maximum=LONGEST_TEXT) if top.has("bins") else None
     inputs = _inputs(top, model)
+    top.settle()
     try:
         return open_preprocessor(tokenizer, max_length=max_length, bins=bins, inputs=inputs)
     except ConfigError as error:

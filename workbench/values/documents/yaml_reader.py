@@ -1,6 +1,7 @@
 """Strict YAML 1.2: every key is asked for, every other key is an error with file, line, path and the nearest name.
 
-    with read_yaml(path) as top:                 # leaving the block refuses keys nobody asked for
+    with read_yaml(path) as top:                 # leaving the block raises all that is wrong, and refuses keys
+                                                 # nobody asked for
         trials = top.integer("trials", default=40, minimum=1)
         with top.section("constraints") as section: ...
 
@@ -9,6 +10,7 @@ YAML 1.2 because PyYAML's 1.1 reads `off` as False and `010` as 8, and fusion sw
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -18,10 +20,12 @@ from typing import Any, TypeVar
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
 from workbench.values.documents.input_files import read_text
+from workbench.values.documents.problems import MISSING, UNKNOWN, Problems
 from workbench.values.documents.yaml_nodes import MOST_BYTES, compose
 from workbench.values.errors import ConfigError, nearest
 
 T = TypeVar("T")
+N = TypeVar("N", int, float)
 _REQUIRED: Any = object()
 _LONGEST_S = 10 * 366 * 86400.0
 """Beyond some centuries the system's clocks overflow."""
@@ -31,27 +35,87 @@ MOST_COUNTED = 10**9
 
 
 class Section:
-    """One mapping of a YAML file. A context manager: on a clean exit, unknown keys are refused."""
+    """One mapping of a YAML file. A context manager: on a clean exit, unknown keys are refused.
 
-    def __init__(self, node: CommentedMap, file: Path, path: str) -> None:
+    While the file's top is open, what is wrong is gathered, and leaving the top raises all of it as one error: a value
+    that is missing or of a wrong kind is answered with a stand-in that the reader may go on with, never to be used.
+    """
+
+    def __init__(self, node: CommentedMap, file: Path, path: str, problems: Problems | None = None) -> None:
         self._node, self.file, self.path = node, file, path
+        self._problems = Problems() if problems is None else problems
+        self._top = problems is None
         self._asked: set[str] = set()
         self._children: list[Section] = []
+        self._sections: dict[str, Section] = {}
 
     def __enter__(self) -> Section:
+        self._problems.gathering |= self._top
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         if kind is None:
-            self.refuse_unknown()
+            for unknown in self._unknown():
+                self._found(unknown)
+        if not self._top:
+            return
+        self._problems.gathering = False
+        if self._problems and isinstance(error, Exception):  # raised over a stand-in, it says nothing new
+            if isinstance(error, ConfigError):
+                self._raised(error)
+            raise self._problems.error() from error
+        if self._problems and error is None:
+            raise self._problems.error()
 
     def refuse_unknown(self) -> None:
         """Raises ConfigError for the first key that was never asked for, here or in a section read from here."""
+        for unknown in self._unknown():
+            raise unknown
+
+    def leave_the_rest(self) -> None:
+        """Keys that are not asked for here are another reader's."""
+        self._asked.update(map(str, self._node))
+
+    def _unknown(self) -> Iterator[ConfigError]:
         for key in self._node:
             if key not in self._asked:
-                raise self.error(str(key), "unknown key.", nearest(str(key), self._asked))
+                yield self.error(str(key), UNKNOWN, nearest(str(key), self._asked))
         for child in self._children:
-            child.refuse_unknown()
+            yield from child._unknown()
+
+    def refuse(self, key: str | None, rule: str, hint: str | None = None) -> None:
+        """Gather an error placed at `key` where the file is still being read, and raise it otherwise."""
+        self._found(self.error(key, rule, hint))
+
+    def _found(self, error: ConfigError) -> None:
+        if not self._problems.gathering:
+            raise error
+        self._problems.add(error)
+
+    def wrong(self, key: str) -> bool:
+        """Whether something is wrong with a key, so that nothing can follow from it."""
+        return self._problems.wrong(self._join(key))
+
+    @contextlib.contextmanager
+    def attempt(self) -> Iterator[None]:
+        """A part of the file whose first error ends this part alone."""
+        try:
+            yield
+        except ConfigError as error:
+            if not self._problems.gathering:
+                raise
+            self._raised(error)
+
+    def _raised(self, error: ConfigError) -> None:
+        """Gather an error that ended something; where others were met before, one that names no key of this file may
+        be about a stand-in."""
+        if error.key is not None or not self._problems:
+            self._problems.add(error)
+
+    def settle(self) -> None:
+        """Raise what was gathered so far: what comes next needs all of it right."""
+        if self._problems:
+            raise self._problems.error()
 
     def error(self, key: str | None, rule: str, hint: str | None = None) -> ConfigError:
         """A ConfigError placed at `key` of this section (or at the section itself)."""
@@ -74,9 +138,13 @@ class Section:
         """The plain value (dict, list, scalar) of a key."""
         if not self.has(key):
             if default is _REQUIRED:
-                raise self.error(key, "missing.", "This key is required.")
+                self._missing(key)
+                return None
             return default
         return _plain(self._node[key])
+
+    def _missing(self, key: str) -> None:
+        self.refuse(key, MISSING, "This key is required.")
 
     def optional(self, key: str, read: Callable[[str], T]) -> T | None:
         """`read(key)` where the key is present, else None: `section.optional("seed", section.integer)`."""
@@ -85,29 +153,33 @@ class Section:
     def text(self, key: str, default: str = _REQUIRED, choices: Sequence[str] | None = None) -> str:
         value: str = self._typed(key, str, "a text", default)
         if choices is not None and value not in choices:
-            raise self.error(key, f"{value!r} is not allowed.", nearest(value, choices))
+            self.refuse(key, f"{value!r} is not allowed.", nearest(value, choices))
+            return choices[0]
         return value
 
     def integer(
         self, key: str, default: int = _REQUIRED, minimum: int | None = None, maximum: int = MOST_COUNTED
     ) -> int:
         value: int = self._typed(key, int, "an integer", default)
-        if minimum is not None and value < minimum:
-            raise self.error(key, f"{value} is less than {minimum}.")
-        if value > maximum:
-            raise self.error(key, f"{value} is greater than {maximum}.")
-        return value
+        return self._within(key, value, minimum, maximum)
 
     def number(
         self, key: str, default: float = _REQUIRED, minimum: float | None = None, maximum: float | None = None
     ) -> float:
         value = float(self._typed(key, (int, float), "a number", default))
         if not math.isfinite(value):
-            raise self.error(key, f"{value} is not a finite number.")
+            self.refuse(key, f"{value} is not a finite number.")
+            return minimum or 0.0
+        return self._within(key, value, minimum, maximum)
+
+    def _within(self, key: str, value: N, minimum: N | None, maximum: N | None) -> N:
+        """The value, or the bound that it is beyond."""
         if minimum is not None and value < minimum:
-            raise self.error(key, f"{value:g} is less than {minimum:g}.")
+            self.refuse(key, f"{_number(value)} is less than {_number(minimum)}.")
+            return minimum
         if maximum is not None and value > maximum:
-            raise self.error(key, f"{value:g} is greater than {maximum:g}.")
+            self.refuse(key, f"{_number(value)} is greater than {_number(maximum)}.")
+            return maximum
         return value
 
     def flag(self, key: str, default: bool = _REQUIRED) -> bool:
@@ -121,20 +193,24 @@ class Section:
         try:
             return parse_seconds(value)
         except ValueError as error:
-            raise self.error(key, f"{error}.", "Write a duration such as 90s, 30m or 2h.") from error
+            self.refuse(key, f"{error}.", "Write a duration such as 90s, 30m or 2h.")
+            return 1.0
 
     def file_path(self, key: str, default: Path = _REQUIRED, must_exist: bool = True) -> Path:
         """A path relative to the YAML file itself, made absolute."""
         if not self.has(key) and default is not _REQUIRED:
             return default
         written = self.text(key)
+        if self.wrong(key):
+            return self.file
         try:
             path = (self.file.parent / written).resolve()
-            if not path.exists() and must_exist:
-                raise self.error(key, f"{path} does not exist.", "Paths are relative to this file.")
+            if path.exists() or not must_exist:
+                return path
+            self.refuse(key, f"{path} does not exist.", "Paths are relative to this file.")
         except (OSError, RuntimeError) as error:  # too long, or links that lead back to themselves
-            raise self.error(key, f"{written!r} is no path: {error}.") from error
-        return path
+            self.refuse(key, f"{written!r} is no path: {error}.")
+        return self.file
 
     def texts(self, key: str, default: Sequence[str] = _REQUIRED) -> tuple[str, ...]:
         return tuple(self._items(key, str, "texts", default))
@@ -146,22 +222,18 @@ class Section:
         minimum: int | None = None,
         maximum: int = MOST_COUNTED,
     ) -> tuple[int, ...]:
-        values = tuple(self._items(key, int, "integers", default))
-        for value in values:
-            if minimum is not None and value < minimum:
-                raise self.error(key, f"{value} is less than {minimum}.")
-            if value > maximum:
-                raise self.error(key, f"{value} is greater than {maximum}.")
-        return values
+        values = self._items(key, int, "integers", default)
+        return tuple(self._within(key, value, minimum, maximum) for value in values)
 
     def section(self, key: str) -> Section:
-        """The mapping below a key; an absent key gives an empty section."""
-        if not self.has(key):
-            return self._child(CommentedMap(), self._join(key))
-        value = self._node[key]
+        """The mapping below a key, the same each time; an absent key gives an empty section."""
+        if key in self._sections:
+            return self._sections[key]
+        value = self._node[key] if self.has(key) else CommentedMap()
         if not isinstance(value, CommentedMap):
-            raise self.error(key, f"expected a mapping, got {_kind(value)}.")
-        return self._child(value, self._join(key))
+            self.refuse(key, f"expected a mapping, got {_kind(value)}.")
+            value = CommentedMap()
+        return self._sections.setdefault(key, self._child(value, self._join(key)))
 
     def sections(self, key: str) -> Iterator[tuple[str, Section]]:
         """(name, section) of every entry of a mapping of mappings, in file order."""
@@ -175,14 +247,16 @@ class Section:
             return
         value = self._node[key]
         if not isinstance(value, CommentedSeq):
-            raise self.error(key, f"expected a list, got {_kind(value)}.")
+            self.refuse(key, f"expected a list, got {_kind(value)}.")
+            return
         for index, item in enumerate(value):
             if not isinstance(item, CommentedMap):
-                raise self.error(key, f"item {index} must be a mapping, got {_kind(item)}.")
+                self.refuse(key, f"item {index} must be a mapping, got {_kind(item)}.")
+                continue
             yield self._child(item, f"{self._join(key)}[{index}]")
 
     def _child(self, node: CommentedMap, path: str) -> Section:
-        child = Section(node, self.file, path)
+        child = Section(node, self.file, path, self._problems)
         self._children.append(child)
         return child
 
@@ -191,27 +265,31 @@ class Section:
 
     def _typed(self, key: str, kind: type | tuple[type, ...], words: str, default: Any) -> Any:
         if not self.has(key):
-            if default is _REQUIRED:
-                raise self.error(key, "missing.", "This key is required.")
-            return default
+            if default is not _REQUIRED:
+                return default
+            self._missing(key)
+            return _stand_in(kind)
         value = _plain(self._node[key])
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise self.error(key, f"expected {words}, got {value!r}.")
+            self.refuse(key, f"expected {words}, got {value!r}.")
+            return _stand_in(kind)
         return value
 
     def _items(self, key: str, kind: type, words: str, default: Any) -> list[Any]:
         if not self.has(key):
-            if default is _REQUIRED:
-                raise self.error(key, "missing.", "This key is required.")
-            return list(default)
+            if default is not _REQUIRED:
+                return list(default)
+            self._missing(key)
+            return []
         values = _plain(self._node[key])
         if not isinstance(values, list) or any(not isinstance(v, kind) or isinstance(v, bool) for v in values):
-            raise self.error(key, f"expected a list of {words}, got {values!r}.")
+            self.refuse(key, f"expected a list of {words}, got {values!r}.")
+            return []
         return values
 
 
 def read_yaml(path: Path, *, version: int = 1) -> Section:
-    """The top section of a YAML file whose `version:` key is the one given.
+    """The top section of a YAML file whose `version:` key is the one given, for a `with`: leaving it raises.
 
     Raises:
         ConfigError: the file is missing, too large, not UTF-8, not YAML or beyond a bound (`yaml_nodes`), has a
@@ -220,9 +298,9 @@ def read_yaml(path: Path, *, version: int = 1) -> Section:
     node = compose(read_text(path, limit_bytes=MOST_BYTES), path)
     if not isinstance(node, CommentedMap):
         raise ConfigError(f"expected a mapping at the top, got {_kind(node)}.", file=path)
-    top = Section(node, path.resolve(), "")
+    top = Section(node, path.resolve(), "").__enter__()
     found = top.integer("version")
-    if found != version:
+    if not top.wrong("version") and found != version:
         raise top.error("version", f"{found} is not supported.", f"This workbench reads version {version}.")
     return top
 
@@ -243,6 +321,15 @@ def parse_seconds(value: object) -> float:
     if isinstance(value, bool) or not 0 < seconds <= _LONGEST_S:
         raise ValueError(f"{value!r} is not a positive duration of at most ten years")
     return seconds
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:g}"
+
+
+def _stand_in(kind: type | tuple[type, ...]) -> Any:
+    """An empty value of a kind, in the place of one that was refused."""
+    return (kind[0] if isinstance(kind, tuple) else kind)()
 
 
 def _plain(value: Any) -> Any:
