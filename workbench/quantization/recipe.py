@@ -14,10 +14,17 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from workbench.graph.layers import Layer
-from workbench.values.candidate import Algorithm, Quantization, WeightAlgorithm
+from workbench.values.candidate import Algorithm, Operators, Quantization, WeightAlgorithm
 
 HFMG_BINS = (1024, 2048, 4096, 8192)
 """Histogram sizes AMCT accepts (amct.md §2.1)."""
+
+OPERATORS: Mapping[Operators, tuple[str, ...]] = {
+    "all": ("MatMul", "Gemm", "Conv", "ConvTranspose"),
+    "matmul": ("MatMul", "Gemm"),
+    "conv": ("Conv", "ConvTranspose"),
+}
+"""What `Quantization.operators` lets become INT8."""
 
 AUTOMATIC_START = 0.5
 """Stands for a strength that is still to be searched; SmoothQuant's and DMQ's own default."""
@@ -113,6 +120,17 @@ class ModelRecipe:
     source: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
 
 
+def wants(quantization: Quantization, layer: Layer) -> bool:
+    """Whether a static candidate makes a layer INT8, where nothing else keeps it in float.
+
+    AveragePool stays in float: it multiplies nothing, ONNX Runtime has no integer kernel for it between float
+    operators (amct.md §7), and rounding its input only costs accuracy. An AMCT configuration may ask for it.
+    """
+    if layer.op_type not in OPERATORS[quantization.operators]:
+        return False
+    return layer.weight is not None or (layer.second is not None and bool(quantization.attention_matmul))
+
+
 def recipe_of(
     quantization: Quantization,
     layers: Sequence[Layer],
@@ -120,10 +138,7 @@ def recipe_of(
     *,
     per_channel_types: Sequence[str] | None = None,
 ) -> ModelRecipe:
-    """The recipe of a static candidate: the same settings for every layer but those kept in float.
-
-    AveragePool stays in float: it multiplies nothing, ONNX Runtime has no integer kernel for it between float
-    operators (amct.md §7), and rounding its input only costs accuracy. An AMCT configuration may ask for it.
+    """The recipe of a static candidate: the same settings for every layer that it wants and that is not kept in float.
 
     Args:
         kept: names of layers that stay in float, most sensitive first.
@@ -158,8 +173,7 @@ def recipe_of(
         if layer.weight is not None
         else plain
         for layer in layers
-        if layer.name not in kept
-        and (layer.weight is not None or (layer.second is not None and quantization.attention_matmul))
+        if layer.name not in kept and wants(quantization, layer)
     }
     return ModelRecipe(
         layers=chosen,

@@ -14,6 +14,7 @@ from workbench.values.candidate import (
     Algorithm,
     FloatUnit,
     Granularity,
+    Operators,
     Scheme,
     SensitivityMetric,
     WeightAlgorithm,
@@ -52,6 +53,11 @@ GENERAL: Mapping[str, Dimension] = {
     ),
     "quantization.attention_matmul": Dimension(
         about="quantize MatMuls of two activations too", values=(False, True), kind=bool
+    ),
+    "quantization.operators": Dimension(
+        about="which layers become INT8: all of them; matmul (MatMul and Gemm alone, convolutions stay in float, as "
+        "for vocoders); or conv",
+        values=get_args(Operators),
     ),
     "quantization.balance": Dimension(
         about="migration strength of activation balancing (SmoothQuant, DMQ), 0 to 1; auto searches it per layer",

@@ -22,6 +22,7 @@ Algorithm = Literal["minmax", "moving_average", "percentile", "kl", "mse", "ifmr
 WeightAlgorithm = Literal["minmax", "mse", "arq", "adaround"]
 Granularity = Literal["tensor", "channel"]
 FloatUnit = Literal["layer", "group"]
+Operators = Literal["all", "matmul", "conv"]
 SensitivityMetric = Literal["sqnr", "kl", "cosine", "first_order"]
 
 
@@ -54,6 +55,8 @@ class Quantization:
         keep_float_unit, sensitivity: what is counted and by which ranking, 'layer' and 'sqnr' where they are not
             given; None when nothing is kept in float.
         cfg: the text of a configuration that `quantization.amct` reads; the content, not a path.
+        operators: what may become INT8: 'matmul' leaves convolutions in float (MatMul and Gemm alone), 'conv' the
+            products of matrices.
         calibrator: who derives the scales, where a target has a choice of its own: its vendor's quantizer, or this
             workbench; None for what the target takes by itself. The record says who it was.
     """
@@ -72,6 +75,7 @@ class Quantization:
     sensitivity: SensitivityMetric | None = None
     cfg: str | None = None
     calibrator: str | None = None
+    operators: Operators = added_later("all")  # noqa: RUF009  # it gives a dataclass field
 
     def __post_init__(self) -> None:
         _check_literal(Scheme, "quantization.scheme", self.scheme)
@@ -84,6 +88,8 @@ class Quantization:
             required |= {"keep_float_unit", "sensitivity"}
         for name in (f.name for f in fields(self) if f.name != "scheme"):
             value = getattr(self, name)
+            if name == "operators" and value == "all":
+                continue
             if name in required and value is None:
                 raise ConfigError(f"must be set when the scheme is {self.scheme!r}.", key=f"quantization.{name}")
             if name not in required | optional and value is not None:
@@ -146,7 +152,7 @@ _QUANTIZATION_FIELDS: Mapping[Scheme, tuple[frozenset[str], frozenset[str]]] = {
                 "keep_float",
             }
         ),
-        frozenset({"balance", "calibrator"}),
+        frozenset({"balance", "calibrator", "operators"}),
     ),
 }
 """Scheme → the fields it needs, and those it may have."""
@@ -156,6 +162,7 @@ _QUANTIZATION_LITERALS: Mapping[str, Any] = {
     "weight_algorithm": WeightAlgorithm,
     "weight_granularity": Granularity,
     "keep_float_unit": FloatUnit,
+    "operators": Operators,
     "sensitivity": SensitivityMetric,
 }
 

@@ -46,6 +46,20 @@ def test_what_both_know_is_the_same_recipe(algorithm: str, symmetric: bool, atte
     assert "dst_type" not in text
 
 
+@pytest.mark.parametrize(
+    ("operators", "names"),
+    [("all", {"conv", "query", "scores", "fc"}), ("matmul", {"query", "scores", "fc"}), ("conv", {"conv"})],
+)
+def test_one_kind_of_operators_alone_becomes_int8_by_both(operators: str, names: set[str]) -> None:
+    layers = (conv("conv"), *LAYERS)
+    quantization = point(operators=operators, attention_matmul=True)
+
+    given = recipe_of_config(parse_cfg(quantization_to_amct_cfg(quantization, layers)), layers)
+
+    assert set(recipe_of(quantization, layers).layers) == names == set(given.layers)
+    assert ("operators" in quantization.settings()) == (operators != "all")
+
+
 def test_a_percentile_is_ifmr_with_a_search_of_one_per_cent() -> None:
     text = quantization_to_amct_cfg(point(algorithm="percentile", percentile=99.99), LAYERS)
 

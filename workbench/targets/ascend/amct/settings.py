@@ -16,6 +16,7 @@ from workbench.quantization.amct.cfg import (
     write_cfg,
 )
 from workbench.quantization.amct.config import CHANNEL_WISE_TYPES, learns_rounding, unsupported
+from workbench.quantization.recipe import wants
 from workbench.values.candidate import Quantization
 from workbench.values.errors import CalibrationError
 
@@ -34,7 +35,8 @@ def quantization_to_amct_cfg(
       cent; AMCT counts each side over all values, where the workbench counts |x| over those that are not zero.
     - Weights: 'arq', and 'adaround' as ada_quantize (its scale is AMCT's own).
     - A strength of balancing from 0.2 to 0.8 is DMQ.
-    - Layers in `kept_float`, products of two activations without `attention_matmul`, and AveragePool are skipped.
+    - Layers in `kept_float`, those of other `operators`, products of two activations without `attention_matmul`, and
+      AveragePool are skipped.
 
     Args:
         layers: of the normalized model.
@@ -49,13 +51,7 @@ def quantization_to_amct_cfg(
     if quantization.scheme != "static":
         raise CalibrationError(f"AMCT does not calibrate a {quantization.scheme!r} model.")
     refused = unsupported(layers)
-    kept = [
-        layer.name
-        for layer in layers
-        if layer.name in kept_float
-        or layer.op_type == "AveragePool"
-        or (layer.second is not None and not quantization.attention_matmul)
-    ]
+    kept = [layer.name for layer in layers if layer.name in kept_float or not wants(quantization, layer)]
     chosen = [layer for layer in layers if layer.name not in {*kept, *refused}]
     asymmetric = not quantization.activation_symmetric
     config = AmctConfig(
