@@ -76,12 +76,14 @@ class ArrayRows:
     Attributes:
         inputs: (model input, array), sorted by name.
         targets: class ids [n], tag ids [n, length], or None without labels.
+        truths: what a metric looks at, [n, ...] of any type, in place of `targets`.
     """
 
     inputs: tuple[tuple[str, StoredArray], ...]
     targets: StoredArray | None
     size: int
     sha256: str
+    truths: StoredArray | None = None
 
     @property
     def sequential(self) -> Literal[False]:
@@ -93,10 +95,18 @@ class ArrayRows:
         for rows in groups:
             feeds = {name: _rows(array, rows) for name, array in self.inputs}
             targets = _rows(self.targets, rows).astype(np.int64) if self.targets is not None else None
-            yield Batch(feeds=feeds, targets=targets, indices=rows, valid=valid_positions(feeds))
+            truths = tuple(_rows(self.truths, rows)) if self.truths is not None else None
+            yield Batch(feeds=feeds, targets=targets, indices=rows, valid=valid_positions(feeds), truths=truths)
 
 
-def read_arrays(files: Path | Mapping[str, Path], *, label: str | None, classes: int | None, tags: bool) -> ArrayRows:
+def read_arrays(
+    files: Path | Mapping[str, Path],
+    *,
+    label: str | None,
+    classes: int | None,
+    tags: bool,
+    truths: bool = False,
+) -> ArrayRows:
     """Open arrays and check all of them in one pass at constant memory.
 
     Args:
@@ -104,17 +114,19 @@ def read_arrays(files: Path | Mapping[str, Path], *, label: str | None, classes:
         label: name of the array with class or tag ids; None to read no labels.
         classes: how many labels there are; None when nobody knows.
         tags: labels are tag ids [n, length] instead of class ids [n].
+        truths: labels are numbers or texts of any shape, and there may be none.
 
     Raises:
         ConfigError: a file is damaged, the arrays have different numbers of samples, a float is NaN or infinite,
             or a label is out of range; names array and sample.
     """
     if isinstance(files, Path):
-        place, arrays = files, npz_arrays(files)
+        place, arrays = files, npz_arrays(files, texts=label if truths else None)
     else:
-        place, arrays = next(iter(files.values())), {name: _npy_array(path) for name, path in files.items()}
+        place = next(iter(files.values()))
+        arrays = {name: _npy_array(path, texts=truths and name == label) for name, path in files.items()}
     targets = None
-    if label is not None:
+    if label is not None and (label in arrays or not truths):
         if label not in arrays:
             raise ConfigError(f"no array {label!r} with the labels.", file=place, hint=nearest(label, arrays))
         targets = arrays.pop(label)
@@ -123,14 +135,25 @@ def read_arrays(files: Path | Mapping[str, Path], *, label: str | None, classes:
     size = _common_size(arrays, targets, place)
     for array in arrays.values():
         _scan(array)
-    if targets is not None:
+    if targets is not None and truths:
+        _scan(targets)
+    elif targets is not None:
         _check_targets(targets, classes, tags)
     sha256 = file_digest(files) if isinstance(files, Path) else digest({n: file_digest(p) for n, p in files.items()})
-    return ArrayRows(inputs=tuple(sorted(arrays.items())), targets=targets, size=size, sha256=sha256)
+    return ArrayRows(
+        inputs=tuple(sorted(arrays.items())),
+        targets=None if truths else targets,
+        size=size,
+        sha256=sha256,
+        truths=targets if truths else None,
+    )
 
 
-def npz_arrays(path: Path) -> dict[str, StoredArray]:
+def npz_arrays(path: Path, *, texts: str | None = None) -> dict[str, StoredArray]:
     """The arrays of an NPZ file by name, none of them read yet.
+
+    Args:
+        texts: name of an array that may hold texts instead of numbers.
 
     Raises:
         ConfigError: not an NPZ file, or one whose members are not what their headers say.
@@ -155,7 +178,7 @@ def npz_arrays(path: Path) -> dict[str, StoredArray]:
                     offset += sum(_LOCAL_HEADER.unpack(raw.read(_LOCAL_HEADER.size)))
                 else:
                     packed_bytes += info.file_size
-                array = _stored(path, name, dtype, shape, fortran_order, offset)
+                array = _stored(path, name, dtype, shape, fortran_order, offset, texts=name == texts)
                 _refuse_other_size(array, info.file_size - header_bytes)
                 arrays[name] = array
             size = os.fstat(raw.fileno()).st_size
@@ -175,14 +198,14 @@ def npz_arrays(path: Path) -> dict[str, StoredArray]:
     return arrays
 
 
-def _npy_array(path: Path) -> StoredArray:
+def _npy_array(path: Path, *, texts: bool = False) -> StoredArray:
     try:
         with open_file(path, limit_bytes=MOST_BYTES) as stream:
             dtype, shape, fortran_order, offset = _npy_header(stream)
             size = os.fstat(stream.fileno()).st_size
     except _DAMAGE as error:
         raise _damaged(path, error) from error
-    array = _stored(path, None, dtype, shape, fortran_order, offset)
+    array = _stored(path, None, dtype, shape, fortran_order, offset, texts=texts)
     if size < offset + array.size_bytes:
         raise _damaged(path, f"{size} bytes, but its header promises {offset + array.size_bytes}")
     return array
@@ -224,12 +247,15 @@ def _stored(
     shape: tuple[int, ...],
     fortran_order: bool,
     offset: int | None,
+    *,
+    texts: bool,
 ) -> StoredArray:
     array = StoredArray(
         file=path, member=member, dtype=dtype.str, shape=shape, fortran_order=fortran_order, offset=offset
     )
-    if dtype.kind not in "fiub":
-        raise ConfigError(f"{array.place} holds {dtype}, not numbers.", file=path)
+    if dtype.kind not in ("fiubU" if texts else "fiub"):
+        hint = "Write texts as numpy.array(list of str), without object and pickle." if texts else None
+        raise ConfigError(f"{array.place} holds {dtype}, not numbers.", file=path, hint=hint)
     if 0 in shape[1:]:
         raise ConfigError(f"{array.place} has the shape {list(shape)}: samples without values.", file=path)
     if not shape:

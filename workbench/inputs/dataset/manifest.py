@@ -11,6 +11,7 @@ from workbench.inputs.dataset.arrays import read_arrays
 from workbench.inputs.dataset.batch import Source, Task
 from workbench.inputs.dataset.interface_reader import interface_of, nothing_for_texts, roles_only_for_texts
 from workbench.inputs.dataset.loader import read_loader
+from workbench.inputs.dataset.metric_reader import MetricUse, metric_of
 from workbench.inputs.dataset.splits import Dataset, SplitRows
 from workbench.inputs.dataset.text import read_texts
 from workbench.inputs.user_code import UserCode, named_code
@@ -59,6 +60,7 @@ class _Manifest:
 
     Attributes:
         column: of the text or the words.
+        truths: targets may be of any kind, for a metric or an output's meaning to look at.
         label: column or array of the labels, None for the task 'tensors'.
     """
 
@@ -72,6 +74,8 @@ class _Manifest:
     preprocessor: Preprocessor | None
     loader: UserCode | None
     interface: Interface
+    metric: MetricUse | None
+    truths: bool
     holdout_fraction: float
     seed: int
 
@@ -108,6 +112,7 @@ def read_manifest(path: Path, model: Model | None = None) -> Dataset:
         validation=SplitRows(source=validation, seed=manifest.seed, start=0, stop=seen),
         holdout=_whole(holdout, manifest.seed) if holdout is not None else rest,
         interface=manifest.interface,
+        metric=manifest.metric,
     )
 
 
@@ -120,7 +125,8 @@ def _read_keys(path: Path, model: Model | None) -> _Manifest:
         loader = _loader(top) if top.has("loader") else None
         files = {} if loader else _files(top)
         kind = "loader" if loader else _kind(top, files)
-        column, label = _columns(top, kind, task)
+        truths = top.has("metric") or top.has("outputs")
+        column, label = _columns(top, kind, task, truths=truths)
         labels = _labels(top, task, required=(kind == "text" or task == "ner") and not top.wrong("task"))
         interface = interface_of(top)
         if kind == "text":
@@ -128,6 +134,7 @@ def _read_keys(path: Path, model: Model | None) -> _Manifest:
         else:
             roles_only_for_texts(top)
         preprocessor = _preprocessor(top, model) if kind == "text" else None
+        metric = metric_of(top)
         with top.section("split") as section:
             seed = section.integer("seed", 0, minimum=0)
             if section.has("holdout_fraction") and "holdout" in files:
@@ -144,6 +151,8 @@ def _read_keys(path: Path, model: Model | None) -> _Manifest:
         preprocessor=preprocessor,
         loader=loader,
         interface=interface,
+        metric=metric,
+        truths=truths,
         holdout_fraction=fraction,
         seed=seed,
     )
@@ -152,12 +161,13 @@ def _read_keys(path: Path, model: Model | None) -> _Manifest:
 def _source(manifest: _Manifest, split: Split) -> Source | None:
     classes = len(manifest.labels) or None
     if manifest.loader is not None:
-        return read_loader(manifest.loader, split, task=manifest.task, classes=classes)
+        return read_loader(manifest.loader, split, task=manifest.task, classes=classes, truths=manifest.truths)
     if split not in manifest.files:
         return None
     files = manifest.files[split]
     if manifest.kind == "arrays":
-        return read_arrays(files, label=manifest.label, classes=classes, tags=manifest.task == "ner")
+        free = manifest.truths and manifest.task == "tensors"
+        return read_arrays(files, label=manifest.label, classes=classes, tags=manifest.task == "ner", truths=free)
     assert isinstance(files, Path)
     assert manifest.preprocessor is not None
     return read_texts(
@@ -167,6 +177,7 @@ def _source(manifest: _Manifest, split: Split) -> Source | None:
         label=manifest.label,
         labels=manifest.labels,
         words=manifest.task == "ner",
+        truths=manifest.task == "tensors",
     )
 
 
@@ -226,13 +237,17 @@ def _kind(top: Section, files: Mapping[Split, Files]) -> Kind:
     return kinds["calibration"] if "calibration" in kinds else next(iter(kinds.values()))
 
 
-def _columns(top: Section, kind: Kind, task: Task) -> tuple[str, str | None]:
+def _columns(top: Section, kind: Kind, task: Task, *, truths: bool) -> tuple[str, str | None]:
     with top.section("columns") as section:
         column = ""
         if kind == "text":
             column = section.text("tokens", "tokens") if task == "ner" else section.text("text", "text")
-        if task == "tensors" or kind == "loader":
+        if kind == "loader":
             return column, None
+        if task == "tensors":
+            if kind == "arrays":
+                return column, section.text("label", "labels") if truths else None
+            return column, section.text("label") if truths and section.has("label") else None
         if kind == "arrays":
             return column, section.text("label", "labels")
         return column, section.text("tags", "tags") if task == "ner" else section.text("label", "label")

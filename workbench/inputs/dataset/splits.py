@@ -16,6 +16,7 @@ from typing import get_args
 import numpy as np
 
 from workbench.inputs.dataset.batch import Batch, IntArray, Source, Task
+from workbench.inputs.dataset.metric_reader import MetricUse
 from workbench.inputs.dataset.text import TextRows
 from workbench.values.documents.canonical import digest
 from workbench.values.errors import ConfigError, nearest
@@ -77,6 +78,7 @@ class Dataset:
         labels: name of each class or tag id; empty when nobody named them.
         preprocessor: None when the data are not text.
         interface: what the manifest says of the model's inputs, axes, state and outputs.
+        metric: the user's own, or a library's, which decides what "accuracy" is.
     """
 
     path: Path
@@ -87,12 +89,18 @@ class Dataset:
     validation: SplitRows
     holdout: SplitRows
     interface: Interface = NOTHING_DECLARED
+    metric: MetricUse | None = None
 
     @property
     def identity(self) -> str:
-        """64 hex digits over the content of all splits, all that changes feeds or targets, and what outputs mean."""
-        splits = {split: self.digest(split) for split in get_args(Split)}
-        return digest(splits if self.interface == NOTHING_DECLARED else {**splits, "interface": self.interface})
+        """64 hex digits over the content of all splits, all that changes feeds or targets, what outputs mean, and the
+        metric."""
+        parts: dict[str, object] = {split: self.digest(split) for split in get_args(Split)}
+        if self.interface != NOTHING_DECLARED:
+            parts["interface"] = self.interface
+        if self.metric is not None:
+            parts["metric"] = self.metric.identity
+        return digest(parts)
 
     def digest(self, split: Split) -> str:
         """64 hex digits over one split's content, order, labels and preprocessing."""

@@ -37,6 +37,7 @@ class TextRows:
     Attributes:
         texts: a text, or a tuple of words where `targets` are tags.
         targets: class id or one tag id per word, None without labels.
+        truths: what a metric looks at, of any kind, in place of `targets`.
     """
 
     path: Path
@@ -44,6 +45,7 @@ class TextRows:
     preprocessor: Preprocessor
     texts: tuple[Text, ...] = field(repr=False)
     targets: tuple[int, ...] | tuple[tuple[int, ...], ...] | None = field(repr=False)
+    truths: tuple[Any, ...] | None = field(default=None, repr=False)
 
     @property
     def size(self) -> int:
@@ -67,6 +69,7 @@ class TextRows:
                 targets=self._targets(rows, encoded, width),
                 indices=rows,
                 valid=np.arange(width) < lengths[:, None],
+                truths=None if self.truths is None else tuple(self.truths[row] for row in rows),
             )
 
     def lengths(self, rows: IntArray) -> IntArray:
@@ -99,6 +102,7 @@ def read_texts(
     label: str | None,
     labels: Sequence[str],
     words: bool,
+    truths: bool = False,
 ) -> TextRows:
     """Read and check a whole CSV or JSONL file.
 
@@ -107,6 +111,7 @@ def read_texts(
         label: column of the class, or of the list of tags; None to read no labels.
         labels: names; index = class or tag id. A label may also be written as its index.
         words: rows are lists of words with one tag each (JSONL only).
+        truths: labels are of any kind, and taken as they stand.
 
     Raises:
         ConfigError: file and line of the first row that is broken: encoding, format, column, label, lengths.
@@ -128,7 +133,7 @@ def read_texts(
         else:
             texts.append(row.text(text))
             if label is not None:
-                targets.append(row.label(record[label], ids))
+                targets.append(record[label] if truths else row.label(record[label], ids))
     if not texts:
         raise ConfigError("has no rows.", file=path, hint="A split needs at least one sample.")
     return TextRows(
@@ -136,7 +141,8 @@ def read_texts(
         sha256=file_digest(path),
         preprocessor=preprocessor,
         texts=tuple(texts),
-        targets=tuple(targets) if label is not None else None,
+        targets=tuple(targets) if label is not None and not truths else None,
+        truths=tuple(targets) if label is not None and truths else None,
     )
 
 

@@ -17,6 +17,7 @@ from workbench.inputs.dataset import Batch, Dataset
 from workbench.inputs.metrics.outcomes import Outcomes
 from workbench.inputs.metrics.score import Outputs, check_outputs, outcomes_of
 from workbench.inputs.metrics.summary import primary_metric
+from workbench.inputs.metrics.user_scorer import UserScorer
 from workbench.values.model import Model
 
 
@@ -110,4 +111,6 @@ def scorer_of(dataset: Dataset, model: Model | None) -> Scorer:
     Raises:
         ConfigError: nothing says how these outputs are compared.
     """
+    if dataset.metric is not None:
+        return UserScorer(dataset.metric, dataset)
     return TaskScorer(data=dataset)

@@ -1,0 +1,228 @@
+"""Scores by the user's own function, or by a library's, in a process of its own.
+
+    def score(outputs, targets): ...                        # the parameters that it names are what it is given
+
+outputs: name → array [n, …]; targets: list of n, whatever the data say of each sample; reference: the float model's
+outputs; inputs: what the model was fed; info: {"indices", "lengths", "labels"}; options: those of the manifest.
+It returns scores [n]; or (numerators [n], denominators [n]), whose sums' ratio is the metric; or a mapping of name to
+either, of which the first, or the one that the manifest names, is the primary metric.
+
+Whose fault an exception is: before the function has scored anything, the file's, which ends the run (ConfigError);
+afterwards it is known to work on the float model's outputs, so it is the candidate's (MeasureError), and the sweep goes
+on. A result of the wrong form is always the file's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from workbench.inputs.dataset import Batch, Dataset
+from workbench.inputs.dataset.metric_reader import MetricUse
+from workbench.inputs.metrics.outcomes import FloatArray, MeasuredOutcomes
+from workbench.inputs.metrics.score import Outputs
+from workbench.inputs.user_code import UserCodeError, UserProcess, process_of
+from workbench.values.errors import ConfigError, MeasureError, nearest
+from workbench.values.model import Model
+
+PARAMETERS = ("outputs", "targets", "reference", "inputs", "info", "options")
+_TOLERANCE = 1e-6
+"""Of a bound: shares are sums of float32 numbers."""
+_MOST_NAMED = 4
+_proven: set[MetricUse] = set()
+"""Metrics that have scored a batch in this process."""
+
+
+class UserScorer:
+    """A `Scorer` by `metric:`. Starts the function's process when it is first asked something."""
+
+    def __init__(self, use: MetricUse, dataset: Dataset) -> None:
+        self._use, self._data = use, dataset
+        self._names: tuple[str, ...] = (use.name,)
+
+    @property
+    def needs_reference(self) -> bool:
+        return "reference" in self._asked()
+
+    @property
+    def primary(self) -> str:
+        return self._names[0]
+
+    @property
+    def unit(self) -> str:
+        return self._use.unit_of(self.primary)
+
+    @property
+    def higher(self) -> bool:
+        return self._use.higher_of(self.primary)
+
+    @property
+    def identity(self) -> Mapping[str, object]:
+        return {"metric": self._use.identity, "labels": list(self._data.labels)}
+
+    def check(self, model: Model) -> None:
+        """Starts the function's process, and asks nothing of it yet."""
+        self._asked()
+
+    def close(self) -> None:
+        """The process stays for the next pass, and ends with this one."""
+
+    def score(self, outputs: Outputs, batch: Batch, reference: Outputs | None) -> MeasuredOutcomes:
+        found = self._call(self._arguments(outputs, batch, reference), outputs, batch)
+        named = self._by_name(found)
+        columns = [self._fractions(name, value, batch, outputs) for name, value in named.items()]
+        _proven.add(self._use)
+        self._names = tuple(named)
+        bounds = [[np.nan if end is None else end for end in self._use.bounds_of(name)] for name in named]
+        return MeasuredOutcomes(
+            names=np.array(self._names, dtype=np.str_),
+            units=np.array([self._use.unit_of(name) for name in named], dtype=np.str_),
+            higher=np.array([self._use.higher_of(name) for name in named]),
+            bounds=np.array(bounds, dtype=np.float64),
+            reduce=np.array(["ratio"] * len(named), dtype=np.str_),
+            numerators=np.stack([numerators for numerators, _ in columns], axis=1),
+            denominators=np.stack([denominators for _, denominators in columns], axis=1),
+            lengths=batch.lengths,
+        )
+
+    def _process(self) -> UserProcess:
+        code = self._use.code
+        try:
+            return process_of(code)
+        except UserCodeError as error:
+            raise error.config("cannot be imported: {}." if error.kind == "import" else "{}.", key=code.key) from error
+
+    def _asked(self) -> tuple[str, ...]:
+        """The parameters that the function names, of those that it may."""
+        code, parameters = self._use.code, self._process().parameters
+        if parameters is None or any(each["kind"] == "VAR_KEYWORD" for each in parameters):
+            return PARAMETERS
+        asked = []
+        for each in parameters:
+            name = each["name"]
+            if name in PARAMETERS and each["kind"] != "POSITIONAL_ONLY":
+                asked.append(name)
+            elif each["required"] and each["kind"] != "VAR_POSITIONAL":
+                raise self._error(
+                    f"{code.function}() has a parameter {name!r}, which a metric is not given.",
+                    nearest(name, PARAMETERS),
+                )
+        if "outputs" not in asked:
+            raise self._error(
+                f"{code.function}() has no parameter 'outputs'.", f"Write def {code.function}(outputs, targets): …"
+            )
+        return tuple(asked)
+
+    def _arguments(self, outputs: Outputs, batch: Batch, reference: Outputs | None) -> dict[str, Any]:
+        asked = self._asked()
+        given: dict[str, Any] = {"outputs": dict(outputs)}
+        if "targets" in asked:
+            given["targets"] = _targets(batch)
+        if "reference" in asked:
+            given["reference"] = None if reference is None else dict(reference)
+        if "inputs" in asked:
+            given["inputs"] = dict(batch.feeds)
+        if "info" in asked:
+            labels = list(self._data.labels)
+            given["info"] = {"indices": batch.indices, "lengths": batch.lengths, "labels": labels}
+        if "options" in asked:
+            given["options"] = json.loads(self._use.options)
+        return given
+
+    def _call(self, arguments: dict[str, Any], outputs: Outputs, batch: Batch) -> Any:
+        try:
+            return self._process().call(arguments)
+        except UserCodeError as error:
+            some = ", ".join(str(row) for row in batch.indices[:_MOST_NAMED].tolist())
+            more = ", …" if len(batch) > _MOST_NAMED else ""
+            failed = error.config(f"failed for samples {some}{more}: {{}}.")
+            if self._use in _proven and error.kind in ("call", "died"):
+                raise MeasureError(f"the metric {failed}{_of_nan(outputs)}") from error
+            raise failed from error
+
+    def _by_name(self, found: Any) -> dict[str, Any]:
+        """Metric → its scores, the primary one first."""
+        if not isinstance(found, dict):
+            return {self._use.name: found}
+        if not found:
+            raise self._error(f"{self._use.code.function}() returned no scores.")
+        for name in found:
+            if not name or len(name) > 60 or not name.isprintable():
+                raise self._error(f"{name!r} is no name of a metric.", "Use a short word, such as psnr.")
+        if self._use.name in found:
+            first = self._use.name
+        elif self._use.name == self._use.code.function:
+            first = next(iter(found))
+        else:
+            raise self._error(
+                f"{self._use.code.function}() returned no {self._use.name!r}, the manifest's primary metric.",
+                nearest(self._use.name, found),
+            )
+        return {first: found[first], **{name: value for name, value in found.items() if name != first}}
+
+    def _fractions(self, name: str, value: Any, batch: Batch, outputs: Outputs) -> tuple[FloatArray, FloatArray]:
+        pair = isinstance(value, tuple) and len(value) == 2 and all(np.ndim(part) == 1 for part in value)
+        numerators = self._numbers(name, value[0] if pair else value, batch)
+        denominators = self._numbers(name, value[1], batch) if pair else np.ones(len(batch))
+        for array in (numerators, denominators):
+            wrong = ~np.isfinite(array)
+            if wrong.any():
+                row = int(np.argmax(wrong))
+                said = f"{name} is {array[row]} for sample {int(batch.indices[row])}."
+                if reason := _of_nan(outputs):
+                    raise MeasureError(f"{said}{reason}")
+                raise self._error(said, "Give a number, or a denominator of 0 for a sample that does not count.")
+        if (denominators < 0).any():
+            raise self._error(f"{name} has a negative denominator, {denominators.min():g}.")
+        self._check_bounds(name, numerators, denominators, batch)
+        return numerators, denominators
+
+    def _numbers(self, name: str, value: Any, batch: Batch) -> FloatArray:
+        try:
+            found = np.asarray(value)
+        except ValueError:  # lists of different lengths
+            found = np.asarray(None)
+        if found.dtype.kind not in "fiub" or found.shape != (len(batch),):
+            got = f"{found.dtype} {list(found.shape)}" if found.dtype.kind in "fiubcUS" else repr(value)[:100]
+            raise self._error(
+                f"{self._use.code.function}() gave {got} as {name} of {len(batch)} samples.",
+                "Give one number for each sample, numpy [n], or a tuple of numerators [n] and denominators [n].",
+            )
+        return found.astype(np.float64)
+
+    def _check_bounds(self, name: str, numerators: FloatArray, denominators: FloatArray, batch: Batch) -> None:
+        low, high = self._use.bounds_of(name)
+        slack = _TOLERANCE * np.maximum(denominators, 1e-12) * max(1.0, abs(low or 0.0), abs(high or 0.0))
+        below = np.zeros(len(batch), np.bool_) if low is None else numerators < low * denominators - slack
+        above = np.zeros(len(batch), np.bool_) if high is None else numerators > high * denominators + slack
+        outside = (below | above) & (denominators > 0)
+        if not outside.any():
+            return
+        row = int(np.argmax(outside))
+        value = numerators[row] / denominators[row]
+        said = "-∞" if low is None else f"{low:g}", "∞" if high is None else f"{high:g}"
+        raise self._error(
+            f"{name} is {value:g} for sample {int(batch.indices[row])}, outside of {said[0]} to {said[1]}.",
+            f"Declare what it can be: metric: {{function: {self._use.code.file.name}:{self._use.code.function}, "
+            "bounds: [0, 60], unit: dB}; null stands for no bound.",
+        )
+
+    def _error(self, rule: str, hint: str | None = None) -> ConfigError:
+        return ConfigError(rule, file=self._use.code.file, key=self._use.code.key, hint=hint)
+
+
+def _targets(batch: Batch) -> list[Any] | None:
+    if batch.truths is not None:
+        return list(batch.truths)
+    return None if batch.targets is None else list(batch.targets)
+
+
+def _of_nan(outputs: Outputs) -> str:
+    """A sentence where an output holds no numbers."""
+    for name, array in outputs.items():
+        if array.dtype.kind == "f" and np.isnan(array).any():
+            return f" The output {name!r} holds NaN."
+    return ""
