@@ -50,6 +50,7 @@ EVALUATION = (
     ("journal", "measure", "memory", "profiling", "shared_shapes"),
     (
         *("data_check", "device_figures", "device_lock", "feed_order", "journal_entries"),
+        "last_run",
         *("noise", "raw_times", "replay", "store"),
     ),
 )

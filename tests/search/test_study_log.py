@@ -31,7 +31,7 @@ class Remembered:
         self.bench = bench
         self.asked: list[str] = []
 
-    def evaluate(self, task: Task) -> Evaluation:
+    def evaluate(self, task: Task, *, until: float | None = None) -> Evaluation:
         candidate = task.candidate
         self.asked.append(candidate.id)
         digits = int(candidate.id[:6], 16)

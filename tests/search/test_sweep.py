@@ -13,6 +13,7 @@ from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.sweep import run_sweep
+from workbench.search.time_limit import RunTime
 from workbench.values.errors import ConfigError
 from workbench.values.results import Evaluation
 
@@ -136,6 +137,6 @@ def test_two_sweeps_of_one_experiment_do_not_run_at_once(tmp_path: Path) -> None
 
 
 def test_the_time_limit_is_kept_between_candidates(question: Experiment, warm_bench: Bench) -> None:
-    end = run_sweep(question, warm_bench, timeout_s=0.001)
+    end = run_sweep(question, warm_bench, time=RunTime(0.001))
 
     assert (end.reason, end.new) == ("timeout", 0)

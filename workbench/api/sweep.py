@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from workbench.api.opening import open_store, question_of, summary_of
@@ -12,14 +13,17 @@ from workbench.api.result import SweepResult
 from workbench.api.words import plan_lines
 from workbench.evaluation.bench import open_bench
 from workbench.evaluation.build import artifact_of
+from workbench.evaluation.last_run import LastRun, read_last_run, write_last_run
 from workbench.evaluation.statistics import calibration_line, observed_statistics
 from workbench.evaluation.sweep_folders import exclusive, open_journal
 from workbench.inputs.experiment import Experiment
+from workbench.report import Summary
 from workbench.search.confirmation import confirm
-from workbench.search.executors import ChildProcess
-from workbench.search.front import front_of, is_feasible
+from workbench.search.executors import ChildProcess, TimeUp
+from workbench.search.front import is_feasible
 from workbench.search.plan import Plan, make_plan
-from workbench.search.sweep import run_sweep
+from workbench.search.sweep import SweepEnd, run_sweep
+from workbench.search.time_limit import RunTime
 from workbench.shipping.service_confirmation import confirm_services
 from workbench.tracking import open_tracker
 from workbench.values.candidate import Candidate
@@ -42,6 +46,7 @@ def sweep(
     fresh: bool = False,
     on_plan: Callable[[Plan], None] = lambda plan: None,
     on_stage: Callable[[Candidate, str], None] = lambda candidate, stage: None,
+    on_resume: Callable[[Candidate, str | None], None] = lambda candidate, stage: None,
     on_evaluation: OnEvaluation = lambda evaluation, reused: None,
     on_message: Callable[[str], None] = _log.info,
     on_damage: Callable[[Damage], None] = lambda damage: _log.warning("Damaged: %s", damage.words("this sweep")),
@@ -54,10 +59,14 @@ def sweep(
     Args:
         workspace: folder of `.workbench/` and `mlruns/`; beside `experiments/` when None.
         trials: candidates in all, those of earlier runs included; None for the experiment's budget.
-        timeout_s: stop proposing after so many seconds; None for the experiment's.
+        timeout_s: the whole run takes so many seconds at most, confirmation and loads included: the search ends early
+            enough, what is in flight at the end is ended, and the confirmation is cut to fit. None for the
+            experiment's.
         fresh: start over instead of going on with the last sweep, which is kept.
         on_plan: told the forecast before any candidate is evaluated.
         on_stage: told (candidate, stage) when a stage begins.
+        on_resume: told (candidate, stage) of one that an earlier run was ended at, before it is evaluated again; the
+            stage it was in, None where that is not known.
         on_evaluation: told (evaluation, reused) after each one is in the journal; those on the 'holdout' split are the
             confirmations at the end.
         on_message: told in a sentence what else happens, such as the load a member of the front is served under.
@@ -72,12 +81,15 @@ def sweep(
         raise ConfigError(f"{trials} is less than 1.", key="trials")
     if timeout_s is not None and not 0 <= timeout_s < math.inf:
         raise ConfigError(f"{timeout_s} is no number of seconds.", key="timeout_s")
+    time = RunTime(question.timeout_s if timeout_s is None else timeout_s)
     journal = open_journal(question.workspace, question.name, question.identity, fresh=fresh)
     with exclusive(journal), open_store(question.workspace) as store:
         for damage in journal.set_aside():
             on_damage(damage)
-        bench = open_bench(question, journal, store, on_stage)
+        stages = _Stages(on_stage)
+        bench = open_bench(question, journal, store, stages.began)
         with (
+            _noted(journal.root, time, stages) as ended,
             ChildProcess(question, bench) as executor,
             open_tracker(
                 question.workspace,
@@ -87,20 +99,33 @@ def sweep(
                 about=question.about,
             ) as tracker,
         ):
-            plan = make_plan(question, bench, trials=trials, call_ms=executor.probe())
+            plan = make_plan(question, bench, trials=trials, limit_s=time.limit_s, call_ms=_probed(executor, time))
             on_plan(plan)
             told = _Told(on_evaluation)
+            before = read_last_run(journal.root)
             end = run_sweep(
                 question,
                 bench,
                 trials=trials,
-                timeout_s=timeout_s,
+                time=time,
                 listeners=(told, tracker),
                 executor=executor,
+                resumed=lambda candidate: on_resume(candidate, _stage_of(before, candidate)),
             )
-            front = front_of(question, journal.evaluations())
-            confirm(question, bench, front, listeners=(told,), executor=executor)
-            confirm_services(question, bench, journal, front, report=on_message, server=executor.confirm_service)
+            stages.searching = False
+            front = _by_importance(summary_of(question, journal))
+            confirm(question, bench, front, listeners=(told,), executor=executor, time=time)
+            with contextlib.suppress(TimeUp):
+                confirm_services(
+                    question,
+                    bench,
+                    journal,
+                    front,
+                    report=on_message,
+                    server=executor.confirm_service,
+                    end=time.end,
+                )
+            ended(end)
             summary = summary_of(question, journal)
             links = tracker.conclude(
                 summary,
@@ -115,6 +140,67 @@ def sweep(
         calibration=None if statistics is None else calibration_line(statistics),
         links=tuple(links),
     )
+
+
+def _probed(executor: ChildProcess, time: RunTime) -> float:
+    try:
+        return executor.probe(until=time.end)
+    except TimeUp:
+        raise ConfigError(
+            f"{time.limit_s:g} s are over before the float model has been compiled and called a few times.",
+            key="--timeout, budget.timeout",
+            hint="Allow more time.",
+        ) from None
+
+
+def _by_importance(summary: Summary) -> list[Evaluation]:
+    """The front as it is confirmed: who would be recommended now, then the best in the first objective."""
+    chosen = summary.recommended.candidate_id if summary.recommended is not None else None
+    return sorted((member.evaluation for member in summary.front), key=lambda e: e.candidate.id != chosen)
+
+
+def _stage_of(run: LastRun | None, candidate: Candidate) -> str | None:
+    return run.stage if run is not None and run.interrupted == candidate.id else None
+
+
+class _Stages:
+    """Hears which stage begins, and remembers the last one."""
+
+    def __init__(self, tell: Callable[[Candidate, str], None]) -> None:
+        self._tell = tell
+        self.now: tuple[Candidate, str] | None = None
+        self.searching = True
+
+    def began(self, candidate: Candidate, stage: str) -> None:
+        self.now = (candidate, stage)
+        self._tell(candidate, stage)
+
+
+@contextlib.contextmanager
+def _noted(journal: Path, time: RunTime, stages: _Stages) -> Iterator[Callable[[SweepEnd], None]]:
+    """Note how the run ended: what it is told of the search, or else which candidate was in flight at Ctrl-C."""
+
+    def ended(end: SweepEnd) -> None:
+        flight = end.interrupted
+        note(end.reason, None if flight is None else (flight.candidate, flight.stage))
+
+    def note(reason: str, flight: tuple[Candidate, str] | None) -> None:
+        write_last_run(
+            journal,
+            LastRun(
+                reason=reason,
+                limit_s=time.limit_s,
+                seconds=time.gone_s,
+                interrupted=flight[0].id if flight is not None else None,
+                stage=flight[1] if flight is not None else None,
+            ),
+        )
+
+    try:
+        yield ended
+    except KeyboardInterrupt:
+        note("interrupted", stages.now if stages.searching else None)
+        raise
 
 
 class _Told:

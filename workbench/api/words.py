@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from workbench.report.words import count_of
 from workbench.search.plan import Plan
 
 
@@ -11,11 +12,35 @@ def plan_lines(made: Plan) -> list[str]:
     return [
         f"space:      {bound}{made.space.candidates} candidates, {made.space.compiles} distinct compiles",
         f"this sweep: {made.trials} candidates, {made.done} done, {made.todo} to do (at most {made.compiles} compiles)",
-        f"time:       at most {minutes(made.total_s)} ({made.candidate_s:.1f} s a candidate, from {made.basis}; "
-        f"one float call takes {made.call_ms:.2f} ms), and the confirmation of the front",
+        f"time:       at most {minutes(made.total_s)} to search ({made.candidate_s:.1f} s a candidate, from "
+        f"{made.basis}; one float call takes {made.call_ms:.2f} ms)",
+        f"limit:      {_division(made)}",
         f"disk:       at most {made.disk_bytes / 1e9:.2f} GB of {made.free_bytes / 1e9:.1f} GB free",
         f"store:      {cached}",
     ]
+
+
+def _division(made: Plan) -> str:
+    """'10 min 00 s in all: search until 6 min 32 s, then at most 3 min 20 s to confirm …'."""
+    division = made.division
+    members = count_of(division.members, "front member")
+    confirmed = f"confirm the float baseline and up to {members} on held-out data"
+    if division.members == 0:
+        confirmed = "confirm on held-out data, too little for one front member"
+    less = [
+        *(["fewer timed calls"] if division.effort.calls < 1 else []),
+        *(["shorter loads"] if division.effort.load < 1 and made.serves else []),
+        *(["fewer samples"] if division.effort.samples < 1 else []),
+    ]
+    cut = f", with {' and '.join(less)}" if less and division.members else ""
+    words = f"{minutes(division.limit_s)} in all: search until {minutes(division.search_s)}, then at most "
+    words += f"{minutes(division.confirmation_s)} to {confirmed}{cut}, {minutes(division.report_s)} to report"
+    room = int(division.search_s / made.candidate_s) if made.candidate_s else made.todo
+    if room < min(2, made.todo):
+        words += f". Too short for the float baseline and one candidate: allow {minutes(made.least_s)}"
+    elif room < made.todo:
+        words += f". Room for about {count_of(room, 'candidate')} of them"
+    return words
 
 
 def minutes(seconds: float) -> str:

@@ -17,6 +17,9 @@ from workbench.report.words import title
 from workbench.values.candidate import Candidate
 from workbench.values.results import STAGES, Evaluation, metrics
 
+_QUICK = ("check", "smoke")
+"""Stages that are over before a line about them is read."""
+
 
 def outcome_words(evaluation: Evaluation) -> str:
     """One evaluation in one phrase: its numbers, or why it has none."""
@@ -38,6 +41,11 @@ def outcome_words(evaluation: Evaluation) -> str:
     return ", ".join([*words, *(["emulated"] if evaluation.toolchain.emulated else [])])
 
 
+def interrupted_words(candidate: Candidate, stage: str) -> str:
+    """Of a candidate that was in flight when its run ended."""
+    return f"{candidate.short_id} was interrupted at {stage}; the same sweep begins with it when it goes on."
+
+
 class Progress:
     """Hears what a sweep does. The live display lasts from `begin` to the end of the `with` block."""
 
@@ -50,6 +58,7 @@ class Progress:
         self.best: Evaluation | None = None
         self._seconds: list[float] = []
         self._now: tuple[Candidate, str] | None = None
+        self._confirming = False
         self._lines: list[str] = []
         self._live = Live(console=console, refresh_per_second=4, transient=True, get_renderable=self._render)
 
@@ -67,30 +76,48 @@ class Progress:
 
     def stage(self, candidate: Candidate, stage: str) -> None:
         self._now = (candidate, stage)
+        if not self.console.is_terminal and stage not in _QUICK:
+            self._print(f"{'stage':>9}  {candidate.short_id}  {_stage_words(stage)}")
+
+    def resumed(self, candidate: Candidate, stage: str | None) -> None:
+        """It was in flight when an earlier run ended, and comes first now."""
+        at = f" at {stage}" if stage is not None else ""
+        self._tell(f"{'resumed':>9}  {candidate.short_id}  {self._words(candidate)}: was interrupted{at}, comes first")
+
+    def in_flight(self) -> str:
+        """What the search was evaluating when it was stopped; nothing where it was between two candidates."""
+        return interrupted_words(*self._now) if self._now is not None and not self._confirming else ""
 
     def evaluated(self, evaluation: Evaluation, reused: bool) -> None:
         confirming = evaluation.split == "holdout"
+        self._confirming = confirming
         if not confirming:
             self.done += 1
             self.reused += reused
             self._keep_best(evaluation)
         if reused:
             return
+        self._now = None
         self._seconds.append(evaluation.seconds)
         count = "confirmed" if confirming else f"{self.done}/{self.trials}"
         what = f"{evaluation.candidate.short_id}  {self._words(evaluation.candidate)}"
-        line = f"{count:>9}  {what}: {outcome_words(evaluation)}"
-        if self.console.is_terminal:
-            self._lines = [*self._lines[-5:], line]
-        else:
-            self.console.print(f"{line} [{evaluation.seconds:.1f} s]", markup=False, highlight=False, soft_wrap=True)
+        cut = f" (cut to the time: {', '.join(evaluation.cut)})" if evaluation.cut else ""
+        self._tell(f"{count:>9}  {what}: {outcome_words(evaluation)}{cut}", f" [{evaluation.seconds:.1f} s]")
 
     def say(self, sentence: str) -> None:
         """Between evaluations: what happens to the front."""
+        self._confirming = True
+        self._tell(f"{'service':>9}  {sentence}")
+
+    def _tell(self, line: str, more: str = "") -> None:
+        """A line that stays, with something more where it is printed once."""
         if self.console.is_terminal:
-            self._lines = [*self._lines[-5:], sentence]
+            self._lines = [*self._lines[-5:], line]
         else:
-            self.console.print(f"{'service':>9}  {sentence}", markup=False, highlight=False, soft_wrap=True)
+            self._print(line + more)
+
+    def _print(self, line: str) -> None:
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def _words(self, candidate: Candidate) -> str:
         return title(candidate, self.experiment.baseline.id, engine=len(self.experiment.space.targets) > 1)
@@ -115,10 +142,13 @@ class Progress:
         )
         if self._now is not None:
             candidate, stage = self._now
-            step = STAGES.index(stage) + 1 if stage in STAGES else 0
             grid.add_row("candidate", f"{candidate.short_id}  {self._words(candidate)}")
-            grid.add_row("stage", f"{stage} ({step} of {len(STAGES)})")
+            grid.add_row("stage", _stage_words(stage))
         if self.best is not None:
             grid.add_row("fastest so far", f"{self.best.candidate.short_id}  {outcome_words(self.best)}")
         grid.add_row("time", f"{minutes(time.monotonic() - self.began)} gone, at most {self._left()} left")
         return Group(*(Text(line, style="dim", overflow="ellipsis", no_wrap=True) for line in self._lines), grid)
+
+
+def _stage_words(stage: str) -> str:
+    return f"{stage} ({STAGES.index(stage) + 1} of {len(STAGES)})" if stage in STAGES else stage

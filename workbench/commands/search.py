@@ -28,7 +28,10 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
 def sweep(
     experiment: ExperimentFile,
     trials: Annotated[int | None, typer.Option(min=1, help="candidates in all; default: the file's budget")] = None,
-    timeout: Annotated[str | None, typer.Option(help="stop proposing after 90s, 30m, 2h; default: the file's")] = None,
+    timeout: Annotated[
+        str | None,
+        typer.Option(help="for all of it, confirmation and loads included: 90s, 30m, 2h; default: the file's"),
+    ] = None,
     fresh: Annotated[bool, typer.Option("--fresh/--resume", help="start over, or go on with the last sweep")] = False,
     workspace: Workspace = None,
 ) -> None:
@@ -60,12 +63,15 @@ def sweep(
                 fresh=fresh,
                 on_plan=planned,
                 on_stage=progress.stage,
+                on_resume=progress.resumed,
                 on_evaluation=progress.evaluated,
                 on_message=progress.say,
                 on_damage=damaged,
             )
     except KeyboardInterrupt:
-        out.print(f"\nStopped; everything measured is kept. Go on with: workbench sweep {experiment}")
+        flight = progress.in_flight()
+        out.print("\nStopped; everything measured is kept." + (f" {flight}" if flight else ""), soft_wrap=True)
+        out.print(f"Go on with: workbench sweep {experiment}", soft_wrap=True)
         raise SystemExit(INTERRUPTED) from None
     if found.end is not None:
         out.print(_end_words(found.end), highlight=False, soft_wrap=True)
@@ -78,11 +84,19 @@ def sweep(
 
 def _end_words(end: SweepEnd) -> str:
     from workbench.api.words import minutes
+    from workbench.commands.progress import interrupted_words
 
-    words = {"budget": "the budget is spent", "timeout": "the time is up", "exhausted": "the space is exhausted"}
+    words = {
+        "budget": "the budget is spent",
+        "timeout": "the search's time is up",
+        "exhausted": "the space is exhausted",
+    }
+    flight = ""
+    if end.interrupted is not None:
+        flight = f" {interrupted_words(end.interrupted.candidate, end.interrupted.stage)}"
     return (
         f"{end.new} candidates evaluated, {end.reused} from before, in {minutes(end.search_s)} "
-        f"({100 * end.overhead_s / max(end.search_s, 1e-9):.1f} % outside evaluations): {words[end.reason]}.\n"
+        f"({100 * end.overhead_s / max(end.search_s, 1e-9):.1f} % outside evaluations): {words[end.reason]}.{flight}\n"
     )
 
 

@@ -125,14 +125,19 @@ def best_service(
     if lengths is None:
         lengths, bins = np.zeros(1, dtype=np.int64), ()
     curve = at_first_speed(curve)
-    searched = bench.journal.evaluation(candidate.id, "validation") if split == "holdout" else None
-    found = searched.measurement.service if searched is not None else None
+    found = searched_service(candidate, bench) if split == "holdout" else None
     if found is None:
         return best_settings(curve, choices, question, host, lengths, bins, seed=experiment.seed)
     chosen = only((found.best or found.closest).settings)
     result = best_settings(curve, chosen, question, host, lengths, bins, seed=experiment.seed)
     untuned = best_settings(curve, only(choices.default), question, host, lengths, bins, seed=experiment.seed).untuned
     return replace(result, untuned=untuned)
+
+
+def searched_service(candidate: Candidate, bench: Bench) -> ServiceResult | None:
+    """What the search predicted of its service; None where it did not."""
+    searched = bench.journal.evaluation(candidate.id, "validation")
+    return searched.measurement.service if searched is not None else None
 
 
 def only(settings: ServiceSettings) -> ServiceChoices:

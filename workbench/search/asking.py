@@ -56,10 +56,14 @@ def trials_left_open(study: optuna.Study, known: Collection[str]) -> list[Frozen
 
 
 def next_trial(study: optuna.Study, experiment: Experiment, left_open: list[FrozenTrial]) -> optuna.Trial:
-    """The first of those left open (taken from the list), else one that is queued, else a new proposal."""
+    """The first of those left open or brought forward (taken from the list), else one that is queued, else a new
+    proposal."""
     study.sampler = sampler_of(experiment, len(study.get_trials(deepcopy=False, states=_TOLD)))
     if left_open:
-        return optuna.Trial(study, left_open.pop(0)._trial_id)  # Optuna offers no other way to an open trial
+        trial = left_open.pop(0)
+        if trial.state == TrialState.WAITING:
+            study._storage.set_trial_state_values(trial._trial_id, TrialState.RUNNING)
+        return optuna.Trial(study, trial._trial_id)  # Optuna offers no other way to an open trial, nor past its queue
     return study.ask()
 
 
@@ -96,6 +100,12 @@ def queue(study: optuna.Study, space: SearchSpace, candidate_id: str, candidate:
         return False
     study.enqueue_trial(dict(assignment), user_attrs={"candidate": candidate_id})
     return True
+
+
+def waiting(study: optuna.Study, candidate_id: str) -> FrozenTrial | None:
+    """The queued trial of a candidate."""
+    trials = study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
+    return next((t for t in trials if t.user_attrs.get("candidate") == candidate_id), None)
 
 
 def unseen(experiment: Experiment, known: Mapping[str, Evaluation]) -> dict[str, Scalar] | None:

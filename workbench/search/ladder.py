@@ -43,7 +43,8 @@ from workbench.inputs.metrics import (
     summarize,
     take,
 )
-from workbench.prediction.stage import best_service, measured_curve, measured_startup_s
+from workbench.prediction.stage import best_service, measured_curve, measured_startup_s, searched_service
+from workbench.search.effort import FULL, Effort
 from workbench.targets.base import DeviceSession, Session
 from workbench.values import significance
 from workbench.values.bins import timed_length
@@ -81,6 +82,7 @@ def evaluate(
     incumbents: Sequence[Evaluation] = (),
     split: Split = "validation",
     gates: bool = True,
+    effort: Effort = FULL,
 ) -> Evaluation:
     """Take one candidate up the ladder and return what became of it; a `CandidateError` becomes a `Failure`.
 
@@ -89,12 +91,13 @@ def evaluate(
     Args:
         incumbents: complete, feasible evaluations; a candidate certainly dominated by one of them stops early.
         gates: False climbs to the top whatever is seen on the way (confirmation on the holdout split).
+        effort: how much of what the experiment asks for is done; what was not is in the evaluation's `cut`.
 
     Raises:
         ToolchainError: the machine, not the candidate, is at fault.
         ConfigError: of the baseline only: the model's answers depend on padding, and texts have several lengths.
     """
-    climb = _Climb(experiment, candidate, bench, split, tuple(incumbents), gates)
+    climb = _Climb(experiment, candidate, bench, split, tuple(incumbents), gates, effort)
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
     stop: Stop | None = None
     failure: Failure | None = None
@@ -115,6 +118,7 @@ def evaluate(
         started_at=started,
         failure=failure,
         stop=stop,
+        cut=effort.words(experiment, split) if status == "complete" else (),
     )
 
 
@@ -129,12 +133,14 @@ class _Climb(StageClock):
         split: Split,
         incumbents: tuple[Evaluation, ...],
         gates: bool,
+        effort: Effort,
     ) -> None:
         self.experiment, self.candidate, self.bench = experiment, candidate, bench
         self.split: Split = split
         self.incumbents = incumbents
         self.is_baseline = candidate.id == experiment.baseline.id
         self.gates = gates and not self.is_baseline
+        self.effort = effort
         # each is fed its own bins, as it would be served
         self.data = experiment.dataset.with_bins(candidate.sequence_bins)
         self.baseline_data = experiment.dataset.with_bins(experiment.baseline.sequence_bins)
@@ -177,7 +183,7 @@ class _Climb(StageClock):
                 return stop
             if self.is_baseline and self.split == "validation":
                 check_padding(self.experiment, self.bench, session, self.split, SMOKE_SAMPLES)
-        at = (self.experiment, self.candidate, self.bench, self.split)
+        at = (self.effort.scored(self.experiment, self.split), self.candidate, self.bench, self.split)
         scores = AccuracyPass(*at, artifact=artifact, session=session, baseline=baseline)
         sessions.callback(scores.close)
         with self.stage("accuracy_subset"):
@@ -385,7 +391,7 @@ class _Climb(StageClock):
         return True
 
     def _full_latency(self, session: Session, baseline: Session, artifact: Artifact, directory: Path) -> Stop | None:
-        latency = self._time(session, baseline, self.experiment.measure.calls, anchor=True)
+        latency = self._time(session, baseline, self.effort.timed_calls(self.experiment), anchor=True)
         feeds = self.data.sample_feeds(self.split, 8, self.candidate.serving.batch, seed=self.experiment.seed)
         if isinstance(session, DeviceSession):
             modelled = self.bench.toolchain(self.candidate).emulated  # no load makes it draw power
@@ -416,9 +422,11 @@ class _Climb(StageClock):
         at = (self.experiment, self.candidate, self.bench)
         with device_lock(self.bench.device_lock, wait_s=3600.0, report=_log.info):
             started_s = measured_startup_s(*at, artifact, directory, self.split)
-            curve = measured_curve(*at, session, baseline, self.split)
-            found = best_service(*at, curve, self.split)
-        self.measurement = replace(self.measurement, startup_s=started_s, service=found)
+            known = None if self.effort.curve else searched_service(self.candidate, self.bench)
+            if known is None:
+                curve = measured_curve(*at, session, baseline, self.split)
+                known = best_service(*at, curve, self.split)
+        self.measurement = replace(self.measurement, startup_s=started_s, service=known)
         return None
 
 

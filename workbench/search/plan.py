@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of
 from workbench.inputs.experiment import Experiment
+from workbench.search.time_limit import Division, divided, forecast_cost, known_cost, least_limit_s, mean_cost
 from workbench.space.space import Forbidden, SpaceSize, build, draw, raw_size, size
 
 PROBE_CALLS = 24
@@ -25,11 +26,14 @@ class Plan:
     float model; both are upper bounds, since candidates that fail a gate stop early.
 
     Attributes:
+        division: how the time limit of the whole run is divided.
+        least_s: a limit that has room for the baseline, one candidate, and confirming both.
         space: distinct candidates and compiles of the whole space; `raw` before `forbid:` rules.
         todo: evaluations this sweep would still make.
         compiles: at most so many distinct compiles among them.
         call_ms: one call of the float baseline.
         basis: what the times rest on, in words.
+        serves: whether front members are loaded for real.
         store_entries: kind → entries already in the store (of any experiment in this workspace).
     """
 
@@ -42,16 +46,27 @@ class Plan:
     call_ms: float
     candidate_s: float
     total_s: float
+    division: Division
+    least_s: float
     basis: str
     disk_bytes: int
     free_bytes: int
+    serves: bool
     store_entries: dict[str, int]
 
 
-def make_plan(experiment: Experiment, bench: Bench, *, trials: int | None = None, call_ms: float | None = None) -> Plan:
+def make_plan(
+    experiment: Experiment,
+    bench: Bench,
+    *,
+    trials: int | None = None,
+    limit_s: float | None = None,
+    call_ms: float | None = None,
+) -> Plan:
     """Forecast a sweep; costs one compile of the float model and a few calls of it.
 
     Args:
+        limit_s: of the whole run; None for the experiment's.
         call_ms: what `probe_call_ms` found in another process; None to ask it here.
 
     Raises:
@@ -63,13 +78,16 @@ def make_plan(experiment: Experiment, bench: Bench, *, trials: int | None = None
     todo = max(0, budget - len(known))
     if call_ms is None:
         call_ms = probe_call_ms(experiment, bench)
-    measured = [e.seconds for e in known.values() if e.status == "complete"]
+    measured = [e for e in known.values() if e.status == "complete"]
     if len(measured) >= 3:
-        candidate_s, basis = statistics.mean(measured), f"{len(measured)} complete evaluations of this sweep"
+        candidate_s, basis = statistics.mean(e.seconds for e in measured), f"{len(measured)} complete evaluations"
+        basis += " of this sweep"
+        cost = mean_cost([known_cost(experiment, e, known) for e in measured])
     else:
-        modelled = bench.toolchain(experiment.baseline).emulated
-        candidate_s = _estimate_s(experiment, call_ms, timed=not modelled)
+        timed = not bench.toolchain(experiment.baseline).emulated
+        candidate_s = _estimate_s(experiment, call_ms, timed=timed)
         basis = f"a probe of {PROBE_CALLS} calls of the float model"
+        cost = forecast_cost(experiment, call_ms, opening_s(experiment), timed=timed)
     compiles = min(todo, space.compiles)
     # a lowered file and the compiled ones (each in the store once); INT8 ones are a quarter of the float size
     copies = 1.0 + _files_each(experiment)
@@ -83,9 +101,12 @@ def make_plan(experiment: Experiment, bench: Bench, *, trials: int | None = None
         call_ms=call_ms,
         candidate_s=candidate_s,
         total_s=todo * candidate_s,
+        division=divided(experiment.timeout_s if limit_s is None else limit_s, cost),
+        least_s=least_limit_s(2 * candidate_s, cost),
         basis=basis,
         disk_bytes=int(compiles * copies * experiment.model.size_bytes),
         free_bytes=shutil.disk_usage(bench.store.root).free,
+        serves=experiment.service is not None and experiment.service.confirm_s > 0,
         store_entries={usage.kind: usage.entries for usage in bench.store.usage()},
     )
 
@@ -137,4 +158,9 @@ def _estimate_s(experiment: Experiment, call_ms: float, *, timed: bool) -> float
     settings = experiment.measure
     calls = 2 * (settings.calls + settings.short_calls) * 1.1 * timed + experiment.dataset.size("validation")
     service_s = 0.0 if experiment.service is None else (experiment.service.curve_s if timed else 0.0) + SEARCH_S
-    return calls * call_ms / 1000 + 1.0 + experiment.model.size_bytes / 50e6 + service_s
+    return calls * call_ms / 1000 + opening_s(experiment) + service_s
+
+
+def opening_s(experiment: Experiment) -> float:
+    """Roughly, of lowering, compiling and opening a candidate."""
+    return 1.0 + experiment.model.size_bytes / 50e6

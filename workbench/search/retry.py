@@ -24,16 +24,21 @@ def survived(
     *,
     crashes: int = 0,
     crashed: Callable[[int], None] = lambda crashes: None,
+    until: float | None = None,
 ) -> Evaluation:
     """What became of a candidate, which takes its evaluation process down at most `MAX_CRASHES` times.
 
     Args:
         crashes: of this candidate so far.
         crashed: told the new count before anything else is done, so that it survives this process.
+        until: moment of `time.perf_counter` at which the evaluation is ended.
+
+    Raises:
+        TimeUp: it was ended.
     """
     while True:
         try:
-            return executor.evaluate(task)
+            return executor.evaluate(task, until=until)
         except CrashError as crash:
             crashes += 1
             crashed(crashes)

@@ -7,9 +7,9 @@ killed sweep goes on where it stopped and loses at most the candidate in flight.
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from time import perf_counter
 from typing import Protocol
 
 import optuna
@@ -24,13 +24,15 @@ from workbench.search.asking import (
     told_candidates,
     trials_left_open,
     unseen,
+    waiting,
 )
 from workbench.search.disk import writable
-from workbench.search.executors import Executor, InProcess, Task
+from workbench.search.executors import Executor, InProcess, Task, TimeUp
 from workbench.search.front import front_of
 from workbench.search.retry import survived
 from workbench.search.study_log import sound_study
 from workbench.search.telling import tell, tell_forbidden
+from workbench.search.time_limit import RunTime
 from workbench.space.space import Forbidden, build, size, suggest
 from workbench.values.candidate import Candidate
 from workbench.values.errors import ConfigError
@@ -52,6 +54,14 @@ class Listener(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Interrupted:
+    """A candidate that was in flight when a run ended, and the stage it was in; the next run begins with it."""
+
+    candidate: Candidate
+    stage: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SweepEnd:
     """Why and with what a sweep ended.
 
@@ -60,6 +70,7 @@ class SweepEnd:
         new: evaluations made by this run, second attempts among them; `reused` were there before.
         search_s: wall time of the search, `overhead_s` of it outside evaluations.
         proposals: what the sampler proposed, repeats and forbidden ones included.
+        interrupted: what was in flight when the time was up.
     """
 
     reason: str
@@ -70,6 +81,7 @@ class SweepEnd:
     proposals: int
     repeats: int
     forbidden: int
+    interrupted: Interrupted | None = None
 
 
 def run_sweep(
@@ -77,11 +89,12 @@ def run_sweep(
     bench: Bench,
     *,
     trials: int | None = None,
-    timeout_s: float | None = None,
+    time: RunTime | None = None,
     listeners: Sequence[Listener] = (),
     executor: Executor | None = None,
+    resumed: Callable[[Candidate], None] = lambda candidate: None,
 ) -> SweepEnd:
-    """Search until `trials` distinct candidates are evaluated in all, the time is up, or the space is empty.
+    """Search until `trials` distinct candidates are evaluated in all, the search's time is up, or the space is empty.
 
     The caller holds the journal's lock, and has had damaged files set aside. Candidates whose evaluation was lost so
     are evaluated again whatever the budget, and a study that was lost is told what is known.
@@ -91,15 +104,18 @@ def run_sweep(
     evaluation process died `MAX_CRASHES` times, while this one lived, is given up.
 
     Args:
+        time: of the whole run, of which the search leaves what confirming its front needs; None for as long as it
+            takes.
         executor: where evaluations run; in this process when None, and then a crash of one ends the sweep.
+        resumed: told of a candidate that was in flight when an earlier run ended, or failed by no fault of its own,
+            before it is evaluated again.
 
     Raises:
         ConfigError: what this sweep measured before, it measured with another toolchain.
         ToolchainError: the machine is at fault; everything told so far is kept.
     """
     budget = experiment.trials if trials is None else trials
-    began = time.perf_counter()
-    deadline = began + (experiment.timeout_s if timeout_s is None else timeout_s)
+    began = perf_counter()
     known = bench.journal.evaluations()
     _refuse_other_toolchain(experiment, bench, known)
     study = sound_study(experiment, bench)
@@ -109,8 +125,9 @@ def run_sweep(
         for listener in listeners:
             listener.evaluated(evaluation, reused=True)
     executor = executor or InProcess(experiment, bench)
-    loop = _Loop(experiment, bench, study, known, listeners, executor)
+    loop = _Loop(experiment, bench, study, known, listeners, executor, time, resumed)
     reason = "budget"
+    interrupted: Interrupted | None = None
     everything = size(experiment.space)
     with writable(bench.journal.root):
         loop.tell_again()
@@ -120,14 +137,19 @@ def run_sweep(
             if everything.exact and len(known) >= everything.candidates:
                 reason = "exhausted"
                 break
-            if time.perf_counter() >= deadline:
+            if time is not None and not time.may_begin(experiment, known):
                 reason = "timeout"
                 break
-            if not loop.step():
-                reason = "exhausted"
+            try:
+                if not loop.step():
+                    reason = "exhausted"
+                    break
+            except TimeUp as up:
+                assert loop.in_flight is not None, "something was ended"
+                reason, interrupted = "timeout", Interrupted(candidate=loop.in_flight, stage=up.stage)
                 break
         bench.journal.keep_study()
-    search_s = time.perf_counter() - began
+    search_s = perf_counter() - began
     return SweepEnd(
         reason=reason,
         new=len(known) - reused,
@@ -137,6 +159,7 @@ def run_sweep(
         proposals=loop.proposals,
         repeats=loop.repeats,
         forbidden=loop.forbidden,
+        interrupted=interrupted,
     )
 
 
@@ -164,13 +187,18 @@ class _Loop:
         known: dict[str, Evaluation],
         listeners: Sequence[Listener],
         executor: Executor,
+        time: RunTime | None,
+        resumed: Callable[[Candidate], None],
     ) -> None:
         self.experiment, self.bench, self.study, self.known = experiment, bench, study, known
-        self.listeners, self.executor = listeners, executor
+        self.listeners, self.executor, self.time = listeners, executor, time
+        self.in_flight: Candidate | None = None
+        self.resumed = resumed
         self.proposals = self.repeats = self.forbidden = 0
         self.evaluate_s = 0.0
         self.attempts: dict[str, int] = {}  # made so far at candidates that are tried again
         self.left_open = trials_left_open(study, known)
+        self.in_flight_before = {t.user_attrs.get("candidate") for t in self.left_open} - {None}
 
     @property
     def outstanding(self) -> bool:
@@ -218,7 +246,10 @@ class _Loop:
 
     def _evaluate(self, trial: optuna.Trial, candidate: Candidate) -> None:
         task = Task(candidate=candidate, incumbents=tuple(front_of(self.experiment, self.known)))
-        began = time.perf_counter()
+        if candidate.id in self.in_flight_before or candidate.id in self.attempts:
+            self.resumed(candidate)
+        until = None if self.time is None else self.time.search_end(self.experiment, self.known)
+        began, self.in_flight = perf_counter(), candidate
         try:
             evaluation = survived(
                 self.experiment,
@@ -227,9 +258,10 @@ class _Loop:
                 task,
                 crashes=int(trial.user_attrs.get(CRASHES, 0)),
                 crashed=lambda crashes: trial.set_user_attr(CRASHES, crashes),
+                until=until,
             )
         finally:  # after an exception the trial stays open, and the next run goes on with it
-            self.evaluate_s += time.perf_counter() - began
+            self.evaluate_s += perf_counter() - began
         evaluation = replace(evaluation, attempt=max(evaluation.attempt, self.attempts.get(candidate.id, 0) + 1))
         self.bench.journal.write(evaluation)
         self.known[candidate.id] = evaluation
@@ -238,13 +270,16 @@ class _Loop:
             listener.evaluated(evaluation, reused=False)
 
     def try_again(self, unlucky: Sequence[Evaluation]) -> None:
-        """Queue candidates whose last attempt deserves another.
+        """Bring candidates forward whose last attempt deserves another: they come next, after what was in flight.
 
         Optuna keeps the failed trial beside the new one: a trial that was told cannot be taken back.
         """
         for evaluation in unlucky:
-            if queue(self.study, self.experiment.space, evaluation.candidate.id, evaluation.candidate):
-                self.attempts[evaluation.candidate.id] = evaluation.attempt
+            candidate = evaluation.candidate
+            if queue(self.study, self.experiment.space, candidate.id, candidate):
+                self.attempts[candidate.id] = evaluation.attempt
+                trial = waiting(self.study, candidate.id)
+                self.left_open += [trial] if trial is not None else []
 
     def evaluate_again(self, lost: Mapping[str, Candidate | None]) -> None:
         """Queue candidates whose evaluation was lost; one that nobody can name any more is let go."""

@@ -36,6 +36,10 @@ from workbench.values.system.scratch import scratch_folder
 _WARMUP_S = 2.0
 _TIMEOUT_S = 60.0
 _LONGEST = 6
+LOAD_START_S = 7.0
+"""Writing and opening a bundle, starting its service, checking its answers, and the load's warm-up; roughly."""
+SHORTEST_LOAD_S = 2.0
+"""A load that is shorter says nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +62,7 @@ def confirm_by_load(
     journal: Journal,
     *,
     seconds: float,
+    exactly: bool = False,
     split: Split = "holdout",
 ) -> Confirmation:
     """Write the candidate's bundle into a temporary folder, serve it as `best` says, load it as `best` was predicted.
@@ -69,6 +74,7 @@ def confirm_by_load(
         best: the prediction that is to be confirmed: its settings and its load.
         seconds: of load that count; up to six times as many where the predicted throughput gives too few answers for a
             P99.
+        exactly: so many and no more.
         split: whose texts are sent.
 
     Raises:
@@ -79,13 +85,15 @@ def confirm_by_load(
     contents = bundle_contents(experiment, candidate, bench, journal)
     with scratch_folder("confirm") as folder:
         bundle = write_bundle(folder / "bundle", contents, allow_emulated=True)
-        return confirm_bundle(bundle, best, seconds, bodies_of_dataset(experiment.dataset, split), seed=experiment.seed)
+        bodies = bodies_of_dataset(experiment.dataset, split)
+        lasts_s = seconds if exactly else load_seconds(best, seconds)
+        return confirm_bundle(bundle, best, lasts_s, bodies, seed=experiment.seed)
 
 
 def confirm_bundle(
     bundle: Path, best: ServiceFigures, seconds: float, bodies: Sequence[str], *, seed: int
 ) -> Confirmation:
-    """The same over a bundle that is there already.
+    """The same over a bundle that is there already, for exactly so many seconds.
 
     Raises:
         MeasureError: the service answers wrongly, or not at all.
@@ -105,7 +113,7 @@ def confirm_bundle(
             reason = f"predicted for {best.devices} devices; this load generator and its host are not sized for them"
         if reason:
             return Confirmation(figures=None, answers=answers, reason=reason)
-        result = _loaded(running, best.load, _enough_s(best, seconds), bodies, seed)
+        result = _loaded(running, best.load, seconds, bodies, seed)
     return Confirmation(figures=service_figures(result, best.settings), answers=answers)
 
 
@@ -187,8 +195,9 @@ def service_figures(result: LoadResult, settings: ServiceSettings) -> ServiceFig
     )
 
 
-def _enough_s(best: ServiceFigures, seconds: float) -> float:
-    """Long enough for a P99 if the prediction is a third too high, within six times what was asked."""
+def load_seconds(best: ServiceFigures, seconds: float) -> float:
+    """How long a load lasts: what was asked, or long enough for a P99 if the prediction is a third too high, within six
+    times what was asked."""
     return min(max(seconds, 1.5 * P99_ANSWERS / best.throughput_per_s.value), _LONGEST * seconds)
 
 

@@ -5,6 +5,7 @@ What was predicted is kept beside what was measured; a member that does not serv
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -13,17 +14,29 @@ from workbench.evaluation.bench import Bench
 from workbench.evaluation.device_lock import device_lock
 from workbench.evaluation.journal import Journal
 from workbench.inputs.experiment import Experiment
-from workbench.shipping.load_confirmation import confirm_by_load
+from workbench.shipping.load_confirmation import LOAD_START_S, SHORTEST_LOAD_S, confirm_by_load, load_seconds
 from workbench.values.candidate import Candidate
 from workbench.values.errors import MAX_CRASHES, BundleError, CandidateError, CrashError
-from workbench.values.results import Evaluation, ServiceResult
+from workbench.values.results import Evaluation, ServiceFigures, ServiceResult
 
 
 class Server(Protocol):
     """Serves and loads one candidate, and says what its confirmation then holds of its service."""
 
-    def __call__(self, candidate: Candidate, report: Callable[[str], None], /) -> ServiceResult:
-        """Raises: CrashError: the process that did so died."""
+    def __call__(
+        self,
+        candidate: Candidate,
+        report: Callable[[str], None],
+        /,
+        *,
+        seconds: float | None = None,
+        until: float | None = None,
+    ) -> ServiceResult:
+        """Load it for exactly so many seconds, or as long as the experiment asks for; end it at that moment.
+
+        Raises:
+            CrashError: the process that did so died.
+        """
 
 
 def confirm_services(
@@ -34,6 +47,7 @@ def confirm_services(
     *,
     report: Callable[[str], None],
     server: Server | None = None,
+    end: float | None = None,
 ) -> None:
     """Load each one as predicted on the holdout split, and write what was measured into its confirmation.
 
@@ -41,32 +55,71 @@ def confirm_services(
     experiment has no service or `confirm: 0`.
 
     Args:
+        front: the most important first; with too little time, loads are shorter, and the last go without.
         report: told one sentence for each.
         server: None to prepare and check the bundles in this process.
+        end: moment of `time.perf_counter` at which all of it must be over.
     """
     question = experiment.service
     if question is None or question.confirm_s <= 0:
         return
     candidates = {c.id: c for c in (experiment.baseline, *(e.candidate for e in front))}
-    for candidate_id, candidate in candidates.items():
-        confirmed = journal.evaluation(candidate_id, "holdout")
+    todo = [c for i, c in candidates.items() if _best_to_load(journal, i) is not None]
+    while todo:
+        lasting = [_best_to_load(journal, c.id) for c in todo]
+        fits, seconds = _fitting([best for best in lasting if best is not None], question.confirm_s, end)
+        if not fits:
+            break
+        candidate = todo.pop(0)
+        confirmed = journal.evaluation(candidate.id, "holdout")
         service = confirmed.measurement.service if confirmed is not None else None
-        if confirmed is None or service is None or service.best is None or service.confirmed or service.note:
-            continue
+        assert confirmed is not None  # as are the others, or it was left alone
+        assert service is not None
+        assert service.best is not None
         report(f"{candidate.short_id}: serving it, {service.best.settings}, under {service.best.load}")
         if server is None:
-            found = served(experiment, candidate, bench, report=report)
+            found = served(experiment, candidate, bench, report=report, seconds=seconds)
         else:
-            found = _served_elsewhere(server, candidate, service, report)
+            found = _served_elsewhere(server, candidate, service, report, seconds, end)
         measurement = replace(confirmed.measurement, service=found)
-        journal.write(replace(confirmed, measurement=measurement))
+        shorter = () if seconds is None else (f"{seconds:.0f} s of load instead of {question.confirm_s:g} s",)
+        journal.write(replace(confirmed, measurement=measurement, cut=(*confirmed.cut, *shorter)))
         report(f"{candidate.short_id}: {_words(found)}")
 
 
+def _best_to_load(journal: Journal, candidate_id: str) -> ServiceFigures | None:
+    """The prediction that a load is to confirm; None where there is none, or a load has been tried."""
+    confirmed = journal.evaluation(candidate_id, "holdout")
+    service = confirmed.measurement.service if confirmed is not None else None
+    return None if service is None or service.confirmed or service.note else service.best
+
+
+def _fitting(todo: Sequence[ServiceFigures], asked_s: float, end: float | None) -> tuple[bool, float | None]:
+    """Whether there is time for one more load, and how many seconds it lasts; None for as long as it should."""
+    if end is None:
+        return True, None
+    left_s = end - time.perf_counter()
+    if sum(LOAD_START_S + load_seconds(best, asked_s) for best in todo) <= left_s:
+        return True, None
+    each_s = min(asked_s, left_s / len(todo) - LOAD_START_S)
+    if each_s >= SHORTEST_LOAD_S:
+        return True, each_s
+    return left_s >= LOAD_START_S + SHORTEST_LOAD_S, SHORTEST_LOAD_S
+
+
 def served(
-    experiment: Experiment, candidate: Candidate, bench: Bench, *, report: Callable[[str], None]
+    experiment: Experiment,
+    candidate: Candidate,
+    bench: Bench,
+    *,
+    report: Callable[[str], None],
+    seconds: float | None = None,
 ) -> ServiceResult:
-    """Serve and load one candidate, whose confirmation is in the journal and has a best service; write nothing."""
+    """Serve and load one candidate, whose confirmation is in the journal and has a best service; write nothing.
+
+    Args:
+        seconds: of load, exactly; None for what the experiment asks for, or longer where a P99 needs it.
+    """
     question, confirmed = experiment.service, bench.journal.evaluation(candidate.id, "holdout")
     service = confirmed.measurement.service if confirmed is not None else None
     if question is None or service is None or service.best is None:
@@ -74,7 +127,15 @@ def served(
     best = service.best
     try:
         with device_lock(bench.device_lock, wait_s=3600.0, report=report):
-            found = confirm_by_load(experiment, candidate, best, bench, bench.journal, seconds=question.confirm_s)
+            found = confirm_by_load(
+                experiment,
+                candidate,
+                best,
+                bench,
+                bench.journal,
+                seconds=question.confirm_s if seconds is None else seconds,
+                exactly=seconds is not None,
+            )
     except (CandidateError, BundleError) as error:
         if isinstance(error, CandidateError) and error.transient:  # the machine's moment, not the candidate's fault
             return replace(service, note=f"the load could not be run: {error}")
@@ -85,12 +146,17 @@ def served(
 
 
 def _served_elsewhere(
-    server: Server, candidate: Candidate, service: ServiceResult, report: Callable[[str], None]
+    server: Server,
+    candidate: Candidate,
+    service: ServiceResult,
+    report: Callable[[str], None],
+    seconds: float | None,
+    until: float | None,
 ) -> ServiceResult:
     """A candidate whose process dies is tried once more, and then not recommended."""
     for attempt in range(1, MAX_CRASHES + 1):
         try:
-            return server(candidate, report)
+            return server(candidate, report, seconds=seconds, until=until)
         except CrashError as crash:
             report(f"{candidate.short_id}: {crash}")
             last = f"its process died {attempt} times. {crash}"

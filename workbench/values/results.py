@@ -380,6 +380,8 @@ class Evaluation:
 
     Attributes:
         attempt: 1, or more where a sweep tried again after a transient failure; this is the last attempt's outcome.
+        cut: what is less in it than the experiment asks for, in words, since the time of the run was short; a sweep
+            with more time makes it again.
     """
 
     candidate: Candidate
@@ -393,6 +395,7 @@ class Evaluation:
     failure: Failure | None = None
     stop: Stop | None = None
     attempt: int = 1
+    cut: tuple[str, ...] = added_later(())
 
     def __post_init__(self) -> None:
         if (self.status == "failed") != (self.failure is not None):

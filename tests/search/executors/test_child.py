@@ -17,7 +17,7 @@ from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
-from workbench.search.executors import ChildProcess, Task
+from workbench.search.executors import ChildProcess, Task, TimeUp
 from workbench.search.ladder import evaluate
 from workbench.values.candidate import Candidate
 from workbench.values.errors import ConfigError, CrashError
@@ -118,3 +118,16 @@ with ChildProcess(question, bench) as executor:
     while child.is_running() and child.status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_candidate_in_flight_at_the_end_of_the_time_is_ended_and_the_next_one_is_evaluated(
+    question: Experiment, bench: Bench
+) -> None:
+    with ChildProcess(question, bench) as executor:
+        assert executor.probe() > 0
+        with pytest.raises(TimeUp) as up:
+            executor.evaluate(Task(candidate=question.baseline), until=time.perf_counter() + 0.05)
+        again = executor.evaluate(Task(candidate=question.baseline), until=time.perf_counter() + 600)
+
+    assert up.value.stage in ("check", "lower", "compile", "smoke", "accuracy_full", "latency_full")
+    assert again.status == "complete"

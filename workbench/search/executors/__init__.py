@@ -4,9 +4,9 @@ with ChildProcess(experiment, bench) as executor:      # a candidate that takes 
     evaluation = executor.evaluate(Task(candidate=candidate))      # CrashError when it did
 """
 
-from workbench.search.executors.base import Executor, InProcess
+from workbench.search.executors.base import Executor, InProcess, TimeUp
 from workbench.search.executors.child import ChildProcess
 from workbench.search.executors.messages import decode_error, encode_error
 from workbench.search.executors.task import Task
 
-__all__ = ["ChildProcess", "Executor", "InProcess", "Task", "decode_error", "encode_error"]
+__all__ = ["ChildProcess", "Executor", "InProcess", "Task", "TimeUp", "decode_error", "encode_error"]

@@ -7,15 +7,18 @@ for each sweep and once for each crash.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
+from workbench.search.executors.base import TimeUp
 from workbench.search.executors.lifecycle import Process, log_again
 from workbench.search.executors.messages import Message, decode_error
 from workbench.search.executors.task import Task
@@ -59,34 +62,61 @@ class ChildProcess:
             self._child.close()
             self._child = None
 
-    def evaluate(self, task: Task) -> Evaluation:
+    def evaluate(self, task: Task, *, until: float | None = None) -> Evaluation:
         """As `workbench.search.ladder.evaluate`, errors included.
 
         Raises:
             CrashError: the child died; names the stage, how it ended and its last words.
+            TimeUp: it took until then, and the child was killed.
         """
-        return evaluation_from_json(self._ask({"task": "evaluate"} | task.to_json(), task.candidate))
+        asked = {"task": "evaluate"} | task.to_json()
+        return evaluation_from_json(self._ask(asked, task.candidate, until=until))
 
-    def probe(self) -> float:
+    def probe(self, *, until: float | None = None) -> float:
         """As `workbench.search.plan.probe_call_ms`.
 
         Raises:
             CrashError: the child died.
+            TimeUp: it took until then, and the child was killed.
         """
-        return float(self._ask({"task": "probe"}, self._experiment.baseline))
+        return float(self._ask({"task": "probe"}, self._experiment.baseline, until=until))
 
-    def confirm_service(self, candidate: Candidate, report: Callable[[str], None]) -> ServiceResult:
+    def confirm_service(
+        self,
+        candidate: Candidate,
+        report: Callable[[str], None],
+        *,
+        seconds: float | None = None,
+        until: float | None = None,
+    ) -> ServiceResult:
         """Serve and load a confirmed candidate; what its confirmation then says of its service.
+
+        Args:
+            seconds: of load, exactly; None for what the experiment asks for.
 
         Raises:
             CrashError: the child died.
             ToolchainError: the machine, not the candidate, is at fault.
+            TimeUp: it took until then, and the child was killed with the service.
         """
-        task = {"task": "service", "candidate": candidate.to_json()}
-        return decode(ServiceResult, self._ask(task, candidate, report))
+        task = {"task": "service", "candidate": candidate.to_json(), "seconds": seconds}
+        return decode(ServiceResult, self._ask(task, candidate, report, until=until))
 
-    def _ask(self, task: Message, candidate: Candidate, say: Callable[[str], None] = _log.info) -> Any:
+    def _ask(
+        self,
+        task: Message,
+        candidate: Candidate,
+        say: Callable[[str], None] = _log.info,
+        *,
+        until: float | None = None,
+    ) -> Any:
         child = self._ready(task)
+        with _killed_at(child, until) as time_up:
+            return self._answer(child, candidate, say, time_up)
+
+    def _answer(
+        self, child: Process, candidate: Candidate, say: Callable[[str], None], time_up: threading.Event
+    ) -> Any:
         oom_kills = out_of_memory_kills()
         stage = "check"
         try:
@@ -104,6 +134,8 @@ class ChildProcess:
                     case "error":
                         break
             else:
+                if time_up.is_set():
+                    raise TimeUp(stage)
                 raise self._crash(child, candidate, stage, oom_kills)
         except BaseException:  # a crash, Ctrl-C, or a listener's mistake: the child is of no more use
             self.close()
@@ -167,3 +199,25 @@ class ChildProcess:
             stage=stage,
             log_path=log,
         )
+
+
+@contextlib.contextmanager
+def _killed_at(child: Process, until: float | None) -> Iterator[threading.Event]:
+    """Kill the child at that moment, unless the block has ended; the event says that it was."""
+    time_up = threading.Event()
+    if until is None:
+        yield time_up
+        return
+
+    def kill() -> None:
+        time_up.set()
+        child.kill()
+
+    timer = threading.Timer(max(0.0, until - time.perf_counter()), kill)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield time_up
+    finally:
+        timer.cancel()
+        timer.join()

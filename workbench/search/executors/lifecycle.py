@@ -75,11 +75,15 @@ class Process:
             self._process.wait(timeout=_END_S)
         return self.end()
 
-    def end(self) -> int:
-        """Kill it with its group, where it still runs, and wait for it; the code it ended with."""
+    def kill(self) -> None:
+        """With its group, where it still runs; whoever listens to it finds out."""
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
+
+    def end(self) -> int:
+        """Kill it with its group, where it still runs, and wait for it; the code it ended with."""
+        self.kill()
         code = self._process.wait()
         self.line.close()
         return code

@@ -1,8 +1,8 @@
 """What the sweep and its evaluation process say to each other: one JSON object a line, over a socket pair.
 
 to the process      {"experiment", "workspace", "identity", "seed", "journal", "store", "level"} first, then
-                    {"task": "evaluate", "candidate", "incumbents", "split", "gates"}
-                    {"task": "service", "candidate"}
+                    {"task": "evaluate", "candidate", "incumbents", "split", "gates", "effort"}
+                    {"task": "service", "candidate", "seconds"}
 from the process    {"kind": "ready"} once it is open, {"kind": "began"} for each task, then any number of
                     {"kind": "stage", "stage"}, {"kind": "say", "text"}, {"kind": "log", "name", "level", "text"}
                     and one {"kind": "answer", "value"} or {"kind": "error", …}

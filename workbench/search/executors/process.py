@@ -84,7 +84,13 @@ def _answer(task: Message, experiment: Experiment, bench: Bench, line: Line) -> 
         candidate = candidate_from_json(task["candidate"])
         line.send({"kind": "stage", "stage": "service"})
         return encode(
-            served(experiment, candidate, bench, report=lambda text: line.send({"kind": "say", "text": text}))
+            served(
+                experiment,
+                candidate,
+                bench,
+                report=lambda text: line.send({"kind": "say", "text": text}),
+                seconds=task["seconds"],
+            )
         )
     return carry_out(task_from_json(task), experiment, bench).to_json()
 

@@ -7,8 +7,10 @@ from typing import Any
 
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
+from workbench.search.effort import FULL, Effort
 from workbench.search.ladder import evaluate
 from workbench.values.candidate import Candidate, candidate_from_json
+from workbench.values.documents.canonical import decode, encode
 from workbench.values.results import Evaluation, Split, evaluation_from_json
 
 
@@ -20,6 +22,7 @@ class Task:
     incumbents: tuple[Evaluation, ...] = ()
     split: Split = "validation"
     gates: bool = True
+    effort: Effort = FULL
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -27,6 +30,7 @@ class Task:
             "incumbents": [evaluation.to_json() for evaluation in self.incumbents],
             "split": self.split,
             "gates": self.gates,
+            "effort": encode(self.effort),
         }
 
 
@@ -37,9 +41,18 @@ def task_from_json(data: dict[str, Any]) -> Task:
         incumbents=tuple(evaluation_from_json(incumbent) for incumbent in data["incumbents"]),
         split=data["split"],
         gates=data["gates"],
+        effort=decode(Effort, data["effort"]),
     )
 
 
 def carry_out(task: Task, experiment: Experiment, bench: Bench) -> Evaluation:
     """The evaluation, made in this process; errors as those of `workbench.search.ladder.evaluate`."""
-    return evaluate(experiment, task.candidate, bench, incumbents=task.incumbents, split=task.split, gates=task.gates)
+    return evaluate(
+        experiment,
+        task.candidate,
+        bench,
+        incumbents=task.incumbents,
+        split=task.split,
+        gates=task.gates,
+        effort=task.effort,
+    )

@@ -1,0 +1,90 @@
+"""The limit of a run covers all of it: how it is divided, what a short one leaves out, and what is said of that."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+import workbench
+from tests.evaluations import evaluation
+from tests.search.sweeping import Recorder
+from tests.tiny import write_workspace
+from workbench.evaluation.bench import Bench
+from workbench.inputs.experiment import Experiment
+from workbench.search.confirmation import confirm
+from workbench.search.effort import EFFORTS, FULL, Effort
+from workbench.search.front import front_of
+from workbench.search.ladder import evaluate
+from workbench.search.sweep import run_sweep
+from workbench.search.time_limit import Cost, RunTime, divided, fitting
+
+COST = Cost(fixed_s=2.0, calls_s=8.0, samples_s=10.0, curve_s=6.0, load_s=17.0, asked_load_s=8.0)
+
+
+def test_a_limit_keeps_a_part_for_the_confirmation_and_says_how_much_of_it_fits() -> None:
+    ample, short = divided(3600.0, COST), divided(120.0, COST)
+
+    assert ample.search_s + ample.confirmation_s + ample.report_s == pytest.approx(3600.0)
+    assert (ample.members, ample.effort) == (5, FULL)
+    assert ample.confirmation_s == pytest.approx(6 * COST.at(FULL))
+    assert short.search_s + short.confirmation_s + short.report_s == pytest.approx(120.0)
+    assert (short.members, short.effort) == (1, EFFORTS[-1])
+
+
+def test_less_effort_comes_before_fewer_members_and_costs_less() -> None:
+    costs = [COST.at(effort) for effort in EFFORTS]
+
+    assert costs == sorted(costs, reverse=True)
+    assert fitting([COST] * 3, 3 * COST.at(FULL)) == (FULL, 3)
+    assert fitting([COST] * 3, 3 * costs[1]) == (EFFORTS[1], 3)
+    assert fitting([COST] * 3, 2 * costs[-1]) == (EFFORTS[-1], 2)
+    assert fitting([COST] * 3, 1.0) == (EFFORTS[-1], 0)
+
+
+def test_the_search_leaves_time_for_the_front_it_has_found(question: Experiment) -> None:
+    baseline, fast = evaluation(), evaluation(threads=2, speedup=2.0, p50_ms=2.0, drop_pp=0.1)
+    clock = RunTime(100.0)
+
+    assert clock.search_end(question, {}) == clock.end
+    known = {e.candidate.id: e for e in (baseline, fast)}
+    assert question.baseline.id == baseline.candidate.id
+    assert clock.search_end(question, known) < clock.end
+    assert not RunTime(100.0, began=time.perf_counter() - 95.0).may_begin(question, known)
+
+
+def test_a_confirmation_without_time_is_left_out_and_a_cut_one_is_made_again_in_full(
+    question: Experiment, warm_bench: Bench
+) -> None:
+    run_sweep(question, warm_bench, trials=3)
+    front = front_of(question, warm_bench.journal.evaluations())
+    assert confirm(question, warm_bench, front, time=RunTime(0.0)) == {}
+
+    least = Effort(calls=0.1, samples=0.25)
+    cut = evaluate(question, question.baseline, warm_bench, split="holdout", gates=False, effort=least)
+    warm_bench.journal.write(cut)
+    recorder = Recorder()
+    confirmed = confirm(question, warm_bench, front, listeners=(recorder,), time=RunTime(600.0))
+
+    assert cut.cut == ("50 of 60 timed calls", f"100 of {question.dataset.size('holdout')} samples")
+    assert cut.measurement.accuracy is not None
+    assert cut.measurement.accuracy.samples == 100
+    assert warm_bench.journal.evaluation(question.baseline.id, "holdout") == confirmed[question.baseline.id]
+    assert not any(e.cut for e in confirmed.values())
+    assert question.baseline.id in {e.candidate.id for e, _ in recorder.seen}
+
+
+def test_a_run_ends_at_its_limit_names_what_was_in_flight_and_begins_with_it(tmp_path: Path) -> None:
+    file = write_workspace(tmp_path)
+    resumed: list[tuple[str, str | None]] = []
+
+    began = time.perf_counter()
+    first = workbench.sweep(file, trials=6, timeout_s=5.0)
+    took_s = time.perf_counter() - began
+    assert first.end is not None
+    flight = first.end.interrupted
+    second = workbench.sweep(file, trials=6, on_resume=lambda candidate, stage: resumed.append((candidate.id, stage)))
+
+    assert took_s < 15.0  # the limit, and what a busy machine takes for the report
+    assert first.end.reason in ("timeout", "budget")
+    assert len(second.summary.evaluations) == 6
+    assert resumed == ([] if flight is None else [(flight.candidate.id, flight.stage)])

@@ -1,0 +1,63 @@
+"""How much of what an experiment asks for one confirmation does: all of it, or less where the run's time is short."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from workbench.inputs.experiment import Experiment
+from workbench.values.results import Split
+
+FEWEST_CALLS = 50
+"""Two a round: below that a round has no middle."""
+FEWEST_SAMPLES = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """Shares of what the experiment asks for.
+
+    Attributes:
+        calls: of the timed calls; `load` of the seconds under load that are reckoned with; `samples` of the split.
+        curve: False predicts the service by the batch curve that the search timed, instead of timing it again.
+    """
+
+    calls: float = 1.0
+    load: float = 1.0
+    samples: float = 1.0
+    curve: bool = True
+
+    def timed_calls(self, experiment: Experiment) -> int:
+        asked = experiment.measure.calls
+        return min(asked, max(FEWEST_CALLS, round(asked * self.calls)))
+
+    def scored_samples(self, experiment: Experiment, split: Split) -> int:
+        there = experiment.dataset.size(split)
+        return min(there, max(FEWEST_SAMPLES, round(there * self.samples)))
+
+    def scored(self, experiment: Experiment, split: Split) -> Experiment:
+        """The experiment with as many samples of the split as are scored: its first, which are a fair sample of it."""
+        count = self.scored_samples(experiment, split)
+        if count == experiment.dataset.size(split):
+            return experiment
+        first = experiment.dataset.first(**{split: count})
+        return replace(experiment, dataset=first)
+
+    def words(self, experiment: Experiment, split: Split) -> tuple[str, ...]:
+        """What is less than the experiment asks for; nothing where all of it is done."""
+        calls, asked = self.timed_calls(experiment), experiment.measure.calls
+        samples, there = self.scored_samples(experiment, split), experiment.dataset.size(split)
+        found = [f"{calls} of {asked} timed calls"] if calls < asked else []
+        found += [f"{samples} of {there} samples"] if samples < there else []
+        if experiment.service is not None and not self.curve:
+            found.append("the batch curve of the search")
+        return tuple(found)
+
+
+FULL = Effort()
+EFFORTS = (
+    FULL,
+    Effort(calls=0.5, load=0.5),
+    Effort(calls=0.25, load=0.25, curve=False),
+    Effort(calls=0.1, load=0.25, samples=0.25, curve=False),
+)
+"""From all to the least that still says something; samples go last, since what a confirmation is for is accuracy."""

@@ -1,0 +1,208 @@
+"""The time limit of a run, which covers all of it: search, confirmation on held-out data, loads, and the report.
+
+The search gives way to the confirmation: it ends early enough for the front it has found to be confirmed, up to a
+share of the limit. The confirmation is cut to what is left. What is in flight at the end is ended.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+
+from workbench.inputs.experiment import Experiment
+from workbench.search.effort import EFFORTS, FULL, Effort
+from workbench.search.front import front_of
+from workbench.shipping.load_confirmation import LOAD_START_S, SHORTEST_LOAD_S, load_seconds
+from workbench.values.results import Evaluation
+
+REPORT_S, REPORT_SHARE = 10.0, 0.2
+"""For MLflow, the pages and the report, which nothing cuts short; at most this share of the limit is kept for them."""
+CONFIRMATION_SHARE = 1 / 3
+"""Of what is left for search and confirmation, the most that the confirmation takes from a search that goes on."""
+FRONT = 5
+"""Members that a front is taken to have before one is known."""
+TIMING = 1.1
+"""Calls that are made for every one that counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """Seconds that confirming one candidate takes in full, by what an `Effort` cuts.
+
+    Attributes:
+        load_s: of load in full, which may be longer than the experiment asks for (`asked_load_s`), to know a P99.
+    """
+
+    fixed_s: float
+    calls_s: float
+    samples_s: float
+    curve_s: float
+    load_s: float
+    asked_load_s: float
+
+    def at(self, effort: Effort) -> float:
+        """What it takes with less effort."""
+        curve_s = self.curve_s if effort.curve else 0.0
+        measured_s = self.fixed_s + self.calls_s * effort.calls + self.samples_s * effort.samples + curve_s
+        return measured_s + self.loaded_s(effort)
+
+    def loaded_s(self, effort: Effort) -> float:
+        """The part of it for serving and loading."""
+        if not self.load_s:
+            return 0.0
+        return LOAD_START_S + (self.load_s if effort == FULL else max(SHORTEST_LOAD_S, self.asked_load_s * effort.load))
+
+
+def forecast_cost(experiment: Experiment, call_ms: float, fixed_s: float, *, timed: bool) -> Cost:
+    """Before anything is measured, from one call of the float model.
+
+    Args:
+        fixed_s: opening and the like, which no effort cuts.
+        timed: False where times are modelled, which takes next to no calls.
+    """
+    service = experiment.service
+    calls = 2 * experiment.measure.calls * TIMING * timed
+    return Cost(
+        fixed_s=fixed_s,
+        calls_s=calls * call_ms / 1000,
+        samples_s=experiment.dataset.size("holdout") * call_ms / 1000,
+        curve_s=service.curve_s if service is not None and timed else 0.0,
+        load_s=2 * service.confirm_s if service is not None and timed else 0.0,
+        asked_load_s=service.confirm_s if service is not None else 0.0,
+    )
+
+
+def known_cost(experiment: Experiment, evaluation: Evaluation | None, known: Mapping[str, Evaluation]) -> Cost:
+    """From what its evaluation in the search took, nothing where it has none; the service stage as it mostly takes,
+    since the first one of a machine measures the host too."""
+    latency = evaluation.measurement.latency if evaluation is not None else None
+    if evaluation is None or latency is None:
+        return Cost(fixed_s=0.0, calls_s=0.0, samples_s=0.0, curve_s=0.0, load_s=0.0, asked_load_s=0.0)
+    took = {stage.stage: stage.seconds for stage in evaluation.stages}
+    call_ms = latency.mean_ms + latency.baseline_p50_ms
+    calls_s = min(latency.samples * call_ms * TIMING / 1000, took.get("latency_full", 0.0))
+    sizes = [experiment.dataset.size(split) for split in ("holdout", "validation")]
+    scored_s = (took.get("accuracy_subset", 0.0) + took.get("accuracy_full", 0.0)) * sizes[0] / sizes[1]
+    curves = [s.seconds for e in known.values() for s in e.stages if s.stage == "service" and e.status == "complete"]
+    return Cost(
+        fixed_s=sum(took.get(stage, 0.0) for stage in ("check", "smoke")) + took.get("latency_full", 0.0) - calls_s,
+        calls_s=calls_s,
+        samples_s=max(scored_s, sizes[0] * latency.mean_ms / latency.batch / 1000),
+        curve_s=min(took.get("service", 0.0), statistics.median(curves) if curves else 0.0),
+        load_s=_load_s(experiment, evaluation),
+        asked_load_s=experiment.service.confirm_s if experiment.service is not None else 0.0,
+    )
+
+
+def _load_s(experiment: Experiment, evaluation: Evaluation) -> float:
+    service, question = evaluation.measurement.service, experiment.service
+    if question is None or question.confirm_s <= 0 or service is None or service.best is None:
+        return 0.0
+    return 0.0 if evaluation.toolchain.emulated else load_seconds(service.best, question.confirm_s)
+
+
+def mean_cost(costs: Sequence[Cost]) -> Cost:
+    """What one of several takes in the mean."""
+    return Cost(**{f.name: statistics.fmean(getattr(cost, f.name) for cost in costs) for f in fields(Cost)})
+
+
+def fitting(costs: Sequence[Cost], left_s: float) -> tuple[Effort, int]:
+    """The most effort at which all fit into the time, and how many of them; else the least effort, and as many as fit.
+
+    Args:
+        costs: of the candidates, the most important first.
+    """
+    for effort in EFFORTS:
+        if sum(cost.at(effort) for cost in costs) <= left_s:
+            return effort, len(costs)
+    least, count, total = EFFORTS[-1], 0, 0.0
+    for cost in costs:
+        total += cost.at(least)
+        if total > left_s:
+            break
+        count += 1
+    return least, count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Division:
+    """How a limit is divided before anything is known: seconds, and what the confirmation would do in its part.
+
+    Attributes:
+        members: of the front that fit, beside the baseline; at most `FRONT`.
+    """
+
+    limit_s: float
+    search_s: float
+    confirmation_s: float
+    report_s: float
+    members: int
+    effort: Effort
+
+
+def divided(limit_s: float, cost: Cost) -> Division:
+    """The division of a limit where confirming one candidate costs so much."""
+    report_s = _report_s(limit_s)
+    work_s = limit_s - report_s
+    wanted_s = (1 + FRONT) * cost.at(FULL)
+    confirmation_s = min(wanted_s, CONFIRMATION_SHARE * work_s)
+    effort, count = fitting([cost] * (1 + FRONT), confirmation_s)
+    return Division(
+        limit_s=limit_s,
+        search_s=work_s - confirmation_s,
+        confirmation_s=confirmation_s,
+        report_s=report_s,
+        members=max(0, count - 1),
+        effort=effort,
+    )
+
+
+def least_limit_s(search_s: float, cost: Cost) -> float:
+    """The shortest limit with so much time for the search and for confirming the baseline and one member in full."""
+    confirmation_s = 2 * cost.at(FULL)
+    return max(search_s + confirmation_s, search_s / (1 - CONFIRMATION_SHARE)) + REPORT_S
+
+
+def _report_s(limit_s: float) -> float:
+    return min(REPORT_S, REPORT_SHARE * limit_s)
+
+
+class RunTime:
+    """The clock of one run; moments are those of `time.perf_counter`."""
+
+    def __init__(self, limit_s: float, *, began: float | None = None) -> None:
+        self.limit_s = limit_s
+        self.began = time.perf_counter() if began is None else began
+
+    @property
+    def end(self) -> float:
+        """When nothing may be measured any more; what is left of the limit is the report's."""
+        return self.began + self.limit_s - _report_s(self.limit_s)
+
+    @property
+    def gone_s(self) -> float:
+        return time.perf_counter() - self.began
+
+    @property
+    def left_s(self) -> float:
+        return self.end - time.perf_counter()
+
+    def search_end(self, experiment: Experiment, known: Mapping[str, Evaluation]) -> float:
+        """When the search must end, so that what it has found can be confirmed.
+
+        Until the baseline is complete there is nothing to confirm, and the search has all the time.
+        """
+        baseline = known.get(experiment.baseline.id)
+        if baseline is None or baseline.status != "complete":
+            return self.end
+        members = [e for e in front_of(experiment, known) if e is not baseline] or [baseline]
+        wanted_s = sum(known_cost(experiment, e, known).at(FULL) for e in (baseline, *members))
+        return self.end - min(wanted_s, CONFIRMATION_SHARE * (self.end - self.began))
+
+    def may_begin(self, experiment: Experiment, known: Mapping[str, Evaluation]) -> bool:
+        """Whether there is time enough for one more candidate to come to something: half of what one mostly takes."""
+        complete = [e.seconds for i, e in known.items() if e.status == "complete" and i != experiment.baseline.id]
+        expected_s = statistics.median(complete) / 2 if complete else 0.0
+        return time.perf_counter() + expected_s < self.search_end(experiment, known)
