@@ -70,12 +70,17 @@ def test_a_broken_loader_is_refused_with_what_it_did(
     assert "my_loader.py" in found or "manifest.yaml" in found
 
 
-def test_samples_of_different_shapes_do_not_make_a_batch(read: Callable[..., Dataset], folder: Path) -> None:
-    (folder / "my_loader.py").write_text(LOADER_CODE.replace("(2,)", "(1 + row % 2,)"))
+def test_samples_of_different_shapes_share_no_batch(read: Callable[..., Dataset], folder: Path) -> None:
+    (folder / "my_loader.py").write_text(LOADER_CODE.replace("(2,)", "(1 + row // 3 % 2,)"))
     dataset = read(LOADER)
 
-    with pytest.raises(ConfigError, match=r"sample 1 has shapes .* Pad samples to one shape in the loader"):
-        list(dataset.batches("calibration", 2))
+    batches = list(dataset.batches("calibration", 4))
+
+    assert [len(b) for b in batches[:4]] == [3, 1, 2, 2]
+    assert [row for b in batches for row in b.indices.tolist()] == list(range(20))
+    assert all((b.feeds["x"] == b.indices[:, None]).all() for b in batches)
+    timed = dataset.sample_feeds("calibration", 5, 4, seed=0)
+    assert {f["x"].shape for f in timed} == {(4, 1), (4, 2)}
 
 
 def test_a_loader_that_gives_other_samples_when_asked_again_is_refused(

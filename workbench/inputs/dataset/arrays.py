@@ -23,7 +23,8 @@ from typing import IO, Literal
 
 import numpy as np
 
-from workbench.inputs.dataset.batch import NOT_SCORED, Batch, IntArray, valid_positions
+from workbench.inputs.dataset.batch import NOT_SCORED, Batch, IntArray, tag_rows, valid_positions
+from workbench.inputs.dataset.sizing import ONE_SIZE, Sample, Shapes, Sizing
 from workbench.values.documents.canonical import digest, file_digest
 from workbench.values.documents.input_files import LIMIT_VARIABLE, open_file, raised, size_text
 from workbench.values.errors import ConfigError, nearest
@@ -34,6 +35,8 @@ MOST_BYTES = 1 << 36
 MOST_UNPACKED_BYTES = 1 << 29
 """Of all compressed arrays of a file, which are held in memory: a file of half a megabyte may unpack to this."""
 MOST_MEMBERS = 100_000
+SIZES = ".sizes"
+"""Behind an input's name: the array that says how large each of its samples truly is."""
 _MOST_HEADER_BYTES = 10_000  # what NumPy itself reads without being told that the file can be trusted
 _MOST_RANK, _MOST_SIZE = 32, (1 << 63) - 1
 _MAGIC_BYTES = 8
@@ -77,6 +80,8 @@ class ArrayRows:
         inputs: (model input, array), sorted by name.
         targets: class ids [n], tag ids [n, length], or None without labels.
         truths: what a metric looks at, [n, ...] of any type, in place of `targets`.
+        sizes: (input, array [n] or [n, k]): true sizes of the first k axes of each sample, what lies behind is padding
+            of the file; only inputs whose samples differ.
     """
 
     inputs: tuple[tuple[str, StoredArray], ...]
@@ -84,6 +89,8 @@ class ArrayRows:
     size: int
     sha256: str
     truths: StoredArray | None = None
+    sizes: tuple[tuple[str, StoredArray], ...] = ()
+    sizing: Sizing = ONE_SIZE
 
     @property
     def sequential(self) -> Literal[False]:
@@ -92,11 +99,56 @@ class ArrayRows:
     def read(self, groups: Iterable[IntArray], length: int | None = None) -> Iterator[Batch]:
         if length is not None:
             raise ConfigError(f"a length of {length} can be asked of text only.", file=self.inputs[0][1].file)
+        if self.sizes or self.sizing.pads:
+            yield from (self._sized(rows) for rows in self.sizing.runs(groups, self.shapes))
+            return
         for rows in groups:
             feeds = {name: _rows(array, rows) for name, array in self.inputs}
             targets = _rows(self.targets, rows).astype(np.int64) if self.targets is not None else None
             truths = tuple(_rows(self.truths, rows)) if self.truths is not None else None
             yield Batch(feeds=feeds, targets=targets, indices=rows, valid=valid_positions(feeds), truths=truths)
+
+    def shapes(self, row: int) -> Shapes:
+        """The true shape of a sample, by input."""
+        sizes = dict(self.sizes)
+        found = []
+        for name, array in self.inputs:
+            own = np.atleast_1d(_view(sizes[name])[row]).tolist() if name in sizes else []
+            found.append((name, (*own, *array.shape[1 + len(own) :])))
+        return tuple(found)
+
+    def distinct(self) -> list[tuple[int, Shapes]]:
+        """Every shape that samples have, with the first row of it."""
+        if not self.sizes:
+            return [(0, self.shapes(0))]
+        columns = np.concatenate([_view(array).reshape(self.size, -1) for _, array in self.sizes], axis=1)
+        firsts = np.unique(columns, axis=0, return_index=True)[1]
+        return [(int(row), self.shapes(int(row))) for row in sorted(firsts)]
+
+    def _sized(self, rows: IntArray) -> Batch:
+        file = self.inputs[0][1].file
+        samples = [self._sample(row) for row in rows.tolist()]
+        feeds, sizes = self.sizing.stacked(samples, rows, file)
+        targets = None
+        if self.targets is not None:
+            targets = _rows(self.targets, rows).astype(np.int64)
+            if targets.ndim == 2:
+                try:
+                    targets = tag_rows(list(targets), next(iter(feeds.values())).shape[1])
+                except ValueError as error:
+                    raise ConfigError(f"rows {rows.tolist()}: {error}.", file=file) from error
+        return Batch(
+            feeds=feeds,
+            targets=targets,
+            indices=rows,
+            valid=valid_positions(feeds, sizes),
+            truths=tuple(_rows(self.truths, rows)) if self.truths is not None else None,
+            sizes=sizes,
+        )
+
+    def _sample(self, row: int) -> Sample:
+        shapes = dict(self.shapes(row))
+        return {name: _view(array)[row][tuple(slice(size) for size in shapes[name])] for name, array in self.inputs}
 
 
 def read_arrays(
@@ -106,8 +158,12 @@ def read_arrays(
     classes: int | None,
     tags: bool,
     truths: bool = False,
+    sizing: Sizing = ONE_SIZE,
 ) -> ArrayRows:
     """Open arrays and check all of them in one pass at constant memory.
+
+    The dialect: `NAME` [samples, ...] for every input, and where samples differ in size, `NAME.sizes`, whole numbers
+    [samples] or [samples, k]: the true sizes of the first axis, or of the first k axes, of each sample.
 
     Args:
         files: an NPZ file, or input name → NPY file.
@@ -130,11 +186,14 @@ def read_arrays(
         if label not in arrays:
             raise ConfigError(f"no array {label!r} with the labels.", file=place, hint=nearest(label, arrays))
         targets = arrays.pop(label)
+    sizes = {name: arrays.pop(name + SIZES) for name in tuple(arrays) if name + SIZES in arrays}
     if not arrays:
         raise ConfigError("holds no array for any model input.", file=place)
     size = _common_size(arrays, targets, place)
     for array in arrays.values():
         _scan(array)
+    for name, array in sizes.items():
+        _check_sizes(name, array, arrays[name])
     if targets is not None and truths:
         _scan(targets)
     elif targets is not None:
@@ -146,6 +205,8 @@ def read_arrays(
         size=size,
         sha256=sha256,
         truths=targets if truths else None,
+        sizes=tuple(sorted(sizes.items())),
+        sizing=sizing,
     )
 
 
@@ -274,6 +335,28 @@ def _common_size(arrays: Mapping[str, StoredArray], targets: StoredArray | None,
     if size == 0:
         raise ConfigError("has no rows.", file=place, hint="A split needs at least one sample.")
     return size
+
+
+def _check_sizes(name: str, sizes: StoredArray, array: StoredArray) -> None:
+    axes = sizes.shape[1] if len(sizes.shape) == 2 else 1
+    known = np.dtype(sizes.dtype).kind in "iu" and len(sizes.shape) in (1, 2) and axes < len(array.shape)
+    if not known or sizes.shape[0] != array.shape[0]:
+        raise ConfigError(
+            f"array {name + SIZES!r} is {np.dtype(sizes.dtype)} {list(sizes.shape)} beside {name!r} "
+            f"{list(array.shape)}.",
+            file=sizes.file,
+            hint="It holds whole numbers [samples], or [samples, k] for the first k axes of a sample.",
+        )
+    _scan(sizes)
+    values = _view(sizes).astype(np.int64).reshape(sizes.shape[0], -1)
+    wrong = (values < 1) | (values > np.array(array.shape[1 : 1 + axes]))
+    if wrong.any():
+        sample, axis = (int(place) for place in np.argwhere(wrong)[0])
+        raise ConfigError(
+            f"sample {sample} of {name!r} has the size {values[sample, axis]} along its axis {axis}; the array holds "
+            f"1 to {array.shape[1 + axis]}.",
+            file=sizes.file,
+        )
 
 
 def _scan(array: StoredArray) -> None:

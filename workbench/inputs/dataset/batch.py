@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -14,6 +14,9 @@ from workbench.values.preprocess import WELL_KNOWN_INPUTS, Feeds
 Task = Literal["classification", "ner", "tensors"]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
+
+STEPS = "steps"
+"""The leading axis of a sample that is fed step by step, where a state is carried."""
 
 NOT_SCORED = -100
 """Tag id of positions that no metric looks at: special tokens, padding, all but the first token of a word."""
@@ -26,9 +29,10 @@ class Batch:
     Attributes:
         targets: class ids [n]; for NER tag ids [n, length] with `NOT_SCORED`; None without labels.
         indices: [n] rows in the split's file (or the loader's stream), counted from 0.
-        valid: [n, length], False on padding; None where samples are not sequences.
+        valid: [n, length], False on padding; None where samples are not sequences. Steps where a state is carried.
         truths: what the data say of each sample, of any kind, where a metric asks for it that is not one of class or
             tag ids.
+        sizes: padded axis → true size of every sample [n]; texts have `valid` instead.
     """
 
     feeds: Feeds
@@ -36,6 +40,7 @@ class Batch:
     indices: IntArray
     valid: BoolArray | None = None
     truths: tuple[Any, ...] | None = None
+    sizes: Mapping[str, IntArray] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -77,9 +82,30 @@ class Source(Protocol):
         ...
 
 
-def valid_positions(feeds: Feeds) -> BoolArray | None:
-    """The mask among feeds that carry a well-known mask input [n, length], else None."""
+def valid_positions(feeds: Feeds, sizes: Mapping[str, IntArray] | None = None) -> BoolArray | None:
+    """Positions that are not padding [n, length], else None: by the one axis that is padded (or counts steps), or by a
+    well-known mask input among the feeds."""
+    if sizes and (len(sizes) == 1 or STEPS in sizes):
+        chosen = sizes[STEPS] if STEPS in sizes else next(iter(sizes.values()))
+        widths = {array.shape[1] for array in feeds.values() if array.ndim > 1}
+        if STEPS in sizes or len(widths) == 1:
+            width = max(widths)
+            return np.arange(width) < chosen[:, None]
     for name, array in feeds.items():
         if WELL_KNOWN_INPUTS.get(name) == "mask" and array.ndim == 2:
             return array.astype(np.bool_)
     return None
+
+
+def tag_rows(tags: Sequence[IntArray], width: int) -> IntArray:
+    """Tag ids of a batch [n, width], `NOT_SCORED` behind a sample's own.
+
+    Raises:
+        ValueError: tags that count stand behind the width.
+    """
+    made = np.full((len(tags), width), NOT_SCORED, dtype=np.int64)
+    for row, own in enumerate(tags):
+        if (own[width:] != NOT_SCORED).any():
+            raise ValueError(f"{len(own)} tags stand for {width} positions")
+        made[row, : len(own)] = own[:width]
+    return made

@@ -13,7 +13,6 @@ from typing import Any, get_args
 import numpy as np
 
 from workbench.values.documents.yaml_reader import Section, read_yaml
-from workbench.values.errors import ConfigError, nearest
 from workbench.values.interface import BATCH, AxisUse, InputUse, Interface
 from workbench.values.preprocess import Role
 
@@ -21,8 +20,6 @@ LARGEST_SIZE = 1 << 31
 """Of one axis: beyond, no runtime counts a tensor's bytes."""
 MOST_CONSTANTS = 1 << 16
 """Numbers of one constant: more of them belong into the model's own file."""
-STEPS = "steps"
-"""The leading axis of a sample that is fed step by step."""
 
 
 def read_interface(path: Path) -> Interface:
@@ -149,21 +146,3 @@ def _state(top: Section) -> tuple[tuple[str, str], ...]:
         if inputs.count(name) > 1:
             raise section.error(output, f"{name!r} is fed by two outputs.", "Write state: {OUTPUT: INPUT}.")
     return pairs
-
-
-def check_axes(interface: Interface, known: set[str], file: Path) -> None:
-    """Raises ConfigError for an axis that no input has.
-
-    Args:
-        known: names of the free axes of all inputs.
-    """
-    for axis in interface.axes:
-        if axis.name not in known:
-            raise ConfigError(
-                f"no input has a free axis {axis.name!r}.",
-                file=file,
-                key=f"axes.{axis.name}",
-                hint=nearest(axis.name, known)
-                if known
-                else "Name it at the input: inputs: {NAME: {axes: [batch, frames]}}.",
-            )

@@ -2,8 +2,8 @@
 
 The function takes a split's name and returns an iterable of (feeds of one sample, target): a dict of input name →
 array without the batch dimension, and a class id, a list of tag ids, or None; whatever the metric is to see where the
-manifest names one. Samples of one batch are stacked, so they must have equal shapes. For 'holdout' it may return None:
-the holdout is then taken out of the validation.
+manifest names one. Samples may differ in size (`sizing`). For 'holdout' it may return None: the holdout is then taken
+out of the validation.
 
 It runs in a process of its own (`inputs.user_code`). Each split is read through once when the manifest is read: to
 count it, to check it, and to digest its content, so that results are never kept for data that changed; a later reading
@@ -13,6 +13,7 @@ them, because early stages look at the first rows only.
 
 from __future__ import annotations
 
+import collections
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,10 +21,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from workbench.inputs.dataset.batch import NOT_SCORED, Batch, IntArray, Task, valid_positions
+from workbench.inputs.dataset.batch import NOT_SCORED, Batch, IntArray, Task, tag_rows, valid_positions
+from workbench.inputs.dataset.sizing import ONE_SIZE, Shapes, Sizing, shapes_of
 from workbench.inputs.user_code import Opaque, UserCode, UserCodeError, process_of
 from workbench.values.errors import ConfigError
-from workbench.values.preprocess import Array
+from workbench.values.preprocess import Array, Feeds
 from workbench.values.results import Split
 
 Sample = tuple[dict[str, Array], Any]
@@ -38,6 +40,8 @@ class LoaderRows:
         truths: targets are of any kind, for a metric that looks at them (`Batch.truths`).
         marks: 8 bytes of every sample's digest, in order.
         sha256: over the code and every sample it gave.
+        kinds: shapes that samples have, each once.
+        kind_of: [size] which of them each sample has.
     """
 
     code: UserCode
@@ -47,6 +51,9 @@ class LoaderRows:
     size: int
     marks: bytes
     sha256: str
+    kinds: tuple[Shapes, ...]
+    kind_of: tuple[int, ...]
+    sizing: Sizing = ONE_SIZE
 
     @property
     def sequential(self) -> Literal[True]:
@@ -56,11 +63,11 @@ class LoaderRows:
         if length is not None:
             raise ConfigError(f"a length of {length} can be asked of text only.", file=self.code.file)
         samples = enumerate(self._again())
+        wanted_groups = list(self.sizing.runs(groups, self.shapes))
+        wanted = collections.Counter(row for rows in wanted_groups for row in set(rows.tolist()))
         chosen: dict[int, Sample] = {}
-        for rows in groups:
-            wanted = set(rows.tolist())
-            chosen = {row: sample for row, sample in chosen.items() if row in wanted}
-            while len(chosen) < len(wanted):
+        for rows in wanted_groups:
+            while not all(row in chosen for row in rows.tolist()):
                 row, sample = next(samples, (-1, None))
                 if sample is None:
                     raise ConfigError(
@@ -69,9 +76,24 @@ class LoaderRows:
                         file=self.code.file,
                         hint="It must give the same samples in the same order at every call.",
                     )
-                if row in wanted:
+                if wanted[row]:
                     chosen[row] = sample
             yield _stacked([chosen[row] for row in rows.tolist()], rows, self)
+            for row in set(rows.tolist()):
+                wanted[row] -= 1
+                if not wanted[row]:
+                    del chosen[row]
+
+    def shapes(self, row: int) -> Shapes:
+        """The shape of a sample, by input."""
+        return self.kinds[self.kind_of[row]]
+
+    def distinct(self) -> list[tuple[int, Shapes]]:
+        """Every shape that samples have, with the first row of it."""
+        firsts: dict[int, int] = {}
+        for row, kind in enumerate(self.kind_of):
+            firsts.setdefault(kind, row)
+        return [(row, self.kinds[kind]) for kind, row in firsts.items()]
 
     def _again(self) -> Iterator[Sample]:
         for number, sample in enumerate(_samples(self.code, self.split, self.task, None, truths=self.truths)):
@@ -86,7 +108,13 @@ class LoaderRows:
 
 
 def read_loader(
-    code: UserCode, split: Split, *, task: Task, classes: int | None = None, truths: bool = False
+    code: UserCode,
+    split: Split,
+    *,
+    task: Task,
+    classes: int | None = None,
+    truths: bool = False,
+    sizing: Sizing = ONE_SIZE,
 ) -> LoaderRows | None:
     """Run a loader once over a split; None when it returns None.
 
@@ -95,6 +123,8 @@ def read_loader(
     """
     hasher = hashlib.sha256(code.sha256.encode())
     marks = bytearray()
+    kinds: dict[Shapes, int] = {}
+    kind_of: list[int] = []
     samples = _opened(code, split, task, classes, truths=truths)
     if samples is None:
         return None
@@ -102,6 +132,7 @@ def read_loader(
         for part in _parts(sample):
             hasher.update(part)
         marks += _mark(sample)
+        kind_of.append(kinds.setdefault(shapes_of(sample[0]), len(kinds)))
     if not marks:
         raise ConfigError(f"{code.function}({split!r}) gave no samples.", file=code.file)
     return LoaderRows(
@@ -112,6 +143,9 @@ def read_loader(
         size=len(marks) // _MARK_BYTES,
         marks=bytes(marks),
         sha256=hasher.hexdigest(),
+        kinds=tuple(kinds),
+        kind_of=tuple(kind_of),
+        sizing=sizing,
     )
 
 
@@ -230,24 +264,23 @@ def _target(value: Any, place: str, code: UserCode, task: Task, classes: int | N
 
 
 def _stacked(samples: list[Sample], rows: IntArray, source: LoaderRows) -> Batch:
-    first = samples[0][0]
+    feeds, sizes = source.sizing.stacked([feeds for feeds, _ in samples], rows, source.code.file)
     ours = source.task == "tensors"
-    expected = _shapes(samples[0], with_target=not ours)
-    for row, sample in zip(rows, samples, strict=True):
-        shapes = _shapes(sample, with_target=not ours)
-        if shapes != expected:
-            raise ConfigError(
-                f"sample {row} has shapes {shapes}; others of its batch have {expected}.",
-                file=source.code.file,
-                hint="Pad samples to one shape in the loader.",
-            )
-    feeds = {name: np.stack([sample[0][name] for sample in samples]) for name in first}
-    targets = None if ours else np.array([target for _, target in samples], dtype=np.int64)
-    truths = tuple(target for _, target in samples) if ours and source.truths else None
-    return Batch(feeds=feeds, targets=targets, indices=rows, valid=valid_positions(feeds), truths=truths)
+    return Batch(
+        feeds=feeds,
+        targets=None if ours else _targets([target for _, target in samples], feeds, rows, source),
+        indices=rows,
+        valid=valid_positions(feeds, sizes),
+        truths=tuple(target for _, target in samples) if ours and source.truths else None,
+        sizes=sizes,
+    )
 
 
-def _shapes(sample: Sample, *, with_target: bool) -> dict[str, tuple[int, ...]]:
-    feeds, target = sample
-    shapes = {name: array.shape for name, array in feeds.items()}
-    return {**shapes, "target": np.shape(target)} if with_target else shapes
+def _targets(targets: list[Any], feeds: Feeds, rows: IntArray, source: LoaderRows) -> IntArray:
+    if source.task != "ner":
+        return np.array(targets, dtype=np.int64)
+    width = next(iter(feeds.values())).shape[1]
+    try:
+        return tag_rows([np.array(tags, dtype=np.int64) for tags in targets], width)
+    except ValueError as error:
+        raise ConfigError(f"samples {rows.tolist()}: {error}.", file=source.code.file) from error

@@ -12,6 +12,7 @@ from workbench.inputs.dataset.batch import Source, Task
 from workbench.inputs.dataset.interface_reader import interface_of, nothing_for_texts, roles_only_for_texts
 from workbench.inputs.dataset.loader import read_loader
 from workbench.inputs.dataset.metric_reader import MetricUse, metric_of
+from workbench.inputs.dataset.sizing import ONE_SIZE, Sizing, sizing_of
 from workbench.inputs.dataset.splits import Dataset, SplitRows
 from workbench.inputs.dataset.text import read_texts
 from workbench.inputs.user_code import UserCode, named_code
@@ -76,6 +77,7 @@ class _Manifest:
     interface: Interface
     metric: MetricUse | None
     truths: bool
+    sizing: Sizing
     holdout_fraction: float
     seed: int
 
@@ -153,6 +155,7 @@ def _read_keys(path: Path, model: Model | None) -> _Manifest:
         interface=interface,
         metric=metric,
         truths=truths,
+        sizing=ONE_SIZE if kind == "text" else sizing_of(interface, model, top.file),
         holdout_fraction=fraction,
         seed=seed,
     )
@@ -161,13 +164,27 @@ def _read_keys(path: Path, model: Model | None) -> _Manifest:
 def _source(manifest: _Manifest, split: Split) -> Source | None:
     classes = len(manifest.labels) or None
     if manifest.loader is not None:
-        return read_loader(manifest.loader, split, task=manifest.task, classes=classes, truths=manifest.truths)
+        return read_loader(
+            manifest.loader,
+            split,
+            task=manifest.task,
+            classes=classes,
+            truths=manifest.truths,
+            sizing=manifest.sizing,
+        )
     if split not in manifest.files:
         return None
     files = manifest.files[split]
     if manifest.kind == "arrays":
         free = manifest.truths and manifest.task == "tensors"
-        return read_arrays(files, label=manifest.label, classes=classes, tags=manifest.task == "ner", truths=free)
+        return read_arrays(
+            files,
+            label=manifest.label,
+            classes=classes,
+            tags=manifest.task == "ner",
+            truths=free,
+            sizing=manifest.sizing,
+        )
     assert isinstance(files, Path)
     assert manifest.preprocessor is not None
     return read_texts(

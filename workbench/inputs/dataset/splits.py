@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
 import numpy as np
 
+from workbench.inputs.dataset.arrays import ArrayRows
 from workbench.inputs.dataset.batch import Batch, IntArray, Source, Task
+from workbench.inputs.dataset.loader import LoaderRows
 from workbench.inputs.dataset.metric_reader import MetricUse
+from workbench.inputs.dataset.sizing import Shapes, Sizing
 from workbench.inputs.dataset.text import TextRows
 from workbench.values.documents.canonical import digest
 from workbench.values.errors import ConfigError, nearest
@@ -67,6 +70,11 @@ def _prepared(rows: SplitRows, preprocessor: Preprocessor) -> SplitRows:
     return replace(rows, source=replace(rows.source, preprocessor=preprocessor))
 
 
+def _padded(rows: SplitRows, sizing: Sizing) -> SplitRows:
+    assert isinstance(rows.source, ArrayRows | LoaderRows)  # nothing else has axes
+    return replace(rows, source=replace(rows.source, sizing=sizing))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
     """Calibration, validation (the search sees it) and holdout (it never does) of one task.
@@ -105,12 +113,12 @@ class Dataset:
     def digest(self, split: Split) -> str:
         """64 hex digits over one split's content, order, labels and preprocessing."""
         preprocessing = self.preprocessor.identity if self.preprocessor is not None else None
-        parts = [self.task, self.labels, preprocessing, self._split(split).digest]
+        parts = [self.task, self.labels, preprocessing, self.split(split).digest]
         fed = replace(self.interface, outputs=())
         return digest(parts if fed == NOTHING_DECLARED else [*parts, fed])
 
     def size(self, split: Split) -> int:
-        return self._split(split).size
+        return self.split(split).size
 
     def first(self, *, validation: int | None = None, holdout: int | None = None) -> Dataset:
         """The same with only the first samples of a split, which are a fair sample of it; None for all of them.
@@ -123,12 +131,26 @@ class Dataset:
     def with_bins(self, bins: tuple[int, ...] | None) -> Dataset:
         """The same samples, padded to other bins than the manifest's; None for those of the manifest.
 
-        Data that are not text have the shapes they have.
+        Data that are not text have the shapes they have, unless one of their axes has bins: these are replaced.
 
         Raises:
             ConfigError: no bin holds a text of `max_length`.
         """
-        if bins is None or self.preprocessor is None or bins == self.preprocessor.bins:
+        if bins is None:
+            return self
+        if self.preprocessor is None:
+            sizing = self.sizing
+            if sizing is None or sizing.with_bins(bins) == sizing:
+                return self
+            sizing = sizing.with_bins(bins)
+            return replace(
+                self,
+                interface=replace(self.interface, axes=sizing.uses),
+                calibration=_padded(self.calibration, sizing),
+                validation=_padded(self.validation, sizing),
+                holdout=_padded(self.holdout, sizing),
+            )
+        if bins == self.preprocessor.bins:
             return self
         preprocessor = replace(self.preprocessor, bins=bins)
         return replace(
@@ -139,9 +161,15 @@ class Dataset:
             holdout=_prepared(self.holdout, preprocessor),
         )
 
+    @property
+    def sizing(self) -> Sizing | None:
+        """How samples of different sizes become batches; None for texts."""
+        source = self.validation.source
+        return source.sizing if isinstance(source, ArrayRows | LoaderRows) else None
+
     def lengths(self, split: Split) -> IntArray | None:
         """Tokens of every sample in the split's order, cut to `max_length`; None when the data are not text."""
-        chosen = self._split(split)
+        chosen = self.split(split)
         if not isinstance(chosen.source, TextRows):
             return None
         return chosen.source.lengths(chosen.rows())
@@ -163,25 +191,27 @@ class Dataset:
 
     def texts(self, split: Split) -> Sequence[Text] | None:
         """The texts of a split's file, by row as in `Batch.indices`; None when the data are not text."""
-        source = self._split(split).source
+        source = self.split(split).source
         return source.texts if isinstance(source, TextRows) else None
 
     def batches(self, split: Split, batch: int, *, start: int = 0, stop: int | None = None) -> Iterator[Batch]:
-        """Batches over samples `start` to `stop` of the split's order, the last one perhaps smaller.
+        """Batches over samples `start` to `stop` of the split's order, the last one perhaps smaller, and others where
+        samples of different sizes cannot share one (`sizing`).
 
         Deterministic. One batch exists at a time.
 
         Raises:
             ConfigError: a row cannot be made into feeds.
         """
-        chosen = self._split(split)
+        chosen = self.split(split)
         rows = chosen.rows()[start:stop]
         return chosen.source.read(rows[i : i + batch] for i in range(0, len(rows), batch))
 
     def sample_feeds(self, split: Split, count: int, batch: int, seed: int, length: int | None = None) -> list[Feeds]:
         """`count` batches of randomly drawn samples, for timing: their lengths are spread as the data's are.
 
-        No sample is drawn twice before all were drawn once. Deterministic.
+        No sample is drawn twice before all were drawn once, except where samples of different sizes cannot share a
+        batch: the first of each batch is drawn so, and the others among those that fit beside it. Deterministic.
 
         Args:
             length: cut and pad every text to exactly this many tokens instead of to its batch's bin.
@@ -189,36 +219,43 @@ class Dataset:
         Raises:
             ConfigError: a length was asked of data that are not text.
         """
-        chosen = self._split(split)
+        chosen = self.split(split)
         rows, generator = chosen.rows(), np.random.default_rng(seed)
         rounds = -(-count * batch // len(rows))
         drawn = np.concatenate([generator.permutation(rows) for _ in range(rounds)])[: count * batch]
-        if chosen.source.sequential:
+        source = chosen.source
+        if source.sequential:
             drawn = np.sort(drawn)
-        return [b.feeds for b in chosen.source.read(drawn.reshape(count, batch), length)]
+        groups = drawn.reshape(count, batch)
+        if batch > 1 and isinstance(source, ArrayRows | LoaderRows):
+            groups = _alike(groups, rows, source, generator)
+        return [b.feeds for b in source.read(groups, length)]
 
-    def _split(self, split: Split) -> SplitRows:
+    def split(self, split: Split) -> SplitRows:
         return {"calibration": self.calibration, "validation": self.validation, "holdout": self.holdout}[split]
 
 
 def check_inputs(dataset: Dataset, model: Model) -> None:
-    """Compare the first sample of every split with what the model takes, before any work.
+    """Compare the first sample of every split, and one of every size, with what the model takes, before any work.
 
-    The batch dimension is left out: candidates choose it.
+    The batch dimension is left out: candidates choose it. So is the axis of steps, along which the model runs.
 
     Raises:
         ConfigError: names the manifest, the input, what the model expects and what the data have.
     """
-    expected = {spec.name: spec for spec in model.inputs}
+    carried = {name for _, name in dataset.interface.state}
+    expected = {spec.name: spec for spec in model.inputs if spec.name not in carried}
     for split in get_args(Split):
         feeds = next(dataset.batches(split, 1, stop=1)).feeds
         for name in feeds:
             if name not in expected:
                 raise ConfigError(
-                    f"the model has no input {name!r}, which {split} gives.",
+                    f"the model has no input {name!r}, which {split} gives."
+                    if name not in carried
+                    else f"{split} gives {name!r}, which is carried from step to step and never fed.",
                     file=dataset.path,
-                    key="inputs",
-                    hint=nearest(name, expected),
+                    key="inputs" if name not in carried else "state",
+                    hint=nearest(name, expected) if name not in carried else "Leave it out of the data.",
                 )
         for name, spec in expected.items():
             if name not in feeds:
@@ -226,9 +263,37 @@ def check_inputs(dataset: Dataset, model: Model) -> None:
                     f"{split} gives nothing for the model's input {name!r}; it gives {', '.join(sorted(feeds))}.",
                     file=dataset.path,
                     key="inputs",
-                    hint="Name its role (ids, mask or types) under inputs." if dataset.preprocessor else None,
+                    hint="Name its role (ids, mask or types) under inputs."
+                    if dataset.preprocessor
+                    else f"Where it is the same for all samples: inputs: {{{name}: {{constant: 1}}}}; where an output "
+                    f"becomes it in the next step: state: {{OUTPUT: {name}}}.",
                 )
             _check_input(dataset, split, spec, feeds[name])
+        source = dataset.split(split).source
+        if isinstance(source, ArrayRows | LoaderRows):
+            for row, shapes in source.distinct():
+                _check_sample(dataset, split, row, shapes, source.sizing, expected)
+
+
+def _check_sample(
+    dataset: Dataset, split: Split, row: int, shapes: Shapes, sizing: Sizing, expected: Mapping[str, TensorSpec]
+) -> None:
+    sizing.check(shapes, row, dataset.path)
+    for name, shape in shapes:
+        spec = expected.get(name)
+        own = shape[1:] if sizing.steps else shape
+        if spec is None or (
+            len(own) == len(spec.shape) - 1
+            and all(not isinstance(w, int) or w == f for w, f in zip(spec.shape[1:], own, strict=True))
+        ):
+            continue
+        steps = f" in each of {shape[0]} steps" if sizing.steps else ""
+        raise ConfigError(
+            f"the model expects {_described(spec.dtype, spec.shape)}, sample {row} of {split} gives "
+            f"[{', '.join(('batch', *map(str, own)))}]{steps}.",
+            file=dataset.path,
+            key=f"inputs.{name}",
+        )
 
 
 def _check_input(dataset: Dataset, split: Split, spec: TensorSpec, array: Array) -> None:
@@ -240,11 +305,12 @@ def _check_input(dataset: Dataset, split: Split, spec: TensorSpec, array: Array)
             key="bins",
             hint=f"Write bins: [{fixed}], or export the model with a dynamic length.",
         )
-    wanted, found = _described(spec.dtype, spec.shape), _described(array.dtype.name, ("batch", *array.shape[1:]))
+    shape = array.shape[2:] if dataset.interface.state else array.shape[1:]
+    wanted, found = _described(spec.dtype, spec.shape), _described(array.dtype.name, ("batch", *shape))
     fits = (
         array.dtype.name == spec.dtype
-        and array.ndim == len(spec.shape)
-        and all(not isinstance(w, int) or w == f for w, f in zip(spec.shape[1:], array.shape[1:], strict=True))
+        and len(shape) == len(spec.shape) - 1
+        and all(not isinstance(w, int) or w == f for w, f in zip(spec.shape[1:], shape, strict=True))
     )
     if not fits:
         raise ConfigError(
@@ -254,6 +320,23 @@ def _check_input(dataset: Dataset, split: Split, spec: TensorSpec, array: Array)
 
 def _described(dtype: str, shape: tuple[int | str | None, ...]) -> str:
     return f"{dtype} [{', '.join('?' if d is None else str(d) for d in shape)}]"
+
+
+def _alike(
+    groups: IntArray, rows: IntArray, source: ArrayRows | LoaderRows, generator: np.random.Generator
+) -> IntArray:
+    """The groups, each filled with samples that can share a batch with its first."""
+    kind = {int(row): source.sizing.key(source.shapes(int(row))) for row in rows}
+    by_kind: dict[Hashable, list[int]] = {}
+    for row, key in kind.items():
+        by_kind.setdefault(key, []).append(row)
+    if len(by_kind) == 1:
+        return groups
+    made = [
+        generator.choice(found, groups.shape[1], replace=len(found) < groups.shape[1])
+        for found in (by_kind[kind[int(first)]] for first in groups[:, 0])
+    ]
+    return np.stack(made)
 
 
 @functools.lru_cache(maxsize=16)
