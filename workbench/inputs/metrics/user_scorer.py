@@ -121,6 +121,12 @@ class UserScorer:
         given: dict[str, Any] = {"outputs": dict(outputs)}
         if "targets" in asked:
             given["targets"] = _targets(batch)
+            if given["targets"] is None and "reference" not in asked:
+                raise self._error(
+                    f"{self._use.code.function}() asks for targets, and the data of {self._data.path.name} have none.",
+                    "Give an array 'labels', or the second value of a loader's tuples; or ask for reference, which is "
+                    "what the float model answers.",
+                )
         if "reference" in asked:
             given["reference"] = None if reference is None else dict(reference)
         if "inputs" in asked:
@@ -216,7 +222,7 @@ class UserScorer:
 
 def _targets(batch: Batch) -> list[Any] | None:
     if batch.truths is not None:
-        return list(batch.truths)
+        return list(batch.truths) if any(truth is not None for truth in batch.truths) else None
     return None if batch.targets is None else list(batch.targets)
 
 

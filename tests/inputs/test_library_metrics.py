@@ -1,0 +1,110 @@
+"""Each metric by name against the library itself, on samples whose answer is known."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from workbench.inputs.dataset import read_manifest
+from workbench.inputs.library_metrics import NAMED
+from workbench.inputs.metrics import scorer_of, summarize
+
+GENERATOR = np.random.default_rng(0)
+SPEECH = GENERATOR.normal(size=(2, 16000)) * np.sin(np.arange(16000) / 1500) ** 2
+SCORES = GENERATOR.normal(size=(2, 4)).astype(np.float32)
+
+
+def value(folder: Path, metric: dict[str, Any], labels: Any, **outputs: Any) -> dict[str, float]:
+    """Of a model that answers with what it is fed."""
+    np.savez(folder / "data.npz", **outputs, **({} if labels is None else {"labels": labels}))
+    keys = {"version": 1, "task": "tensors", "metric": metric}
+    files = dict.fromkeys(("calibration", "validation", "holdout"), "data.npz")
+    (folder / "manifest.yaml").write_text(json.dumps({**keys, "files": files}))
+    dataset = read_manifest(folder / "manifest.yaml")
+    (batch,) = dataset.batches("validation", 100)
+    return summarize(scorer_of(dataset, None).score(batch.feeds, batch, batch.feeds))
+
+
+def installed(name: str) -> None:
+    for module, _ in NAMED[name].packages:
+        pytest.importorskip(module)
+
+
+def test_transcripts(tmp_path: Path) -> None:
+    installed("wer")
+    (tmp_path / "letters.json").write_text('["_", "a", "b", " "]')
+    steps = np.eye(4, dtype=np.float32)[[[1, 1, 0, 1, 3, 2], [2, 0, 0, 0, 0, 0]]]  # "aa b" and "b"
+    said = {"output": "y", "decode": "ctc", "symbols": "letters.json"}
+
+    words = value(tmp_path, {"name": "wer", **said}, np.array(["aa a", "b"]), y=steps)
+    letters = value(tmp_path, {"name": "cer", **said}, np.array(["aa a", "b"]), y=steps)
+    itself = value(tmp_path, {"name": "wer", "decode": "ids"}, None, y=np.array([[1, 2], [2, 3]]))
+
+    assert words == {"wer": pytest.approx(1 / 3)}
+    assert letters == {"cer": pytest.approx(1 / 5)}
+    assert itself == {"wer": 0.0}
+
+
+@pytest.mark.parametrize("name", ["stoi", "pesq"])
+def test_speech(tmp_path: Path, name: str) -> None:
+    installed(name)
+    noise = GENERATOR.normal(size=SPEECH.shape)
+
+    clean = value(tmp_path, {"name": name, "rate": 16000}, SPEECH, y=SPEECH)[name]
+    noisy = value(tmp_path, {"name": name, "rate": 16000}, SPEECH, y=SPEECH + noise)[name]
+
+    assert clean > {"stoi": 0.999, "pesq": 4.6}[name]
+    assert noisy < clean - 0.2
+
+
+def test_labels_and_numbers(tmp_path: Path) -> None:
+    from sklearn import metrics
+
+    installed("log_loss")
+    classes = np.array([1, 3])
+    sets = np.array([[0, 1, 0, 1], [1, 0, 0, 1]])
+    odds = np.exp(SCORES) / np.exp(SCORES).sum(axis=1, keepdims=True)
+
+    found = [
+        value(tmp_path, {"name": "log_loss"}, classes, y=SCORES)["log_loss"],
+        value(tmp_path, {"name": "f1_samples", "threshold": 0}, sets, y=SCORES)["f1_samples"],
+        value(tmp_path, {"name": "jaccard_samples", "threshold": 0}, sets, y=SCORES)["jaccard_samples"],
+        value(tmp_path, {"name": "label_ranking_ap"}, sets, y=SCORES)["label_ranking_ap"],
+        value(tmp_path, {"name": "mean_squared_error"}, sets * 1.0, y=SCORES)["mean_squared_error"],
+    ]
+
+    assert found == pytest.approx(
+        [
+            metrics.log_loss(classes, odds, labels=[0, 1, 2, 3]),
+            metrics.f1_score(sets, SCORES > 0, average="samples", zero_division=1),
+            metrics.jaccard_score(sets, SCORES > 0, average="samples", zero_division=1),
+            metrics.label_ranking_average_precision_score(sets, SCORES),
+            metrics.mean_squared_error(sets, SCORES),
+        ],
+        rel=1e-6,
+    )
+
+
+def test_detections(tmp_path: Path) -> None:
+    installed("coco_ap")
+    boxes = np.array([[[0, 0, 10, 10], [20, 20, 30, 30]], [[0, 0, 10, 10], [0, 0, 1, 1]]], np.float32)
+    code = """
+import numpy as np
+BOXES = [np.array([[0, 0, 10, 10], [20, 20, 30, 30]]), np.array([[0, 0, 10, 10], [50, 50, 60, 60]])]
+def load(split):
+    for i, boxes in enumerate(BOXES):
+        scores = np.array([0.9, 0.8 - 0.7 * i], np.float32)
+        yield {"boxes": np.array(FOUND[i], np.float32), "scores": scores}, {"boxes": boxes}
+""".replace("FOUND", repr(boxes.tolist()))
+    (tmp_path / "loader.py").write_text(code)
+    metric = {"name": "coco_ap", "boxes": "boxes", "scores": "scores", "score": 0.5}
+    manifest = {"version": 1, "task": "tensors", "loader": "loader.py:load", "metric": metric}
+    (tmp_path / "manifest.yaml").write_text(json.dumps(manifest))
+    dataset = read_manifest(tmp_path / "manifest.yaml")
+    batch = next(dataset.calibration.source.read([np.arange(2)]))
+
+    outcomes = scorer_of(dataset, None).score(batch.feeds, batch, None)
+
+    assert outcomes.numerators[:, 0] == pytest.approx([1.0, 51 / 101])  # type: ignore[union-attr]  # as any metric's
