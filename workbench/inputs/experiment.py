@@ -8,6 +8,8 @@ from typing import Literal, get_args
 
 from workbench.graph.door import open_foreign
 from workbench.inputs.dataset import Dataset, read_manifest
+from workbench.inputs.metrics import output_constraints
+from workbench.inputs.primary_limits import check_primary_limits
 from workbench.space.dimensions import TARGET
 from workbench.space.lengths import with_lengths
 from workbench.space.reader import read_space, read_targets
@@ -181,6 +183,8 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
         constraints += (Constraint(metric="service_p99_ms", limit=service.p99_ms),)
     model = open_foreign(model_path)
     dataset = read_manifest(dataset_path, model)
+    check_primary_limits(top, objectives, constraints, dataset, model)
+    constraints += output_constraints(dataset, model)
     text = dataset.preprocessor
     space = with_lengths(space, dataset.length_sample, None if text is None else text.max_length)
     counts: tuple[tuple[Split, int | None], ...] = (("validation", scored), ("holdout", confirmed))

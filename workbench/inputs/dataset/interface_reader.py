@@ -1,4 +1,4 @@
-"""A manifest's `inputs:`, `axes:` and `state:` → Interface, without any data.
+"""A manifest's `inputs:`, `axes:`, `state:` and `outputs:` → Interface, without any data.
 
 The model is prepared by what stands there, and only then are data read against the prepared model; so these keys can
 be read alone.
@@ -12,6 +12,7 @@ from typing import Any, get_args
 
 import numpy as np
 
+from workbench.inputs.dataset.outputs_reader import read_outputs
 from workbench.values.documents.yaml_reader import Section, read_yaml
 from workbench.values.interface import BATCH, AxisUse, InputUse, Interface
 from workbench.values.preprocess import Role
@@ -41,7 +42,7 @@ def interface_of(top: Section) -> Interface:
     axes = _axes(top)
     state = _state(top)
     inputs = _inputs(top, {name for _, name in state})
-    return Interface(inputs=inputs, axes=axes, state=state)
+    return Interface(inputs=inputs, axes=axes, state=state, outputs=read_outputs(top))
 
 
 def roles_only_for_texts(top: Section) -> None:

@@ -131,6 +131,12 @@ def _read_keys(path: Path, model: Model | None) -> _Manifest:
         column, label = _columns(top, kind, task, truths=truths)
         labels = _labels(top, task, required=(kind == "text" or task == "ner") and not top.wrong("task"))
         interface = interface_of(top)
+        if interface.outputs and task != "tensors":
+            top.refuse(
+                "outputs",
+                f"means nothing for the task {task!r}, which is scored by its labels.",
+                "Leave it out, or write task: tensors to compare every output with the float model's.",
+            )
         if kind == "text":
             nothing_for_texts(top)
         else:

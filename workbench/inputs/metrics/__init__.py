@@ -8,6 +8,7 @@ outputs → `scorer` → outcomes (`outcomes`: join, select, keep on disk) → `
 `entities`.
 """
 
+from workbench.inputs.metrics.inference import InferredOutput, infer_outputs
 from workbench.inputs.metrics.outcomes import (
     CORRECT,
     GOLD,
@@ -33,8 +34,9 @@ from workbench.inputs.metrics.score import (
     outcomes_of,
     scored_output,
 )
-from workbench.inputs.metrics.scorer import Scorer, scorer_of
+from workbench.inputs.metrics.scorer import Scorer, output_constraints, scorer_of
 from workbench.inputs.metrics.summary import by_length, by_type, per_sample, primary_metric, primary_of, summarize
+from workbench.inputs.metrics.uses import uses_of
 
 __all__ = [
     "CORRECT",
@@ -42,6 +44,7 @@ __all__ = [
     "PREDICTED",
     "Agreement",
     "ClassificationOutcomes",
+    "InferredOutput",
     "MeasuredOutcomes",
     "NerOutcomes",
     "Outcomes",
@@ -54,8 +57,10 @@ __all__ = [
     "check_outputs",
     "concatenate",
     "cut_alike",
+    "infer_outputs",
     "load_outcomes",
     "outcomes_of",
+    "output_constraints",
     "per_sample",
     "primary_metric",
     "primary_of",
@@ -66,4 +71,5 @@ __all__ = [
     "size",
     "summarize",
     "take",
+    "uses_of",
 ]

@@ -14,11 +14,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from workbench.inputs.dataset import Batch, Dataset
+from workbench.inputs.metrics.meaning_scorer import MeaningScorer
 from workbench.inputs.metrics.outcomes import Outcomes
 from workbench.inputs.metrics.score import Outputs, check_outputs, outcomes_of
 from workbench.inputs.metrics.summary import primary_metric
 from workbench.inputs.metrics.user_scorer import UserScorer
+from workbench.inputs.metrics.uses import uses_of
 from workbench.values.model import Model
+from workbench.values.objectives import Constraint
 
 
 class Scorer(Protocol):
@@ -68,13 +71,13 @@ class Scorer(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskScorer:
-    """By the task alone: classes and tags against labels, tensors by their top answer against the float model."""
+    """By the task alone: classes and tags against labels."""
 
     data: Dataset
 
     @property
     def needs_reference(self) -> bool:
-        return self.data.task == "tensors"
+        return False
 
     @property
     def primary(self) -> str:
@@ -113,4 +116,18 @@ def scorer_of(dataset: Dataset, model: Model | None) -> Scorer:
     """
     if dataset.metric is not None:
         return UserScorer(dataset.metric, dataset)
-    return TaskScorer(data=dataset)
+    if dataset.task != "tensors":
+        return TaskScorer(data=dataset)
+    return MeaningScorer(uses=uses_of(dataset, model), file=dataset.path, declared=bool(dataset.interface.outputs))
+
+
+def output_constraints(dataset: Dataset, model: Model) -> tuple[Constraint, ...]:
+    """What every candidate must keep of each output beside the constraints of the experiment.
+
+    Raises:
+        ConfigError: as `scorer_of`.
+    """
+    if dataset.metric is not None or dataset.task != "tensors":
+        return ()
+    scorer = scorer_of(dataset, model)
+    return scorer.limits() if isinstance(scorer, MeaningScorer) else ()

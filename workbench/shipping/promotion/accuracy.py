@@ -100,8 +100,9 @@ def rescored(bundle: Bundle, data: Dataset) -> Outcomes:
         BundleError: it does not run here.
     """
     manifest = bundle.manifest
-    scorer = scorer_of(data, None)
-    if scorer.needs_reference:
+    by_meaning = data.task == "tensors" and data.metric is None
+    scorer = None if by_meaning else scorer_of(data, None)
+    if scorer is None or scorer.needs_reference:
         raise ConfigError(
             "data without labels are scored against a float model, which a bundle does not hold.",
             key="--experiment",

@@ -1,0 +1,187 @@
+"""What every judge of agreement is, and what they share: metrics by name, padding, refusals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.inputs.dataset.batch import Batch, BoolArray
+from workbench.values.errors import ConfigError, MeasureError, nearest
+from workbench.values.interface import OutputUse
+
+Array = npt.NDArray[np.generic]
+Floats = npt.NDArray[np.float64]
+Outputs = Mapping[str, Array]
+Fractions = tuple[Floats, Floats]
+"""Numerators and denominators [n, metrics]."""
+Option = str | int | float | bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricSpec:
+    """One metric of one meaning.
+
+    Attributes:
+        unit: empty for a share of 0..1 and for what is read as one.
+        bounds: of one sample's value; None where there are none.
+        reduce: as in `MeasuredOutcomes`.
+    """
+
+    name: str
+    about: str
+    unit: str = ""
+    higher: bool = True
+    bounds: tuple[float, float] | None = (0.0, 1.0)
+    reduce: str = "ratio"
+
+    @property
+    def best(self) -> float:
+        """What two equal models have: 1 where more is better within bounds, else 0; not a number where nobody knows."""
+        if self.bounds is not None:
+            return self.bounds[1] if self.higher else self.bounds[0]
+        return math.inf if self.higher else 0.0
+
+
+class Judge(Protocol):
+    """Agreement in one output, or in a few that mean something only together.
+
+    Attributes:
+        use: the output that is judged, with its options and limits.
+        reads: names of all outputs it looks at.
+        metrics: in the order of the columns of `judge`; the first is the meaning's primary one.
+    """
+
+    @property
+    def use(self) -> OutputUse: ...
+    @property
+    def reads(self) -> tuple[str, ...]: ...
+    @property
+    def metrics(self) -> tuple[MetricSpec, ...]: ...
+
+    def judge(self, outputs: Outputs, reference: Outputs, batch: Batch) -> Fractions:
+        """Fractions of every sample of a batch.
+
+        Raises:
+            MeasureError: an output is missing, holds NaN or infinity, or has another shape than the reference.
+        """
+        ...
+
+
+def option(use: OutputUse, name: str, default: Option) -> Option:
+    """The manifest's word for an option, else the default."""
+    return dict(use.options).get(name, default)
+
+
+def number(use: OutputUse, name: str, default: float) -> float:
+    """A numeric option.
+
+    Raises:
+        ConfigError: it is no number.
+    """
+    found = option(use, name, default)
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        raise ConfigError(f"{found!r} is not a number.", key=f"outputs.{use.name}.{name}")
+    return float(found)
+
+
+def index(use: OutputUse, name: str) -> int | None:
+    """An option that is a whole number, None where it was not given.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    found = dict(use.options).get(name)
+    if found is not None and (isinstance(found, bool) or not isinstance(found, int)):
+        raise ConfigError(f"{found!r} is not a whole number.", key=f"outputs.{use.name}.{name}")
+    return found
+
+
+def word(use: OutputUse, name: str, choices: tuple[str, ...]) -> str:
+    """An option that is one of some words; the first is the default.
+
+    Raises:
+        ConfigError: it is none of them.
+    """
+    found = option(use, name, choices[0])
+    if found not in choices:
+        raise ConfigError(
+            f"{found!r} is none of {', '.join(choices)}.",
+            key=f"outputs.{use.name}.{name}",
+            hint=nearest(str(found), choices),
+        )
+    return str(found)
+
+
+def output_of(outputs: Outputs, name: str) -> Array:
+    if name not in outputs:
+        raise MeasureError(f"the model gives no output {name!r}; it gives {', '.join(sorted(outputs))}.")
+    return outputs[name]
+
+
+def finite(array: Array, name: str, batch: Batch) -> Floats:
+    """The array in float64.
+
+    Raises:
+        MeasureError: it holds NaN or infinity; names the sample.
+    """
+    values = array.astype(np.float64)
+    if not (good := np.isfinite(values)).all():
+        row = int(np.flatnonzero(~good.reshape(len(batch), -1).all(axis=1))[0])
+        raise MeasureError(
+            f"output {name!r} holds NaN or infinity for sample {int(batch.indices[row])} (counted from 0 in its file). "
+            "Compare layer by layer, or keep the most sensitive layers in float."
+        )
+    return values
+
+
+def pair(outputs: Outputs, reference: Outputs, name: str, batch: Batch) -> tuple[Floats, Floats]:
+    """An output of both models, finite and of one shape [n, ...].
+
+    Raises:
+        MeasureError: it is not.
+    """
+    ours, theirs = output_of(outputs, name), output_of(reference, name)
+    if ours.shape != theirs.shape:
+        raise MeasureError(f"output {name!r} is {ours.shape}; the float model gives {theirs.shape}.")
+    if len(ours) != len(batch):
+        raise MeasureError(f"output {name!r} is {ours.shape} for {len(batch)} samples.")
+    return finite(ours, name, batch), finite(theirs, name, batch)
+
+
+def counted(array: Array, batch: Batch, *, least_rank: int = 3) -> BoolArray:
+    """[n, ...] as the array: which of its values are of no padding.
+
+    Args:
+        least_rank: an array of fewer axes is not one per position, however long its second axis is.
+    """
+    kept: BoolArray = np.ones(array.shape, dtype=np.bool_)
+    if batch.valid is not None and array.ndim >= least_rank and array.shape[:2] == batch.valid.shape:
+        kept &= batch.valid.reshape(*batch.valid.shape, *(1 for _ in array.shape[2:]))
+    return kept
+
+
+def flat(array: Floats, batch: Batch) -> Floats:
+    """[n, values], 0 on padding."""
+    return (array * counted(array, batch)).reshape(len(batch), -1)
+
+
+def cosines(ours: Floats, theirs: Floats) -> Floats:
+    """[n] of rows [n, values]; 1 where both are 0, 0 where only one is."""
+    norms = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
+    same = (ours == theirs).all(axis=1).astype(np.float64)
+    found = np.divide((ours * theirs).sum(axis=1), norms, out=same, where=norms > 0)
+    return np.asarray(np.clip(found, -1.0, 1.0), dtype=np.float64)
+
+
+def columns(*fractions: tuple[Floats, Floats | float]) -> Fractions:
+    """[n, metrics] of (numerators, denominators) of single metrics; a number stands for that of every sample."""
+    numerators = np.column_stack([top for top, _ in fractions])
+    denominators = np.column_stack(
+        [np.broadcast_to(np.asarray(low, dtype=np.float64), top.shape) for top, low in fractions]
+    )
+    return numerators.astype(np.float64), denominators.astype(np.float64)

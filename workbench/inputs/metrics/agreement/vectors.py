@@ -1,0 +1,110 @@
+"""Agreement of numbers that are compared by distance: embeddings, values of any kind, recurrent states."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from workbench.inputs.dataset.batch import Batch
+from workbench.inputs.metrics.agreement.judge import (
+    Floats,
+    Fractions,
+    MetricSpec,
+    Outputs,
+    columns,
+    cosines,
+    counted,
+    flat,
+    number,
+    pair,
+)
+from workbench.values.interface import OutputUse
+
+GALLERY = 512
+"""Neighbours are looked for among so many samples before this one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValuesJudge:
+    """Numbers of any kind, and states: the error beside the size of the float model's numbers."""
+
+    use: OutputUse
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (self.use.name,)
+
+    @property
+    def metrics(self) -> tuple[MetricSpec, ...]:
+        return (
+            MetricSpec(
+                name="relative_error",
+                about="sum of absolute errors over the sum of absolute float values",
+                higher=False,
+                bounds=None,
+            ),
+            MetricSpec(name="cosine", about="mean over samples", bounds=(-1.0, 1.0)),
+            MetricSpec(name="max_abs_error", about="of any value", unit="abs", higher=False, bounds=None, reduce="max"),
+            MetricSpec(name="mae", about="mean over values", unit="abs", higher=False, bounds=None),
+        )
+
+    def judge(self, outputs: Outputs, reference: Outputs, batch: Batch) -> Fractions:
+        ours, theirs = pair(outputs, reference, self.use.name, batch)
+        values = counted(ours, batch).reshape(len(batch), -1).sum(axis=1).astype(np.float64)
+        ours, theirs = flat(ours, batch), flat(theirs, batch)
+        errors = np.abs(ours - theirs)
+        return columns(
+            (errors.sum(axis=1), np.abs(theirs).sum(axis=1)),
+            (cosines(ours, theirs), 1.0),
+            (errors.max(axis=1, initial=0.0), 1.0),
+            (errors.sum(axis=1), values),
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class EmbeddingJudge:
+    """Vectors [n, ...]: their direction, and whether they have the same nearest neighbours.
+
+    Neighbours are the `k` (10) samples, among up to `GALLERY` before this one, whose vectors of the same model point
+    most alike. Samples with no more than `k` before them have nothing to rank and are left out. It remembers what it
+    saw, so it must see a split from its beginning and in order.
+    """
+
+    use: OutputUse
+    _ours: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    _theirs: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (self.use.name,)
+
+    @property
+    def metrics(self) -> tuple[MetricSpec, ...]:
+        return (
+            MetricSpec(name="cosine", about="mean over samples", bounds=(-1.0, 1.0)),
+            MetricSpec(name="neighbour_recall", about="nearest neighbours that are the float model's too"),
+        )
+
+    def judge(self, outputs: Outputs, reference: Outputs, batch: Batch) -> Fractions:
+        ours, theirs = (flat(array, batch) for array in pair(outputs, reference, self.use.name, batch))
+        k = max(1, round(number(self.use, "k", 10)))
+        found, wanted = np.zeros(len(batch)), np.zeros(len(batch))
+        for row in range(len(batch)):
+            if len(self._ours) > k and self._ours.shape[1] == ours.shape[1]:
+                near = _nearest(self._ours, ours[row], k)
+                found[row], wanted[row] = len(near & _nearest(self._theirs, theirs[row], k)), k
+            self._ours = _grown(self._ours, ours[row])
+            self._theirs = _grown(self._theirs, theirs[row])
+        return columns((cosines(ours, theirs), 1.0), (found, wanted))
+
+
+def _grown(gallery: Floats, vector: Floats) -> Floats:
+    unit = vector / (float(np.linalg.norm(vector)) or 1.0)
+    if gallery.shape[1] != len(unit):  # vectors of another length cannot be ranked beside these
+        return unit[None]
+    return np.concatenate([gallery[-(GALLERY - 1) :], unit[None]])
+
+
+def _nearest(gallery: Floats, vector: Floats, k: int) -> set[int]:
+    return set(np.argsort(-(gallery @ vector), kind="stable")[:k].tolist())

@@ -1,0 +1,228 @@
+"""What an output means, as far as a model's file and a few of its outputs tell.
+
+Name, shape, type and last operator come from the file; sums, ranges and lengths from values:
+
+    for found in infer_outputs(model, load_graph(model), samples):
+        found.use or found.candidates, found.reason
+
+A guess is not made: where two meanings would both fit, the answer is 'cannot know' with both, and somebody is asked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+
+from workbench.inputs.metrics.agreement.judge import Array, Outputs
+from workbench.inputs.metrics.last_operator import last_operator
+from workbench.values.interface import Meaning, OutputUse
+from workbench.values.model import Model, TensorSpec
+
+_BOXES = re.compile(r"box|bbox|loc(?:ation)?s?$|coord", re.IGNORECASE)
+_SCORES = re.compile(r"score|conf|prob|cls|class", re.IGNORECASE)
+_SIGNAL = re.compile(r"audio|wav|speech|pcm|signal", re.IGNORECASE)
+_EMBEDDING = re.compile(r"embed|d_?vector|x_?vector|feature|speaker|pooler", re.IGNORECASE)
+_MASK = re.compile(r"mask|seg(?:ment)?", re.IGNORECASE)
+_NEXT = re.compile(r"(?:_?(?:out|next|new)|n|N|')$")
+_PROBABILITY = ("Sigmoid", "HardSigmoid", "Softmax")
+_NORMALIZING = ("LpNormalization",)
+_TOLERANCE = 1e-2
+_LEAST_PIXELS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferredOutput:
+    """What one output is taken for.
+
+    Attributes:
+        use: None where it cannot be known.
+        candidates: meanings that would fit then, the likeliest first; empty where it is known.
+        reason: what says so, or what is missing.
+    """
+
+    name: str
+    use: OutputUse | None
+    candidates: tuple[Meaning, ...] = ()
+    reason: str = ""
+
+
+def infer_outputs(
+    model: Model,
+    proto: onnx.ModelProto,
+    samples: Outputs | None = None,
+    *,
+    state: Sequence[tuple[str, str]] = (),
+) -> tuple[InferredOutput, ...]:
+    """All outputs of a model, in its order.
+
+    Args:
+        samples: the float model's outputs for a few samples, by name, [n, ...]; without them less can be known.
+        state: (output, input) pairs that are declared to carry a state.
+    """
+    values = samples or {}
+    carried = {output for output, _ in state}
+    pairs = {} if _scores_beside(model.outputs) is None else _detector(model.outputs, values)
+    found = []
+    for spec in model.outputs:
+        if spec.name in pairs:
+            found.append(pairs[spec.name])
+        elif spec.name in carried:
+            found.append(_known(spec, "state", "the manifest carries it to the next step"))
+        else:
+            found.append(_one(spec, model, last_operator(proto, spec.name), values.get(spec.name)))
+    return tuple(found)
+
+
+def _known(spec: TensorSpec, meaning: Meaning, reason: str, **options: str | float | int) -> InferredOutput:
+    use = OutputUse(name=spec.name, meaning=meaning, options=tuple(sorted(options.items())), reason=reason)
+    return InferredOutput(name=spec.name, use=use, reason=reason)
+
+
+def _unknown(spec: TensorSpec, candidates: tuple[Meaning, ...], reason: str) -> InferredOutput:
+    return InferredOutput(name=spec.name, use=None, candidates=candidates, reason=reason)
+
+
+def _one(spec: TensorSpec, model: Model, operator: str, values: Array | None) -> InferredOutput:
+    if (carried := _input_that_it_carries(spec, model)) is not None:
+        return _known(spec, "state", f"named and shaped as the input {carried!r}")
+    kind = np.dtype(spec.dtype).kind if values is None else values.dtype.kind
+    if kind in "iub":
+        return _whole_numbers(spec, operator)
+    rank = len(spec.shape)
+    image = rank >= 4 and all(not isinstance(size, int) or size >= _LEAST_PIXELS for size in spec.shape[-2:])
+    if image and (operator in _PROBABILITY or _MASK.search(spec.name)):
+        why = f"ends in {operator}" if operator in _PROBABILITY else "its name says so"
+        return _known(spec, "mask", f"{why}, one value per pixel {_shape(spec)}")
+    if _SIGNAL.search(spec.name) and rank >= 2:
+        return _known(spec, "signal", "its name says so")
+    if operator in _PROBABILITY:
+        return _known(spec, "probabilities", f"ends in {operator}")
+    if operator == "LogSoftmax":
+        return _known(spec, "logits", "ends in LogSoftmax")
+    if "logit" in spec.name.lower():
+        return _known(spec, "logits", "its name says so")
+    if operator in _NORMALIZING or (values is not None and _are_unit_vectors(values)):
+        why = f"ends in {operator}" if operator in _NORMALIZING else "its vectors have the length 1"
+        return _known(spec, "embedding", why)
+    if _EMBEDDING.search(spec.name) and rank >= 2:
+        return _known(spec, "embedding", "its name says so")
+    if operator == "Tanh" and rank >= 2 and not isinstance(spec.shape[-1], int):
+        return _known(spec, "signal", "ends in Tanh, of any length")
+    if values is not None and _are_distributions(values):
+        return _known(spec, "probabilities", "its vectors are positive and sum to 1")
+    if values is not None and rank == 2 and _are_shares(values):
+        return _unknown(spec, ("probabilities", "values"), "its values lie in 0..1, and no operator says why")
+    if rank == 2 and isinstance(spec.shape[-1], int) and spec.shape[-1] > 1 and _floats(model) == 1:
+        return _known(spec, "logits", f"the one float output, a vector of {spec.shape[-1]} scores per sample")
+    if image:
+        return _unknown(spec, ("mask", "values", "embedding"), f"a map {_shape(spec)} behind {operator}")
+    if rank <= 1 or spec.shape[-1] == 1:
+        return _unknown(spec, ("values", "logits", "probabilities"), f"a single number behind {operator}")
+    if rank == 2 and not isinstance(spec.shape[-1], int):
+        return _unknown(spec, ("signal", "logits", "values"), f"of any length {_shape(spec)} behind {operator}")
+    return _unknown(spec, ("logits", "embedding", "values", "signal"), f"{_shape(spec)} behind {operator}")
+
+
+def _whole_numbers(spec: TensorSpec, operator: str) -> InferredOutput:
+    sizes = spec.shape[-2:]
+    image = len(spec.shape) >= 3 and all(isinstance(size, int) and size >= _LEAST_PIXELS for size in sizes)
+    if image and operator == "ArgMax":
+        return _known(spec, "mask", f"ends in ArgMax, a class per pixel {_shape(spec)}")
+    return _known(spec, "ids", f"whole numbers ({spec.dtype}), behind {operator}")
+
+
+def _input_that_it_carries(spec: TensorSpec, model: Model) -> str | None:
+    """An input of the same shape whose name the output's has but for 'out', 'next' or 'n' at its end."""
+    for given in model.inputs:
+        alike = given.dtype == spec.dtype and len(given.shape) == len(spec.shape)
+        named = _NEXT.sub("", spec.name) == _NEXT.sub("", given.name.removesuffix("_in").removesuffix("0"))
+        sized = all(
+            a == b or not isinstance(a, int) or not isinstance(b, int)
+            for a, b in zip(given.shape, spec.shape, strict=False)
+        )
+        if alike and named and sized and spec.name != given.name:
+            return given.name
+    return None
+
+
+# --- detectors ------------------------------------------------------------------------------------------------------
+
+
+def _scores_beside(specs: Sequence[TensorSpec]) -> tuple[TensorSpec, TensorSpec] | None:
+    """Boxes [n, anchors, 4] and scores [n, anchors, ...] where names say so."""
+    boxes = [spec for spec in specs if len(spec.shape) == 3 and spec.shape[-1] == 4 and _BOXES.search(spec.name)]
+    if len(boxes) != 1:
+        return None
+    beside = [
+        spec
+        for spec in specs
+        if spec is not boxes[0]
+        and len(spec.shape) in (2, 3)
+        and _SCORES.search(spec.name)
+        and np.dtype(spec.dtype).kind == "f"
+        and (spec.shape[1] == boxes[0].shape[1] or not isinstance(spec.shape[1], int))
+    ]
+    return (boxes[0], beside[0]) if len(beside) == 1 else None
+
+
+def _detector(specs: Sequence[TensorSpec], values: Mapping[str, Array]) -> dict[str, InferredOutput]:
+    both = _scores_beside(specs)
+    assert both is not None
+    boxes, scores = both
+    seen = values.get(boxes.name)
+    form = _box_format(seen) if seen is not None else None
+    belongs = f"one row for each of the boxes in {boxes.name!r}"
+    if form is None:
+        missing = "no values were looked at" if seen is None else "its values are neither corners nor centre and size"
+        reason = f"named and shaped as boxes, but {missing}, so the format is not known"
+        return {
+            boxes.name: _unknown(boxes, ("boxes", "values"), reason),
+            scores.name: _unknown(scores, ("scores", "probabilities"), belongs),
+        }
+    reason = f"named and shaped as boxes, and its values read as {form}; score and iou are to be checked"
+    return {
+        boxes.name: _known(boxes, "boxes", reason, scores=scores.name, format=form, score=0.5, iou=0.5),
+        scores.name: _known(scores, "scores", belongs),
+    }
+
+
+def _box_format(values: Array) -> str | None:
+    """Corners in ascending order, or centre and size."""
+    rows = values.reshape(-1, 4).astype(np.float64)
+    if (rows[:, 2:] >= rows[:, :2]).all(axis=1).mean() > 0.99:
+        return "xyxy"
+    return "cxcywh" if (rows[:, 2:] >= 0).all() else None
+
+
+# --- values ---------------------------------------------------------------------------------------------------------
+
+
+def _are_distributions(values: Array) -> bool:
+    found = values.astype(np.float64)
+    if found.ndim < 2 or found.shape[-1] < 2:
+        return False
+    return bool((found >= 0).all() and (np.abs(found.sum(axis=-1) - 1) < _TOLERANCE).all())
+
+
+def _are_shares(values: Array) -> bool:
+    found = values.astype(np.float64)
+    return bool((found >= 0).all() and (found <= 1).all() and found.size > 0)
+
+
+def _are_unit_vectors(values: Array) -> bool:
+    found = values.astype(np.float64)
+    if found.ndim < 2 or found.shape[-1] < 8:
+        return False
+    return bool((np.abs(np.linalg.norm(found, axis=-1) - 1) < _TOLERANCE).all())
+
+
+def _floats(model: Model) -> int:
+    return sum(np.dtype(spec.dtype).kind == "f" for spec in model.outputs)
+
+
+def _shape(spec: TensorSpec) -> str:
+    return f"[{', '.join('?' if size is None else str(size) for size in spec.shape)}]"

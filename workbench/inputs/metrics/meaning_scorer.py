@@ -1,0 +1,192 @@
+"""Scores by what outputs mean: every output with its own judge, the first one's primary metric as 'accuracy'."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from workbench.inputs.dataset.batch import Batch
+from workbench.inputs.metrics.agreement import MEANINGS, Judge, MetricSpec, judges_of
+from workbench.inputs.metrics.outcomes import MeasuredOutcomes
+from workbench.inputs.metrics.score import Outputs
+from workbench.values.documents.canonical import encode
+from workbench.values.errors import ConfigError, nearest
+from workbench.values.interface import OutputUse
+from workbench.values.model import Model
+from workbench.values.objectives import Constraint, Metric
+
+_PRIMARY = "primary"
+"""Option of the first output: which of its metrics is the primary one."""
+_LIMITED = "limited"
+"""Option of any output: false, and it only informs where it has no limits of its own."""
+_FOREIGN = re.compile(r"[^A-Za-z0-9_/-]")
+"""Of an output's name, what a metric's name cannot hold in a tracker."""
+
+
+class MeaningScorer:
+    """Agreement with the float model, output by output.
+
+    A metric is named by itself where one output alone is compared, and OUTPUT.METRIC where there are several.
+    """
+
+    needs_reference = True
+
+    def __init__(self, *, uses: Sequence[OutputUse], file: Path, declared: bool) -> None:
+        """
+        Args:
+            file: the manifest, for errors.
+            declared: the manifest says what outputs mean; else the model and the code did.
+
+        Raises:
+            ConfigError: an option or a limit is none of its meaning's.
+        """
+        self.uses, self.file, self._declared = tuple(uses), file, declared
+        try:
+            for use in self.uses:
+                _check_options(use)
+            self.judges: tuple[Judge, ...] = judges_of(self.uses)
+            self.order = tuple(_order(judge) for judge in self.judges)
+            for judge in self.judges:
+                _check_limits(judge)
+        except ConfigError as error:
+            raise replace_file(error, file) from error
+        several = len(self.judges) > 1
+        self.specs: tuple[MetricSpec, ...] = tuple(
+            replace(judge.metrics[at], name=self._name(judge, judge.metrics[at].name, several))
+            for judge, order in zip(self.judges, self.order, strict=True)
+            for at in order
+        )
+
+    @property
+    def primary(self) -> str:
+        return self.specs[0].name
+
+    @property
+    def unit(self) -> str:
+        return self.specs[0].unit
+
+    @property
+    def higher(self) -> bool:
+        return self.specs[0].higher
+
+    @property
+    def identity(self) -> Mapping[str, object] | None:
+        return {"outputs": [encode(replace(use, reason="")) for use in self.uses]} if self._declared else None
+
+    def check(self, model: Model) -> None:
+        """Every output that is judged is one of the model's."""
+        given = {spec.name: spec for spec in model.outputs}
+        for use in self.uses:
+            if use.name not in given:
+                raise ConfigError(
+                    f"the model has no output {use.name!r}.",
+                    file=self.file,
+                    key=f"outputs.{use.name}",
+                    hint=nearest(use.name, given),
+                )
+            if use.meaning == "ids" and np.dtype(given[use.name].dtype).kind == "f":
+                raise ConfigError(
+                    f"output {use.name!r} holds {given[use.name].dtype}, and ids are whole numbers.",
+                    file=self.file,
+                    key=f"outputs.{use.name}",
+                    hint="Call it logits, probabilities or values.",
+                )
+        for judge in self.judges:
+            for name in judge.reads:
+                if name not in given:
+                    raise ConfigError(
+                        f"the model has no output {name!r}, which {judge.use.name!r} refers to.",
+                        file=self.file,
+                        key=f"outputs.{judge.use.name}",
+                        hint=nearest(name, given),
+                    )
+
+    def score(self, outputs: Outputs, batch: Batch, reference: Outputs | None) -> MeasuredOutcomes:
+        if reference is None:
+            raise ValueError("agreement is scored against the float model's outputs")
+        tops, lows = [], []
+        for judge, order in zip(self.judges, self.order, strict=True):
+            numerators, denominators = judge.judge(outputs, reference, batch)
+            tops.append(numerators[:, order])
+            lows.append(denominators[:, order])
+        return MeasuredOutcomes(
+            names=np.array([spec.name for spec in self.specs]),
+            units=np.array([spec.unit for spec in self.specs]),
+            higher=np.array([spec.higher for spec in self.specs]),
+            bounds=np.array([spec.bounds or (np.nan, np.nan) for spec in self.specs], dtype=np.float64),
+            reduce=np.array([spec.reduce for spec in self.specs]),
+            numerators=np.concatenate(tops, axis=1),
+            denominators=np.concatenate(lows, axis=1),
+            lengths=batch.lengths,
+        )
+
+    def close(self) -> None:
+        """Nothing was started."""
+
+    def limits(self) -> tuple[Constraint, ...]:
+        """Of every output its own limits; where it has none, those of its meaning, but for the primary output, whose
+        limit is the experiment's."""
+        found = []
+        several = len(self.judges) > 1
+        for number, judge in enumerate(self.judges):
+            specs = {spec.name: spec for spec in judge.metrics}
+            limited = number > 0 and dict(judge.use.options).get(_LIMITED, True) is not False
+            limits = dict(judge.use.limits) or (MEANINGS[judge.use.meaning].limits if limited else {})
+            for name, limit in limits.items():
+                known = Metric(
+                    direction="maximize" if specs[name].higher else "minimize",
+                    unit=specs[name].unit,
+                    about=f"output {judge.use.name}: {specs[name].about}",
+                )
+                found.append(Constraint(metric=self._name(judge, name, several), limit=limit, of_output=known))
+        return tuple(found)
+
+    def _name(self, judge: Judge, metric: str, several: bool) -> str:
+        return f"{_FOREIGN.sub('_', judge.use.name)}.{metric}" if several else metric
+
+
+def replace_file(error: ConfigError, file: Path) -> ConfigError:
+    """The same error, placed in a file."""
+    return error if error.file is not None else ConfigError(error.rule, file=file, key=error.key, hint=error.hint)
+
+
+def _order(judge: Judge) -> tuple[int, ...]:
+    """Columns of a judge's metrics, the primary one first."""
+    names = [spec.name for spec in judge.metrics]
+    chosen = dict(judge.use.options).get(_PRIMARY, names[0])
+    able = [spec.name for spec in judge.metrics if spec.reduce == "ratio"]
+    if chosen not in able:
+        raise ConfigError(
+            f"{chosen!r} is no metric that {judge.use.meaning} can be searched by ({', '.join(able)}).",
+            key=f"outputs.{judge.use.name}.{_PRIMARY}",
+            hint=nearest(str(chosen), able),
+        )
+    first = names.index(str(chosen))
+    return (first, *(at for at in range(len(names)) if at != first))
+
+
+def _check_options(use: OutputUse) -> None:
+    common = (_PRIMARY, _LIMITED) if MEANINGS[use.meaning].make is not None else ()
+    known = (*MEANINGS[use.meaning].options, *common)
+    for name, _ in use.options:
+        if name not in known:
+            raise ConfigError(
+                f"{use.meaning} has no option {name!r}.",
+                key=f"outputs.{use.name}.{name}",
+                hint=nearest(name, known) if known else None,
+            )
+
+
+def _check_limits(judge: Judge) -> None:
+    known = [spec.name for spec in judge.metrics]
+    for name, _ in judge.use.limits:
+        if name not in known:
+            raise ConfigError(
+                f"{judge.use.meaning} has no metric {name!r}.",
+                key=f"outputs.{judge.use.name}.limits.{name}",
+                hint=nearest(name, known),
+            )
