@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import onnx
 
+from workbench.commands.init.kind import Kind, chosen_kind, kind_of
 from workbench.graph.door import open_foreign
 from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import constants, load_graph
@@ -26,8 +29,10 @@ class Outline:
         longest: tokens it takes; None where it does not tell.
         fixed_length: of a model that takes no other length.
         fixed_batch: of a model that takes no other batch.
-        target: the name of the one that is to execute it.
-        start: what the target says of a first space for it.
+        largest_sample: numbers of one sample of the largest input, as far as its axes are fixed.
+        kind, kind_reason: what it is about, and what tells it.
+        targets: the names of those that are to execute it.
+        starts: what each of them says of a first space for it.
     """
 
     model: Model
@@ -35,30 +40,59 @@ class Outline:
     longest: int | None
     fixed_length: int | None
     fixed_batch: int | None
-    target: str
-    start: SpaceStart
+    largest_sample: int
+    kind: Kind
+    kind_reason: str
+    targets: tuple[str, ...]
+    starts: tuple[SpaceStart, ...]
+
+    @property
+    def target(self) -> str:
+        """The one that the float baseline runs on."""
+        return self.targets[0]
+
+    @property
+    def start(self) -> SpaceStart:
+        return self.starts[0]
+
+    def each_target(self) -> Iterator[tuple[str, SpaceStart]]:
+        return zip(self.targets, self.starts, strict=True)
+
+    def on(self, targets: Sequence[str]) -> Outline:
+        """The same model on some of its targets."""
+        known = dict(self.each_target())
+        return replace(self, targets=tuple(targets), starts=tuple(known[target] for target in targets))
 
 
-def examine_model(path: Path, target: str = REFERENCE) -> Outline:
-    """Find out layers and limits, and ask the target what changes the model; it may compile it.
+def examine_model(model: Path | Model, *targets: str, texts: bool = False, kind: str | None = None) -> Outline:
+    """Find out layers and limits, and ask the targets what changes the model; they may compile it.
+
+    Args:
+        texts: the data are texts.
+        kind: what the user says it is about.
 
     Raises:
         ConfigError: the file is no readable model.
         CompileError: the target refused it.
     """
-    model = open_foreign(path)
+    model = open_foreign(model) if isinstance(model, Path) else model
+    targets = targets or (REFERENCE,)
     proto = load_graph(model)
     shapes = [spec.shape for spec in model.inputs]
     batch = shapes[0][0] if shapes[0] else None
     length = shapes[0][1] if len(shapes[0]) == 2 else None
+    found, reason = chosen_kind(kind, kind_of(model, proto, texts=texts))
     return Outline(
         model=model,
         layers=quantizable_layers(normalized(proto)),
         longest=longest_text(proto),
         fixed_length=length if isinstance(length, int) else None,
         fixed_batch=batch if isinstance(batch, int) else None,
-        target=target,
-        start=described(target).space_start(path),
+        largest_sample=max(math.prod(d for d in shape[1:] if isinstance(d, int)) for shape in shapes),
+        kind=found,
+        kind_reason=reason,
+        targets=targets,
+        starts=tuple(described(target).space_start(model.path) for target in targets),
     )
 
 

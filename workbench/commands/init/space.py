@@ -1,128 +1,166 @@
-"""Writing the search space: only what can change this model on this machine."""
+"""Writing the search space: only what can change this model on its targets, and on this machine."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
 
 from workbench.commands.init.model import Outline
-from workbench.space.dimensions import dimensions_of
+from workbench.space.dimensions import TARGET, dimensions_of
 from workbench.space.space import choice_text
+from workbench.space.words import bins_of
 from workbench.targets import described
+from workbench.targets.space_start import SpaceStart
 from workbench.values.dimension import FUSION_PREFIX, Scalar
 
+T = TypeVar("T")
+When = Mapping[str, tuple[Scalar, ...]]
+
 _KEEP_FLOAT = (0, 1, 2, 4, 8)
+_BINS = (1, 2, 4, 8)
+_STATIC: When = {"quantization.scheme": ("static",)}
+_LARGE_INPUT = 1 << 19
+"""Numbers of one sample, about an image of 416 x 416: what is larger is not batched by sixteen."""
 
 
-def space_text(name: str, outline: Outline, cores: int, *, text: bool = False) -> str:
-    """The search space: only what can change this model on this machine.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bins:
+    """A parameter of padded lengths, and its choices, the default first."""
+
+    name: str
+    choices: tuple[str, ...]
+    targets: tuple[str, ...]
+
+
+def space_text(
+    name: str,
+    outline: Outline,
+    cores: int,
+    *,
+    text: bool = False,
+    lengths: Sequence[int] = (),
+    max_length: int | None = None,
+    compiled_lengths: Sequence[int] = (),
+    service: bool = True,
+) -> str:
+    """The search space.
 
     Args:
         text: samples are texts, which may be grouped and padded by their lengths.
+        lengths, max_length: of the texts; choices that come to the same bins stand once.
+        compiled_lengths: of samples that are arrays along a free axis, for targets that compile every length.
+        service: which settings a service may be told.
     """
     weights = [layer for layer in outline.layers if layer.weight is not None]
     attention = sum(layer.second is not None for layer in outline.layers)
-    target, start, known = described(outline.target), outline.start, dimensions_of(outline.target)
-    served = {
-        "dynamic": any(layer.op_type in ("MatMul", "Gemm") for layer in weights),  # it serves no others
-        "static": bool(weights or attention),
-    }
-    schemes = ["none", *(scheme for scheme in start.schemes if served[scheme])]
-    bins = next((name for name, dimension in known.items() if dimension.lengths_in), None)
-    keep_float = [count for count in _KEEP_FLOAT if count < max(1, len(weights))]
-    threads = _halvings(cores) if "serving.intra_op_threads" in known else []
+    bins = _bins(outline, text, lengths, max_length, compiled_lengths)
+    schemes = _schemes(outline)
+    titles = " or ".join(described(target).title for target in outline.targets)
+    names = ", ".join(outline.targets)
     lines = [
-        f"# What may vary when {name} runs on {target.title}.",
+        f"# What may vary when {name} runs on {titles}.",
         f"# INT8 can serve {len(weights)} of its layers and {attention} of its products of two activations.",
         f"# The machine this was written on has {cores} cores.",
+        f"# It was taken for a model of kind {outline.kind!r}: {outline.kind_reason}.",
         "#",
         "# The first choice of a parameter is its default; presets name only what differs from it. `when:` says where",
         f"# one applies. `workbench space search_spaces/{name}.yaml` explains each and counts the candidates.",
         "version: 1",
-        f"target: {target.name}",
+        f"target: {names if len(outline.targets) == 1 else f'[{names}]'}",
         "",
         "parameters:",
     ]
+    lines += [f"  # {note}" for start in outline.starts for note in start.notes]
+    lines += _quantization(outline, schemes)
+    lines += _of_targets(outline)
+    threads = _halvings(cores)
+    threaded = [t for t in outline.targets if "serving.intra_op_threads" in dimensions_of(t)]
+    if threaded:
+        lines += ["", *_parameter("serving.intra_op_threads", threads, _for(outline, threaded))]
+    for one in bins:
+        lines.append("  # Padded lengths, each group of samples a queue of its own: the N with the least padding for")
+        lines.append('  # these data; one is the longest alone. Lists such as "32 64 128" work too.')
+        lines += _parameter(one.name, [f'"{choice}"' for choice in one.choices], _for(outline, one.targets))
+    lines += _batches(outline)
+    lines += _service(outline, cores) if service else []
+    lines += _forbidden(outline, schemes)
+    lines += ["", "# Evaluated before anything is proposed: the float model first, then what usually does well."]
+    lines += ["presets:", *_presets(outline, schemes, bins, threads if threaded else [])]
+    return "\n".join(lines) + "\n"
+
+
+# --- quantization ---------------------------------------------------------------------------------------------------
+
+
+def _schemes(outline: Outline) -> dict[str, tuple[str, ...]]:
+    """Scheme → the targets that have it and that it changes this model on; without `none`."""
+    weights = [layer for layer in outline.layers if layer.weight is not None]
+    served = {
+        "dynamic": any(layer.op_type in ("MatMul", "Gemm") for layer in weights),  # it serves no others
+        "static": bool(weights) or any(layer.second is not None for layer in outline.layers),
+    }
+    found = {
+        scheme: tuple(t for t, start in outline.each_target() if scheme in start.schemes)
+        for scheme, changes in served.items()
+        if changes
+    }
+    return {scheme: targets for scheme, targets in found.items() if targets}
+
+
+def _quantization(outline: Outline, schemes: dict[str, tuple[str, ...]]) -> list[str]:
+    weights = [layer for layer in outline.layers if layer.weight is not None]
+    attention = sum(layer.second is not None for layer in outline.layers)
+    products = sum(layer.op_type in ("MatMul", "Gemm") for layer in weights)
+    lines = []
     if not (weights or attention):
         lines.append("  # No layer of this model can be INT8: nothing multiplies by a constant float32 matrix.")
-    lines += _parameter("quantization.scheme", schemes)
-    if "static" in schemes:
-        static = "{quantization.scheme: [static]}"
-        lines += _parameter("quantization.algorithm", ["mse", "minmax", "percentile", "kl"], static)
-        lines += _parameter("quantization.percentile", [99.999, 99.99], "{quantization.algorithm: [percentile]}")
-        lines += _parameter("quantization.activation_symmetric", [False, True], static)
-        quantized = ", ".join(schemes[1:])
-        lines += _parameter(
-            "quantization.weight_granularity", ["channel", "tensor"], f"{{quantization.scheme: [{quantized}]}}"
-        )
-        products = [False, True] if attention and weights else [bool(attention)]
-        if not attention:
-            lines.append("  # No MatMul of this model multiplies two activations.")
-        lines += _parameter("quantization.attention_matmul", products, static)
-        if weights:
-            lines.append("  # SmoothQuant: closer to float for one more calibration pass and a little time per call.")
-            lines += _parameter("quantization.balance", ['"off"', "auto"], static)
-        lines.append(f"  # How many of the most sensitive of {len(weights)} layers stay in float.")
-        lines += _parameter("quantization.keep_float", keep_float, static)
-        lines += _rare(bool(weights), keep_float[1:])
-    for parameter, choices in start.parameters.items():
-        lines += ["", *_parameter(parameter, choices)]
-    if start.fusions:
-        lines.append(
-            "  # The fusions that change this model. In quotes for readers of YAML 1.1, to whom a bare off is false."
-        )
-    for fusion in start.fusions:
-        lines += [f"  {FUSION_PREFIX}{fusion}:", '    choices: ["on", "off"]']
-    if threads:
-        lines += ["", *_parameter("serving.intra_op_threads", threads)]
-    binned = bins is not None and text and outline.fixed_length is None
-    if binned:
-        lines.append(
-            "  # Padded lengths that requests are grouped by: the N with the least padding for these texts. One is"
-        )
-        lines.append('  # the manifest\'s max_length alone. Lists such as "32 64 128" work too.')
-        lines += _parameter(str(bins), [f'"optimal {count}"' for count in (1, 2, 4, 8)])
-    if outline.fixed_batch is not None:
-        lines.append("  # The model takes no other batch.")
-    lines += _parameter("serving.batch", [outline.fixed_batch or 1])
-    if len(schemes) > 1 and start.forbid:
-        lines += ["", "forbid:"]
-        for values, reason in start.forbid:
-            lines.append(f"  - quantization.scheme: [{', '.join(schemes[1:])}]")
-            lines += [f"    {other}: [{', '.join(map(choice_text, choices))}]" for other, choices in values.items()]
-            lines.append(f"    reason: {reason}")
-    lines += [
-        "",
-        "# Evaluated before anything is proposed: the float model first, then what usually does well.",
-        "presets:",
-    ]
-    lines.append("  - {name: float}")
-    if len(threads) > 1:
-        lines.append("  - {name: float-1-thread, serving.intra_op_threads: 1}")
-    lines += [f"  - {{name: {scheme}-int8, quantization.scheme: {scheme}}}" for scheme in schemes[1:]]
-    if binned:
-        lines += [
-            f'  - {{name: {name}, {settings}{bins}: "optimal 4"}}'
-            for name, settings in (
-                ("float-bins", ""),
-                *([("static-int8-bins", "quantization.scheme: static, ")] if "static" in schemes else []),
-            )
-        ]
-    if "static" in schemes and weights:
-        lines.append("  - {name: static-int8-balanced, quantization.scheme: static, quantization.balance: auto}")
-    if "static" in schemes and 2 in keep_float:
-        lines.append("  - {name: static-int8-2-in-float, quantization.scheme: static, quantization.keep_float: 2}")
-    return "\n".join(lines) + "\n"
+    lines += _parameter("quantization.scheme", ["none", *schemes])
+    if "static" not in schemes:
+        return lines
+    algorithms = _union(start.algorithms for start in outline.starts)
+    lines += _parameter("quantization.algorithm", algorithms, _STATIC)
+    if "percentile" in algorithms:
+        lines += _parameter("quantization.percentile", [99.999, 99.99], {"quantization.algorithm": ("percentile",)})
+    learned = _union(start.weight_algorithms or () for start in outline.starts)
+    if weights and learned:
+        lines += _parameter("quantization.weight_algorithm", learned, _STATIC)
+    lines += _parameter("quantization.activation_symmetric", [False, True], _STATIC)
+    granularity = _union(start.granularity for start in outline.starts) if weights else ["tensor"]
+    lines += _parameter("quantization.weight_granularity", granularity, {"quantization.scheme": tuple(schemes)})
+    if not attention:
+        lines.append("  # No MatMul of this model multiplies two activations.")
+    lines += _parameter(
+        "quantization.attention_matmul", [False, True] if attention and weights else [bool(attention)], _STATIC
+    )
+    if products < len(weights) and (products or attention):
+        lines.append("  # Which layers become INT8: convolutions of a vocoder lose more than they gain, those of an")
+        lines.append("  # image model carry nearly all of its work.")
+        operators = ["all", "matmul", *(["conv"] if outline.kind == "image" else [])]
+        lines += _parameter("quantization.operators", operators, _STATIC)
+    if weights and products:
+        lines.append("  # SmoothQuant: closer to float for one more calibration pass and a little time per call.")
+        lines += _parameter("quantization.balance", ['"off"', "auto"], _STATIC)
+    keep_float = _keep_float(len(weights))
+    lines.append(f"  # How many of the most sensitive of {len(weights)} layers stay in float.")
+    lines += _parameter("quantization.keep_float", keep_float, _STATIC)
+    return lines + _rare(bool(weights) and not learned, keep_float[1:])
+
+
+def _keep_float(layers: int) -> list[int]:
+    return [count for count in _KEEP_FLOAT if count < max(1, layers)]
 
 
 def _rare(weights: bool, keep_float: Sequence[int]) -> list[str]:
     """What seldom pays, as comments that need only lose their "# "."""
-    static = "{quantization.scheme: [static]}"
     found: list[str] = []
     if weights:
-        found += _parameter("quantization.weight_algorithm", ["minmax", "mse", "arq", "adaround"], static)
-        found += _parameter("quantization.bias_correction", [False, True], static)
+        found += _parameter("quantization.weight_algorithm", ["minmax", "mse", "arq", "adaround"], _STATIC)
+        found += _parameter("quantization.bias_correction", [False, True], _STATIC)
     if keep_float:
-        kept = f"{{quantization.keep_float: [{', '.join(map(str, keep_float))}]}}"
+        kept = {"quantization.keep_float": tuple(keep_float)}
         found += _parameter("quantization.keep_float_unit", ["layer", "group"], kept)
         found += _parameter("quantization.sensitivity", ["sqnr", "first_order"], kept)
     if not found:
@@ -131,9 +169,158 @@ def _rare(weights: bool, keep_float: Sequence[int]) -> list[str]:
     return ["", title, *(f"  # {line.removeprefix('  ')}" for line in found)]
 
 
-def _parameter(name: str, choices: Sequence[Scalar], when: str | None = None) -> list[str]:
+# --- what targets bring ---------------------------------------------------------------------------------------------
+
+
+def _of_targets(outline: Outline) -> list[str]:
+    lines: list[str] = []
+    for parameter in _union(start.parameters for start in outline.starts):
+        having = [target for target, start in outline.each_target() if parameter in start.parameters]
+        choices = _union(start.parameters.get(parameter, ()) for start in outline.starts)
+        lines += ["", *_parameter(parameter, choices, _for(outline, having))]
+    switches = [
+        (name, target, kind) for target, start in outline.each_target() for name, kind in _fusions(start, outline)
+    ]
+    if switches:
+        lines.append(
+            "  # The fusions that change this model. In quotes for readers of YAML 1.1, to whom a bare off is false."
+        )
+    for fusion, target, only_int8 in switches:
+        when = {**_for(outline, [target]), **(_STATIC if only_int8 else {})}
+        lines += _parameter(f"{FUSION_PREFIX}{fusion}", ['"on"', '"off"'], when)
+    return lines
+
+
+def _fusions(start: SpaceStart, outline: Outline) -> list[tuple[str, bool]]:
+    quantized = bool(outline.layers) and "static" in start.schemes
+    return [(n, False) for n in start.fusions] + [(n, True) for n in start.int8_fusions if quantized]
+
+
+def _bins(
+    outline: Outline, text: bool, lengths: Sequence[int], max_length: int | None, compiled: Sequence[int]
+) -> list[Bins]:
+    if outline.fixed_length is not None:
+        return []
+    names: dict[str, list[str]] = {}
+    for target in outline.targets:
+        for name, dimension in dimensions_of(target).items():
+            if dimension.lengths_in:
+                names.setdefault(name, []).append(target)
+    found = []
+    for name, targets in names.items():
+        if text:
+            dimension = dimensions_of(targets[0])[name]
+            words = {f"optimal {count}": None for count in _BINS}
+            if lengths and max_length is not None:
+                array = np.array(lengths, dtype=np.int64)
+                distinct = {bins_of(word, dimension, array, max_length): word for word in reversed(words)}
+                words = dict.fromkeys(sorted(distinct.values(), key=lambda word: int(word.split()[1])))
+            found.append(Bins(name=name, choices=tuple(words), targets=tuple(targets)))
+        elif compiled and not name.startswith("serving."):
+            found.append(Bins(name=name, choices=(" ".join(map(str, compiled)),), targets=tuple(targets)))
+    return found
+
+
+def _batches(outline: Outline) -> list[str]:
+    lines = []
+    if outline.fixed_batch is not None:
+        lines.append("  # The model takes no other batch.")
+    return [*lines, *_parameter("serving.batch", [outline.fixed_batch or 1])]
+
+
+def _service(outline: Outline, cores: int) -> list[str]:
+    start = outline.start.service
+    batches: Iterable[int] = start.max_batch_size
+    if outline.fixed_batch is not None:
+        batches = (outline.fixed_batch,)
+    elif outline.largest_sample > _LARGE_INPUT:
+        batches = [batch for batch in batches if batch <= 4] or [1]
+    workers = [count for count in start.workers if not described(outline.target).on_host or count <= max(1, cores)]
+    timeouts = start.batch_timeout_ms if any(batch > 1 for batch in batches) else (0,)
+    return [
+        "",
+        "# What a service may be told without compiling anything again; the first of each is what 'untuned' means.",
+        "# The best of them is found for every candidate: the experiment's own `service:` says how requests come.",
+        "service:",
+        f"  max_batch_size: [{', '.join(map(str, batches))}]",
+        f"  batch_timeout_ms: [{', '.join(f'{ms:g}' for ms in timeouts)}]  # how long a request waits for company",
+        f"  workers: [{', '.join(map(str, workers or [1]))}]",
+    ]
+
+
+def _forbidden(outline: Outline, schemes: dict[str, tuple[str, ...]]) -> list[str]:
+    lines: list[str] = []
+    for scheme, targets in schemes.items():
+        lacking = [target for target in outline.targets if target not in targets]
+        if lacking:
+            lines.append(f"  - target: [{', '.join(lacking)}]")
+            lines.append(f"    quantization.scheme: [{scheme}]")
+            lines.append(f"    reason: {' and '.join(described(t).title for t in lacking)} has no {scheme} INT8.")
+    for start in outline.starts if schemes else ():
+        for values, reason in start.forbid:
+            lines.append(f"  - quantization.scheme: [{', '.join(schemes)}]")
+            lines += [f"    {other}: [{', '.join(map(choice_text, choices))}]" for other, choices in values.items()]
+            lines.append(f"    reason: {reason}")
+    return ["", "forbid:", *lines] if lines else []
+
+
+# --- presets --------------------------------------------------------------------------------------------------------
+
+
+def _presets(
+    outline: Outline, schemes: dict[str, tuple[str, ...]], bins: Sequence[Bins], threads: Sequence[int]
+) -> list[str]:
+    weights = [layer for layer in outline.layers if layer.weight is not None]
+    mixed = len({layer.op_type in ("MatMul", "Gemm") for layer in weights}) == 2
+    lines: list[str] = []
+
+    def add(name: str, target: str, **settings: str) -> None:
+        first = target == outline.target
+        named = name if first else f"{target}-{name}"
+        written = {} if first else {TARGET: target}
+        written |= {key.replace("__", "."): value for key, value in settings.items()}
+        lines.append(f"  - {{{', '.join(f'{key}: {value}' for key, value in ({'name': named} | written).items())}}}")
+
+    for target, _ in outline.each_target():
+        longer = next((b for b in bins if target in b.targets and len(b.choices) > 1), None)
+        grouped = {} if longer is None else {longer.name: f'"{longer.choices[min(2, len(longer.choices) - 1)]}"'}
+        add("float", target)
+        if len(threads) > 1 and target == outline.target:
+            add("float-1-thread", target, serving__intra_op_threads="1")
+        for scheme, having in schemes.items():
+            if target in having:
+                add(f"{scheme}-int8", target, quantization__scheme=scheme)
+        if grouped:
+            add("float-bins", target, **grouped)
+        if "static" in schemes and target in schemes["static"]:
+            static = {"quantization__scheme": "static"}
+            if grouped:
+                add("static-int8-bins", target, **static, **grouped)
+            if mixed:
+                add("static-int8-matmul", target, **static, quantization__operators="matmul")
+            if any(layer.op_type in ("MatMul", "Gemm") for layer in weights) and target == outline.target:
+                add("static-int8-balanced", target, **static, quantization__balance="auto")
+            if 2 in _keep_float(len(weights)) and target == outline.target:
+                add("static-int8-2-in-float", target, **static, quantization__keep_float="2")
+    return lines
+
+
+# --- words ----------------------------------------------------------------------------------------------------------
+
+
+def _for(outline: Outline, targets: Sequence[str]) -> When:
+    """The condition that a parameter belongs to some of the space's targets; none where it belongs to all."""
+    return {} if set(targets) == set(outline.targets) else {TARGET: tuple(targets)}
+
+
+def _parameter(name: str, choices: Sequence[Scalar], when: When | None = None) -> list[str]:
     shown = ", ".join(str(choice).lower() for choice in choices)
-    return [f"  {name}:", *([f"    when: {when}"] if when is not None else []), f"    choices: [{shown}]"]
+    conditions = ", ".join(f"{key}: [{', '.join(map(str, values))}]" for key, values in (when or {}).items())
+    return [f"  {name}:", *([f"    when: {{{conditions}}}"] if conditions else []), f"    choices: [{shown}]"]
+
+
+def _union(groups: Iterable[Iterable[T]]) -> list[T]:
+    return list(dict.fromkeys(choice for group in groups for choice in group))
 
 
 def _halvings(cores: int) -> list[int]:

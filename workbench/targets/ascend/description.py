@@ -84,7 +84,9 @@ def _loading(artifact: Artifact, candidate: Candidate) -> tuple[str, ...]:
 
 
 def _space_start(model: Path) -> SpaceStart:
-    return SpaceStart(parameters={"precision.mode": ("force_fp16", "allow_mix_precision")})
+    from workbench.targets.ascend.space_start import space_start
+
+    return space_start(model)
 
 
 TARGET = TargetDescription(
