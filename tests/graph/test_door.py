@@ -57,7 +57,7 @@ def test_a_sound_model_passes_and_is_not_opened_again(tmp_path: Path, monkeypatc
     def refuse(*_: object) -> None:
         raise AssertionError("it was opened again")
 
-    monkeypatch.setattr(model_door, "_refuse", refuse)
+    monkeypatch.setattr(model_door, "guarded", refuse)
     assert open_foreign(path) == model
     monkeypatch.setattr(model_door, "_passed", set())  # another process, which finds the mark
     assert open_foreign(path) == model

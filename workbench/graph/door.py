@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -69,7 +70,7 @@ def open_foreign(path: Path) -> Model:
     """
     model = read_model(path)
     if model.sha256 not in _passed and not (mark := _mark(model.sha256)).exists():
-        _refuse(path, model, limits_of(model))
+        guarded(model, {}, about="opening it (shape inference, ONNX Runtime's optimizer, a Loop's first sample)")
         with contextlib.suppress(OSError):  # a read-only home: it will be opened again
             mark.parent.mkdir(parents=True, exist_ok=True)
             mark.touch()
@@ -77,11 +78,11 @@ def open_foreign(path: Path) -> Model:
     return model
 
 
-def limits_of(model: Model) -> OpeningLimits:
-    """What a model of this size may take to open; the environment raises it."""
-    memory = _BASE_BYTES + _BYTES_PER_BYTE * model.size_bytes
+def limits_of(model: Model, effort: float = 1.0) -> OpeningLimits:
+    """What a model of this size may take to open, or so many times that; the environment raises it."""
+    memory = int(effort * (_BASE_BYTES + _BYTES_PER_BYTE * model.size_bytes))
     seconds = _BASE_S + model.size_bytes / _BYTES_PER_S + min(model.size_bytes, _GRAPH_BYTES) / _GRAPH_BYTES_PER_S
-    seconds = max(seconds, _given(SECONDS_VARIABLE))
+    seconds = max(effort * seconds, _given(SECONDS_VARIABLE))
     return OpeningLimits(
         memory_bytes=max(memory, int(_given(MEMORY_VARIABLE) * (1 << 30))),
         cpu_s=-int(-seconds // 1),
@@ -102,10 +103,21 @@ def _given(variable: str) -> float:
     return value
 
 
-def _refuse(path: Path, model: Model, limits: OpeningLimits) -> None:
-    """Raises ConfigError where the process that opened the model did not end by itself, and well."""
+def guarded(model: Model, request: Mapping[str, Any], *, about: str, effort: float = 1.0) -> None:
+    """Have the process that opens models do something with one; see `opener` for what it can be asked.
+
+    Args:
+        about: what it does, as the beginning of a sentence.
+        effort: how many times what opening takes it may take.
+
+    Raises:
+        ConfigError: it did not end by itself, and well.
+        ToolchainError: no process can be started.
+    """
+    limits, path = limits_of(model, effort), model.path
     answer = _OPENER.ask(
         {
+            **request,
             "path": str(path.resolve()),
             "memory_bytes": limits.memory_bytes,
             "cpu_s": limits.cpu_s,
@@ -116,7 +128,6 @@ def _refuse(path: Path, model: Model, limits: OpeningLimits) -> None:
     if code == 0:
         return
     size = f"{model.size_bytes / 1e6:.3g} MB"
-    about = "opening it (shape inference, ONNX Runtime's optimizer, a Loop's first sample)"
     if code is None or code in (-signal.SIGXCPU, -signal.SIGKILL):
         raise ConfigError(
             f"{about} did not end within {limits.cpu_s} s of processor time, {limits.wall_s:.0f} s in all, which is a "
@@ -148,10 +159,15 @@ def _mark(sha256: str) -> Path:
 
 @functools.cache
 def _versions() -> tuple[str, ...]:
+    return (closure_digest("workbench.graph.opener", alone=(__name__,)), *libraries())
+
+
+@functools.cache
+def libraries() -> tuple[str, ...]:
+    """Versions of what opens models."""
     from importlib.metadata import version
 
-    own = closure_digest("workbench.graph.opener", alone=(__name__,))
-    return (own, version("onnx"), version("onnxruntime"))
+    return (version("onnx"), version("onnxruntime"))
 
 
 # --- the program that opens ------------------------------------------------------------------------------------------

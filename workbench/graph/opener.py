@@ -25,8 +25,11 @@ import onnx
 import onnxruntime
 
 from workbench.graph.door import OUT_OF_MEMORY
+from workbench.graph.intake.preparation import prepare
 from workbench.graph.read import load_graph, read_model
-from workbench.values.errors import WorkbenchError
+from workbench.values.documents.canonical import decode, encode
+from workbench.values.errors import ConfigError, WorkbenchError
+from workbench.values.interface import Interface
 from workbench.values.system.lifeline import die_with
 
 IDLE_S = 10.0
@@ -79,6 +82,8 @@ def _open(request: dict[str, Any]) -> int:
     resource.setrlimit(resource.RLIMIT_DATA, (request["memory_bytes"],) * 2)
     resource.setrlimit(resource.RLIMIT_CPU, (request["cpu_s"], request["cpu_s"] + 1))
     path = Path(request["path"])
+    if "prepare" in request:
+        return _prepare(path, request["prepare"])
     try:
         proto = load_graph(read_model(path))
         loops = any(node.op_type == "Loop" for node in _nodes(proto))
@@ -88,6 +93,23 @@ def _open(request: dict[str, Any]) -> int:
         return OUT_OF_MEMORY
     except WorkbenchError:
         return 0  # the caller reads the same file and has its own words for this
+    return 0
+
+
+def _prepare(path: Path, request: dict[str, Any]) -> int:
+    """Prepare a model and write beside it what was done, or what is wrong, for whoever asked."""
+    folder = Path(request["folder"])
+    answer: dict[str, Any] = {}
+    try:
+        done = prepare(read_model(path), decode(Interface, request["interface"]), folder)
+        if done is not None:
+            answer = {"file": done[0].name, "steps": encode(done[1])}
+    except MemoryError:
+        return OUT_OF_MEMORY
+    except ConfigError as error:
+        file = None if error.file is None else str(error.file)
+        answer = {"error": {"rule": error.rule, "file": file, "key": error.key, "hint": error.hint}}
+    (folder / "answer.json").write_text(json.dumps(answer), encoding="utf-8")
     return 0
 
 

@@ -78,7 +78,7 @@ def load_graph(model: Model) -> onnx.ModelProto:
         except (OSError, ValueError, onnx.checker.ValidationError) as error:
             raise ConfigError(f"its external data cannot be read: {error}.", file=model.path) from error
     _name_nodes(proto.graph)
-    _infer_shapes(proto)
+    infer_shapes(proto)
     return proto
 
 
@@ -220,7 +220,7 @@ def _spec(path: Path, value: onnx.ValueInfoProto) -> TensorSpec:
 
 def _dimension(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
     if dim.HasField("dim_value"):
-        return int(dim.dim_value)
+        return int(dim.dim_value) if dim.dim_value > 0 else None  # some exporters write -1 or 0 for what is free
     return str(dim.dim_param) or None
 
 
@@ -241,7 +241,7 @@ def _name_nodes(graph: onnx.GraphProto) -> None:
         seen.add(name)
 
 
-def _infer_shapes(proto: onnx.ModelProto) -> None:
+def infer_shapes(proto: onnx.ModelProto) -> None:
     """Add inferred `value_info`. Works on a skeleton without weight values: quick, and no 2 GB limit."""
     graph = proto.graph
     skeleton = onnx.ModelProto(ir_version=proto.ir_version)

@@ -140,8 +140,7 @@ def check_value(value: onnx.ValueInfoProto, file: Path, *, fed: bool = False) ->
         raise ConfigError(f"{value.name!r} has {len(kind.shape.dim)} axes, more than {MOST_RANK}.", file=file)
     if not all(isinstance(dim.dim_param, str) for dim in kind.shape.dim):
         raise ConfigError(f"an axis of {value.name!r} has a name that is not UTF-8.", file=file, hint=_DAMAGED)
-    if not fed:
-        dims = [dim for dim in dims if dim >= 0]  # some exporters write -1 for what they do not know
+    dims = [dim for dim in dims if dim != -1] if fed else [dim for dim in dims if dim >= 0]  # -1 stands for any size
     if any(dim < 0 for dim in dims):
         raise ConfigError(
             f"{value.name!r} declares an axis of the size {min(dims)}.",

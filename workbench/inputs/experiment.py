@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from workbench.graph.door import open_foreign
+from workbench.graph.intake.prepared import prepared, workspace_folder
 from workbench.inputs.dataset import Dataset, read_manifest
+from workbench.inputs.dataset.interface_reader import read_interface
 from workbench.inputs.metrics import output_constraints
 from workbench.inputs.primary_limits import check_primary_limits
 from workbench.space.dimensions import TARGET
@@ -181,7 +183,10 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
     _check_service(top, service, space, objectives, constraints)
     if service is not None and service.p99_ms is not None and all(c.metric != "service_p99_ms" for c in constraints):
         constraints += (Constraint(metric="service_p99_ms", limit=service.p99_ms),)
-    model = open_foreign(model_path)
+    root = (workspace or workspace_of(path)).resolve()
+    model = prepared(
+        open_foreign(model_path), read_interface(dataset_path), workspace_folder(root), declared_in=dataset_path
+    )
     dataset = read_manifest(dataset_path, model)
     check_primary_limits(top, objectives, constraints, dataset, model)
     constraints += output_constraints(dataset, model)
@@ -204,7 +209,7 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
         name=name,
         about=about,
         path=top.file,
-        workspace=(workspace or workspace_of(path)).resolve(),
+        workspace=root,
         targets=space.targets,
         model=model,
         dataset=dataset,

@@ -21,6 +21,37 @@ class TensorSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PreparationStep:
+    """One change on the way from the user's file to the prepared one.
+
+    Attributes:
+        words: what was done to what, as a sentence.
+        figures: what the proof measured, by name; empty where only declarations changed.
+    """
+
+    name: str
+    words: str
+    figures: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """The file a prepared model was made from.
+
+    Attributes:
+        inputs, outputs: as the source has them.
+    """
+
+    path: Path
+    sha256: str
+    size_bytes: int
+    opset: int
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    steps: tuple[PreparationStep, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
     """A float ONNX model on disk.
 
@@ -28,6 +59,7 @@ class Model:
         sha256: over the ONNX file and, in name order, every external data file it refers to.
         external_files: absolute paths of external data, empty for a self-contained file.
         opset: of the default domain.
+        origin: the user's file, where this one was made from it; None where this is the user's file.
     """
 
     path: Path
@@ -37,3 +69,4 @@ class Model:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     external_files: tuple[Path, ...] = ()
+    origin: Origin | None = None

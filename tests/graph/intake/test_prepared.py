@@ -1,0 +1,247 @@
+"""A prepared model gives what the user's file gives, batch first, and a file that needs nothing stays that file."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+from tests.graph.intake.graphs import noisy, of_opset, port, projection, rate_dependent, recurrent, weight, write
+from workbench.graph.door import open_foreign
+from workbench.graph.intake.preparation import prepare, wanted
+from workbench.graph.intake.prepared import PROVENANCE, prepared
+from workbench.graph.layers import quantizable_layers
+from workbench.graph.read import load_graph, read_model
+from workbench.values.errors import ConfigError
+from workbench.values.interface import InputUse, Interface
+from workbench.values.model import Model
+
+
+def run(path: Path, **feeds: np.ndarray) -> list[np.ndarray]:
+    found: list[np.ndarray] = onnxruntime.InferenceSession(str(path)).run(None, feeds)
+    return found
+
+
+def declared(**inputs: object) -> Interface:
+    """`rate=16000` is a constant, `x=("batch", 4)` are axes."""
+    uses = [
+        InputUse(name=name, axes=said) if isinstance(said, tuple) else InputUse(name=name, constant=said)
+        for name, said in inputs.items()
+    ]
+    return Interface(inputs=tuple(uses))
+
+
+def made(path: Path, interface: Interface, folder: Path) -> Model:
+    folder.mkdir(exist_ok=True)
+    done = prepare(read_model(path), interface, folder)
+    assert done is not None
+    return read_model(done[0])
+
+
+def rows(*shape: int) -> np.ndarray:
+    return np.random.default_rng(5).normal(size=shape).astype(np.float32)
+
+
+def test_a_model_that_needs_nothing_is_the_very_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "m.onnx", [projection()], [port("x", ["n", 4])], [port("y", ["n", 3])], {"w": weight(4, 3)})
+    source = open_foreign(path)
+
+    assert prepared(source, folder=tmp_path / "models") is source
+    assert not (tmp_path / "models").exists()
+
+
+def test_a_constant_is_built_in_and_the_branch_it_takes_shows_its_layers(tmp_path: Path) -> None:
+    path = rate_dependent(tmp_path / "m.onnx")
+    source, x = open_foreign(path), rows(5, 4)
+
+    model = prepared(source, declared(rate=16000), tmp_path / "models")
+
+    assert [spec.name for spec in model.inputs] == ["x"]
+    np.testing.assert_array_equal(run(model.path, x=x), run(path, x=x, rate=np.asarray(16000)))
+    graph = load_graph(model)
+    assert [layer.name for layer in quantizable_layers(graph)] == ["product_16"]
+    assert not any(node.op_type == "If" for node in graph.graph.node)
+    origin = model.origin
+    assert origin is not None
+    assert (origin.sha256, origin.path) == (source.sha256, path)
+    assert [step.name for step in origin.steps] == ["constants", "branches"]
+    assert dict(origin.steps[0].figures)["largest_difference"] == 0.0
+
+
+def test_it_is_made_once_and_again_where_it_was_damaged(tmp_path: Path) -> None:
+    source, interface, folder = open_foreign(rate_dependent(tmp_path / "m.onnx")), declared(rate=8000), tmp_path / "to"
+    first = prepared(source, interface, folder)
+    written = first.path.stat().st_mtime_ns
+
+    assert prepared(source, interface, folder) == first
+    assert first.path.stat().st_mtime_ns == written
+
+    first.path.write_bytes(first.path.read_bytes()[:-20])
+    assert prepared(source, interface, folder).sha256 == first.sha256
+    (first.path.parent / PROVENANCE).write_text("{", encoding="utf-8")
+    assert prepared(source, interface, folder) == first
+
+
+@pytest.mark.parametrize("state", [(2, "batch", 3), (2, None, 3)], ids=["named", "measured"])
+def test_a_state_takes_and_gives_its_batch_first(tmp_path: Path, state: tuple[int | str | None, ...]) -> None:
+    path = recurrent(tmp_path / "m.onnx", state=state)
+    x, carried = rows(5, 4), rows(5, 2, 3)
+
+    model = made(path, Interface(), tmp_path / "to")
+
+    assert next(spec.shape for spec in model.inputs if spec.name == "state") == ("batch", 2, 3)
+    y, after = run(model.path, x=x, state=carried)
+    expected_y, expected = run(path, x=x, state=carried.transpose(1, 0, 2))
+    np.testing.assert_allclose(y, expected_y, rtol=1e-6)
+    np.testing.assert_allclose(after, expected.transpose(1, 0, 2), rtol=1e-6)
+
+
+def test_without_a_batch_axis_one_call_is_one_sample(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Mul", ["x", "factor"], ["scaled"], name="scale"),
+        projection(source="scaled"),
+        helper.make_node("CumSum", ["y", "first"], ["z"], name="sum"),
+    ]
+    path = write(
+        tmp_path / "m.onnx",
+        nodes,
+        [port("x", ["frames", 4]), port("factor", [])],
+        [port("z", ["frames", 3])],
+        {"w": weight(4, 3), "first": np.asarray(0)},
+    )
+
+    model = made(path, declared(x=("frames", 4)), tmp_path / "to")
+
+    assert [spec.shape for spec in model.inputs] == [(1, "frames", 4), (1,)]
+    x = rows(6, 4)
+    (found,) = run(model.path, x=x[None], factor=np.asarray([2.0], np.float32))
+    (expected,) = run(path, x=x, factor=np.asarray(2.0, np.float32))
+    np.testing.assert_allclose(found, expected[None], rtol=1e-6)
+
+
+def test_a_first_axis_of_frames_that_see_each_other_is_no_batch(tmp_path: Path) -> None:
+    total = helper.make_node("CumSum", ["x", "first"], ["y"], name="sum")
+    ports = [port("x", ["frames", 4])], [port("y", ["frames", 4])]
+    dependent = write(tmp_path / "a.onnx", [total], *ports, {"first": np.asarray(0)})
+    apart = write(tmp_path / "b.onnx", [helper.make_node("Relu", ["x"], ["y"], name="relu")], *ports)
+
+    assert made(dependent, Interface(), tmp_path / "to").inputs[0].shape == (1, "frames", 4)
+    assert prepare(read_model(apart), Interface(), tmp_path) is None
+
+
+def test_what_only_the_user_knows_is_asked_with_what_to_write(tmp_path: Path) -> None:
+    source = open_foreign(rate_dependent(tmp_path / "m.onnx"))
+
+    with pytest.raises(ConfigError, match=r"'rate' of shape \[\] has no axis for samples.*constant: 16000"):
+        prepared(source, folder=tmp_path / "to")
+
+
+@pytest.mark.parametrize(
+    ("interface", "rule"),
+    [
+        (declared(rate=[1, 2]), r"inputs.rate.constant: its shape is \[2\], the model's input has \[\]"),
+        (declared(rate=0.5), "cannot be held by int64"),
+        (declared(speed=1), "no such input"),
+        (declared(rate=1, x=("batch",)), r"1 axes, the model's input has 2: \[batch, 4\]"),
+        (declared(rate=1, x=("batch", 5)), "5 stands where the model's own size is 4"),
+        (declared(rate=1, x=[[1, 2, 3, 4]]), "nothing to feed"),
+    ],
+)
+def test_a_declaration_that_does_not_fit_is_refused(tmp_path: Path, interface: Interface, rule: str) -> None:
+    source = open_foreign(rate_dependent(tmp_path / "m.onnx"))
+
+    with pytest.raises(ConfigError, match=rule):
+        prepared(source, interface, tmp_path / "to")
+
+
+def test_sizes_that_stand_for_any_become_named_axes(tmp_path: Path) -> None:
+    conv = helper.make_node("Conv", ["x", "w"], ["y"], name="conv")
+    ports = [port("x", [-1, 3, "?", "?"])], [port("y", [-1, 2, "?", "?"])]
+    path = write(tmp_path / "m.onnx", [conv], *ports, {"w": weight(2, 3, 1, 1)})
+
+    model = prepared(open_foreign(path), folder=tmp_path / "to")
+
+    assert model.inputs[0].shape == ("batch", 3, "x_2", "x_3")
+    assert model.outputs[0].shape == (None, 2, None, None)
+
+
+def test_a_declared_size_fixes_a_free_axis(tmp_path: Path) -> None:
+    conv = helper.make_node("Conv", ["x", "w"], ["y"], name="conv")
+    ports = [port("x", ["batch", 3, "high", "wide"])], [port("y", ["batch", 2, "high", "wide"])]
+    path = write(tmp_path / "m.onnx", [conv], *ports, {"w": weight(2, 3, 1, 1)})
+
+    model = made(path, declared(x=("batch", 3, 48, "columns")), tmp_path / "to")
+
+    assert model.inputs[0].shape == ("batch", 3, 48, "columns")
+    assert model.outputs[0].shape == ("batch", 2, 48, "columns")
+
+
+def test_noise_is_the_same_in_every_call_for_every_sample_however_padded(tmp_path: Path) -> None:
+    model = made(noisy(tmp_path / "m.onnx"), declared(amount=0.5), tmp_path / "to")
+
+    x = np.zeros((4, 3, 500), np.float32)
+    (whole,), (again,), (part,) = run(model.path, x=x), run(model.path, x=x), run(model.path, x=x[:1, :, :90])
+    np.testing.assert_array_equal(whole, again)
+    np.testing.assert_array_equal(whole[2], whole[0])
+    np.testing.assert_array_equal(whole[:1, :, :90], part)
+    assert (whole[0].mean(), whole[0].std()) == pytest.approx((0.5, 1.0), abs=0.1)
+    assert abs(np.corrcoef(whole[0])[0, 1]) < 0.15
+
+
+def test_noise_that_reaches_no_output_is_left_alone(tmp_path: Path) -> None:
+    done = prepare(read_model(noisy(tmp_path / "source" / "m.onnx")), declared(amount=0.0), tmp_path)
+
+    assert done is not None
+    assert [step.name for step in done[1]] == ["constants"]
+
+
+def test_noise_that_cannot_be_fixed_is_refused_by_name(tmp_path: Path) -> None:
+    draw = helper.make_node("Multinomial", ["x"], ["y"], name="pick", sample_size=50)
+    path = write(tmp_path / "m.onnx", [draw], [port("x", ["batch", 4])], [port("y", None, TensorProto.INT32)])
+
+    with pytest.raises(ConfigError, match=r"Multinomial 'pick' draws random numbers.*scores as output"):
+        prepared(open_foreign(path), folder=tmp_path / "to")
+
+
+def test_half_precision_is_worked_on_in_float32(tmp_path: Path) -> None:
+    ports = [port("x", ["batch", 4], TensorProto.FLOAT16)], [port("y", ["batch", 3], TensorProto.FLOAT16)]
+    path = write(tmp_path / "m.onnx", [projection()], *ports, {"w": weight(4, 3).astype(np.float16)})
+    x = rows(5, 4).astype(np.float16)
+
+    model = made(path, Interface(), tmp_path / "to")
+
+    assert [layer.name for layer in quantizable_layers(load_graph(model))] == ["projection"]
+    assert (model.inputs[0].dtype, model.outputs[0].dtype) == ("float16", "float16")
+    np.testing.assert_allclose(run(model.path, x=x)[0], run(path, x=x)[0], atol=0.01)
+
+
+def test_external_data_stay_beside_and_are_not_copied(tmp_path: Path) -> None:
+    path = recurrent(tmp_path / "source" / "m.onnx")
+    onnx.save(onnx.load(path), path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+
+    model = prepared(open_foreign(path), folder=tmp_path / "models")
+
+    (data,) = model.external_files
+    assert data.samefile(path.with_name("weights.bin"))
+    (found, _), (expected, _) = (
+        run(model.path, x=rows(2, 4), state=rows(2, 2, 3)),
+        run(path, x=rows(2, 4), state=rows(2, 2, 3).transpose(1, 0, 2)),
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("opset", range(7, 22))
+def test_a_prepared_model_gives_what_its_source_gives(tmp_path: Path, opset: int) -> None:
+    """For every opset, with a free batch, a fixed one, and none."""
+    for first, interface in (("batch", Interface()), (5, Interface()), ("rows", declared(x=("rows", 4)))):
+        path = of_opset(tmp_path / f"{first}.onnx", opset, [first, 4])
+        source, folder, lone = read_model(path), tmp_path / f"to-{first}", first == "rows"
+        folder.mkdir()
+        assert wanted(source, interface) == (opset < 13 or lone)
+        done = prepare(source, interface, folder)
+        x = rows(5, 4)
+        (expected,) = run(path, x=x)
+        (found,) = run(done[0] if done else path, x=x[None] if lone else x)
+        np.testing.assert_allclose(found[0] if lone else found, expected, rtol=1e-5, atol=1e-6)

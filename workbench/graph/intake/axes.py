@@ -1,0 +1,175 @@
+"""The declared names and sizes of axes in the file, and the batch first on every input and output."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from onnx import ModelProto, NodeProto, TensorShapeProto, helper, numpy_helper
+
+from workbench.graph.intake.graphs import Names, opset_of, rename_tensors, set_nodes
+from workbench.graph.intake.ports import PortPlan, is_batch_name, single
+from workbench.values.interface import BATCH
+
+Array = npt.NDArray[Any]
+
+
+def unnamed(dim: TensorShapeProto.Dimension) -> bool:
+    """A free axis that is written as a size below 1, or under a name that says nothing."""
+    if dim.HasField("dim_value"):
+        return bool(dim.dim_value < 1)
+    return bool(dim.dim_param) and not any(c.isalnum() for c in dim.dim_param)
+
+
+def named_axes(proto: ModelProto, plans: Sequence[PortPlan]) -> ModelProto:
+    """A copy whose inputs have the axes of the plans; the very same object where they have them already."""
+    model = ModelProto()
+    model.CopyFrom(proto)
+    changed = False
+    symbols: dict[str, int | str] = {}
+    by_name = {plan.name: plan for plan in plans}
+    for value in model.graph.input:
+        plan = by_name.get(value.name)
+        if plan is None:
+            continue
+        for axis, (dim, wanted) in enumerate(zip(value.type.tensor_type.shape.dim, plan.dims, strict=True)):
+            size = wanted
+            if unnamed(dim) and not isinstance(wanted, int):
+                named = isinstance(wanted, str) and any(c.isalnum() for c in wanted)
+                size = wanted if named else BATCH if axis == plan.batch else f"{plan.name}_{axis}"
+            if isinstance(size, int) and not (dim.HasField("dim_value") and dim.dim_value == size):
+                if dim.dim_param:
+                    symbols[dim.dim_param] = size
+                dim.dim_value = size
+                changed = True
+            elif isinstance(size, str) and dim.dim_param != size:
+                if dim.dim_param and not unnamed(dim):
+                    symbols[dim.dim_param] = size
+                dim.dim_param = size
+                changed = True
+    for value in model.graph.output:
+        for dim in value.type.tensor_type.shape.dim:
+            if unnamed(dim):
+                dim.Clear()
+                changed = True
+            elif dim.dim_param in symbols:
+                _write(dim, symbols[dim.dim_param])
+    if not changed:
+        return proto
+    del model.graph.value_info[:]
+    return model
+
+
+def _write(dim: TensorShapeProto.Dimension, size: int | str) -> None:
+    if isinstance(size, int):
+        dim.dim_value = size
+    else:
+        dim.dim_param = size
+
+
+def batch_first(
+    proto: ModelProto, plans: Sequence[PortPlan], outputs: Mapping[str, int | None], ranks: Mapping[str, int]
+) -> ModelProto:
+    """A copy that takes and gives the batch on the first axis.
+
+    Args:
+        outputs: output → position of its batch axis; None where it has none and gets one of size 1. Others stay.
+        ranks: of the outputs that change.
+    """
+    model = ModelProto()
+    model.CopyFrom(proto)
+    graph, names, lone = model.graph, Names(model.graph), single(plans)
+    first: list[NodeProto] = []
+    last: list[NodeProto] = []
+    new: dict[str, str] = {}
+    axes = _axes(model, names)
+    batch = next((d for p in plans if p.batch is not None for d in (p.dims[p.batch],) if isinstance(d, str)), BATCH)
+    by_name = {value.name: value for value in graph.input}
+    for plan in plans:
+        value = by_name[plan.name]
+        shape = value.type.tensor_type.shape
+        if lone and plan.batch is not None:
+            shape.dim[plan.batch].dim_value = 1
+        elif plan.batch is not None and plan.batch > 0 and not isinstance(plan.dims[plan.batch], int):
+            shape.dim[plan.batch].dim_param = str(plan.dims[plan.batch] or batch)
+        if plan.batch == 0:
+            continue
+        dims = list(shape.dim)
+        new[plan.name] = source = names.fresh(f"{plan.name}_source")
+        if plan.batch is None:
+            added = TensorShapeProto.Dimension(dim_value=1)
+            _reshape(shape, [added, *dims])
+            first.append(_node("Squeeze", plan.name, source, names, axes))
+        else:
+            moved = [plan.batch, *(i for i in range(len(dims)) if i != plan.batch)]
+            _reshape(shape, [dims[i] for i in moved])
+            node = _node("Transpose", plan.name, source, names)
+            node.attribute.append(helper.make_attribute("perm", np.argsort(moved).tolist()))
+            first.append(node)
+    for value in graph.output:
+        axis = outputs.get(value.name, 0)
+        if axis == 0:
+            if lone and value.type.tensor_type.shape.dim:
+                value.type.tensor_type.shape.dim[0].dim_value = 1
+            continue
+        dims = list(value.type.tensor_type.shape.dim)
+        known = value.type.tensor_type.HasField("shape") and len(dims) == ranks[value.name]
+        new[value.name] = source = names.fresh(f"{value.name}_source")
+        if axis is None:
+            if known:
+                _reshape(value.type.tensor_type.shape, [TensorShapeProto.Dimension(dim_value=1), *dims])
+            last.append(_node("Unsqueeze", source, value.name, names, axes))
+        else:
+            moved = [axis, *(i for i in range(ranks[value.name]) if i != axis)]
+            if known:
+                _reshape(value.type.tensor_type.shape, [dims[i] for i in moved])
+            front = value.type.tensor_type.shape.dim[0] if known else None
+            if front is not None and not front.HasField("dim_value") and not is_batch_name(front.dim_param):
+                front.dim_param = batch
+            node = _node("Transpose", source, value.name, names)
+            node.attribute.append(helper.make_attribute("perm", moved))
+            last.append(node)
+        if not known:
+            value.type.tensor_type.ClearField("shape")
+    nodes = list(graph.node)
+    rename_tensors(nodes, new)
+    set_nodes(graph, (*first, *nodes, *last))
+    del graph.value_info[:]
+    return model
+
+
+def _reshape(shape: TensorShapeProto, dims: Sequence[TensorShapeProto.Dimension]) -> None:
+    copies = [TensorShapeProto.Dimension() for _ in dims]
+    for copy, dim in zip(copies, dims, strict=True):
+        copy.CopyFrom(dim)
+    del shape.dim[:]
+    shape.dim.extend(copies)
+
+
+def _axes(model: ModelProto, names: Names) -> str | None:
+    """The initializer [0] that Squeeze and Unsqueeze read from opset 13 on; None before, where it is an attribute."""
+    if opset_of(model) < 13:
+        return None
+    name = names.fresh("first_axis")
+    model.graph.initializer.append(numpy_helper.from_array(np.zeros(1, np.int64), name))
+    return name
+
+
+def _node(operator: str, source: str, to: str, names: Names, axes: str | bool | None = True) -> NodeProto:
+    node = helper.make_node(operator, [source], [to], name=names.fresh(f"{to}_{operator.lower()}"))
+    if isinstance(axes, str):
+        node.input.append(axes)
+    elif axes is None:
+        node.attribute.append(helper.make_attribute("axes", [0]))
+    return node
+
+
+def to_prepared(plan: PortPlan, array: Array) -> Array:
+    """A source's feed as the prepared model takes it."""
+    return array[None] if plan.batch is None else np.moveaxis(array, plan.batch, 0).copy()
+
+
+def output_to_prepared(axis: int | None, array: Array) -> Array:
+    return array[None] if axis is None else np.moveaxis(array, axis, 0)

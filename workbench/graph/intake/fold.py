@@ -1,0 +1,252 @@
+"""What depends on constants alone is computed, and an `If` whose condition is known becomes the branch it takes.
+
+Known are initializers, `Constant` and the inputs that were built in, and what the inferred shapes say of `Shape`. Only
+what follows from the inputs built in, or decides an `If`, is computed: everything else stays as its exporter wrote it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+
+from workbench.graph.intake.graphs import (
+    DEFAULT_DOMAINS,
+    Names,
+    all_graphs,
+    bodies,
+    drop_unused,
+    rename_tensors,
+    set_nodes,
+)
+from workbench.graph.intake.random_operators import RANDOM
+from workbench.graph.read import infer_shapes
+
+Array = npt.NDArray[Any]
+
+_MOST_ROUNDS = 64
+_MOST_ELEMENTS = 1 << 22
+"""Of a value that is computed beforehand: more would make the file larger than what it saves."""
+
+
+def folded(proto: ModelProto, built_in: Iterable[str], *, by_shape: bool = True) -> tuple[ModelProto, tuple[str, ...]]:
+    """(a copy with everything folded that `built_in` or the shapes decide, names of the `If` nodes inlined).
+
+    The very same object where there is nothing to do.
+    """
+    seeds = set(built_in)
+    inlined: list[str] = []
+    model = proto
+    for _ in range(_MOST_ROUNDS):
+        draft = ModelProto()
+        draft.CopyFrom(model)
+        for graph in all_graphs(draft.graph):  # exporters write what they traced, which need not hold elsewhere
+            del graph.value_info[:]
+        if by_shape:
+            infer_shapes(draft)
+        values, following = _computed(draft, seeds)
+        chosen = [node for node in draft.graph.node if _is_if(node) and node.input[0] in values]
+        made = {name for node in draft.graph.node for name in node.output}
+        if not chosen and not following & values.keys() & made:
+            break
+        _store(draft.graph, values if chosen else {name: values[name] for name in following & values.keys()})
+        seeds |= following & values.keys()
+        for node in chosen:
+            inlined.append(node.name or node.output[0])
+            _inline(draft.graph, node, bool(values[node.input[0]].reshape(-1)[0]))
+        drop_unused(draft.graph)
+        del draft.graph.value_info[:]
+        model = draft
+    return model, tuple(inlined)
+
+
+def _is_if(node: NodeProto) -> bool:
+    return node.op_type == "If" and node.domain in DEFAULT_DOMAINS
+
+
+def _stored(graph: GraphProto) -> set[str]:
+    return {tensor.name for tensor in graph.initializer}
+
+
+# --- what is known -------------------------------------------------------------------------------------------------
+
+
+def _computed(model: ModelProto, seeds: set[str]) -> tuple[dict[str, Array], set[str]]:
+    """Values known before anything is fed, of what follows from `seeds` or decides an `If`; names of the former."""
+    graph = model.graph
+    shapes = _shapes(graph)
+    small = {t.name: t for t in graph.initializer if _size(t) <= _MOST_ELEMENTS and t.data_location == 0}
+    deciding = _deciding(graph)
+    known: dict[str, Array] = {}
+    touched = set(seeds)
+    constant = set(small)
+    order: list[NodeProto] = []
+    for node in graph.node:
+        if node.op_type == "Constant":
+            constant.update(node.output)
+            continue
+        if node.domain not in DEFAULT_DOMAINS or node.op_type in RANDOM or any(True for _ in bodies(node)):
+            continue
+        value = _by_shape(node, shapes, small, graph)
+        if value is not None and deciding.intersection(node.output):
+            known[node.output[0]] = value
+            constant.add(node.output[0])
+            continue
+        reads = set(filter(None, node.input))
+        if not reads <= constant or not node.output[0]:
+            continue
+        if touched & reads or deciding.intersection(node.output):
+            order.append(node)
+            constant.update(filter(None, node.output))
+            if touched & reads:
+                touched.update(filter(None, node.output))
+    for seed in seeds & set(small):
+        known[seed] = numpy_helper.to_array(small[seed])
+    for node in graph.node:
+        if _is_if(node) and node.input[0] in small:
+            known[node.input[0]] = numpy_helper.to_array(small[node.input[0]])
+        elif node.op_type == "Constant" and deciding.intersection(node.output):
+            tensor = next((a.t for a in node.attribute if a.name == "value"), None)
+            if tensor is not None and _size(tensor) <= _MOST_ELEMENTS:
+                known[node.output[0]] = numpy_helper.to_array(tensor)
+    return known | _run(model, order, known), touched
+
+
+def _deciding(graph: GraphProto) -> set[str]:
+    """Tensors that the condition of an `If` of the top graph is computed from."""
+    found = {node.input[0] for node in graph.node if _is_if(node)}
+    for node in reversed(graph.node):
+        if found.intersection(node.output):
+            found |= set(filter(None, node.input))
+    return found
+
+
+def _run(model: ModelProto, nodes: list[NodeProto], known: Mapping[str, Array]) -> dict[str, Array]:
+    """What these nodes give, computed by ONNX Runtime in one run."""
+    if not nodes:
+        return {}
+    made = [name for node in nodes for name in node.output if name]
+    reads = {name for node in nodes for name in node.input if name}
+    small = ModelProto(ir_version=model.ir_version)
+    small.opset_import.extend(model.opset_import)
+    small.graph.name = "folded"
+    small.graph.node.extend(node for node in model.graph.node if node.op_type == "Constant" and reads & {*node.output})
+    small.graph.node.extend(nodes)
+    stored = [tensor for tensor in model.graph.initializer if tensor.name in reads]
+    small.graph.initializer.extend(stored)
+    here = {tensor.name for tensor in stored}
+    small.graph.initializer.extend(
+        numpy_helper.from_array(value, name) for name, value in known.items() if name in reads and name not in here
+    )
+    small.graph.output.extend(ValueInfoProto(name=name) for name in made)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(small.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    values = session.run(made, {})
+    return {name: np.asarray(value) for name, value in zip(made, values, strict=True) if value.size <= _MOST_ELEMENTS}
+
+
+def _by_shape(
+    node: NodeProto, shapes: Mapping[str, list[int | None]], small: Mapping[str, TensorProto], graph: GraphProto
+) -> Array | None:
+    """The value of `Shape`, or of `Gather` and `Size` on it, where the inferred shape tells."""
+    if node.op_type == "Shape" and not node.attribute:
+        shape = shapes.get(node.input[0])
+        if shape is not None and None not in shape:
+            return np.asarray(shape, np.int64)
+    if node.op_type in ("Size", "Gather"):
+        source = next((n for n in graph.node if node.input[0] in n.output), None)
+        if source is None or source.op_type != "Shape" or source.attribute:
+            return None
+        shape = shapes.get(source.input[0])
+        if shape is None:
+            return None
+        if node.op_type == "Size":
+            return np.asarray(len(shape), np.int64)
+        index = _index(node.input[1], small, graph)
+        if index is not None and all(-len(shape) <= i < len(shape) for i in index.reshape(-1)):
+            picked = [shape[int(i)] for i in index.reshape(-1)]
+            if None not in picked:
+                return np.asarray(picked, np.int64).reshape(index.shape)
+    return None
+
+
+def _index(name: str, small: Mapping[str, TensorProto], graph: GraphProto) -> Array | None:
+    if name in small:
+        return np.asarray(numpy_helper.to_array(small[name]))
+    for node in graph.node:
+        if node.op_type == "Constant" and name in node.output:
+            tensor = next((a.t for a in node.attribute if a.name == "value"), None)
+            return None if tensor is None else np.asarray(numpy_helper.to_array(tensor))
+    return None
+
+
+def _shapes(graph: GraphProto) -> dict[str, list[int | None]]:
+    found: dict[str, list[int | None]] = {}
+    for value in (*graph.input, *graph.value_info):
+        kind = value.type.tensor_type
+        if kind.HasField("shape"):
+            found[value.name] = [
+                d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else None for d in kind.shape.dim
+            ]
+    for tensor in graph.initializer:
+        found[tensor.name] = list(tensor.dims)
+    return found
+
+
+def _size(tensor: TensorProto) -> int:
+    return int(np.prod(tensor.dims, dtype=np.int64))
+
+
+# --- changing the graph --------------------------------------------------------------------------------------------
+
+
+def _store(graph: GraphProto, values: Mapping[str, Array]) -> None:
+    """Put values in place of the nodes that computed them."""
+    replaced = []
+    for node in graph.node:
+        made = [name for name in node.output if name]
+        if not (made and all(name in values for name in made)):
+            replaced.append(node)
+    stored = {name for node in graph.node for name in node.output} & values.keys()
+    kept = {name for node in replaced for name in node.output}
+    graph.initializer.extend(
+        numpy_helper.from_array(np.asarray(values[name], order="C"), name) for name in sorted(stored - kept)
+    )
+    set_nodes(graph, replaced)
+
+
+def _inline(graph: GraphProto, node: NodeProto, taken: bool) -> None:
+    """Put the nodes of one branch in place of an `If`, under names that nothing else uses."""
+    place = next(i for i, other in enumerate(graph.node) if other.output == node.output and _is_if(other))
+    branch = GraphProto()
+    branch.CopyFrom(dict(bodies(graph.node[place]))["then_branch" if taken else "else_branch"])
+    outputs = list(graph.node[place].output)
+    nodes = list(graph.node)
+    set_nodes(graph, (*nodes[:place], *nodes[place + 1 :]))
+    names = Names(graph)
+    for name in outputs:
+        names.fresh(name)
+    defined = {tensor.name for tensor in branch.initializer}
+    for one in all_graphs(branch):
+        defined.update(name for inner in one.node for name in inner.output if name)
+        defined.update(tensor.name for tensor in one.initializer)
+        defined.update(value.name for value in one.input)
+    new = {name: names.fresh(name) for name in sorted(defined)}
+    rename_tensors(branch.node, new)
+    for tensor in branch.initializer:
+        tensor.name = new[tensor.name]
+        graph.initializer.append(tensor)
+    for inner in branch.node:
+        inner.name = names.fresh(inner.name) if inner.name else ""
+    for value, name in zip(branch.output, outputs, strict=True):
+        if name:
+            source = new.get(value.name, value.name)
+            branch.node.append(helper.make_node("Identity", [source], [name], name=names.fresh(f"{name}_taken")))
+    nodes = list(graph.node)
+    set_nodes(graph, (*nodes[:place], *branch.node, *nodes[place:]))

@@ -1,0 +1,144 @@
+"""The door to prepared models: made once for a source, an interface and this code, in a process with limits.
+
+model = prepared(source, interface, folder)      # source itself where nothing is needed
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from workbench.graph.door import guarded, libraries, open_foreign
+from workbench.graph.intake.preparation import wanted
+from workbench.values.documents.canonical import DecodeError, canonical_json, decode, digest, encode
+from workbench.values.errors import ConfigError, ToolchainError
+from workbench.values.interface import NOTHING_DECLARED, Interface
+from workbench.values.model import Model, Origin, PreparationStep
+from workbench.values.system.files import lock_file, write_text_atomically
+from workbench.values.system.scratch import scratch_folder
+from workbench.values.system.source_closure import closure_digest
+
+PROVENANCE = "provenance.json"
+_EFFORT = 10.0
+"""Times what opening takes: several sessions, some hundred tries to find feeds, and the copies between steps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """What lies beside a prepared file; `file` is empty where the source needs nothing."""
+
+    file: str
+    sha256: str
+    origin: Origin
+
+
+def user_folder() -> Path:
+    """Where prepared models lie that belong to no workspace."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return home / "workbench" / "models"
+
+
+def workspace_folder(workspace: Path) -> Path:
+    return workspace / ".workbench" / "models"
+
+
+def prepared(
+    source: Model,
+    interface: Interface = NOTHING_DECLARED,
+    folder: Path | None = None,
+    *,
+    declared_in: Path | None = None,
+) -> Model:
+    """The model that everything works on: `source` itself where it needs nothing.
+
+    Args:
+        source: from `open_foreign`.
+        folder: where prepared models are kept; the user's cache when None.
+        declared_in: the file that the interface stands in, for messages about it.
+
+    Raises:
+        ConfigError: what only the user can know or change, with what to write.
+        ToolchainError: the folder cannot be written.
+    """
+    try:
+        if not wanted(source, interface):
+            return source
+        place = (folder or user_folder()) / digest(
+            [source.sha256, encode(interface.inputs), encode(interface.axes), encode(interface.state), *_versions()]
+        )[:32]
+        return _kept(source, place) or _made(source, interface, place)
+    except ConfigError as error:
+        if error.file is not None:
+            raise
+        file = declared_in if declared_in is not None and error.key is not None else source.path
+        raise ConfigError(error.rule, file=file, key=error.key, hint=error.hint) from error
+
+
+def _kept(source: Model, place: Path) -> Model | None:
+    """What an earlier call made; None where it did not, or where a file is not what it was."""
+    try:
+        found = decode(Provenance, json.loads((place / PROVENANCE).read_text(encoding="utf-8")))
+    except (OSError, ValueError, DecodeError):
+        return None
+    if not found.file:
+        return source
+    try:
+        model = open_foreign(place / found.file)
+    except ConfigError:
+        return None
+    if model.sha256 != found.sha256:
+        return None
+    return replace(model, origin=replace(found.origin, path=source.path))
+
+
+def _made(source: Model, interface: Interface, place: Path) -> Model:
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with lock_file(place.with_suffix(".lock"), wait=True, wait_s=600.0, remove=True):
+            return _kept(source, place) or _make(source, interface, place)
+    except OSError as error:
+        raise ToolchainError(
+            f"{place} cannot be written: {error.strerror}. Free space or choose another workspace."
+        ) from error
+
+
+def _make(source: Model, interface: Interface, place: Path) -> Model:
+    with scratch_folder("prepare", inside=place.parent) as draft:
+        inside = draft / "model"
+        inside.mkdir()
+        request = {"folder": str(inside), "interface": encode(interface)}
+        guarded(source, {"prepare": request}, about="preparing it (proofs by running included)", effort=_EFFORT)
+        said: dict[str, Any] = json.loads((inside / "answer.json").read_text(encoding="utf-8"))
+        (inside / "answer.json").unlink()
+        if "error" in said:
+            wrong = said["error"]
+            raise ConfigError(wrong["rule"], file=wrong["file"], key=wrong["key"], hint=wrong["hint"])
+        steps = tuple(decode(PreparationStep, step) for step in said.get("steps", ()))
+        name = said.get("file", "")
+        origin = Origin(
+            path=source.path,
+            sha256=source.sha256,
+            size_bytes=source.size_bytes,
+            opset=source.opset,
+            inputs=source.inputs,
+            outputs=source.outputs,
+            steps=steps,
+        )
+        model = open_foreign(inside / name) if name else source
+        found = Provenance(file=name, sha256=model.sha256, origin=origin)
+        write_text_atomically(inside / PROVENANCE, canonical_json(found) + "\n")
+        if place.exists():  # of an earlier make that was damaged
+            place.rename(draft / "damaged")
+        inside.rename(place)
+    if not name:
+        return source
+    return replace(open_foreign(place / name), origin=origin)
+
+
+@functools.cache
+def _versions() -> tuple[str, ...]:
+    return (closure_digest("workbench.graph.intake.preparation"), *libraries())

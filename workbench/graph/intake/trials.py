@@ -1,0 +1,121 @@
+"""Feeds to run a model with where nobody gives any: seeded values, in sizes and kinds that the model may accept."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime
+
+from workbench.graph.intake.ports import PortPlan
+from workbench.values.interface import AxisUse
+
+Array = npt.NDArray[Any]
+Feeds = dict[str, Array]
+Run = Callable[[Mapping[str, Array]], dict[str, Array]]
+"""Outputs of one call by name."""
+
+_SIZES = (8, 32, 64, 16, 128, 4, 3, 2, 1, 100, 160, 192, 224, 256, 320, 512, 576, 640, 48, 96, 5, 7, 1024, 16000)
+_KINDS = ("spread", "ones", "zeros", "size")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """How feeds are made that a model accepts.
+
+    Attributes:
+        size: of free axes besides the batch.
+        kind: 'spread' draws integers from the whole range known; 'size' gives the size of the free axes.
+        rows: integer input → values allowed below it.
+        bins: named axis → size to use.
+    """
+
+    size: int
+    kind: str
+    rows: Mapping[str, int]
+    bins: Mapping[str, int]
+
+    def feeds(self, plans: Sequence[PortPlan], batch: int, seed: int) -> Feeds:
+        rng = np.random.default_rng(seed)
+        return {plan.name: self._values(plan, batch, rng) for plan in plans}
+
+    def _values(self, plan: PortPlan, batch: int, rng: np.random.Generator) -> Array:
+        shape = [
+            batch if axis == plan.batch and not isinstance(size, int) else self._size(size)
+            for axis, size in enumerate(plan.dims)
+        ]
+        kind = np.dtype(plan.dtype).kind
+        if kind == "f":
+            return rng.standard_normal(shape).astype(plan.dtype)
+        if kind == "b":
+            return np.ones(shape, np.bool_)
+        if "len" in plan.name.lower() or self.kind == "size":
+            return np.full(shape, self.size, plan.dtype)
+        if plan.name in self.rows and self.rows[plan.name] > 2 and self.kind == "spread":
+            return rng.integers(0, self.rows[plan.name], shape).astype(plan.dtype)
+        if plan.name in self.rows and self.kind == "spread":
+            return np.zeros(shape, plan.dtype)
+        return np.full(shape, self.kind != "zeros", plan.dtype)
+
+    def _size(self, size: int | str | None) -> int:
+        if isinstance(size, int):
+            return size
+        return self.bins.get(size or "", self.size)
+
+
+def recipes(plans: Sequence[PortPlan], axes: Sequence[AxisUse], rows: Mapping[str, int]) -> Iterator[Recipe]:
+    """What to try, the likeliest first."""
+    bins = {use.name: use.bins[0] for use in axes if use.bins}
+    free = any(
+        not isinstance(size, int) and axis != plan.batch and size not in bins
+        for plan in plans
+        for axis, size in enumerate(plan.dims)
+    )
+    integers = any(np.dtype(plan.dtype).kind in "iu" for plan in plans)
+    for kind, size in itertools.product(_KINDS if integers else _KINDS[:1], _SIZES if free else _SIZES[:1]):
+        yield Recipe(size=size, kind=kind, rows=rows, bins=bins)
+
+
+def session(model: Path | bytes) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    source = model if isinstance(model, bytes) else str(model)
+    return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+
+def runner(model: Path | bytes) -> Run:
+    """Outputs by name; raises whatever ONNX Runtime raises."""
+    opened = session(model)
+    names = [value.name for value in opened.get_outputs()]
+
+    def run(feeds: Mapping[str, Array]) -> dict[str, Array]:
+        return dict(zip(names, opened.run(names, dict(feeds)), strict=True))
+
+    return run
+
+
+def difference(a: Mapping[str, Array], b: Mapping[str, Array]) -> float:
+    """The largest difference of all outputs, as a share of the largest value of its output; infinite where shapes or
+    whole numbers differ."""
+    worst = 0.0
+    for name, ours in a.items():
+        theirs = b[name]
+        if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+            return float("inf")
+        if ours.dtype.kind != "f":
+            if not np.array_equal(ours, theirs):
+                return float("inf")
+            continue
+        x, y = ours.astype(np.float64), theirs.astype(np.float64)
+        if not np.array_equal(np.isfinite(x), np.isfinite(y)):
+            return float("inf")
+        x, y = np.nan_to_num(x), np.nan_to_num(y)
+        scale = max(float(np.abs(x).max(initial=0.0)), 1e-6)
+        worst = max(worst, float(np.abs(x - y).max(initial=0.0)) / scale)
+    return worst
