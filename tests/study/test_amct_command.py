@@ -4,6 +4,7 @@ import json
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -172,13 +173,14 @@ def test_a_failure_while_writing_leaves_the_old_files_whole(
     before = {p.name: p.read_bytes() for p in (tmp_path / "out").iterdir()}
     (tmp_path / "hfmg.cfg").write_text(HFMG)
 
-    def full(self: Path, data: bytes) -> int:
-        if self.name.endswith("qdq_model.onnx"):
-            raise OSError(28, os.strerror(28))
-        with self.open("wb") as stream:
-            return stream.write(data)
+    usual = Path.open
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    def full(self: Path, *args: Any, **kwargs: Any) -> Any:
+        if self.name.endswith("qdq_model.onnx") and "wb" in args:
+            raise OSError(28, os.strerror(28))
+        return usual(self, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "open", full)
     with pytest.raises(ToolchainError, match="cannot be written: No space left"):
         calibrate_model(mlp[0], tmp_path / "out", data=mlp[1], cfg=tmp_path / "hfmg.cfg")
 

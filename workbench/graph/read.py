@@ -7,20 +7,26 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 from collections import Counter
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper, shape_inference
+from onnx.external_data_helper import load_external_data_for_tensor
 
+from workbench.graph import apart
+from workbench.graph.apart import is_large, parse_apart, refer, refers_apart
 from workbench.graph.bounds import MOST_BYTES, check_model, parse_model
-from workbench.graph.tensors import external_place, raw_bytes
-from workbench.values.documents.input_files import read_bytes
+from workbench.graph.tensors import ExternalPlace, external_place, raw_bytes
+from workbench.values.documents.input_files import open_file, read_bytes
 from workbench.values.errors import ConfigError
 from workbench.values.model import Model, TensorSpec
 
 DEFAULT_DOMAINS = ("", "ai.onnx")
+_PIECE_BYTES = 4 << 20
 _LARGE_TENSOR = 4096  # elements; shape inference needs the values of small constants only
 _KEEPS_VALUES = {"Cast", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
 
@@ -34,8 +40,7 @@ def read_model(path: Path) -> Model:
         ConfigError: the file is missing, does not parse, is truncated, has no inputs or outputs, or its external
             data is missing, too short or outside its folder (the message names that file).
     """
-    payload = read_bytes(path, limit_bytes=MOST_BYTES)
-    proto = parse_model(payload, path)
+    proto, hasher, size_bytes = _opened(path)
     check_model(proto, path)
     external = _external_files(path, proto)
     inputs = tuple(_spec(path, value) for value in feedable(proto.graph))
@@ -46,8 +51,8 @@ def read_model(path: Path) -> Model:
         raise ConfigError("the model has no outputs.", file=path, hint="The file is damaged; export it again.")
     return Model(
         path=path,
-        sha256=_model_digest(payload, external),
-        size_bytes=len(payload) + sum(file.stat().st_size for file in external),
+        sha256=_model_digest(hasher, external),
+        size_bytes=size_bytes + sum(file.stat().st_size for file in external),
         opset=_opset(path, proto),
         inputs=inputs,
         outputs=outputs,
@@ -58,27 +63,39 @@ def read_model(path: Path) -> Model:
 def load_graph(model: Model) -> onnx.ModelProto:
     """The model in memory: external data loaded, every node named, shapes inferred as far as they can be.
 
+    Of a large model (`apart.FROM_BYTES`) the large weights stay in their files: `apart.array_of` gives their values.
+
     Unnamed nodes are called `{op_type}_{index}`, with the position in the node list as index; a name that is taken
     gets a numeric suffix. This is AMCT's rule (amct.md §1.2, §4.10), so that records keyed by node name fit both.
 
     Raises:
         ConfigError: the file has changed since `read_model`, or cannot be read any more.
     """
-    payload = read_bytes(model.path, limit_bytes=MOST_BYTES)
-    if _model_digest(payload, model.external_files) != model.sha256:
+    proto = stored_graph(model)
+    _name_nodes(proto.graph)
+    infer_shapes(proto)
+    return proto
+
+
+def stored_graph(model: Model) -> onnx.ModelProto:
+    """The model as `load_graph` gives it, without names and shapes that its file does not have.
+
+    Raises:
+        ConfigError: as `load_graph`.
+    """
+    large = is_large(model.size_bytes)
+    proto, hasher, _ = _opened(model.path, large=large)
+    if _model_digest(hasher, model.external_files) != model.sha256:
         raise ConfigError(
             f"the file has changed since it was read (it was {model.sha256[:12]}).",
             file=model.path,
             hint="Start again, so that every result belongs to one model.",
         )
-    proto = parse_model(payload, model.path)
     if model.external_files:
         try:
-            onnx.load_external_data_for_model(proto, str(model.path.parent))
+            _take_in(proto, model.path, large)
         except (OSError, ValueError, onnx.checker.ValidationError) as error:
             raise ConfigError(f"its external data cannot be read: {error}.", file=model.path) from error
-    _name_nodes(proto.graph)
-    infer_shapes(proto)
     return proto
 
 
@@ -140,6 +157,42 @@ def attribute(node: onnx.NodeProto, name: str, default: float) -> float:
 # --- files ---------------------------------------------------------------------------------------------------------
 
 
+def _opened(path: Path, *, large: bool = False) -> tuple[onnx.ModelProto, hashlib._Hash, int]:
+    """(the model, the digest of its bytes so far, how many they are); of a large file without its weights."""
+    with open_file(path, limit_bytes=MOST_BYTES) as stream:
+        size_bytes = os.fstat(stream.fileno()).st_size
+        if (large or is_large(size_bytes)) and (found := parse_apart(path, stream)) is not None:
+            stream.seek(0)
+            return found, _digest_of(stream), size_bytes
+    payload = read_bytes(path, limit_bytes=MOST_BYTES)
+    return parse_model(payload, path), hashlib.sha256(payload), len(payload)
+
+
+def _digest_of(stream: IO[bytes]) -> hashlib._Hash:
+    hasher = hashlib.sha256()
+    while part := stream.read(_PIECE_BYTES):
+        hasher.update(part)
+    return hasher
+
+
+def _take_in(proto: onnx.ModelProto, path: Path, large: bool) -> None:
+    """Load external data; of a large model the small tensors, and the large ones as references to their place."""
+    folder = path.parent.resolve()
+    if not large:
+        onnx.load_external_data_for_model(proto, str(path.parent))
+        return
+    for tensor in proto.graph.initializer:
+        if tensor.data_location == TensorProto.EXTERNAL and raw_bytes(tensor) >= apart.LARGE_BYTES:
+            place = external_place(tensor, path)
+            file, length = (folder / place.location).resolve(), place.length or raw_bytes(tensor)
+            refer(tensor, ExternalPlace(location=str(file), offset=place.offset, length=length))
+    for tensor in _external_tensors(proto):
+        if not refers_apart(tensor):
+            load_external_data_for_tensor(tensor, str(path.parent))
+            tensor.ClearField("data_location")
+            del tensor.external_data[:]
+
+
 def _opset(path: Path, proto: onnx.ModelProto) -> int:
     for entry in proto.opset_import:
         if entry.domain in DEFAULT_DOMAINS:
@@ -150,8 +203,11 @@ def _opset(path: Path, proto: onnx.ModelProto) -> int:
 def _external_files(path: Path, proto: onnx.ModelProto) -> tuple[Path, ...]:
     folder = path.parent.resolve()
     needed: dict[Path, tuple[int, str]] = {}
+    own = str(path.resolve())
     for tensor in _external_tensors(proto):
         place = external_place(tensor, path)
+        if place.location == own:
+            continue  # in the file itself: read apart
         try:
             file = (folder / place.location).resolve()
             file.is_file()  # raises where no file can have this name
@@ -194,8 +250,7 @@ def _external_tensors(proto: onnx.ModelProto) -> list[TensorProto]:
     return [tensor for tensor in tensors if tensor.data_location == TensorProto.EXTERNAL]
 
 
-def _model_digest(payload: bytes, external: tuple[Path, ...]) -> str:
-    hasher = hashlib.sha256(payload)
+def _model_digest(hasher: hashlib._Hash, external: tuple[Path, ...]) -> str:
     for file in external:
         hasher.update(file.name.encode())
         with file.open("rb") as stream:

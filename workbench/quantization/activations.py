@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from onnx import ModelProto
 
-from workbench.quantization.observe import RUNTIME_ERRORS, Feeds, open_session, parts
+from workbench.quantization.observe import Feeds, parts, rows_that_fit
+from workbench.quantization.sessions import RUNTIME_ERRORS, open_session
 from workbench.values.errors import CalibrationError
 from workbench.values.model import Model
 
@@ -84,8 +85,11 @@ def activations(
 
     with ThreadPoolExecutor(max_workers=threads) as pool:
         try:
+            most_rows = None
             for feeds in batches:
-                for part in [feeds] if whole else parts(model, feeds):
+                if not done and not pending and not whole:
+                    most_rows = rows_that_fit(model, session, wanted, feeds)
+                for part in [feeds] if whole else parts(model, feeds, most_rows=most_rows):
                     pending.append(pool.submit(run, part))
                     if len(pending) > threads:
                         yield finished()

@@ -8,15 +8,14 @@ costs no pass over the data beyond the one that made the statistics.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-import numpy as np
-import numpy.typing as npt
-from onnx import ModelProto, numpy_helper
+from onnx import ModelProto
 
-from workbench.graph.layers import Layer, quantizable_layers
-from workbench.graph.read import constants, load_graph
+from workbench.graph.apart import kept_aside
+from workbench.graph.layers import quantizable_layers
+from workbench.graph.read import load_graph
 from workbench.quantization.algorithms import choose
 from workbench.quantization.balance import balance_factors, best_strengths
 from workbench.quantization.bias_correction import bias_corrections
@@ -28,6 +27,7 @@ from workbench.quantization.recipe import ModelRecipe
 from workbench.quantization.record import QuantizationRecord
 from workbench.quantization.rounding import learn_rounding
 from workbench.quantization.statistics import Statistics
+from workbench.quantization.weights import weights_of
 from workbench.values.documents.canonical import digest
 from workbench.values.model import Model
 
@@ -56,11 +56,22 @@ def derive_record(
         CalibrationError: the model fails on a batch, or values are NaN or infinite.
         ValueError: the recipe does not fit the model.
     """
+    with kept_aside(model.size_bytes):
+        return _derived(model, recipe, statistics, batches, observe_variant)
+
+
+def _derived(
+    model: Model,
+    recipe: ModelRecipe,
+    statistics: Statistics,
+    batches: Batches,
+    observe_variant: ObserveVariant | None,
+) -> QuantizationRecord:
     proto = normalized(load_graph(model))
     factors: Mapping[str, tuple[float, ...]] = {}
     if any(layer.balance is not None for layer in recipe.layers.values()):
         layers = quantizable_layers(proto)
-        weights = _weights(proto, layers)
+        weights = weights_of(proto, layers)
         if recipe.balance_search:
             recipe = _with_strengths(recipe, best_strengths(statistics, layers, weights, recipe))
         factors = balance_factors(statistics, layers, weights, recipe)
@@ -101,11 +112,6 @@ def follow_amct(model: Model, recipe: ModelRecipe, batches: Batches) -> Quantiza
 
 def _learns_rounding(recipe: ModelRecipe) -> bool:
     return any(layer.weight is not None and layer.weight.algorithm == "adaround" for layer in recipe.layers.values())
-
-
-def _weights(proto: ModelProto, layers: Sequence[Layer]) -> dict[str, npt.NDArray[np.float32]]:
-    known = constants(proto)
-    return {layer.name: numpy_helper.to_array(known[layer.weight]) for layer in layers if layer.weight is not None}
 
 
 def _with_strengths(recipe: ModelRecipe, strengths: Mapping[str, float | None]) -> ModelRecipe:

@@ -14,13 +14,15 @@ Not AMCT's: ADA's learned rounding comes afterwards (`calibrate.follow_amct`), a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
-from onnx import ModelProto, numpy_helper
+from onnx import ModelProto, TensorProto
 
+from workbench.graph.apart import array_of, kept_aside, tensor_of
 from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import load_graph
 from workbench.quantization.activations import activations
@@ -72,6 +74,13 @@ def calibrate_exactly(
             (names the tensor and the sample).
         ValueError: the recipe does not fit the model, or a weight holds NaN or infinity.
     """
+    with kept_aside(model.size_bytes):
+        return _calibrated(model, batches, recipe, threads, report)
+
+
+def _calibrated(
+    model: Model, batches: Batches, recipe: ModelRecipe, threads: int, report: Callable[[int], None] | None
+) -> QuantizationRecord:
     proto = normalized(load_graph(model))
     recipe = _forced_symmetric(recipe, quantized_layers(quantizable_layers(proto), recipe))
     factors = _balance_factors(model, proto, batches, recipe)
@@ -169,7 +178,7 @@ def dividing(proto: ModelProto, factors: Mapping[str, Sequence[float]]) -> Model
             product = made_by[node.input[0]]
             constant = made_by[product.input[1]].attribute[0].t
             values = np.asarray(factors[node.name], np.float32).reshape(tuple(constant.dims))
-            constant.CopyFrom(numpy_helper.from_array(values, constant.name))
+            constant.CopyFrom(tensor_of(values, constant.name))
             product.op_type = "Div"
     return model
 
@@ -187,25 +196,29 @@ def with_quantized_weights(
     Raises:
         ValueError: layers share a weight and give it different scales, or a weight is no stored constant.
     """
-    replaced: dict[str, tuple[Layer, Floats]] = {}
+    replaced: dict[str, tuple[Layer, WeightScale, TensorProto]] = {}
     for layer in layers:
         if layer.weight is None or layer.name not in scales:
             continue
+        if layer.weight in replaced and replaced[layer.weight][1] == scales[layer.name]:
+            continue
         values = fake_quantized(weights[layer.name], scales[layer.name], layer)
-        other, known = replaced.setdefault(layer.weight, (layer, values))
-        if not np.array_equal(known, values):
-            raise ValueError(
-                f"layers {other.name!r} and {layer.name!r} share the weight {layer.weight!r}, and their recipes give "
-                "it different scales; give both the same weight settings"
-            )
+        if layer.weight in replaced:
+            other, _, known = replaced[layer.weight]
+            if not np.array_equal(array_of(known), values):
+                raise ValueError(
+                    f"layers {other.name!r} and {layer.name!r} share the weight {layer.weight!r}, and their recipes "
+                    "give it different scales; give both the same weight settings"
+                )
+            continue
+        replaced[layer.weight] = (layer, scales[layer.name], tensor_of(values, layer.weight))
     model = ModelProto()
     model.CopyFrom(proto)
     for tensor in model.graph.initializer:
         if tensor.name in replaced:
-            tensor.CopyFrom(numpy_helper.from_array(replaced.pop(tensor.name)[1], tensor.name))
+            tensor.CopyFrom(replaced.pop(tensor.name)[2])
     for node in [node for node in model.graph.node if node.op_type == "Constant" and node.output[0] in replaced]:
-        name = node.output[0]
-        model.graph.initializer.append(numpy_helper.from_array(replaced.pop(name)[1], name))
+        model.graph.initializer.append(replaced.pop(node.output[0])[2])
         model.graph.node.remove(node)
     if replaced:
         raise ValueError(f"weight {min(replaced)!r} is neither an initializer nor a Constant")
@@ -235,13 +248,18 @@ def activation_scales(
     searches = {request: search_for(request[1]) for request in wanted}
     whole = any(recipe.algorithm == "hfmg" for _, recipe in wanted)
     done = 0
-    while going := {request: search for request, search in searches.items() if search.begin()}:
-        tensors = list(dict.fromkeys(tensor for tensor, _ in going))
-        for run in activations(model, graph, tensors, batches(), threads=threads, whole=whole):
-            for (tensor, _), search in going.items():
-                search.add(run.values[tensor], run.samples)
-            done += run.samples
-            if report is not None:
-                report(done)
-        whole = False  # HFMG is done
+    with ThreadPoolExecutor(max_workers=threads) as pool:
+        while going := {request: search for request, search in searches.items() if search.begin()}:
+            tensors = list(dict.fromkeys(tensor for tensor, _ in going))
+            for run in activations(model, graph, tensors, batches(), threads=threads, whole=whole):
+                # every search sees its values in the order of the runs, whatever the others do meanwhile
+                added = [
+                    pool.submit(search.add, run.values[tensor], run.samples) for (tensor, _), search in going.items()
+                ]
+                for future in added:
+                    future.result()
+                done += run.samples
+                if report is not None:
+                    report(done)
+            whole = False  # HFMG is done
     return {request: search.scale(request[0]) for request, search in searches.items()}

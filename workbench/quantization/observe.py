@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import collections
 import functools
-import math
 import queue
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -22,15 +21,13 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import onnxruntime
-from onnx import TensorProto, helper, numpy_helper
-from onnx.external_data_helper import load_external_data_for_tensor
-from onnxruntime.capi import onnxruntime_pybind11_state as _state
 
+from workbench.graph.apart import array_of, is_large, kept_aside
 from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import constants, load_graph
 from workbench.quantization.accumulate import Accumulator, NotFiniteError
 from workbench.quantization.lowering.normalize import normalized
-from workbench.quantization.lowering.surgery import MAX_PROTO_BYTES
+from workbench.quantization.sessions import RUNTIME_ERRORS, open_session
 from workbench.quantization.statistics import Statistics, WeightStatistics, merge_tensors
 from workbench.quantization.weights import weight_rows
 from workbench.values.errors import CalibrationError
@@ -44,14 +41,9 @@ ROWS_PER_RUN, VALUES_PER_RUN = 4, 256
 """A forward pass takes 4 samples, or more where that many have fewer than 256 values (such as short texts: more of
 them at once share the cost of a run). Bounds the activations in memory; more rows are no faster on a CPU."""
 
-RUNTIME_ERRORS: tuple[type[Exception], ...] = (
-    *(value for value in vars(_state).values() if isinstance(value, type) and issubclass(value, Exception)),
-    RuntimeError,
-    ValueError,
-)
-"""What ONNX Runtime raises: its classes have no base of their own, its Python layer uses built-in ones."""
+RUN_BYTES = 64 << 20
+"""Of a large model's tensors in one run. Two runs are made ahead and held besides."""
 
-_SHAPE_ELEMENTS = 1024
 _CHANNELS_FIRST = {"Conv", "ConvTranspose", "AveragePool"}
 
 
@@ -78,6 +70,18 @@ def observe(
         CalibrationError: no batches, nothing to quantize, feeds the model refuses, or NaN or infinity in an
             activation or a weight (names the tensor and the sample, counted from 0 in the order of the batches).
     """
+    with kept_aside(model.size_bytes):
+        return _observed_all(model, batches, proto, variant, threads, report)
+
+
+def _observed_all(
+    model: Model,
+    batches: Iterable[Feeds],
+    proto: onnx.ModelProto | None,
+    variant: str,
+    threads: int,
+    report: Callable[[int], None] | None,
+) -> Statistics:
     graph = normalized(load_graph(model)) if proto is None else proto
     layers = quantizable_layers(graph)
     if not layers:
@@ -88,9 +92,7 @@ def observe(
     extra = [name for name in axes if name not in fed]
     del graph  # a model's weights are large: no more copies of them than needed
     # Normalization keeps the names and values of the tensors that are left, so the file itself can be run.
-    payload = _with_outputs(model, extra, proto)
-    session = session_of(payload, model)
-    del payload
+    session = open_session(model, extra, proto)
 
     idle: queue.SimpleQueue[Accumulator] = queue.SimpleQueue()
     for _ in range(threads):
@@ -103,7 +105,7 @@ def observe(
         finally:
             idle.put(accumulator)
 
-    samples = 0
+    samples, most_rows = 0, None
     pending: collections.deque[tuple[int, Future[None]]] = collections.deque()
 
     def collect() -> None:
@@ -115,7 +117,9 @@ def observe(
     with ThreadPoolExecutor(max_workers=threads) as pool:
         try:
             for feeds in batches:
-                for part in parts(model, feeds):
+                if samples == 0:
+                    most_rows = rows_that_fit(model, session, extra, feeds)
+                for part in parts(model, feeds, most_rows=most_rows):
                     rows = _rows(part)
                     pending.append((samples + rows, pool.submit(run, part, samples)))
                     samples += rows
@@ -133,70 +137,6 @@ def observe(
     return Statistics(
         model_sha256=model.sha256, samples=samples, layers=layers, tensors=tensors, weights=weights, variant=variant
     )
-
-
-def open_session(
-    model: Model, extra_outputs: Iterable[str], proto: onnx.ModelProto | None = None
-) -> onnxruntime.InferenceSession:
-    """The float model in ONNX Runtime on one thread per run, with more of its float32 tensors as outputs.
-
-    Args:
-        proto: a graph with the model's inputs and outputs to run in its place, weights included.
-
-    Raises:
-        CalibrationError: the runtime refuses the model.
-    """
-    return session_of(_with_outputs(model, extra_outputs, proto), model)
-
-
-def session_of(payload: bytes, model: Model) -> onnxruntime.InferenceSession:
-    """A session on a serialized variant of `model`, whose external data it may refer to.
-
-    Raises:
-        CalibrationError: the runtime refuses the model.
-    """
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    if model.external_files:
-        folder = str(model.path.parent.resolve())
-        options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
-    try:
-        return onnxruntime.InferenceSession(payload, options, providers=["CPUExecutionProvider"])
-    except RUNTIME_ERRORS as error:
-        raise CalibrationError(f"ONNX Runtime refuses {model.path.name}: {error}") from error
-
-
-def _with_outputs(model: Model, extra_outputs: Iterable[str], proto: onnx.ModelProto | None) -> bytes:
-    """The model's file, or `proto` in its place, with more of its float32 tensors as outputs."""
-    if proto is not None and proto.ByteSize() > MAX_PROTO_BYTES:
-        raise CalibrationError(
-            f"{model.path.name} has {proto.ByteSize()} bytes once its graph is normalized; "
-            f"{MAX_PROTO_BYTES} can be observed. Export it in the form that needs no normalization."
-        )
-    more = onnx.ModelProto()
-    known = {spec.name for spec in model.outputs}
-    names = [name for name in extra_outputs if name not in known]
-    more.graph.output.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names)
-    payload = _self_sufficient(model) if proto is None else bytes(proto.SerializeToString())
-    # Serialized protobuf messages merge when they are joined; extending the graph itself would change the caller's.
-    joined: bytes = payload + more.SerializeToString()
-    return joined
-
-
-def _self_sufficient(model: Model) -> bytes:
-    """The file's bytes, with small external tensors taken in: ONNX Runtime needs shapes among them before it reads
-    external data of a model that comes from memory (1.31.1)."""
-    payload = model.path.read_bytes()
-    if not model.external_files:
-        return payload
-    proto = onnx.ModelProto.FromString(payload)
-    for tensor in proto.graph.initializer:
-        if tensor.data_location == TensorProto.EXTERNAL and math.prod(tensor.dims) <= _SHAPE_ELEMENTS:
-            load_external_data_for_tensor(tensor, str(model.path.parent))
-            tensor.data_location = TensorProto.DEFAULT
-            del tensor.external_data[:]
-    return bytes(proto.SerializeToString())
 
 
 # --- one run -------------------------------------------------------------------------------------------------------
@@ -223,7 +163,7 @@ def _weight_statistics(proto: onnx.ModelProto, layers: tuple[Layer, ...]) -> dic
     for layer in layers:
         if layer.weight is None or layer.output_axis is None:
             continue
-        rows = weight_rows(numpy_helper.to_array(known[layer.weight]), layer, per_channel=True)
+        rows = weight_rows(array_of(known[layer.weight]), layer, per_channel=True)
         minima, maxima = rows.min(axis=1), rows.max(axis=1)
         if not (np.isfinite(minima).all() and np.isfinite(maxima).all()):
             raise CalibrationError(f"weight {layer.weight!r} of layer {layer.name!r} holds NaN or infinity.")
@@ -236,8 +176,12 @@ def _rows(feeds: Feeds) -> int:
     return 1 if first is None or first.ndim == 0 else int(first.shape[0])
 
 
-def parts(model: Model, feeds: Feeds) -> Iterator[Feeds]:
-    """A batch in pieces of a few samples (`ROWS_PER_RUN`), where the model takes any batch size."""
+def parts(model: Model, feeds: Feeds, *, most_rows: int | None = None) -> Iterator[Feeds]:
+    """A batch in pieces of a few samples (`ROWS_PER_RUN`), where the model takes any batch size.
+
+    Args:
+        most_rows: samples whose activations fit into memory, from `rows_that_fit`.
+    """
     rows = _rows(feeds)
     sizes = {array.shape[0] if array.ndim else None for array in feeds.values()}
     fixed = any(not spec.shape or isinstance(spec.shape[0], int) for spec in model.inputs)
@@ -248,8 +192,27 @@ def parts(model: Model, feeds: Feeds) -> Iterator[Feeds]:
         return
     values = max(array.size // rows for array in feeds.values())
     step = max(ROWS_PER_RUN, VALUES_PER_RUN // max(values, 1))
+    if most_rows is not None:
+        step = min(step, most_rows)
     for start in range(0, rows, step):
         yield {name: array[start : start + step] for name, array in feeds.items()}
+
+
+def rows_that_fit(
+    model: Model, session: onnxruntime.InferenceSession, wanted: Sequence[str], feeds: Feeds
+) -> int | None:
+    """How many samples like the batch's first one have tensors of `RUN_BYTES` in all: one run of it tells.
+
+    None for models that are small themselves, whose activations are not worth a run.
+    """
+    if not is_large(model.size_bytes) or not wanted:
+        return None
+    one = next(parts(model, feeds, most_rows=1), feeds)
+    try:
+        held: int = sum(array.nbytes for array in session.run(list(wanted), dict(one)))
+    except RUNTIME_ERRORS:
+        return None  # the run that counts says so, with the sample
+    return max(1, RUN_BYTES // max(held // max(_rows(one), 1), 1))
 
 
 def _observe_run(

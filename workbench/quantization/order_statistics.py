@@ -12,6 +12,8 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from workbench.quantization.counting import compiled_count_upper
+
 Floats = npt.NDArray[np.float32]
 Counts = npt.NDArray[np.int64]
 
@@ -52,7 +54,11 @@ class OrderStatistics:
             part = flat[start : start + _CHUNK]
             self._upper.add(part)
             self._lower.add(-part)
-            self._counts += np.bincount(_buckets(part), minlength=_BUCKETS)
+            count = compiled_count_upper()
+            if count is None:
+                self._counts += np.bincount(_buckets(part), minlength=_BUCKETS)
+            else:
+                count(np.ascontiguousarray(part), self._counts)
 
     def settled(self, rank: int) -> bool:
         """Whether the `rank`-th largest and smallest are known without a second pass."""

@@ -16,16 +16,18 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import onnxruntime
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
+from workbench.graph.apart import array_of, kept_aside, refers_apart, tensor_of
 from workbench.graph.layers import Layer
 from workbench.graph.read import constants, load_graph
 from workbench.quantization.algorithms import choose, expected_error
 from workbench.quantization.lowering.normalize import normalized
-from workbench.quantization.observe import RUNTIME_ERRORS, Array, Feeds, session_of
+from workbench.quantization.observe import Array, Feeds
 from workbench.quantization.recipe import ModelRecipe
 from workbench.quantization.record import ActivationScale, LayerRecord, WeightScale
 from workbench.quantization.rounding import integers_of, scales_along
+from workbench.quantization.sessions import RUNTIME_ERRORS, open_session
 from workbench.quantization.statistics import Statistics
 from workbench.values.candidate import SensitivityMetric
 from workbench.values.errors import CalibrationError
@@ -83,10 +85,18 @@ def measure_sensitivity(
     """
     if model.opset < _MIN_OPSET:
         raise CalibrationError(f"{model.path.name} has opset {model.opset}; ranking needs {_MIN_OPSET} or later.")
-    if model.size_bytes > _LARGEST_MODEL:
-        raise CalibrationError(
-            f"{model.path.name} has {model.size_bytes} bytes; ranking takes at most {_LARGEST_MODEL}."
-        )
+    with kept_aside(model.size_bytes):
+        return _ranked(model, statistics, batches, recipe, units, threads)
+
+
+def _ranked(
+    model: Model,
+    statistics: Statistics,
+    batches: Iterable[Feeds],
+    recipe: ModelRecipe,
+    units: Mapping[str, Sequence[str]] | None,
+    threads: int,
+) -> tuple[Sensitivity, ...]:
     proto = normalized(load_graph(model))
     layers = choose(statistics, recipe, proto=proto).layers
     places = {layer.layer: number for number, layer in enumerate(layers)}
@@ -94,7 +104,7 @@ def measure_sensitivity(
     if unknown := {layer for names in units.values() for layer in names} - places.keys():
         raise ValueError(f"{min(unknown)!r} is no layer that the recipe quantizes")
     estimates = _noise_shares(statistics, layers, proto)
-    session = session_of(_switchable(proto, layers), model)
+    session = open_session(model, (), _switchable(proto, layers))
     outputs = [output.name for output in session.get_outputs() if output.type == "tensor(float)"]
     nothing = np.zeros(len(layers), np.bool_)
     switches = []
@@ -164,7 +174,7 @@ def _noise_shares(statistics: Statistics, records: Sequence[LayerRecord], proto:
             continue
         layer = layers[record.layer]
         assert layer.weight is not None
-        values = numpy_helper.to_array(known[layer.weight])
+        values = array_of(known[layer.weight])
         errors = integers_of(values, record.weight) * scales_along(record.weight, values.shape) - values
         power = _input_power(statistics, record.activation.tensor, layer, rounding[0])
         noise = float(np.sum(_by_input(errors, layer) * power)) + rounding[1] * float(np.sum(np.square(values)))
@@ -260,7 +270,7 @@ def _log_softmax(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 # --- the switchable model ------------------------------------------------------------------------------------------
 
 
-def _switchable(original: onnx.ModelProto, layers: Sequence[LayerRecord]) -> bytes:
+def _switchable(original: onnx.ModelProto, layers: Sequence[LayerRecord]) -> onnx.ModelProto:
     """The model with `_SELECTOR`, a boolean per layer: which of `layers` are quantized."""
     proto = onnx.ModelProto()
     proto.CopyFrom(original)
@@ -273,12 +283,14 @@ def _switchable(original: onnx.ModelProto, layers: Sequence[LayerRecord]) -> byt
             continue
         number, record = records[node.name]
         weight = known[node.input[1]] if record.weight is not None else None
-        proto.graph.initializer.append(numpy_helper.from_array(np.array(number, np.int64), f"{_prefix(number)}.number"))
-        nodes.extend(_switch(node, number, record, weight))
+        proto.graph.initializer.append(tensor_of(np.array(number, np.int64), f"{_prefix(number)}.number"))
+        apart: list[TensorProto] = []
+        nodes.extend(_switch(node, number, record, weight, apart))
+        proto.graph.initializer.extend(apart)
     del proto.graph.node[:]
     proto.graph.node.extend(nodes)
     proto.graph.input.append(helper.make_tensor_value_info(_SELECTOR, TensorProto.BOOL, [len(layers)]))
-    return bytes(proto.SerializeToString())
+    return proto
 
 
 def _prefix(number: int) -> str:
@@ -286,13 +298,13 @@ def _prefix(number: int) -> str:
 
 
 def _switch(
-    node: onnx.NodeProto, number: int, record: LayerRecord, weight: TensorProto | None
+    node: onnx.NodeProto, number: int, record: LayerRecord, weight: TensorProto | None, apart: list[TensorProto]
 ) -> tuple[onnx.NodeProto, ...]:
     prefix = _prefix(number)
     plain = onnx.NodeProto()
     plain.CopyFrom(node)
     plain.output[0] = f"{prefix}.float"
-    then_branch = _quantized_branch(node, prefix, record, weight)
+    then_branch = _quantized_branch(node, prefix, record, weight, apart)
     else_branch = helper.make_graph([plain], f"{prefix}.else", [], [_float(plain.output[0])])
     selected = f"{prefix}.selected"
     return (
@@ -304,16 +316,20 @@ def _switch(
 
 
 def _quantized_branch(
-    node: onnx.NodeProto, prefix: str, record: LayerRecord, weight: TensorProto | None
+    node: onnx.NodeProto, prefix: str, record: LayerRecord, weight: TensorProto | None, apart: list[TensorProto]
 ) -> onnx.GraphProto:
-    """The node on fake-quantized operands: what the lowered layer computes, in float."""
+    """The node on fake-quantized operands: what the lowered layer computes, in float.
+
+    Args:
+        apart: receives the tensors that lie in files: runtimes look for those in the outer graph.
+    """
     nodes: list[onnx.NodeProto] = []
     tensors: list[TensorProto] = []
     first = _fake_quantized(node.input[0], f"{prefix}.activation", record.activation, nodes, tensors)
     if record.second is not None:
         second = _fake_quantized(node.input[1], f"{prefix}.second", record.second, nodes, tensors)
     elif record.weight is not None and weight is not None:
-        second = _stored_weight(f"{prefix}.weight", numpy_helper.to_array(weight), record.weight, nodes, tensors)
+        second = _stored_weight(f"{prefix}.weight", array_of(weight), record.weight, nodes, tensors)
     quantized = onnx.NodeProto()
     quantized.CopyFrom(node)
     quantized.input[0], quantized.input[1], quantized.output[0] = first, second, f"{prefix}.int8"
@@ -321,7 +337,9 @@ def _quantized_branch(
     output = quantized.output[0]
     if record.output is not None:
         output = _fake_quantized(output, f"{prefix}.output", record.output, nodes, tensors)
-    return helper.make_graph(nodes, f"{prefix}.then", [], [_float(output)], tensors)
+    apart.extend(tensor for tensor in tensors if refers_apart(tensor))
+    held = [tensor for tensor in tensors if not refers_apart(tensor)]
+    return helper.make_graph(nodes, f"{prefix}.then", [], [_float(output)], held)
 
 
 def _float(name: str) -> onnx.ValueInfoProto:
@@ -332,8 +350,8 @@ def _fake_quantized(
     tensor: str, prefix: str, scale: ActivationScale, nodes: list[onnx.NodeProto], tensors: list[TensorProto]
 ) -> str:
     parameters = [f"{prefix}.scale", f"{prefix}.zero_point"]
-    tensors.append(numpy_helper.from_array(np.array(scale.scale, np.float32), parameters[0]))
-    tensors.append(numpy_helper.from_array(np.array(scale.zero_point, np.int8), parameters[1]))
+    tensors.append(tensor_of(np.array(scale.scale, np.float32), parameters[0]))
+    tensors.append(tensor_of(np.array(scale.zero_point, np.int8), parameters[1]))
     integers, floats = f"{prefix}.int8", f"{prefix}.fake"
     nodes.append(helper.make_node("QuantizeLinear", [tensor, *parameters], [integers]))
     nodes.append(helper.make_node("DequantizeLinear", [integers, *parameters], [floats]))
@@ -345,8 +363,8 @@ def _stored_weight(
 ) -> str:
     """The weight as int8 in the file; Cast and Mul, as DequantizeLinear knows no channels before opset 13."""
     integers, scales = integers_of(values, scale), scales_along(scale, values.shape)
-    tensors.append(numpy_helper.from_array(integers, f"{prefix}.int8"))
-    tensors.append(numpy_helper.from_array(scales, f"{prefix}.scales"))
+    tensors.append(tensor_of(integers, f"{prefix}.int8"))
+    tensors.append(tensor_of(scales, f"{prefix}.scales"))
     nodes.append(helper.make_node("Cast", [f"{prefix}.int8"], [f"{prefix}.float"], to=TensorProto.FLOAT))
     nodes.append(helper.make_node("Mul", [f"{prefix}.float", f"{prefix}.scales"], [f"{prefix}.fake"]))
     return f"{prefix}.fake"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
-from onnx import ModelProto, numpy_helper
+from onnx import ModelProto, TensorProto
 
+from workbench.graph.apart import array_of
 from workbench.graph.layers import Layer
 from workbench.graph.read import constants
 from workbench.quantization.recipe import WeightRecipe
@@ -70,10 +71,26 @@ def needs_values(recipe: WeightRecipe) -> bool:
     return recipe.algorithm in ("mse", "adaround")
 
 
-def weights_of(proto: ModelProto, layers: Sequence[Layer]) -> dict[str, Floats]:
-    """Layer name → values of its constant weight as stored, for the layers that have one."""
+def weights_of(proto: ModelProto, layers: Sequence[Layer]) -> Mapping[str, Floats]:
+    """Layer name → values of its constant weight as stored, for the layers that have one; read when asked for."""
     known = constants(proto)
-    return {layer.name: numpy_helper.to_array(known[layer.weight]) for layer in layers if layer.weight is not None}
+    return _Weights({layer.name: known[layer.weight] for layer in layers if layer.weight is not None})
+
+
+class _Weights(Mapping[str, Floats]):
+    """One layer's weight at a time: nothing is held between two questions."""
+
+    def __init__(self, tensors: Mapping[str, TensorProto]) -> None:
+        self._tensors = tensors
+
+    def __getitem__(self, layer: str) -> Floats:
+        return array_of(self._tensors[layer])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
 
 
 def weight_rows(values: Floats, layer: Layer, *, per_channel: bool) -> Floats:

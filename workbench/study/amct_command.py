@@ -12,6 +12,7 @@ complete: each is whole at any moment. A kill between two renames leaves files o
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +22,11 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
+from workbench.graph.apart import is_large, kept_aside
 from workbench.graph.door import open_foreign
 from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import load_graph
+from workbench.graph.write import WEIGHTS, write_model
 from workbench.quantization.amct.cfg import AmctConfig
 from workbench.quantization.amct.config import expand, parse_config
 from workbench.quantization.amct.json_form import ExpandedConfig, config_json
@@ -35,9 +38,9 @@ from workbench.quantization.integers.interpreter import Interpreter
 from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.lowering.qdq import lower_static
-from workbench.quantization.lowering.surgery import serialize
-from workbench.quantization.observe import Feeds, session_of
+from workbench.quantization.observe import Feeds, parts
 from workbench.quantization.record import QuantizationRecord, write_record
+from workbench.quantization.sessions import open_session
 from workbench.study.model_data import ModelData, open_data
 from workbench.values.documents.input_files import read_text
 from workbench.values.errors import CalibrationError, ConfigError, ToolchainError
@@ -128,19 +131,13 @@ def calibrate_model(
             quantized = follow_amct(model, recipe, batches.first(used))
         except ValueError as error:
             raise CalibrationError(f"the configuration does not fit {model_path.name}: {error}") from error
-    deploy, qdq = lower_deploy(proto, quantized), lower_static(proto, quantized)
-    agreement = None if batches is None else _agreement(model, deploy, qdq, next(iter(batches.first(1)())))
     name = model_path.stem
-    files = _write(
-        to,
-        {
-            "record.txt": record_text(quantized).encode(),
-            "config.json": config_json(config).encode(),
-            f"{name}_deploy_model.onnx": serialize(deploy),
-            f"{name}_qdq_model.onnx": serialize(qdq),
-        },
-        quantized,
-    )
+    with kept_aside(model.size_bytes):
+        deploy, qdq = lower_deploy(proto, quantized), lower_static(proto, quantized)
+        agreement = None if batches is None else _agreement(model, deploy, qdq, next(iter(batches.first(1)())))
+        texts = {"record.txt": record_text(quantized), "config.json": config_json(config)}
+        models = {f"{name}_deploy_model.onnx": deploy, f"{name}_qdq_model.onnx": qdq}
+        files = _write(to, texts, models, quantized)
     return Calibrated(files=files, record=quantized, layers=layers, batches=used, ignored=ignored, agreement=agreement)
 
 
@@ -171,11 +168,16 @@ def _batches_used(config: ExpandedConfig, data: ModelData, cfg: Path | None) -> 
 
 def _agreement(model: Model, deploy: onnx.ModelProto, qdq: onnx.ModelProto, feeds: Feeds) -> Agreement:
     names = [spec.name for spec in model.outputs]
+    if is_large(model.size_bytes):  # exact integers take their time
+        feeds = next(parts(model, feeds, most_rows=2), feeds)
+
+    def values(graph: onnx.ModelProto | None) -> npt.NDArray[np.float64]:
+        """One model at a time is open."""
+        session = open_session(model, (), graph)
+        return _flat(dict(zip(names, session.run(names, dict(feeds)), strict=True)), names)
+
     integers = _flat(Interpreter(deploy).run(feeds), names)
-    session = session_of(model.path.read_bytes(), model)
-    float_values = _flat(dict(zip(names, session.run(names, dict(feeds)), strict=True)), names)
-    session = session_of(serialize(qdq), model)
-    qdq_values = _flat(dict(zip(names, session.run(names, dict(feeds)), strict=True)), names)
+    float_values, qdq_values = values(None), values(qdq)
     largest = float(np.abs(qdq_values).max(initial=0.0)) or 1.0
     return Agreement(
         cosine=_cosine(integers, float_values),
@@ -193,12 +195,21 @@ def _flat(outputs: Mapping[str, npt.NDArray[Any]], names: Iterable[str]) -> npt.
     return np.concatenate([np.asarray(outputs[name], np.float64).ravel() for name in names])
 
 
-def _write(to: Path, contents: Mapping[str, bytes], record: QuantizationRecord) -> tuple[Path, ...]:
+def _write(
+    to: Path, texts: Mapping[str, str], models: Mapping[str, onnx.ModelProto], record: QuantizationRecord
+) -> tuple[Path, ...]:
     try:
         to.mkdir(parents=True, exist_ok=True)
         with scratch_folder("calibrate", inside=to) as scratch:
-            for name, content in contents.items():
-                (scratch / name).write_bytes(content)
+            for name, text in texts.items():
+                (scratch / name).write_bytes(text.encode())
+            for name, model in models.items():
+                beside = write_model(model, scratch / name)
+                if beside:
+                    (to / WEIGHTS).mkdir(exist_ok=True)
+                for file in beside:
+                    file.replace(to / WEIGHTS / file.name)
+            shutil.rmtree(scratch / WEIGHTS, ignore_errors=True)
             write_record(record, scratch / "record.json")
             written = []
             for file in sorted(scratch.iterdir()):

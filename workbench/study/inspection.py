@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto
 
+from workbench.graph.apart import array_of
 from workbench.graph.door import open_foreign
 from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import constants, load_graph, operator_counts
@@ -131,7 +132,7 @@ def _model_issues(model: Model, proto: onnx.ModelProto) -> tuple[OperatorIssue, 
     issues = []
     for name, tensor in constants(proto).items():
         if tensor.data_type in (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16):
-            values = numpy_helper.to_array(tensor)
+            values = array_of(tensor)
             if np.isnan(values).any() or (values.size > 1 and np.isinf(values).any()):
                 issues.append(
                     OperatorIssue(

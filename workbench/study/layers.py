@@ -29,10 +29,11 @@ from workbench.quantization.algorithms import choose
 from workbench.quantization.amct.cfg import AmctConfig, write_cfg
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.lowering.qdq import lower_static
-from workbench.quantization.observe import Feeds, open_session
+from workbench.quantization.observe import Feeds
 from workbench.quantization.recipe import recipe_of
 from workbench.quantization.record import QuantizationRecord
 from workbench.quantization.sensitivity import Sensitivity, ranked
+from workbench.quantization.sessions import open_session
 from workbench.search.ladder import evaluate
 from workbench.values.candidate import Candidate, FloatUnit, Quantization, SensitivityMetric
 from workbench.values.documents.canonical import encode

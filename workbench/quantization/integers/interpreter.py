@@ -13,8 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import onnxruntime as ort
-from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
+from workbench.graph.apart import array_of
 from workbench.graph.read import constants
 from workbench.quantization.integers.steps import integer_step
 from workbench.quantization.lowering.ascend_quant import (
@@ -28,7 +29,7 @@ from workbench.quantization.lowering.ascend_quant import (
     Values,
 )
 from workbench.quantization.lowering.surgery import names_read
-from workbench.quantization.observe import RUNTIME_ERRORS
+from workbench.quantization.sessions import RUNTIME_ERRORS, session_on
 from workbench.values.errors import LoweringError, MeasureError, nearest
 
 _ASCEND = (QUANT, DEQUANT, ANTI_QUANT)
@@ -134,7 +135,7 @@ class Interpreter:
     def _value(self, name: str, values: Values) -> Array:
         if name in self._integers:
             return self._integers[name].stored(values[name])
-        return values[name] if name in values else numpy_helper.to_array(self._known[name])
+        return values[name] if name in values else array_of(self._known[name])
 
     def _expose(self, tensors: Sequence[str]) -> None:
         steps = {step.output for step in self._steps_in_order()}
@@ -247,7 +248,7 @@ class _FloatSegment:
         # many sessions take turns: idle workers that spin would slow the one that works
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         try:
-            self._session = ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+            self._session = session_on(proto, options)
         except RUNTIME_ERRORS as error:
             raise LoweringError(f"ONNX Runtime refuses the float part of the deploy model: {error}") from error
         found = {value.name: value.type for value in self._session.get_outputs()}

@@ -7,12 +7,13 @@ can be shown to fit the device's int32, or is checked.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
-from onnx import NodeProto, TensorProto, helper, numpy_helper
+from onnx import NodeProto, TensorProto, helper
 
+from workbench.graph.apart import array_of, refers_apart
 from workbench.quantization.integers.kernels import (
     EXACT_FLOAT64,
     Attributes,
@@ -104,8 +105,11 @@ def _convolve(node: NodeProto, attributes: Attributes, known: Mapping[str, Tenso
         reach = first.bound * reach + np.abs(bias.reshape(-1))
     total = float(reach.max()) if bias is not None else bound
 
+    held = _held(node, known, weight)
+    del weight
+
     def compute(values: Values) -> Array:
-        return _finish(node, kernel(values[source], weight, attributes, bound), bias, total)
+        return _finish(node, kernel(values[source], held(), attributes, bound), bias, total)
 
     return Step(
         inputs=tuple(node.input),
@@ -131,8 +135,11 @@ def _multiply_constant(
     bias = _bias(node, 2, known) if has_bias else None
     total = bound if bias is None else bound + float(np.abs(bias).max(initial=0.0))
 
+    held = _held(node, known, weight)
+    del weight
+
     def compute(values: Values) -> Array:
-        return _finish(node, product(values[source], weight, bound), bias, total)
+        return _finish(node, product(values[source], held(), bound), bias, total)
 
     return Step(
         inputs=tuple(node.input),
@@ -198,6 +205,17 @@ def _weight(node: NodeProto, known: Mapping[str, TensorProto]) -> npt.NDArray[np
     return values.astype(np.float32)
 
 
+def _held(
+    node: NodeProto, known: Mapping[str, TensorProto], weight: npt.NDArray[np.float32]
+) -> Callable[[], npt.NDArray[np.float32]]:
+    """The weight, again and again: from memory, or of a model whose weights are apart from its file each time."""
+    if not refers_apart(known[node.input[1]]):
+        return lambda: weight
+    if any(each.name == "transB" and each.i for each in node.attribute):
+        return lambda: np.ascontiguousarray(_weight(node, known).T)
+    return lambda: _weight(node, known)
+
+
 def _bias(node: NodeProto, position: int, known: Mapping[str, TensorProto]) -> npt.NDArray[np.float64]:
     values = _constant(node, position, known)
     if values.dtype != np.int32:
@@ -208,4 +226,4 @@ def _bias(node: NodeProto, position: int, known: Mapping[str, TensorProto]) -> n
 def _constant(node: NodeProto, position: int, known: Mapping[str, TensorProto]) -> Array:
     if len(node.input) <= position or node.input[position] not in known:
         raise LoweringError(f"{node.name}: {node.op_type} needs a constant as input {position}.")
-    return numpy_helper.to_array(known[node.input[position]])
+    return array_of(known[node.input[position]])

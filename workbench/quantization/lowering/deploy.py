@@ -15,8 +15,9 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
+from workbench.graph.apart import tensor_of
 from workbench.graph.read import constants
 from workbench.quantization.lowering.ascend_quant import DEQUANT, FP16_FACTOR_MASK, QUANT
 from workbench.quantization.lowering.prepare import prepare
@@ -253,7 +254,7 @@ class _Rewriter:
         if transposed:
             integers = np.ascontiguousarray(integers.T)
         tensor = self._constant_name(name, f"{node.name}.weight")
-        self._new[tensor] = numpy_helper.from_array(integers, tensor)
+        self._new[tensor] = tensor_of(integers, tensor)
         return tensor, scales
 
     def _bias(self, node: NodeProto, name: str, factors: _Floats) -> str:

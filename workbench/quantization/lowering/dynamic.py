@@ -12,8 +12,9 @@ from collections.abc import Generator, Iterator
 
 import numpy as np
 import numpy.typing as npt
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
+from workbench.graph.apart import tensor_of
 from workbench.graph.read import constants
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.lowering.surgery import (
@@ -123,7 +124,7 @@ class _Rewriter:
 
     def _constant(self, wish: str, values: npt.NDArray[np.generic]) -> str:
         name = self._names.fresh(wish)
-        self._graph.initializer.append(numpy_helper.from_array(values, name))
+        self._graph.initializer.append(tensor_of(values, name))
         return name
 
     def _node(self, op_type: str, inputs: list[str], output: str) -> NodeProto:

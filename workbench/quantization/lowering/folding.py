@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
+from workbench.graph.apart import array_of
 from workbench.graph.read import constants
 
 _Floats = npt.NDArray[np.float32]
@@ -241,7 +242,7 @@ def _target(wiring: Wiring, reshape: NodeProto) -> _Target | None:
 
 def _elements(wiring: Wiring, tensor: str) -> _Target | None:
     if tensor in wiring.constants:
-        values = numpy_helper.to_array(wiring.constants[tensor])
+        values = array_of(wiring.constants[tensor])
         return [int(value) for value in values.reshape(-1)] if values.dtype == np.int64 else None
     node = wiring.producers.get(tensor)
     if node is None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from onnx import ModelProto, NodeProto, numpy_helper
+from onnx import ModelProto, NodeProto
 
+from workbench.graph.apart import tensor_of
 from workbench.graph.read import constants
 from workbench.quantization.lowering.surgery import Names, float_constant, prune_constants
 from workbench.quantization.record import LayerRecord, QuantizationRecord
@@ -47,7 +48,7 @@ def round_biases(model: ModelProto, record: QuantizationRecord, original: ModelP
             continue
         rounded = np.rint(values / factors) * factors
         holder.input[index] = names.fresh(f"{node.name}.bias")
-        model.graph.initializer.append(numpy_helper.from_array(rounded.astype(np.float32), holder.input[index]))
+        model.graph.initializer.append(tensor_of(rounded.astype(np.float32), holder.input[index]))
     prune_constants(model.graph)
 
 

@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
+from workbench.graph.apart import array_of, refers_apart, tensor_of
 from workbench.graph.read import constants
 from workbench.quantization.lowering.surgery import Names, names_read, prune_constants, replace_nodes
 from workbench.values.errors import LoweringError
@@ -80,7 +81,7 @@ class _Draft:
     changed: bool = False
 
     def store(self, name: str, values: Array) -> None:
-        self.added[name] = self.known[name] = numpy_helper.from_array(np.ascontiguousarray(values), name)
+        self.added[name] = self.known[name] = tensor_of(np.ascontiguousarray(values), name)
         self.stored.add(name)
         self.changed = True
 
@@ -207,9 +208,9 @@ def _step(node: NodeProto, draft: _Draft) -> _Step | None:
 
 
 def _values(tensor: TensorProto) -> Array:
-    if tensor.data_location == TensorProto.EXTERNAL:
+    if tensor.data_location == TensorProto.EXTERNAL and not refers_apart(tensor):
         raise LoweringError(f"{tensor.name}: its external data was not loaded. Load the model with its data.")
-    return numpy_helper.to_array(tensor)
+    return array_of(tensor)
 
 
 def _computed(values: Array, step: _Step) -> Array:

@@ -16,8 +16,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
+from workbench.graph.apart import tensor_of
 from workbench.graph.read import constants
 from workbench.quantization.lowering.folding import Edit, Wiring, edits_that_divide
 from workbench.quantization.lowering.normalize import normalized
@@ -180,7 +181,7 @@ def _apply(model: ModelProto, edits: Sequence[Edit]) -> None:
         name = nodes[node].input[index]
         single = wiring.only_read_by(name, [node]) and list(nodes[node].input).count(name) == 1
         if name in initializers and single:
-            initializers[name].CopyFrom(numpy_helper.from_array(values, name))
+            initializers[name].CopyFrom(tensor_of(values, name))
         else:
             nodes[node].input[index] = _constant(model.graph, names, f"{name}.balanced", values)
 
@@ -199,7 +200,7 @@ def _insert_divisions(model: ModelProto, groups: Sequence[Sequence[str]], factor
         tensor = first.input[0]
         rank = len(known[first.input[1]].dims) if first.op_type in _CONVOLUTIONS else 2
         constant = names.fresh(f"{first.name}.tensor_balance_factor")
-        value = numpy_helper.from_array(inverse.reshape(1, -1, *[1] * (rank - 2)), constant)
+        value = tensor_of(inverse.reshape(1, -1, *[1] * (rank - 2)), constant)
         fixed.insert(0, helper.make_node("Constant", [], [f"{constant}.output0"], name=constant, value=value))
         product = names.fresh(f"{first.name}.mul")
         before[first.name] = helper.make_node(
@@ -244,6 +245,6 @@ def _bias_place(wiring: Wiring, node: NodeProto, channels: int) -> tuple[str, in
 
 
 def _constant(graph: GraphProto, names: Names, wish: str, values: _Floats) -> str:
-    tensor: TensorProto = numpy_helper.from_array(values.astype(np.float32), names.fresh(wish))
+    tensor: TensorProto = tensor_of(values.astype(np.float32), names.fresh(wish))
     graph.initializer.append(tensor)
     return tensor.name

@@ -7,8 +7,9 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
+from workbench.graph.apart import tensor_of
 from workbench.graph.read import constants
 from workbench.quantization.lowering.surgery import Names, float_constant
 from workbench.quantization.record import ActivationScale, WeightScale
@@ -114,7 +115,7 @@ class QuantizedTensors:
 
     def constant(self, wish: str, values: npt.NDArray[np.generic]) -> str:
         """Name of an initializer with these values; asked for again with the same wish, it is the same one."""
-        tensor: TensorProto = numpy_helper.from_array(values)
+        tensor: TensorProto = tensor_of(values)
         key = (wish, tensor.SerializeToString(deterministic=True))
         if key not in self._stored:
             tensor.name = self._stored[key] = self.names.fresh(wish)

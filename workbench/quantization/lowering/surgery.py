@@ -7,8 +7,18 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper, version_converter
+from onnx import (
+    AttributeProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    ValueInfoProto,
+    helper,
+    version_converter,
+)
 
+from workbench.graph.apart import array_of, refers_apart, tensor_of
 from workbench.quantization.record import LayerRecord
 from workbench.values.errors import LoweringError, nearest
 
@@ -69,17 +79,10 @@ def editable_copy(model: ModelProto, *, opset: int) -> ModelProto:
     LayerNormalization.
 
     Raises:
-        LoweringError: the model is larger than a protobuf may be, refers to external data that was not loaded, or
-            cannot be converted.
+        LoweringError: the model refers to external data that was not loaded, or cannot be converted.
     """
-    size_bytes = model.ByteSize()
-    if size_bytes > MAX_PROTO_BYTES:
-        raise LoweringError(
-            f"The model takes {size_bytes / 2**30:.1f} GiB; ONNX files beyond 2 GiB cannot be lowered. "
-            "Split the model, or quantize a smaller one."
-        )
     for tensor in model.graph.initializer:
-        if tensor.data_location == TensorProto.EXTERNAL:
+        if tensor.data_location == TensorProto.EXTERNAL and not refers_apart(tensor):
             raise LoweringError(f"{tensor.name}: its external data was not loaded. Load the model with its data.")
     copy = ModelProto()
     copy.CopyFrom(model)
@@ -88,7 +91,7 @@ def editable_copy(model: ModelProto, *, opset: int) -> ModelProto:
     if version >= opset:
         return copy
     try:
-        converted = version_converter.convert_version(copy, opset)
+        converted = _converted(copy, opset)
     # onnx raises bare RuntimeError here, whatever the adapter that is missing
     except RuntimeError as error:
         raise LoweringError(
@@ -100,6 +103,31 @@ def editable_copy(model: ModelProto, *, opset: int) -> ModelProto:
         raise LoweringError(
             f"Raising the opset from {version} to {opset} renames layers. Export the model with opset {opset}."
         )
+    return converted
+
+
+def _converted(model: ModelProto, opset: int) -> ModelProto:
+    """The model at another opset. Tensors apart are inputs meanwhile: the converter knows no references."""
+    away = [tensor for tensor in model.graph.initializer if refers_apart(tensor)]
+    if not away:
+        return version_converter.convert_version(model, opset)
+    names = {tensor.name for tensor in away}
+    listed = {value.name for value in model.graph.input}
+    slim = ModelProto()
+    slim.CopyFrom(model)
+    del slim.graph.initializer[:]
+    slim.graph.initializer.extend(tensor for tensor in model.graph.initializer if tensor.name not in names)
+    slim.graph.input.extend(
+        helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        for tensor in away
+        if tensor.name not in listed
+    )
+    converted = version_converter.convert_version(slim, opset)
+    kept = [value for value in converted.graph.input if value.name in listed or value.name not in names]
+    inputs = [ValueInfoProto.FromString(value.SerializeToString()) for value in kept]
+    del converted.graph.input[:]
+    converted.graph.input.extend(inputs)
+    converted.graph.initializer.extend(away)
     return converted
 
 
@@ -136,7 +164,7 @@ def float_constant(name: str, tensor: TensorProto, layer: str) -> npt.NDArray[np
     if tensor.data_type != TensorProto.FLOAT:
         kind = TensorProto.DataType.Name(tensor.data_type)
         raise LoweringError(f"{layer}: {name} is {kind}, only FLOAT can be quantized. Export the model in float32.")
-    values = numpy_helper.to_array(tensor)
+    values = array_of(tensor)
     bad = int(values.size - np.isfinite(values).sum())
     if bad:
         raise LoweringError(f"{layer}: {name} holds {bad} NaN or infinite values. The trained model is damaged.")
@@ -158,7 +186,7 @@ def bias_add(
             raise LoweringError(f"{node.name}: a Gemm with beta {parts.beta:g} and a computed bias. Keep it in float.")
         values = float_constant(bias, known[bias], node.name) * np.float32(parts.beta)
         bias = names.fresh(f"{bias}_scaled")
-        graph.initializer.append(numpy_helper.from_array(values, bias))
+        graph.initializer.append(tensor_of(values, bias))
     return helper.make_node("Add", [product, bias], [node.output[0]], name=names.fresh(f"{node.name}_bias"))
 
 

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import ModelProto, NodeProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, helper
 
+from workbench.graph.apart import tensor_of
 from workbench.quantization.lowering.ascend_quant import ANTI_QUANT, DEQUANT, QUANT
 from workbench.quantization.lowering.surgery import Names, default_opset, editable_copy, prune_constants, replace_nodes
 from workbench.targets.ascend.operators import NEWEST_OPSET, OLDEST_OPSET
@@ -171,11 +172,11 @@ class _Rewriter:
     def _scalar(self, wish: str, value: float) -> str:
         if value not in self._scalars:
             self._scalars[value] = self._names.fresh(wish)
-            self._graph.initializer.append(numpy_helper.from_array(np.array(value, np.float32), self._scalars[value]))
+            self._graph.initializer.append(tensor_of(np.array(value, np.float32), self._scalars[value]))
         return self._scalars[value]
 
     def _last_axis(self) -> str:
         if self._axes is None:
             self._axes = self._names.fresh("last_axis")
-            self._graph.initializer.append(numpy_helper.from_array(np.array([-1], np.int64), self._axes))
+            self._graph.initializer.append(tensor_of(np.array([-1], np.int64), self._axes))
         return self._axes

@@ -13,8 +13,9 @@ from typing import Literal
 
 import numpy as np
 import onnx
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto
 
+from workbench.graph.apart import array_of
 from workbench.graph.read import constants
 from workbench.targets.base import OperatorIssue
 
@@ -212,9 +213,7 @@ def _int64(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
     negative = [
         node
         for node in proto.graph.node
-        if node.op_type == "Gather"
-        and node.input[1] in known
-        and bool((numpy_helper.to_array(known[node.input[1]]) < 0).any())
+        if node.op_type == "Gather" and node.input[1] in known and bool((array_of(known[node.input[1]]) < 0).any())
     ]
     if negative:
         yield _issue(
@@ -247,7 +246,7 @@ def _half_precision(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
     for name, tensor in constants(proto).items():
         if tensor.data_type not in (TensorProto.FLOAT, TensorProto.DOUBLE) or name not in users:
             continue
-        values = numpy_helper.to_array(tensor)
+        values = array_of(tensor)
         if values.size == 0:
             continue
         extreme = float(values.flat[int(np.argmax(np.abs(values)))])

@@ -20,8 +20,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
+from workbench.graph.apart import array_of, tensor_of
 from workbench.quantization.lowering.surgery import Names, prune_constants, replace_nodes
 from workbench.targets.onnxruntime.attention_mask import Attention, mask_inputs
 from workbench.targets.onnxruntime.draws import needed_nodes
@@ -59,7 +60,7 @@ class _Graph:
 
     def scalar(self, name: str) -> float | None:
         tensor = self.known.get(name)
-        return float(numpy_helper.to_array(tensor).item()) if tensor is not None and not tensor.dims else None
+        return float(array_of(tensor).item()) if tensor is not None and not tensor.dims else None
 
 
 def fuse_attention(model: ModelProto) -> tuple[ModelProto, str]:
@@ -135,7 +136,7 @@ def _fit(graph: _Graph, projections: Sequence[NodeProto], size: int, scores: Nod
         constant = all(name in graph.known for name in (inputs[3], inputs[6]) if name)
         if weight is None or weight.data_type != TensorProto.INT8 or not constant:
             return False
-        if inputs[5] and (zero is None or numpy_helper.to_array(zero).any()):
+        if inputs[5] and (zero is None or array_of(zero).any()):
             return False
         if (inputs[0], inputs[2], inputs[4]) != tuple([*projections[0].input, ""][i] for i in (0, 2, 4)):
             return False
@@ -195,17 +196,17 @@ def _kernel(
     weights, scales, biases = [], [], []
     for node in attention.projections:
         inputs = [*node.input, *[""] * 7][:7]
-        weight = numpy_helper.to_array(graph.known[inputs[1]])
+        weight = array_of(graph.known[inputs[1]])
         columns = weight.shape[1]
         weights.append(weight)
-        scales.append(np.broadcast_to(numpy_helper.to_array(graph.known[inputs[3]]), columns))
-        biases.append(numpy_helper.to_array(graph.known[inputs[6]]) if inputs[6] else np.zeros(columns, np.float32))
+        scales.append(np.broadcast_to(array_of(graph.known[inputs[3]]), columns))
+        biases.append(array_of(graph.known[inputs[6]]) if inputs[6] else np.zeros(columns, np.float32))
     parts = {"weight": np.concatenate(weights, 1), "scale": np.concatenate(scales), "bias": np.concatenate(biases)}
     parts["zero_point"] = np.zeros((), np.int8)
     stored = {}
     for part, values in parts.items():
         stored[part] = names.fresh(f"{attention.merged}_qkv_{part}")
-        model.graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(values), stored[part]))
+        model.graph.initializer.append(tensor_of(np.ascontiguousarray(values), stored[part]))
     x, _, x_scale, _, x_zero_point = [*attention.projections[0].input, ""][:5]
     quantize = attention.quantize
     output = attention.merged if quantize is None else names.fresh(f"{attention.merged}_float")

@@ -21,7 +21,7 @@ from onnx import ModelProto
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.lowering.dynamic import lower_dynamic
 from workbench.quantization.lowering.surgery import serialize
-from workbench.quantization.observe import RUNTIME_ERRORS
+from workbench.quantization.sessions import RUNTIME_ERRORS
 from workbench.targets.onnxruntime.attention import fuse_attention
 from workbench.targets.onnxruntime.fusions import fused
 from workbench.targets.onnxruntime.projections import layers_of, with_convolutions, with_split_transposes

@@ -16,7 +16,7 @@ import onnxruntime
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from workbench.quantization.lowering.surgery import names_read, replace_nodes
-from workbench.quantization.observe import RUNTIME_ERRORS
+from workbench.quantization.sessions import RUNTIME_ERRORS
 
 MASKED = -1e4
 """The largest number that hides a position: added to a score that shall not count."""

@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-from onnx import ModelProto, NodeProto, numpy_helper
+from onnx import ModelProto, NodeProto
 
+from workbench.graph.apart import array_of, tensor_of
 from workbench.quantization.lowering.surgery import Names, prune_constants, replace_nodes
 
 _A_SCALE = 2
@@ -74,13 +75,13 @@ def merge_scale(model: ModelProto) -> None:
         has_bias = len(product.input) > _BIAS and product.input[_BIAS]
         if has_bias or other not in known or scale not in known or (node.op_type == "Div" and not behind):
             continue
-        factor = numpy_helper.to_array(known[other])
+        factor = array_of(known[other])
         if factor.dtype != np.float32 or factor.size != 1 or factor.ndim > 1 or not factor.item() > 0:
             continue
-        value = numpy_helper.to_array(known[scale])
+        value = array_of(known[scale])
         value = value * factor.item() if node.op_type == "Mul" else value / factor.item()
         name = names.fresh(f"{product.output[0]}_scale")
-        graph.initializer.append(numpy_helper.from_array(np.asarray(value, np.float32), name))
+        graph.initializer.append(tensor_of(np.asarray(value, np.float32), name))
         product.input[_A_SCALE] = name
         _take_over(product, node, removed)
     _without(model, removed)
@@ -91,7 +92,7 @@ def drop_zero_points(model: ModelProto) -> None:
     known = {tensor.name: tensor for tensor in model.graph.initializer}
     for node in model.graph.node:
         name = node.input[_B_ZERO_POINT] if len(node.input) > _B_ZERO_POINT else ""
-        if node.op_type != "MatMulIntegerToFloat" or name not in known or numpy_helper.to_array(known[name]).any():
+        if node.op_type != "MatMulIntegerToFloat" or name not in known or array_of(known[name]).any():
             continue
         node.input[_B_ZERO_POINT] = ""
         if len(node.input) == _B_ZERO_POINT + 1:

@@ -32,8 +32,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
+from workbench.graph.apart import array_of, tensor_of
 from workbench.quantization.lowering.surgery import Names, default_opset, prune_constants, replace_nodes
 
 _BIAS = 6  # of MatMulIntegerToFloat: A, B, a_scale, b_scale, a_zero_point, b_zero_point, bias
@@ -178,7 +179,7 @@ def _projection(
         return None
     if len(quantize.input) != 3 or not inputs[4] or not all(name in known for name in constants):
         return None
-    values = {name: numpy_helper.to_array(known[name]) for name in constants}
+    values = {name: array_of(known[name]) for name in constants}
     weight, zero, x_zero = values[inputs[1]], values[quantize.input[2]], values[inputs[4]]
     if weight.dtype != np.int8 or weight.ndim != 2 or x_zero.dtype != np.uint8 or zero.dtype not in (np.uint8, np.int8):
         return None
@@ -207,7 +208,7 @@ def _heads(known: Mapping[str, TensorProto], reshape: NodeProto) -> tuple[int, .
     """[0, 0, heads, size], which means the same for [batch, length, hidden] and [batch, length, 1, hidden]."""
     if reshape.input[1] not in known or any(a.name == "allowzero" and a.i for a in reshape.attribute):
         return None
-    shape = tuple(int(size) for size in numpy_helper.to_array(known[reshape.input[1]]))
+    shape = tuple(int(size) for size in array_of(known[reshape.input[1]]))
     return shape if len(shape) == 4 and shape[:2] == (0, 0) and min(shape[2:]) > 0 else None
 
 
@@ -229,7 +230,7 @@ def _convolution(model: ModelProto, names: Names, items: Sequence[_Projection]) 
     """Nodes that give what the Transposes gave; None where a bias does not fit an integer of the sums."""
     graph, first = model.graph, items[0]
     x, _, x_scale_name, _, x_zero_point = first.nodes[0].input[:5]
-    (x_scale,) = [float(numpy_helper.to_array(t).item()) for t in graph.initializer if t.name == x_scale_name]
+    (x_scale,) = [float(array_of(t).item()) for t in graph.initializer if t.name == x_scale_name]
     steps = [x_scale * item.weight_scale / item.scale for item in items]  # integers of the result per one of the sums
     if any(step.min() <= 0 or step.max() > _COARSEST_SUM for step in steps):
         return None
@@ -242,7 +243,7 @@ def _convolution(model: ModelProto, names: Names, items: Sequence[_Projection]) 
 
     def constant(part: str, values: npt.NDArray[np.generic]) -> str:
         stored = names.fresh(f"{name}_{part}")
-        graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(values), stored))
+        graph.initializer.append(tensor_of(np.ascontiguousarray(values), stored))
         return stored
 
     def step(op_type: str, inputs: list[str], output: str = "", **attributes: Any) -> str:

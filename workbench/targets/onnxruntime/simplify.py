@@ -22,8 +22,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
+from workbench.graph.apart import array_of, tensor_of
 from workbench.quantization.lowering.surgery import Names, default_opset, names_read, prune_constants, replace_nodes
 from workbench.targets.onnxruntime.draws import Draw, Values, distant_draws, draws, mask_of, needed_nodes
 
@@ -127,7 +128,7 @@ def _constant_rows(model: ModelProto, makers: Mapping[str, NodeProto], known: Ma
             if gather is None or gather.op_type != "Gather" or gather.input[0] not in known or other not in makers:
                 continue
             index = _uniform(gather.input[1], makers, known)
-            table = numpy_helper.to_array(known[gather.input[0]])
+            table = array_of(known[gather.input[0]])
             if index is not None and table.ndim == 2 and table.dtype == np.float32 and _axis(gather) == 0:
                 rows.append(_Row(add=node, other=other, gathered=name, row=np.array(table[int(index)])))
                 break
@@ -137,7 +138,7 @@ def _constant_rows(model: ModelProto, makers: Mapping[str, NodeProto], known: Ma
 def _uniform(name: str, makers: Mapping[str, NodeProto], known: Mapping[str, TensorProto]) -> float | None:
     """The one value that all elements of a tensor have, whatever the inputs; None where that is not certain."""
     if name in known:
-        values: Values = numpy_helper.to_array(known[name])
+        values: Values = array_of(known[name])
         return values.flat[0].item() if values.size and (values == values.flat[0]).all() else None
     node = makers.get(name)
     if node is None or node.domain not in ("", "ai.onnx") or node.op_type not in _MOVES_VALUES | _TAKES_VALUES:
@@ -167,7 +168,7 @@ def _rewritten(
             shape = shapes[node.output[0]]
             if shape not in stored:
                 stored[shape] = names.fresh("shape_" + "_".join(map(str, shape)))
-                copy.graph.initializer.append(numpy_helper.from_array(np.array(shape, np.int64), stored[shape]))
+                copy.graph.initializer.append(tensor_of(np.array(shape, np.int64), stored[shape]))
             node.input[1] = stored[shape]
     for item in rows:
         _fold_row(copy, names, item)
@@ -193,7 +194,7 @@ def _mask_nodes(model: ModelProto, names: Names, mask: tuple[str, float], to: st
 
     def constant(part: str, values: npt.NDArray[np.generic]) -> str:
         stored = names.fresh(f"{to}_{part}")
-        model.graph.initializer.append(numpy_helper.from_array(values, stored))
+        model.graph.initializer.append(tensor_of(values, stored))
         return stored
 
     def node(op_type: str, part: str, inputs: list[str], **attributes: Any) -> NodeProto:
@@ -236,11 +237,11 @@ def _fold_row(model: ModelProto, names: Names, item: _Row) -> None:
     if not gathers:
         position = list(add.input).index(item.gathered)
         add.input[position] = names.fresh(f"{item.gathered}_row")
-        graph.initializer.append(numpy_helper.from_array(item.row, add.input[position]))
+        graph.initializer.append(tensor_of(item.row, add.input[position]))
         return
     gather, table = min(gathers, key=lambda found: found[1].dims[0])
     name = names.fresh(f"{table.name}_with_row")
-    graph.initializer.append(numpy_helper.from_array(numpy_helper.to_array(table) + item.row, name))
+    graph.initializer.append(tensor_of(array_of(table) + item.row, name))
     gather.input[0] = name
     _read_instead(model, add.output[0], item.other)
 

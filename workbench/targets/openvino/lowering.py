@@ -19,8 +19,9 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
+from workbench.graph.apart import array_of, tensor_of
 from workbench.graph.read import constants
 from workbench.quantization.lowering.prepare import prepare
 from workbench.quantization.lowering.qdq import lower_static
@@ -179,7 +180,7 @@ def _moves(model: ModelProto, products: set[str]) -> Iterator[_Move]:
             chain.append(made_by[tensor])
             tensor, factor = step[0], factor * step[1]
         zero_point = known[quantize.input[2]]
-        signed = zero_point.data_type == TensorProto.UINT8 and int(numpy_helper.to_array(zero_point)) == 128
+        signed = zero_point.data_type == TensorProto.UINT8 and int(array_of(zero_point)) == 128
         yield _Move(
             quantize=quantize,
             dequantize=dequantize,
@@ -210,7 +211,7 @@ def _passable(node: NodeProto | None, known: dict[str, TensorProto]) -> tuple[st
     scalars = [i for i, name in enumerate(node.input) if name in known and list(known[name].dims) in ([], [1])]
     if len(scalars) != 1 or (node.op_type == "Div" and scalars != [1]):
         return None
-    value = float(numpy_helper.to_array(known[node.input[scalars[0]]]).item())
+    value = float(array_of(known[node.input[scalars[0]]]).item())
     if not (np.isfinite(value) and value > 0):
         return None
     return node.input[1 - scalars[0]], value if node.op_type == "Mul" else 1 / value
@@ -225,14 +226,14 @@ def _apply(model: ModelProto, moves: Sequence[_Move]) -> None:
     before: dict[str, list[NodeProto]] = {}  # node → the pairs that come before it
     for move in moves:
         quantize, dequantize = move.quantize, move.dequantize
-        scale = float(numpy_helper.to_array(known[quantize.input[1]])) / move.factor
-        zero_point = numpy_helper.to_array(known[quantize.input[2]])
+        scale = float(array_of(known[quantize.input[1]])) / move.factor
+        zero_point = array_of(known[quantize.input[2]])
         parameters = []
         for wish, value in (
             (f"{move.tensor}_scale", np.asarray(scale, np.float32)),
             (f"{move.tensor}_zero_point", np.asarray(0, np.int8) if move.signed else zero_point),
         ):
-            tensor = numpy_helper.from_array(value, names.fresh(wish))
+            tensor = tensor_of(value, names.fresh(wish))
             graph.initializer.append(tensor)
             parameters.append(tensor.name)
         if move.chain:

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from onnx import ModelProto, NodeProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, helper
 
+from workbench.graph.apart import array_of
 from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import constants
 from workbench.quantization.lowering.prepare import prepare
@@ -54,8 +55,8 @@ def with_amcts_integers(
                 )
             found.append(recorded)
             continue
-        integers = _as_stored(numpy_helper.to_array(theirs[node.input[1]]), node, layer)
-        values = numpy_helper.to_array(stored[layer.weight])
+        integers = _as_stored(array_of(theirs[node.input[1]]), node, layer)
+        values = array_of(stored[layer.weight])
         bits = _rounding(values, integers, recorded, layer)
         if bits is None:
             found.append(recorded)

@@ -1,0 +1,62 @@
+"""Large models, whose weights stay in their files, give the very results of small ones."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.large_models import Shape, write
+from tests.model_zoo import Feeds, tokens
+from workbench.graph import apart
+from workbench.graph.apart import kept_aside
+from workbench.graph.layers import quantizable_layers
+from workbench.graph.read import load_graph, read_model
+from workbench.graph.write import is_apart, write_model
+from workbench.quantization.calibrate import derive_record
+from workbench.quantization.exact import calibrate_exactly
+from workbench.quantization.lowering.deploy import lower_deploy
+from workbench.quantization.lowering.dynamic import lower_dynamic
+from workbench.quantization.lowering.normalize import normalized
+from workbench.quantization.lowering.qdq import lower_static
+from workbench.quantization.observe import observe
+from workbench.quantization.recipe import recipe_of
+from workbench.quantization.sensitivity import measure_sensitivity
+from workbench.values.candidate import EVERYTHING_INT8
+from workbench.values.model import Model
+
+BATCHES: tuple[Feeds, ...] = (tokens(3, 0), tokens(2, 1))
+
+
+def results(model: Model, folder: Path) -> tuple[tuple[object, ...], bool]:
+    folder.mkdir()
+    with kept_aside(model.size_bytes):
+        proto = load_graph(model)
+        layers = quantizable_layers(normalized(proto))
+        statistics = observe(model, BATCHES)
+        balanced = recipe_of(replace(EVERYTHING_INT8, balance=0.5, algorithm="minmax"), layers)
+        plain = recipe_of(replace(EVERYTHING_INT8, algorithm="ifmr"), layers)
+        records = (
+            derive_record(model, balanced, statistics, lambda: BATCHES),
+            calibrate_exactly(model, lambda: BATCHES, plain),
+        )
+        ranked = measure_sensitivity(model, statistics, plain, BATCHES, {layers[0].name: (layers[0].name,)})
+        lowered = [lower_static(proto, record) for record in records] + [lower_dynamic(proto, "channel")]
+        lowered.append(lower_deploy(proto, records[1]))
+        for number, each in enumerate(lowered):
+            write_model(each, folder / f"{number}.onnx")
+        apart_now = [is_apart(each) for each in lowered]
+    files = [(folder / f"{number}.onnx").read_bytes() for number in range(len(lowered))]
+    return (statistics.digest, *(record.digest for record in records), ranked, files), all(apart_now)
+
+
+def test_weights_apart_change_no_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(Shape(layers=1, hidden=32, heads=2, vocabulary=200, positions=32), tmp_path / "encoder.onnx")
+    model = read_model(tmp_path / "encoder.onnx")
+
+    usual, held_apart = results(model, tmp_path / "usual")
+    monkeypatch.setattr(apart, "FROM_BYTES", 0)
+    monkeypatch.setattr(apart, "LARGE_BYTES", 1024)
+    found, all_apart = results(model, tmp_path / "apart")
+
+    assert (held_apart, all_apart) == (False, True)
+    assert found == usual

@@ -1,0 +1,232 @@
+"""Writing ONNX as a stream: weights go from where they lie to where they belong, one at a time.
+
+    write_model(model, path)                     # one file, the bytes that protobuf would give
+    write_model(model, path, beside="weights")   # the graph, and beside it a file for each large tensor
+
+Tensors that refer to other files (apart.py) are copied in pieces. A model beyond what protobuf holds gets its large
+tensors beside it in any case. Files beside a model are named by their content, so that models with a tensor in common
+have a file in common, and a store keeps it once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from onnx import GraphProto, ModelProto, TensorProto
+
+from workbench.graph.apart import chunks_of, place_of, refer, refers_apart
+from workbench.graph.tensors import ExternalPlace
+from workbench.values.system.scratch import scratch_folder
+
+MOST_BYTES = (1 << 31) - 1
+"""Of a protobuf message; a larger model keeps its weights beside it."""
+BESIDE_BYTES = 1 << 20
+"""Tensors from this size on get a file of their own where tensors lie beside the model."""
+WEIGHTS = "weights"
+
+_GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9
+
+
+def size_of(model: ModelProto) -> int:
+    """Bytes of the model with everything that it refers to."""
+    referred = sum(place_of(tensor)[2] for tensor in model.graph.initializer if refers_apart(tensor))
+    return int(model.ByteSize()) + referred
+
+
+def is_apart(model: ModelProto) -> bool:
+    """Whether some of its weights lie outside of memory."""
+    return any(refers_apart(tensor) for tensor in model.graph.initializer)
+
+
+def write_model(
+    model: ModelProto, path: Path, *, beside: str | None = None, most_bytes: int = MOST_BYTES
+) -> tuple[Path, ...]:
+    """Write a model; equal models give equal bytes. A file that is there is replaced.
+
+    Args:
+        beside: the folder beside `path` for large tensors; None where they belong into the file. Larger models than
+            `most_bytes` use `weights` all the same.
+
+    Returns:
+        The files with tensors, beside `path` itself.
+
+    Raises:
+        ConfigError: what a tensor refers to has changed.
+        OSError: it cannot be written.
+    """
+    if beside is None and size_of(model) > most_bytes:
+        beside = WEIGHTS
+    if beside is None:
+        with path.open("wb") as stream:
+            for part in _message(model):
+                stream.write(part)
+        return ()
+    slim = ModelProto()
+    slim.CopyFrom(model)  # large tensors are rarely held, and those that are, briefly twice
+    files = []
+    folder = path.parent / beside
+    for tensor in slim.graph.initializer:
+        length = place_of(tensor)[2] if refers_apart(tensor) else len(tensor.raw_data)
+        if length < BESIDE_BYTES:
+            if refers_apart(tensor):
+                held = b"".join(chunks_of(tensor))
+                _plain(tensor)
+                tensor.raw_data = held
+            continue
+        file = _put(folder, chunks_of(tensor) if refers_apart(tensor) else [tensor.raw_data])
+        files.append(file)
+        refer(tensor, ExternalPlace(location=f"{beside}/{file.name}", offset=0, length=length))
+    path.write_bytes(slim.SerializeToString(deterministic=True))
+    return tuple(dict.fromkeys(files))
+
+
+@contextlib.contextmanager
+def runnable(model: ModelProto) -> Iterator[tuple[bytes, Path]]:
+    """(the model's bytes, the folder of its weights) for a runtime that opens it within the block.
+
+    That is the folder where they lie, or where they lie in several one with links to them, with copies where links do
+    not work.
+    """
+    slim = ModelProto()
+    slim.CopyFrom(model)
+    apart = [tensor for tensor in slim.graph.initializer if refers_apart(tensor)]
+    folders = {place_of(tensor)[0].parent for tensor in apart}
+    with contextlib.ExitStack() as stack:
+        alone = len(folders) == 1
+        folder = folders.pop() if alone else stack.enter_context(scratch_folder("linked"))
+        names: dict[Path, str] = {}
+        for tensor in apart:
+            path, offset, length = place_of(tensor)
+            if path not in names:
+                names[path] = path.name if alone else _linked(path, folder, str(len(names)))
+            name = names[path]
+            if not name:
+                name, offset = _put(folder, chunks_of(tensor)).name, 0
+            refer(tensor, ExternalPlace(location=name, offset=offset, length=length))
+        yield slim.SerializeToString(deterministic=True), folder
+
+
+def _linked(path: Path, folder: Path, name: str) -> str:
+    """The name of a link to the file; empty where there can be none: on another disk, or to somebody else's file."""
+    try:
+        os.link(path, folder / name)
+    except OSError:
+        return ""
+    return name
+
+
+def _put(folder: Path, parts: Iterable[bytes]) -> Path:
+    """A file named by its content."""
+    folder.mkdir(exist_ok=True)
+    with scratch_folder("tensor", inside=folder) as scratch:
+        hasher = hashlib.sha256()
+        draft = scratch / "tensor"
+        with draft.open("wb") as stream:
+            for part in parts:
+                hasher.update(part)
+                stream.write(part)
+        file = folder / f"{hasher.hexdigest()[:32]}.bin"
+        draft.replace(file)
+    return file
+
+
+def _plain(tensor: TensorProto) -> None:
+    del tensor.external_data[:]
+    tensor.ClearField("data_location")
+
+
+# --- protobuf, field by field ----------------------------------------------------------------------------------------
+
+
+def _message(model: ModelProto) -> Iterator[bytes]:
+    """What `SerializeToString(deterministic=True)` gives with every tensor held, in pieces."""
+    yield _part(model, range(_GRAPH))
+    yield from _framed(_GRAPH, _graph_size(model.graph), _graph(model.graph))
+    yield _part(model, range(_GRAPH + 1, 1 << 29))
+
+
+def _graph(graph: GraphProto) -> Iterator[bytes]:
+    yield _part(graph, range(_INITIALIZER))
+    for tensor in graph.initializer:
+        yield from _framed(_INITIALIZER, _tensor_size(tensor), _tensor(tensor))
+    yield _part(graph, range(_INITIALIZER + 1, 1 << 29))
+
+
+def _graph_size(graph: GraphProto) -> int:
+    around = GraphProto()
+    around.CopyFrom(_without(graph, _INITIALIZER))
+    sizes = (_tensor_size(tensor) for tensor in graph.initializer)
+    return int(around.ByteSize()) + sum(len(_tag(_INITIALIZER)) + len(_varint(size)) + size for size in sizes)
+
+
+def _tensor(tensor: TensorProto) -> Iterator[bytes]:
+    if not refers_apart(tensor):
+        yield tensor.SerializeToString(deterministic=True)
+        return
+    plain = _held_apart(tensor)
+    yield _part(plain, range(_RAW_DATA))
+    length = place_of(tensor)[2]
+    yield from _framed(_RAW_DATA, length, chunks_of(tensor))
+    yield _part(plain, range(_RAW_DATA + 1, 1 << 29))
+
+
+def _tensor_size(tensor: TensorProto) -> int:
+    if not refers_apart(tensor):
+        return int(tensor.ByteSize())
+    length = place_of(tensor)[2]
+    return int(_held_apart(tensor).ByteSize()) + len(_tag(_RAW_DATA)) + len(_varint(length)) + length
+
+
+def _held_apart(tensor: TensorProto) -> TensorProto:
+    plain = TensorProto()
+    plain.CopyFrom(tensor)
+    _plain(plain)
+    return plain
+
+
+def _without(message: Any, number: int) -> Any:
+    kept = type(message)()
+    for field, value in message.ListFields():
+        if field.number != number:
+            _set(kept, field.name, value)
+    return kept
+
+
+def _part(message: Any, numbers: range) -> bytes:
+    """The bytes of those fields of a message."""
+    kept = type(message)()
+    for field, value in message.ListFields():
+        if field.number in numbers:
+            _set(kept, field.name, value)
+    payload: bytes = kept.SerializeToString(deterministic=True)
+    return payload
+
+
+def _set(message: Any, name: str, value: Any) -> None:
+    if isinstance(value, (str, bytes, int, float)):
+        setattr(message, name, value)
+    else:
+        getattr(message, name).MergeFrom(value)
+
+
+def _framed(number: int, size: int, parts: Iterable[bytes]) -> Iterator[bytes]:
+    yield _tag(number) + _varint(size)
+    yield from parts
+
+
+def _tag(number: int) -> bytes:
+    return _varint(number << 3 | 2)
+
+
+def _varint(value: int) -> bytes:
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    found.append(value)
+    return bytes(found)

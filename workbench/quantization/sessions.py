@@ -1,0 +1,106 @@
+"""The float model in ONNX Runtime, whole or changed, with more of its tensors as outputs; weights stay in files."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper
+from onnx.external_data_helper import load_external_data_for_tensor
+from onnxruntime.capi import onnxruntime_pybind11_state as _state
+
+from workbench.graph.apart import is_large
+from workbench.graph.read import stored_graph
+from workbench.graph.write import MOST_BYTES, is_apart, runnable
+from workbench.values.errors import CalibrationError
+from workbench.values.model import Model
+
+RUNTIME_ERRORS: tuple[type[Exception], ...] = (
+    *(value for value in vars(_state).values() if isinstance(value, type) and issubclass(value, Exception)),
+    RuntimeError,
+    ValueError,
+)
+"""What ONNX Runtime raises: its classes have no base of their own, its Python layer uses built-in ones."""
+
+_SHAPE_ELEMENTS = 1024
+_FOLDER = "session.model_external_initializers_file_folder_path"
+
+
+def open_session(
+    model: Model, extra_outputs: Iterable[str], proto: onnx.ModelProto | None = None
+) -> onnxruntime.InferenceSession:
+    """The float model in ONNX Runtime on one thread per run, with more of its float32 tensors as outputs.
+
+    Args:
+        proto: a graph with the model's inputs and outputs to run in its place, weights included.
+
+    Raises:
+        CalibrationError: the runtime refuses the model.
+    """
+    if proto is None and is_large(model.size_bytes):
+        proto = stored_graph(model)
+    options = _options()
+    more = onnx.ModelProto()
+    known = {spec.name for spec in model.outputs}
+    names = [name for name in extra_outputs if name not in known]
+    more.graph.output.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names)
+    try:
+        if proto is not None:
+            # Serialized protobuf messages merge when they are joined; the caller's graph is not changed.
+            return session_on(proto, options, more=more.SerializeToString())
+        if model.external_files:
+            options.add_session_config_entry(_FOLDER, str(model.path.parent.resolve()))
+        payload = _self_sufficient(model) + more.SerializeToString()
+        return onnxruntime.InferenceSession(payload, options, providers=["CPUExecutionProvider"])
+    except RUNTIME_ERRORS as error:
+        raise CalibrationError(f"ONNX Runtime refuses {model.path.name}: {error}") from error
+
+
+def session_on(
+    proto: onnx.ModelProto, options: onnxruntime.SessionOptions | None = None, *, more: bytes = b""
+) -> onnxruntime.InferenceSession:
+    """A session on a graph, which may refer to weights apart; the runtime maps those from their files.
+
+    Args:
+        more: a serialized model that is merged with the graph.
+
+    Raises:
+        CalibrationError: larger than a protobuf may be, with all its weights in memory.
+        Exception: one of `RUNTIME_ERRORS` where the runtime refuses it.
+    """
+    options = _options() if options is None else options
+    if not is_apart(proto):
+        if proto.ByteSize() > MOST_BYTES:
+            raise CalibrationError(
+                f"the model has {proto.ByteSize()} bytes of constants in its nodes, and {MOST_BYTES} can be run. "
+                "Export it with its weights as initializers."
+            )
+        payload = proto.SerializeToString() + more
+        return onnxruntime.InferenceSession(payload, options, providers=["CPUExecutionProvider"])
+    with runnable(proto) as (payload, folder):
+        options.add_session_config_entry(_FOLDER, str(folder))
+        return onnxruntime.InferenceSession(payload + more, options, providers=["CPUExecutionProvider"])
+
+
+def _options() -> onnxruntime.SessionOptions:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    return options
+
+
+def _self_sufficient(model: Model) -> bytes:
+    """The file's bytes, with small external tensors taken in: ONNX Runtime needs shapes among them before it reads
+    external data of a model that comes from memory (1.31.1)."""
+    payload = model.path.read_bytes()
+    if not model.external_files:
+        return payload
+    proto = onnx.ModelProto.FromString(payload)
+    for tensor in proto.graph.initializer:
+        if tensor.data_location == TensorProto.EXTERNAL and math.prod(tensor.dims) <= _SHAPE_ELEMENTS:
+            load_external_data_for_tensor(tensor, str(model.path.parent))
+            tensor.data_location = TensorProto.DEFAULT
+            del tensor.external_data[:]
+    return bytes(proto.SerializeToString())
