@@ -28,6 +28,7 @@ from workbench.evaluation.device_figures import device_figures
 from workbench.evaluation.device_lock import device_lock
 from workbench.evaluation.measure import TimingProtocol, time_against_baseline
 from workbench.evaluation.memory import peak_memory
+from workbench.evaluation.metric_check import check_metric
 from workbench.evaluation.modelled_clock import time_modelled
 from workbench.evaluation.padding_check import check_padding
 from workbench.evaluation.raw_times import save_raw_times
@@ -36,6 +37,7 @@ from workbench.inputs.metrics import (
     Outcomes,
     agreement,
     cut_alike,
+    not_by_distance,
     per_sample,
     primary_of,
     save_outcomes,
@@ -95,7 +97,8 @@ def evaluate(
 
     Raises:
         ToolchainError: the machine, not the candidate, is at fault.
-        ConfigError: of the baseline only: the model's answers depend on padding, and texts have several lengths.
+        ConfigError: of the baseline only: the model's answers depend on padding, and texts have several lengths; or
+            the metric does not react to noise.
     """
     climb = _Climb(experiment, candidate, bench, split, tuple(incumbents), gates, effort)
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
@@ -147,6 +150,7 @@ class _Climb(StageClock):
         self.name = "check"
         self.timings: list[StageTiming] = []
         self.measurement = Measurement()
+        self.proof = ""
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[StageClock]:
@@ -183,6 +187,7 @@ class _Climb(StageClock):
                 return stop
             if self.is_baseline and self.split == "validation":
                 check_padding(self.experiment, self.bench, session, self.split, SMOKE_SAMPLES)
+                self.proof = check_metric(self.experiment, session, self.split)
         at = (self.effort.scored(self.experiment, self.split), self.candidate, self.bench, self.split)
         scores = AccuracyPass(*at, artifact=artifact, session=session, baseline=baseline)
         sessions.callback(scores.close)
@@ -239,8 +244,11 @@ class _Climb(StageClock):
         batch = self.candidate.serving.batch
         ours, theirs = (data.batches(self.split, batch, stop=SMOKE_SAMPLES) for data in (self.data, self.baseline_data))
         seen = agreement(
-            cut_alike(session.run(mine.feeds), mine, baseline.run(other.feeds), other)
-            for mine, other in zip(ours, theirs, strict=True)
+            (
+                cut_alike(session.run(mine.feeds), mine, baseline.run(other.feeds), other)
+                for mine, other in zip(ours, theirs, strict=True)
+            ),
+            not_by_distance(self.experiment.dataset),
         )
         if not seen.finite.all():
             row = int(seen.indices[~seen.finite][0])
@@ -295,6 +303,7 @@ class _Climb(StageClock):
             primary=primary,
             unit=unit,
             higher=higher,
+            proof=self.proof,
             values=summarize(outcomes),
             samples=size(outcomes),
             split=self.split,

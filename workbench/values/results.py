@@ -141,6 +141,7 @@ class Accuracy:
         comparison: None for the baseline itself.
         unit: of the primary metric, such as 'dB'; empty for a share of 0..1.
         higher: more of the primary metric is better.
+        proof: of the baseline, what planted noise does to the primary metric, in words; empty where none was planted.
     """
 
     primary: str
@@ -150,6 +151,7 @@ class Accuracy:
     comparison: AccuracyComparison | None = None
     unit: str = added_later("")
     higher: bool = added_later(True)
+    proof: str = added_later("")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

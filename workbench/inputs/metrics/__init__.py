@@ -36,7 +36,7 @@ from workbench.inputs.metrics.score import (
 )
 from workbench.inputs.metrics.scorer import Scorer, output_constraints, scorer_of
 from workbench.inputs.metrics.summary import by_length, by_type, per_sample, primary_metric, primary_of, summarize
-from workbench.inputs.metrics.uses import uses_of
+from workbench.inputs.metrics.uses import not_by_distance, uses_of
 
 __all__ = [
     "CORRECT",
@@ -59,6 +59,7 @@ __all__ = [
     "cut_alike",
     "infer_outputs",
     "load_outcomes",
+    "not_by_distance",
     "outcomes_of",
     "output_constraints",
     "per_sample",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -115,36 +115,41 @@ def outcomes_of(
     )
 
 
-def agreement(runs: Iterable[tuple[Outputs, Outputs, Batch]]) -> Agreement:
+def agreement(runs: Iterable[tuple[Outputs, Outputs, Batch]], apart: Collection[str] = ()) -> Agreement:
     """Compare outputs with the float model's over (outputs, float outputs, batch) of several batches, for any task.
 
     All batches are seen together: that a model answers the same to everything does not show on one sample.
 
+    Args:
+        apart: outputs that distance says nothing of, and that may differ in length; they must be finite all the same.
+
     Raises:
-        MeasureError: outputs differ from the float model's in name or shape.
+        MeasureError: the other outputs differ from the float model's in name or shape.
     """
     cosine, finite, indices = [], [], []
     seen: list[FloatArray] = []
     expected: list[FloatArray] = []
     for outputs, reference, batch in runs:
-        _check_alike(outputs, reference)
         rows = np.ones(len(batch), dtype=np.bool_)
         for array in outputs.values():
             rows &= np.isfinite(array.astype(np.float64)).reshape(len(batch), -1).all(axis=1)
+        outputs, reference = ({n: a for n, a in of.items() if n not in apart} for of in (outputs, reference))
+        _check_alike(outputs, reference)
         safe = {
             name: np.nan_to_num(array.astype(np.float64), posinf=0.0, neginf=0.0) for name, array in outputs.items()
         }
         cosine.append(_distances(safe, reference, batch)[0])
         finite.append(rows)
         indices.append(batch.indices)
-        seen.append(_signatures(safe, batch))
-        expected.append(_signatures(reference, batch))
+        if outputs:
+            seen.append(_signatures(safe, batch))
+            expected.append(_signatures(reference, batch))
     if not cosine:
         raise ValueError("no batches to compare")
     return Agreement(
         cosine=np.concatenate(cosine),
         finite=np.concatenate(finite),
-        constant=_all_alike(seen) and not _all_alike(expected),
+        constant=bool(seen) and _all_alike(seen) and not _all_alike(expected),
         indices=np.concatenate(indices),
     )
 

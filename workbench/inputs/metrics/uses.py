@@ -37,6 +37,14 @@ def uses_of(dataset: Dataset, model: Model | None) -> tuple[OutputUse, ...]:
     return (*declared, *(one.use for one in found if one.use is not None))
 
 
+def not_by_distance(dataset: Dataset) -> frozenset[str]:
+    """Outputs that a manifest gives a meaning in which distance means nothing: ids, waveforms, what is ignored.
+
+    A model of speech may shift a waveform by a few samples: heard as the same, and far in a cosine.
+    """
+    return frozenset(use.name for use in dataset.interface.outputs if use.meaning in ("ids", "signal", "ignored"))
+
+
 def _beside(one: InferredOutput) -> InferredOutput:
     use = OutputUse(name=one.name, meaning="scores", reason="the manifest's boxes refer to it")
     return InferredOutput(name=one.name, use=use, reason=use.reason)

@@ -1,0 +1,83 @@
+"""Noise in the float model's outputs must move the metric, or no candidate could fail it."""
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from tests.tiny import EXPERIMENT, write_workspace
+from workbench.evaluation.metric_check import check_metric
+from workbench.inputs.experiment import Experiment, read_experiment
+from workbench.inputs.metrics import Outputs
+from workbench.values.errors import ConfigError
+from workbench.values.preprocess import Feeds
+
+
+class RuntimeSession:
+    """The float model in ONNX Runtime, without the files of an artifact."""
+
+    def __init__(self, model: Path) -> None:
+        self.session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+
+    def run(self, feeds: Feeds) -> Outputs:
+        names = [output.name for output in self.session.get_outputs()]
+        return dict(zip(names, self.session.run(None, dict(feeds)), strict=True))
+
+    def close(self) -> None: ...
+
+
+def asked(root: Path, outputs: str = "") -> Experiment:
+    file = write_workspace(root, experiment=EXPERIMENT)
+    for split in ("calibration", "validation", "holdout"):
+        with np.load(root / "data" / f"{split}.npz") as stored:
+            kept = stored["x"]
+        np.savez(root / "data" / f"{split}.npz", x=kept)
+    (root / "data" / "manifest.yaml").write_text(
+        "version: 1\ntask: tensors\n"
+        "files: {calibration: calibration.npz, validation: validation.npz, holdout: holdout.npz}\n" + outputs,
+        encoding="utf-8",
+    )
+    return read_experiment(file)
+
+
+def checked(experiment: Experiment) -> str:
+    return check_metric(experiment, RuntimeSession(experiment.model.path), "validation")
+
+
+def test_a_metric_that_moves_says_by_how_little_noise(tmp_path: Path) -> None:
+    said = checked(asked(tmp_path))
+
+    assert said.startswith("top1_agreement moves from 1 to 0.")
+    assert "of the spread of 'logits'" in said
+
+
+def test_a_threshold_that_nothing_reaches_is_refused_before_the_sweep(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"decision_agreement stays at 1 on 24 samples whatever is done") as refused:
+        checked(asked(tmp_path, "outputs: {logits: {meaning: probabilities, threshold: 1000.0}}\n"))
+
+    assert refused.value.key == "outputs"
+    assert "threshold" in str(refused.value.hint)
+
+
+def test_a_limited_metric_that_cannot_move_is_refused_too(tmp_path: Path) -> None:
+    outputs = "outputs: {logits: {meaning: boxes, class_column: 4, limits: {recall: 0.9}}}\n"
+    with pytest.raises(ConfigError, match=r"cannot be scored: .*; boxes are"):
+        checked(asked(tmp_path, outputs))
+    outputs = "outputs: {logits: {meaning: embedding, k: 500, limits: {neighbour_recall: 0.9}}}\n"
+    with pytest.raises(ConfigError, match="neighbour_recall stays at 1"):  # nobody has 500 samples before it
+        checked(asked(tmp_path / "again", outputs))
+
+
+def test_an_output_that_is_the_same_for_all_samples_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    experiment = asked(tmp_path, "outputs: {logits: values}\n")
+
+    class Blank(RuntimeSession):
+        def run(self, feeds: Feeds) -> Outputs:
+            return {name: np.full_like(array, 1e-5) for name, array in super().run(feeds).items()}
+
+    with caplog.at_level(logging.WARNING):
+        check_metric(experiment, Blank(experiment.model.path), "validation")
+
+    assert "output 'logits' is the same for all of 24 samples" in caplog.text

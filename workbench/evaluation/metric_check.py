@@ -1,0 +1,204 @@
+"""Can the metric move at all? Noise of known size is planted into the float model's outputs, and it must react.
+
+A measure that stays at its best whatever is done to an output (a threshold that nothing reaches, a detector on pictures
+without objects, a user's function that looks at the wrong output) would pass every candidate. It is found here, before
+the first of them, on a few samples.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from workbench.inputs.dataset import Batch
+from workbench.inputs.experiment import Experiment
+from workbench.inputs.metrics import Outputs, concatenate, scorer_of, summarize, uses_of
+from workbench.inputs.metrics.agreement.judge import Array
+from workbench.targets.base import Session
+from workbench.values.errors import ConfigError, MeasureError
+from workbench.values.results import Split
+
+SAMPLES = 24
+NOISE = (1e-3, 1e-2, 1e-1, 1.0)
+"""Standard deviations of the noise, as shares of the output's own; for whole numbers, shares that are replaced."""
+_LEAST = 1e-9
+"""A metric that moves by less has not moved."""
+
+_log = logging.getLogger(__name__)
+
+Run = tuple[Batch, Outputs]
+Change = Callable[[str, Sequence[Run]], list[Run]]
+
+
+def check_metric(experiment: Experiment, session: Session, split: Split) -> str:
+    """Plant noise until the primary metric and every metric with a limit of its own have moved.
+
+    Nothing is run for classes and tags against labels.
+
+    Returns:
+        in one sentence, the least noise that shows in the primary metric.
+
+    Raises:
+        ConfigError: a metric does not move; names it, the output, and what to do.
+    """
+    data = experiment.dataset
+    if data.metric is None and data.task != "tensors":
+        return ""
+    stop = min(SAMPLES, data.size(split))
+    runs = [(b, session.run(b.feeds)) for b in data.batches(split, experiment.baseline.serving.batch, stop=stop)]
+    blank = _blank_outputs(runs)
+    for name in blank:
+        _log.warning(
+            "%s: output %r is the same for all of %d samples of %s, which differ: they show nothing of it.",
+            data.path,
+            name,
+            sum(len(batch) for batch, _ in runs),
+            split,
+        )
+    try:
+        untouched = _scored(experiment, runs, runs)
+    except MeasureError as error:  # of the float model's own outputs: no candidate is at fault
+        raise ConfigError(
+            f"the float model's outputs cannot be scored: {error}",
+            file=data.path,
+            key="metric" if data.metric is not None else "outputs",
+        ) from error
+    with contextlib.closing(scorer_of(data, experiment.model)) as scorer:
+        primary = scorer.primary if scorer.primary in untouched else next(iter(untouched))
+    waiting = dict.fromkeys((primary, *(c.metric for c in experiment.constraints if c.metric in untouched)))
+    said = ""
+    for words, changed in _changes(experiment, runs):
+        try:
+            found = _scored(experiment, changed, runs)
+        except MeasureError:  # a measure that refuses to score such outputs has seen them
+            found = dict.fromkeys(untouched, float("inf"))
+        moved = [name for name in waiting if not abs(found.get(name, 0.0) - untouched[name]) <= _LEAST]
+        if primary in moved:
+            said = f"{primary} moves from {untouched[primary]:.4g} to {found[primary]:.4g} by {words}"
+        for name in moved:
+            del waiting[name]
+        if not waiting:
+            return said
+    raise _immovable(experiment, next(iter(waiting)), untouched, blank, stop)
+
+
+def _scored(experiment: Experiment, runs: Sequence[Run], reference: Sequence[Run]) -> dict[str, float]:
+    with contextlib.closing(scorer_of(experiment.dataset, experiment.model)) as scorer:
+        parts = [
+            scorer.score(outputs, batch, theirs) for (batch, outputs), (_, theirs) in zip(runs, reference, strict=True)
+        ]
+    return summarize(concatenate(parts))
+
+
+def _changes(experiment: Experiment, runs: Sequence[Run]) -> Iterator[tuple[str, list[Run]]]:
+    """(what was done, outputs), each output by itself, the smallest noise of all first."""
+    names = [name for name in runs[0][1] if name in _looked_at(experiment, runs)]
+    generator = np.random.default_rng(experiment.seed)
+    for share in NOISE:
+        for name in names:
+            kind = runs[0][1][name].dtype.kind
+            words = (
+                f"{share:g} of {name!r} replaced" if kind != "f" else f"noise of {share:g} of the spread of {name!r}"
+            )
+            yield words, [(b, {**o, name: _noisy(o[name], name, runs, share, generator)}) for b, o in runs]
+    for name in names:
+        if runs[0][1][name].dtype.kind == "f":
+            yield f"turned signs of {name!r}", [(b, {**o, name: _turned(o[name], name, runs)}) for b, o in runs]
+    for name in names:
+        yield f"exchanged samples of {name!r}", _exchanged(name, runs)
+
+
+def _looked_at(experiment: Experiment, runs: Sequence[Run]) -> set[str]:
+    if experiment.dataset.metric is not None:
+        return set(runs[0][1])
+    return {use.name for use in uses_of(experiment.dataset, experiment.model) if use.meaning != "ignored"}
+
+
+def _noisy(array: Array, name: str, runs: Sequence[Run], share: float, generator: np.random.Generator) -> Array:
+    if array.dtype.kind != "f":
+        return _substituted(array, name, runs, share, generator)
+    values = array.astype(np.float64)
+    low, high, spread = _range(name, runs)
+    noisy = values + share * spread * generator.standard_normal(values.shape)
+    kept: Array = np.clip(noisy, 0.0, 1.0) if low >= 0 and high <= 1 else noisy  # what are shares stay shares
+    return kept.astype(array.dtype)
+
+
+def _substituted(array: Array, name: str, runs: Sequence[Run], share: float, generator: np.random.Generator) -> Array:
+    """Some ids, one in the whole output at least, become another one that occurs, or the next where only one does."""
+    known = np.unique(np.concatenate([outputs[name].ravel() for _, outputs in runs]))
+    chosen = generator.random(array.shape) < share
+    chosen.reshape(-1)[:1] |= not chosen.any()
+    if array.dtype.kind == "b":
+        return np.where(chosen, ~array.astype(np.bool_), array)
+    if len(known) == 1:
+        return np.where(chosen, array.astype(np.int64) + 1, array).astype(array.dtype)
+    place = np.searchsorted(known, array)
+    other = (place + generator.integers(1, len(known), array.shape)) % len(known)
+    return np.where(chosen, known[other], array).astype(array.dtype)
+
+
+def _turned(array: Array, name: str, runs: Sequence[Run]) -> Array:
+    low, high, _ = _range(name, runs)
+    values = array.astype(np.float64)
+    return (1 - values if low >= 0 and high <= 1 else -values).astype(array.dtype)
+
+
+def _exchanged(name: str, runs: Sequence[Run]) -> list[Run]:
+    """Every sample has the output of the next one, where that has its shape."""
+    rows = [row for _, outputs in runs for row in outputs[name]]
+    following = [b if a.shape == b.shape else a for a, b in zip(rows, rows[1:] + rows[:1], strict=True)]
+    made: list[Run] = []
+    done = 0
+    for batch, outputs in runs:
+        size = len(outputs[name])
+        made.append((batch, {**outputs, name: np.stack(following[done : done + size])}))
+        done += size
+    return made
+
+
+def _range(name: str, runs: Sequence[Run]) -> tuple[float, float, float]:
+    """Least and largest value, and the standard deviation; of a constant its size, of zeros 1."""
+    parts = [outputs[name].astype(np.float64).ravel() for _, outputs in runs]
+    values = np.concatenate(parts)
+    spread = float(values.std()) or float(np.abs(values).max(initial=0.0)) or 1.0
+    return float(values.min(initial=0.0)), float(values.max(initial=0.0)), spread
+
+
+def _blank_outputs(runs: Sequence[Run]) -> list[str]:
+    """Float outputs that are the same for every sample, though the samples are not."""
+    if sum(len(batch) for batch, _ in runs) < 2 or not any(
+        _differ([b.feeds[n] for b, _ in runs]) for n in runs[0][0].feeds
+    ):
+        return []
+    names = [name for name, array in runs[0][1].items() if array.dtype.kind == "f"]
+    return [name for name in names if not _differ([outputs[name] for _, outputs in runs])]
+
+
+def _differ(parts: Sequence[Array]) -> bool:
+    rows = [row for part in parts for row in part]
+    if any(row.shape != rows[0].shape for row in rows):
+        return True
+    return any(not np.allclose(row, rows[0], rtol=1e-5, atol=1e-8) for row in rows[1:])
+
+
+def _immovable(
+    experiment: Experiment, metric: str, untouched: Mapping[str, float], blank: Sequence[str], samples: int
+) -> ConfigError:
+    data = experiment.dataset
+    of = f" (output {', '.join(map(repr, blank))} is the same for all of them)" if blank else ""
+    said = (
+        f"{metric} stays at {untouched[metric]:.4g} on {samples} samples{of} whatever is done to the float model's "
+        "outputs: noise as large as their spread, turned signs, exchanged samples. Every candidate would pass."
+    )
+    if data.metric is not None:
+        hint = "See which output the function looks at, and whether its result depends on it."
+    else:
+        hint = (
+            "Use samples on which the model finds something, or another meaning or option (threshold, score) for the "
+            "output under outputs."
+        )
+    return ConfigError(said, file=data.path, key="metric" if data.metric is not None else "outputs", hint=hint)
