@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from workbench.inputs.experiment import Experiment
     from workbench.report.summary import Member, Recommendation
     from workbench.study.amct_command import Calibrated
-    from workbench.study.comparison import Comparison, Limits
+    from workbench.study.comparison import Comparison
+    from workbench.study.limits import Limits
     from workbench.values.candidate import Candidate
     from workbench.values.errors import (
         BundleError,
@@ -84,7 +85,8 @@ _HOMES = {
     "workbench.inputs.experiment": ("Experiment",),
     "workbench.report.summary": ("Member", "Recommendation"),
     "workbench.study.amct_command": ("Calibrated",),
-    "workbench.study.comparison": ("Comparison", "Limits"),
+    "workbench.study.comparison": ("Comparison",),
+    "workbench.study.limits": ("Limits",),
     "workbench.values.candidate": ("Candidate",),
     "workbench.values.results": ("Estimate", "Evaluation"),
 }

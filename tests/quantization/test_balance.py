@@ -235,3 +235,15 @@ def _outliers() -> onnx.ModelProto:
             table[:, [2, 9]] *= 40
             tensor.CopyFrom(numpy_helper.from_array(table, "table"))
     return proto
+
+
+def test_factors_of_tiny_and_huge_channels_stay_numbers_and_warn_of_nothing() -> None:
+    tiny, huge = np.float32(1e-44), np.float32(3e38)
+    activations = np.array([huge, tiny, huge, 0, 1, 2], np.float32)
+    weights = np.array([tiny, huge, 1, tiny, 0, 3], np.float32)
+
+    for strength in (0.0, 0.5, 1.0):
+        factors = dmq_factors(activations, weights, strength)
+
+        assert np.isfinite(factors).all()
+        assert (factors > 0).all()

@@ -15,7 +15,8 @@ from workbench.graph.read import load_graph, read_model
 from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.quantization.lowering.prepare import prepare
 from workbench.quantization.lowering.qdq import lower_static
-from workbench.study.comparison import Limits, compare, side_of
+from workbench.study.comparison import compare, side_of
+from workbench.study.limits import FLOAT, INT8, Limits
 from workbench.values.errors import ConfigError
 
 FEEDS = [ids(4, 8), ids(3, 12, seed=1)]
@@ -119,6 +120,9 @@ def test_float_against_int8_shows_quantization_noise_in_every_layer(encoder: Pat
     }
     assert all(row.sqnr_db is not None and 10 < row.sqnr_db < 80 for row in found.rows)
     assert found.first_jump is not None
+    assert found.limits == INT8
+    assert found.passed
+    assert not compare(side_of(str(encoder)), side_of(str(int8)), FEEDS, data="ids", limits=FLOAT).passed
 
 
 def test_the_tensors_of_openvino_and_onnxruntime_agree_on_a_float_model(encoder: Path) -> None:
@@ -249,7 +253,7 @@ def test_a_damaged_layer_is_no_rescaled_one(tmp_path: Path) -> None:
 def test_different_shapes_are_an_error_that_names_the_tensor(tmp_path: Path) -> None:
     wide, narrow = linear(tmp_path / "wide.onnx"), linear(tmp_path / "narrow.onnx", columns=4)
 
-    with pytest.raises(ConfigError, match=r"'y' has shape \(4, 5\) in A and \(4, 4\) in B"):
+    with pytest.raises(ConfigError, match=r"'y' has shape \[\w+, 5\] in A and \[\w+, 4\] in B"):
         compare(side_of(str(wide)), side_of(str(narrow)), [normal((4, 6))], data="x")
 
 
@@ -304,3 +308,45 @@ def save_unchecked(proto: onnx.ModelProto, path: Path) -> Path:
     """Deploy models hold operators that the checker does not know."""
     onnx.save(proto, path)
     return path
+
+
+def test_whole_numbers_and_outputs_of_other_length_are_compared_and_counted(tmp_path: Path) -> None:
+    def model(file: Path, bias: float) -> Path:
+        nodes = [
+            helper.make_node("Add", ["x", "bias"], ["s"]),
+            helper.make_node("ArgMax", ["s"], ["ids"], axis=1, keepdims=0),
+            helper.make_node("Greater", ["s", "zero"], ["above"]),
+            helper.make_node("Compress", ["s", "kept"], ["some"], axis=1),
+            helper.make_node("ReduceMax", ["above8"], ["kept8"], axes=[0], keepdims=0),
+            helper.make_node("Cast", ["kept8"], ["kept"], to=TensorProto.BOOL),
+            helper.make_node("Cast", ["above"], ["above8"], to=TensorProto.FLOAT),
+        ]
+        nodes = [nodes[i] for i in (0, 1, 2, 6, 4, 5, 3)]
+        graph = helper.make_graph(
+            nodes,
+            "g",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])],
+            [
+                helper.make_tensor_value_info("ids", TensorProto.INT64, ["n"]),
+                helper.make_tensor_value_info("some", TensorProto.FLOAT, ["n", "m"]),
+            ],
+            [
+                numpy_helper.from_array(np.array([0, 0, 0, bias], np.float32), "bias"),
+                numpy_helper.from_array(np.zeros(1, np.float32), "zero"),
+            ],
+        )
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), file)
+        return file
+
+    x = np.array([[2, 1, -1, -3], [1, 2, -1, -3]], np.float32)
+    sides = side_of(str(model(tmp_path / "a.onnx", 0.0))), side_of(str(model(tmp_path / "b.onnx", 9.0)))
+
+    itself = compare(sides[0], sides[0], [{"x": x}], data="x")
+    found = compare(*sides, [{"x": x}], data="x")
+
+    rows = {row.tensor: row for row in found.rows}
+    assert itself.equal
+    assert itself.passed
+    assert rows["ids"].differing == 2
+    assert rows["some"].resized == 1
+    assert not found.passed

@@ -102,7 +102,7 @@ def test_random_token_ids_stay_inside_the_vocabulary(tmp_path: Path) -> None:
     onnx.save(tiny_encoder(), tmp_path / "encoder.onnx")
     model = read_model(tmp_path / "encoder.onnx")
 
-    first, second = (list(random_data(model, batch=3, count=2).read()) for _ in range(2))
+    first, second = (list(random_data(model, batch=3, samples=6).read()) for _ in range(2))
 
     assert len(first) == 2
     for one, other in zip(first, second, strict=True):

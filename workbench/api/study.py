@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from workbench.api.opening import named_candidate, opened
 from workbench.evaluation.build import lowered_file
 from workbench.graph.read import read_model
+from workbench.inputs.dataset import check_inputs, read_manifest
 from workbench.inputs.experiment import Experiment
 from workbench.quantization.observe import Feeds
 from workbench.study.amct_command import Calibrated, calibrate_model
-from workbench.study.comparison import Comparison, Limits, Side, engine_of, side_of
+from workbench.study.comparison import Comparison, Side, engine_of, side_of
 from workbench.study.comparison import compare as compare_sides
-from workbench.study.model_data import open_data, random_data
+from workbench.study.limits import Limits
+from workbench.study.meaning import DatasetScoring, scoring_of
+from workbench.study.model_data import fixed_batch, open_data, random_data
 from workbench.values.errors import ConfigError
+from workbench.values.model import Model
 
 _log = logging.getLogger(__name__)
 
@@ -65,7 +69,10 @@ def compare(
         a, b: FILE or ENGINE:FILE, ENGINE one of a target's name and 'deploy'; with an experiment also a candidate: its
             id or first digits, its JSON file, or 'baseline'.
         data: an NPZ file or a dataset manifest; random values when None. With an experiment, its validation split.
-        samples, batch: so many samples at most, where the data has more, and so many in a run.
+        samples, batch: so many samples at most, where the data has more, and so many in a run; a model whose batch is
+            fixed gets that batch.
+        limits: None for the usual ones: those of a float path, or of INT8 against float, by what the outputs mean where
+            a manifest or an experiment tells, else by their numbers.
         every: compare what every operator computes, not only the layers; takes longer.
 
     Raises:
@@ -77,8 +84,8 @@ def compare(
             raise ConfigError(f"{number} is less than 1.", key=name)
     if experiment is None:
         side_a, side_b = side_of(str(a)), side_of(str(b))
-        batches, about = _batches(side_a, _path(data), samples, batch)
-        return compare_sides(side_a, side_b, batches, data=about, limits=limits, every=every)
+        batches, about, scoring = _batches((side_a, side_b), _path(data), samples, batch)
+        return compare_sides(side_a, side_b, batches, data=about, limits=limits, every=every, scoring=scoring)
     if data is not None:
         raise ConfigError("is not read beside an experiment, whose validation split is taken.", key="data")
     with opened(experiment, workspace, scratch=True) as (question, bench):
@@ -91,18 +98,65 @@ def compare(
             engine = engine_of(candidate.target)
             return Side(about=f"{candidate.short_id} in {engine}", engine=engine, path=file)
 
-        feeds = (b.feeds for b in question.dataset.batches("validation", batch, stop=samples))
-        about = f"{question.name}, validation split"
-        return compare_sides(side(str(a)), side(str(b)), feeds, data=about, limits=limits, every=every)
+        sides = side(str(a)), side(str(b))
+        dataset, split = question.dataset, "validation"
+        scoring = scoring_of(dataset, question.model, question.constraints)
+        fixed, taken = _whole_batches(
+            [read_model(each.path) for each in sides], batch, samples, dataset.size("validation")
+        )
+        feeds = (
+            (found.feeds for found in dataset.batches("validation", fixed, stop=taken))
+            if scoring is None
+            else scoring.feeds("validation", fixed, taken)
+        )
+        about = f"{question.name}, {split} split"
+        return compare_sides(*sides, feeds, data=about, limits=limits, every=every, scoring=scoring)
 
 
-def _batches(side: Side, data: Path | None, samples: int, batch: int) -> tuple[Iterable[Feeds], str]:
-    model = read_model(side.path)
+def _batches(
+    sides: tuple[Side, Side], data: Path | None, samples: int, batch: int
+) -> tuple[Iterable[Feeds], str, DatasetScoring | None]:
+    models = [read_model(side.path) for side in sides]
     if data is None:
-        found = random_data(model, batch=batch, count=-(-samples // batch))
+        fixed, taken = _whole_batches(models, batch, samples, None)
+        found = random_data(models[0], batch=fixed, samples=taken)
+    elif data.suffix in (".yaml", ".yml"):
+        dataset = read_manifest(data, models[0])
+        check_inputs(dataset, models[0])
+        scoring = scoring_of(dataset, models[0])
+        fixed, taken = _whole_batches(models, batch, samples, dataset.size("calibration"))
+        if scoring is not None:
+            return scoring.feeds("calibration", fixed, taken), f"{data.name}, calibration split", scoring
+        found = open_data(data, models[0], batch=fixed, samples=taken)
     else:
-        found = open_data(data, model, batch=batch, samples=samples)
-    return found.read(), found.about
+        found = open_data(data, models[0], batch=batch, samples=samples)
+    return found.read(), found.about, None
+
+
+def _whole_batches(models: Sequence[Model], batch: int, samples: int, size: int | None) -> tuple[int, int]:
+    """The batch that all models take, and how many samples to run: whole batches where it is fixed.
+
+    Args:
+        size: how many samples there are; None for any number.
+
+    Raises:
+        ConfigError: their batches are fixed and differ, or there are fewer samples than one batch.
+    """
+    fixed = {size for size in map(fixed_batch, models) if size is not None}
+    taken = samples if size is None else min(samples, size)
+    if not fixed:
+        return batch, taken
+    if len(fixed) > 1:
+        first, second = sorted(fixed)
+        raise ConfigError(
+            f"one model takes {first} samples a call and the other {second}.",
+            key="batch",
+            hint="Compare two forms with the same fixed batch.",
+        )
+    (batch,) = fixed
+    if size is not None and size < batch:
+        raise ConfigError(f"the models take {batch} samples a call, the data have {size}.", key="samples")
+    return batch, max(batch, taken - taken % batch)
 
 
 def _path(given: Path | str | None) -> Path | None:

@@ -71,9 +71,18 @@ def compare(
     experiment: Annotated[Path | None, typer.Option(help="experiment whose candidates and data are meant")] = None,
     samples: Annotated[int, typer.Option(min=1, help="samples to run, where the data has more")] = 64,
     batch: Annotated[int, typer.Option(min=1, help="samples a run")] = 8,
-    cosine: Annotated[float, typer.Option(help="limit: cosine must be above")] = 0.999,
-    max_abs: Annotated[float, typer.Option(help="limit: largest |difference| must be below")] = 1e-3,
-    mae: Annotated[float, typer.Option(help="limit: mean |difference| must be below")] = 1e-4,
+    cosine: Annotated[
+        float | None, typer.Option(help="limit: cosine must be above; default: by precision, 0.999 or 0.99 for INT8")
+    ] = None,
+    max_abs: Annotated[
+        float | None, typer.Option(help="limit: largest |difference| must be below; default for float: 0.001")
+    ] = None,
+    mae: Annotated[
+        float | None, typer.Option(help="limit: mean |difference| must be below; default for float: 0.0001")
+    ] = None,
+    error: Annotated[
+        float | None, typer.Option(help="limit: |a - b| / |a| must be below; default for INT8: 0.15")
+    ] = None,
     every: Annotated[
         bool, typer.Option("--all", help="compare and show what every operator computes, not only the layers")
     ] = False,
@@ -82,9 +91,12 @@ def compare(
 ) -> None:
     """Compare two models layer by layer: where do their numbers part? Exit code 1 when an output is over a limit."""
     from workbench.api.study import compare as run
-    from workbench.study.comparison import Limits
+    from workbench.study.limits import Limits
 
-    limits = Limits(cosine=cosine, max_abs=max_abs, mae=mae)
+    given = {"cosine": cosine, "max_abs": max_abs, "mae": mae, "error": error}
+    limits = None
+    if any(value is not None for value in given.values()):
+        limits = Limits(**{"cosine": -2.0, "max_abs": None, "mae": None, "differing": 1.0, **_only(given)})
     found = run(a, b, data=data, experiment=experiment, samples=samples, batch=batch, limits=limits, every=every)
     if html is not None:
         from workbench.report.layers_page import comparison_html
@@ -155,6 +167,10 @@ def sensitivity(
     for line in written:
         out.print(line, highlight=False, soft_wrap=True, markup=False)
     out.print(f"wrote {page}", highlight=False, soft_wrap=True)
+
+
+def _only(given: dict[str, float | None]) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _one_of(value: str, kind: Any, option: str) -> Any:

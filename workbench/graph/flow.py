@@ -35,7 +35,7 @@ class Flow:
         proto: in topological order; where a tensor's type is known, only float ones are looked at.
 
     Attributes:
-        outputs: float outputs of the model, in its order.
+        outputs: outputs of the model that hold numbers of any type, in its order.
         weighted: outputs of layers with a constant weight, with the bias added.
         into_softmax: tensors that a Softmax reads.
     """
@@ -50,7 +50,7 @@ class Flow:
         for node in self._nodes:
             for name in dict.fromkeys(node.input):
                 self._read_by.setdefault(name, []).append(node)
-        self.outputs = tuple(v.name for v in graph.output if self._is_float(v.name))
+        self.outputs = tuple(v.name for v in graph.output if self._is_number(v.name))
         self._biased = self._with_bias()
         self.weighted = {
             self._biased.get(node.output[0], node.output[0])
@@ -101,9 +101,14 @@ class Flow:
             for name in node.output
             if name
             and name not in self._fixed
-            and self._is_float(name)
-            and (name in self.outputs or (node.op_type not in _VALUE_KEEPING and not self._is_scalar(name)))
+            and (
+                name in self.outputs
+                or (self._is_float(name) and node.op_type not in _VALUE_KEEPING and not self._is_scalar(name))
+            )
         }
+
+    def _is_number(self, name: str) -> bool:
+        return bool(self._types[name].elem_type != TensorProto.STRING)
 
     def _is_float(self, name: str) -> bool:
         known = self._types.get(name)

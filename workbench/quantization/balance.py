@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -50,13 +51,25 @@ def dmq_factors(activation_maxima: _Floats, weight_maxima: _Floats, strength: fl
     if not both.any():
         return factors
     m = np.float32(strength)
-    factors[both] = activations[both] ** m / weights[both] ** (np.float32(1) - m)
-    largest_w = (weights[both] * factors[both]).max()
-    largest_x = (activations[both] / factors[both]).max()
+    factors[both] = _ratio(activations[both] ** m, weights[both] ** (np.float32(1) - m))
+    largest_w = _single(weights[both].astype(np.float64) * factors[both]).max()
+    largest_x = _ratio(activations[both], factors[both]).max()
     silent, unread = live_w & ~live_x, live_x & ~live_w
-    factors[silent] = largest_w / weights[silent]
-    factors[unread] = activations[unread] / largest_x
+    factors[silent] = _ratio(np.full_like(weights[silent], largest_w), weights[silent])
+    factors[unread] = _ratio(activations[unread], largest_x)
     return factors
+
+
+def _ratio(above: _Floats, below: _Floats) -> _Floats:
+    """The quotient of positive float32 numbers as float32 rounds it, at most its largest and never zero."""
+    return _single(above.astype(np.float64) / below)
+
+
+def _single(values: npt.NDArray[Any]) -> _Floats:
+    """float64 results of one operation on float32 numbers, rounded as float32 arithmetic would (53 bits suffice)."""
+    limits = np.finfo(np.float32)
+    rounded: _Floats = np.clip(values, float(limits.smallest_subnormal), float(limits.max)).astype(np.float32)
+    return rounded
 
 
 def input_channel_maxima(values: _Floats, layer: Layer) -> _Floats:

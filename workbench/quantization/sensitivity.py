@@ -38,6 +38,9 @@ BEST_SQNR_DB = 200.0
 
 _SELECTOR = "workbench.quantized_layers"
 _MIN_OPSET = 10  # QuantizeLinear
+_NUMBERS = frozenset(
+    f"tensor({kind})" for kind in ("float", "float16", "double", "bool", "int8", "uint8", "int32", "int64")
+)
 _LARGEST_MODEL = 1_600_000_000  # with its int8 copies it must stay below the 2 GiB of one protobuf message
 
 
@@ -105,7 +108,7 @@ def _ranked(
         raise ValueError(f"{min(unknown)!r} is no layer that the recipe quantizes")
     estimates = _noise_shares(statistics, layers, proto)
     session = open_session(model, (), _switchable(proto, layers))
-    outputs = [output.name for output in session.get_outputs() if output.type == "tensor(float)"]
+    outputs = [output.name for output in session.get_outputs() if output.type in _NUMBERS]
     nothing = np.zeros(len(layers), np.bool_)
     switches = []
     for names in units.values():
@@ -238,7 +241,7 @@ class _Difference:
 
     def add(self, expected: Sequence[Array], got: Sequence[Array]) -> None:
         for at, (y, other) in enumerate(zip(expected, got, strict=True)):
-            exact, rounded = y.astype(np.float64), other.astype(np.float64)
+            exact, rounded = _comparable(y, other)
             self.signal[at] += float(np.sum(exact * exact))
             self.other[at] += float(np.sum(rounded * rounded))
             self.noise[at] += float(np.sum((rounded - exact) ** 2))
@@ -259,6 +262,29 @@ class _Difference:
 
     def kl(self) -> float | None:
         return max(self.divergence / self.distributions, 0.0) if self.distributions else None
+
+
+def _comparable(y: Array, other: Array) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Two outputs as numbers whose difference is noise, in one shape.
+
+    Whole numbers are names: right is 1 and wrong is 0. What only one of the two has, since the length depends on the
+    data, is compared with nothing; what is not finite in one alone, with 0.
+    """
+    if y.shape != other.shape:
+        shape = tuple(max(sizes) for sizes in zip(y.shape, other.shape, strict=True))
+        both = np.zeros((2, *shape), np.result_type(y, other))
+        inside = [tuple(slice(size) for size in each.shape) for each in (y, other)]
+        both[0][inside[0]], both[1][inside[1]] = y, other
+        y, other = both
+    if y.dtype.kind != "f":
+        return np.ones(y.shape), (y == other).astype(np.float64)
+    exact, rounded = y.astype(np.float64), other.astype(np.float64)
+    if not (np.isfinite(exact).all() and np.isfinite(rounded).all()):
+        alike = (exact == rounded) | (np.isnan(exact) & np.isnan(rounded))
+        known = np.isfinite(exact) & np.isfinite(rounded)
+        exact = np.where(known, exact, np.where(alike | ~np.isfinite(exact), 0.0, exact))
+        rounded = np.where(known, rounded, np.where(alike | ~np.isfinite(rounded), 0.0, rounded))
+    return exact, rounded
 
 
 def _log_softmax(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

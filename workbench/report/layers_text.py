@@ -74,7 +74,15 @@ def _comparison_row(row: TensorComparison) -> tuple[Text | str, ...]:
 
 def _marks(row: TensorComparison) -> list[str]:
     broken = f"{row.not_finite} NaN/inf"
-    marks = ((broken, row.not_finite), ("output", row.is_output), ("JUMP", row.jump), ("rescaled", row.rescaled))
+    lengths, whole = f"other length in {row.resized}", f"{row.differing} of {row.elements} differ"
+    marks = (
+        (lengths, row.resized),
+        (whole, row.differing),
+        (broken, row.not_finite),
+        ("output", row.is_output),
+        ("JUMP", row.jump),
+        ("rescaled", row.rescaled),
+    )
     return [word for word, there in marks if there]
 
 

@@ -16,10 +16,9 @@ METRIC_WORDS = {
 
 def comparison_verdict(found: Comparison) -> tuple[str, ...]:
     """Where the error jumps, what is broken, and whether the outputs pass."""
-    limits = found.limits
-    bounds = f"cosine > {limits.cosine:g}, max abs < {limits.max_abs:g}, MAE < {limits.mae:g}"
+    bounds = str(found.limits)
     if found.equal:
-        return ("All compared tensors are equal.", f"The outputs are within the limits ({bounds}).")
+        return ("All compared tensors are equal.", f"The outputs are within the limits ({bounds}).", *_meaning(found))
     lines = []
     broken = next((row for row in found.rows if row.not_finite), None)
     jump = found.first_jump
@@ -34,14 +33,47 @@ def comparison_verdict(found: Comparison) -> tuple[str, ...]:
             f"{count_of(len(rescaled), 'tensor')} rescaled: balancing moved their scale into the weights that read "
             "them, which is no error."
         )
+    lines += _resized(found) + list(_meaning(found))
     first = found.first_beyond_limits
+    if found.by_meaning or found.unscored:
+        bounds = "of what they mean; by their numbers alone: " + bounds
     if found.passed:
         lines.append(f"The outputs are within the limits ({bounds}).")
     else:
         lines.append(f"The outputs are NOT within the limits ({bounds}).")
     if first is not None:
-        lines.append(f"The first tensor beyond them: {_made_by(first)}.")
+        lines.append(f"The first tensor beyond {'those' if found.by_meaning else 'them'}: {_made_by(first)}.")
+    if not found.passed and found.limits.about.startswith("INT8"):
+        lines.append(
+            "What to do: keep the layers around the first jump in float (workbench sensitivity ranks them), calibrate "
+            "with more or other samples, or let a sweep choose; --cosine and --error set other limits."
+        )
     return tuple(lines)
+
+
+def _meaning(found: Comparison) -> tuple[str, ...]:
+    """Sentences of what the outputs mean."""
+    if found.unscored:
+        return (f"What B's outputs mean cannot be said: {found.unscored}",)
+    if not found.meaning:
+        return ()
+    parts = []
+    for one in found.meaning:
+        limit = "" if one.limit is None else f" ({'' if one.kept else 'NOT '}within {one.limit})"
+        parts.append(f"{one.metric} {one.a:.4g} against {one.b:.4g}{limit}")
+    return (f"By meaning, A against B: {'; '.join(parts)}.",)
+
+
+def _resized(found: Comparison) -> list[str]:
+    rows = [row for row in found.rows if row.resized]
+    if not rows:
+        return []
+    worst = max(row.resized for row in rows)
+    return [
+        f"{count_of(len(rows), 'tensor')} have another length in B, in up to {worst} of "
+        f"{count_of(found.batches, 'batch', 'batches')}: their length depends on numbers that differ, from "
+        f"{_made_by(rows[0])} on. The part that both have is compared; keep what decides the length in float."
+    ]
 
 
 def _made_by(row: TensorComparison) -> str:

@@ -8,11 +8,12 @@ only sums are kept, so memory does not grow with the data.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,13 +24,15 @@ from workbench.graph.flow import Flow
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.observe import Feeds
 from workbench.study.differences import Differences
+from workbench.study.limits import INT8, Limits, usual_limits
 from workbench.targets import REFERENCE, described, descriptions, open_target
 from workbench.values.documents.canonical import encode
 from workbench.values.documents.input_files import is_file
 from workbench.values.errors import ConfigError, nearest
+from workbench.values.model import Model
 
 Array = npt.NDArray[Any]
-Run = Callable[[Feeds], Mapping[str, Array]]
+Run = Callable[[Feeds], dict[str, Array]]
 """One batch → the compared tensors by name."""
 
 JUMP_SHARE = 0.5
@@ -43,18 +46,6 @@ _THREADS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """When two tensors count as the same. The defaults are the acceptance limits of a float path."""
-
-    cosine: float = 0.999
-    max_abs: float = 1e-3
-    mae: float = 1e-4
-
-    def met(self, cosine: float, max_abs: float, mae: float) -> bool:
-        return cosine > self.cosine and max_abs < self.max_abs and mae < self.mae
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TensorComparison:
     """One tensor over all batches; A is the reference.
 
@@ -62,6 +53,9 @@ class TensorComparison:
         node, op_type: what makes the tensor in A.
         not_finite: elements that are NaN or infinite in one of the two, or NaN in both; the other numbers leave
             them out, and such a tensor is never within limits.
+        resized: batches in which the two differ in shape, as outputs do whose length depends on the data; the numbers
+            are those of the part that both have.
+        differing: elements that differ, of a tensor of whole numbers, whose other numbers mean little; None for floats.
         sqnr_db: 10 log10(Σa² / Σ(a - b)²), -100 at least; None for equal tensors.
         relative_error: the same as a ratio of norms: |a - b| / |a|, `differences.WORST` at most.
         added_error: relative error beyond the largest of the compared tensors it is computed from; 0 at least.
@@ -85,6 +79,24 @@ class TensorComparison:
     jump: bool
     rescaled: bool
     within_limits: bool
+    resized: int = 0
+    differing: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """One metric of what the outputs mean, over all samples.
+
+    Attributes:
+        a, b: its value for each of the two, A being the reference where it asks for one.
+        limit: that B has to keep, in words; None where there is none.
+    """
+
+    metric: str
+    a: float
+    b: float
+    limit: str | None = None
+    kept: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +104,8 @@ class Comparison:
     """Two models compared.
 
     Attributes:
+        meaning: what the dataset's scorer says; empty without a dataset.
+        unscored: why it could say nothing of B.
         a, b: what was compared, in words.
         rows: in graph order of A.
         only_in_a: how many tensors of A the other side lacks (fused away, or named otherwise).
@@ -104,6 +118,13 @@ class Comparison:
     limits: Limits
     rows: tuple[TensorComparison, ...]
     only_in_a: int
+    meaning: tuple[Judgement, ...] = ()
+    unscored: str = ""
+
+    @property
+    def by_meaning(self) -> bool:
+        """Whether the outputs pass by what they mean, as INT8 does where limits are declared or usual for it."""
+        return self.limits.about == INT8.about and any(judgement.limit is not None for judgement in self.meaning)
 
     @property
     def first_jump(self) -> TensorComparison | None:
@@ -116,13 +137,21 @@ class Comparison:
 
     @property
     def passed(self) -> bool:
-        """Whether every model output is within the limits."""
-        return all(row.within_limits for row in self.rows if row.is_output)
+        """Whether every model output is within the limits: those of their meaning where these decide."""
+        if self.unscored:
+            return False
+        if self.by_meaning:
+            return all(judgement.kept for judgement in self.meaning) and not any(row.not_finite for row in self.outputs)
+        return all(row.within_limits for row in self.outputs)
+
+    @property
+    def outputs(self) -> tuple[TensorComparison, ...]:
+        return tuple(row for row in self.rows if row.is_output)
 
     @property
     def equal(self) -> bool:
         """Whether no compared element differs at all."""
-        return all(row.sqnr_db is None and not row.not_finite for row in self.rows)
+        return all(row.sqnr_db is None and not row.not_finite and not row.resized for row in self.rows)
 
     def to_json(self) -> dict[str, Any]:
         first = {"first_jump": self.first_jump, "first_beyond_limits": self.first_beyond_limits}
@@ -143,6 +172,23 @@ class Side:
     about: str
     engine: str
     path: Path
+
+
+class Scoring(Protocol):
+    """What a dataset says of the outputs' meaning.
+
+    Attributes:
+        failed: why B cannot be scored; empty where it can.
+    """
+
+    @property
+    def failed(self) -> str: ...
+
+    def add(self, a: Mapping[str, Array], b: Mapping[str, Array]) -> None:
+        """Take in the outputs of the batch that was read last."""
+        ...
+
+    def judgements(self) -> tuple[Judgement, ...]: ...
 
 
 def engine_of(target: str) -> str:
@@ -183,10 +229,13 @@ def compare(
     data: str,
     limits: Limits | None = None,
     every: bool = False,
+    scoring: Scoring | None = None,
 ) -> Comparison:
     """Run both sides over the batches, side by side on two threads, and compare the tensors that both have.
 
     Args:
+        limits: None for the usual ones of what is compared (`usual_limits`).
+        scoring: told of both models' outputs, batch by batch.
         every: compare what every operator computes, not only what layers give and read, and the outputs; takes
             longer and more memory.
 
@@ -194,7 +243,7 @@ def compare(
         ConfigError: they share no tensor or output, a tensor has two shapes, or there is no batch.
         MeasureError: an engine cannot load or run its model.
     """
-    limits = limits or Limits()
+    limits = limits or usual_limits(a.path, b.path)
     graph = load_graph(read_model(a.path))
     flow = Flow(graph)
     wanted = flow.computed() if every else flow.milestones()
@@ -205,8 +254,10 @@ def compare(
             f"{a.about} and {b.about} share no output ({', '.join(flow.outputs)} in the first).",
             hint="Compare two files made from the same float model.",
         )
+    _refuse_other_sizes(read_model(a.path), read_model(b.path))
     run_a, run_b = _runner(a, shared), _runner(b, shared)
     sums = {name: Differences(masked=name in flow.into_softmax) for name in shared}
+    resized: Counter[str] = Counter()
     count = 0
     with ThreadPoolExecutor(_THREADS) as pool:
         for feeds in batches:
@@ -214,7 +265,12 @@ def compare(
             ours, others = both[0].result(), both[1].result()
             for name in [name for name in sums if name not in ours or name not in others]:
                 del sums[name]  # an engine may be unable to show a tensor; what it cannot show is not compared
-            _check_shapes(sums, ours, others)
+            if scoring is not None:
+                scoring.add({n: ours[n] for n in flow.outputs if n in ours}, others)
+            for name in sums:
+                if ours[name].shape != others[name].shape:
+                    ours[name], others[name] = _common(name, ours[name], others[name])
+                    resized[name] += 1
             largest_first = sorted(sums, key=lambda name: -ours[name].size)
             work = [pool.submit(_add_all, sums, largest_first[k::_THREADS], ours, others) for k in range(_THREADS)]
             for part in work:
@@ -228,18 +284,40 @@ def compare(
         data=data,
         batches=count,
         limits=limits,
-        rows=_rows(graph, flow, sums, limits),
+        rows=_rows(graph, flow, sums, limits, resized),
         only_in_a=len(wanted) - len(sums),
+        meaning=() if scoring is None else scoring.judgements(),
+        unscored="" if scoring is None else scoring.failed,
     )
 
 
-def _check_shapes(names: Iterable[str], ours: Mapping[str, Array], others: Mapping[str, Array]) -> None:
-    for name in names:
-        if ours[name].shape != others[name].shape:
-            raise ConfigError(
-                f"tensor {name!r} has shape {ours[name].shape} in A and {others[name].shape} in B.",
-                hint="Compare two forms of one model, with the same fixed dimensions.",
-            )
+def _refuse_other_sizes(a: Model, b: Model) -> None:
+    """Raises ConfigError for an output whose fixed sizes differ: these are no two forms of one model."""
+    theirs = {spec.name: spec.shape for spec in b.outputs}
+    for spec in a.outputs:
+        ours, other = spec.shape, theirs.get(spec.name, spec.shape)
+        pairs = zip(ours, other, strict=False)
+        if len(ours) != len(other) or any(isinstance(x, int) and isinstance(y, int) and x != y for x, y in pairs):
+            raise _other_shape(spec.name, ours, other)
+
+
+def _other_shape(name: str, ours: tuple[Any, ...], other: tuple[Any, ...]) -> ConfigError:
+    return ConfigError(
+        f"tensor {name!r} has shape {_shape_words(ours)} in A and {_shape_words(other)} in B.",
+        hint="Compare two forms of one model, with the same fixed dimensions.",
+    )
+
+
+def _shape_words(shape: tuple[Any, ...]) -> str:
+    return f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
+
+
+def _common(name: str, ours: Array, others: Array) -> tuple[Array, Array]:
+    """The part that both have: along axes whose size depends on the data, the first positions."""
+    common = tuple(slice(min(sizes)) for sizes in zip(ours.shape, others.shape, strict=False))
+    if ours.ndim != others.ndim or ours.shape[:1] != others.shape[:1] or not ours[common].size:
+        raise _other_shape(name, ours.shape, others.shape)
+    return ours[common], others[common]
 
 
 def _add_all(
@@ -255,11 +333,12 @@ def _tensors(side: Side) -> set[str]:
 
 
 def _runner(side: Side, tensors: Sequence[str]) -> Run:
-    """Float tensors by name, as the probe of the engine's target shows them."""
+    """Tensors of numbers by name, as the probe of the engine's target shows them."""
     session = open_target(_engines()[side.engine]).probe(side.path, tensors)
 
-    def run_session(feeds: Feeds) -> Mapping[str, Array]:
-        return {name: array for name, array in session.run(feeds).items() if np.asarray(array).dtype.kind == "f"}
+    def run_session(feeds: Feeds) -> dict[str, Array]:
+        found = {name: np.asarray(array) for name, array in session.run(feeds).items()}
+        return {name: array for name, array in found.items() if array.dtype.kind in "fiub"}
 
     return run_session
 
@@ -268,7 +347,11 @@ def _runner(side: Side, tensors: Sequence[str]) -> Run:
 
 
 def _rows(
-    graph: onnx.ModelProto, flow: Flow, sums: Mapping[str, Differences], limits: Limits
+    graph: onnx.ModelProto,
+    flow: Flow,
+    sums: Mapping[str, Differences],
+    limits: Limits,
+    resized: Mapping[str, int],
 ) -> tuple[TensorComparison, ...]:
     own = {name: total.relative_error() for name, total in sums.items()}
     rescaled = _rescaled(flow, own)
@@ -301,10 +384,20 @@ def _rows(
                 added_error=added,
                 jump=added > FLOAT_NOISE and added >= JUMP_SHARE * largest,
                 rescaled=name in rescaled,
-                within_limits=total.not_finite == 0 and limits.met(cosine, total.largest, mae),
+                within_limits=_within(total, own[name], limits, resized.get(name, 0)),
+                resized=resized.get(name, 0),
+                differing=total.differing if total.whole else None,
             )
         )
     return tuple(rows)
+
+
+def _within(total: Differences, error: float, limits: Limits, resized: int) -> bool:
+    if total.not_finite or (resized and limits.about != INT8.about):
+        return False
+    if total.whole:
+        return total.differing <= limits.differing * total.elements
+    return limits.met(total.cosine(), total.largest, total.mean_absolute(), error)
 
 
 def _rescaled(flow: Flow, own: Mapping[str, float]) -> set[str]:

@@ -33,16 +33,22 @@ class Differences:
         not_finite: elements that are NaN or infinite in one of the two, or NaN in both. They are in no other sum;
             the same infinity in both counts as equal.
         largest: of |a - b|.
+        whole: the tensor holds whole numbers.
+        differing: elements that differ, where it does.
     """
 
     def __init__(self, *, masked: bool = False) -> None:
-        self.elements = self.not_finite = 0
+        self.elements = self.not_finite = self.differing = 0
+        self.whole = False
         self.largest = 0.0
         self._masked = masked
         self._aa = self._bb = self._dd = self._absolute = 0.0
 
     def add(self, a: Array, b: Array) -> None:
-        """Take in two arrays of one shape, of any float type."""
+        """Take in two arrays of one shape, of any type of numbers."""
+        if a.dtype.kind != "f":
+            self.whole = True
+            self.differing += int(np.count_nonzero(a != b))
         x = np.ascontiguousarray(a, np.float32).reshape(-1)
         y = np.ascontiguousarray(b, np.float32).reshape(-1)
         buffer = np.empty(min(x.size, _BLOCK), np.float32)

@@ -71,15 +71,24 @@ def open_data(path: Path, model: Model, *, batch: int, samples: int | None = Non
     )
 
 
-def random_data(model: Model, *, batch: int, count: int, seed: int = 0) -> ModelData:
+def fixed_batch(model: Model) -> int | None:
+    """How many samples a call takes, where the model's inputs leave no choice."""
+    sizes = {spec.shape[0] for spec in model.inputs if spec.shape}
+    return next((size for size in sizes if isinstance(size, int)), None) if len(sizes) == 1 else None
+
+
+def random_data(model: Model, *, batch: int, samples: int, seed: int = 0) -> ModelData:
     """Normal floats, token ids drawn from the whole vocabulary, ones for every other integer input.
 
-    Good enough to see where two models differ; no evidence about accuracy on real data.
+    The last batch has what is left of the samples. Good enough to see where two models differ; no evidence about
+    accuracy on real data.
     """
     rows = embedding_rows(load_graph(model))
 
-    def values(spec: TensorSpec, rng: np.random.Generator) -> npt.NDArray[Any]:
-        lengths = (batch, *[_RANDOM_LENGTH] * (len(spec.shape) - 1))
+    count = -(-samples // batch)
+
+    def values(spec: TensorSpec, rng: np.random.Generator, size: int) -> npt.NDArray[Any]:
+        lengths = (size, *[_RANDOM_LENGTH] * (len(spec.shape) - 1))
         shape = tuple(d if isinstance(d, int) else n for d, n in zip(spec.shape, lengths, strict=False))
         if np.dtype(spec.dtype).kind == "f":
             return rng.standard_normal(shape).astype(spec.dtype)
@@ -89,8 +98,9 @@ def random_data(model: Model, *, batch: int, count: int, seed: int = 0) -> Model
 
     def read() -> Iterator[Feeds]:
         rng = np.random.default_rng(seed)
-        for _ in range(count):
-            yield {spec.name: values(spec, rng) for spec in model.inputs}
+        for number in range(count):
+            size = min(batch, samples - number * batch)
+            yield {spec.name: values(spec, rng, size) for spec in model.inputs}
 
     return ModelData(about=f"random values, seed {seed}", count=count, usual=count, read=read)
 

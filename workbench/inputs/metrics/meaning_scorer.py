@@ -127,14 +127,18 @@ class MeaningScorer:
     def close(self) -> None:
         """Nothing was started."""
 
-    def limits(self) -> tuple[Constraint, ...]:
+    def limits(self, *, every: bool = False) -> tuple[Constraint, ...]:
         """Of every output its own limits; where it has none, those of its meaning, but for the primary output, whose
-        limit is the experiment's."""
+        limit is the experiment's.
+
+        Args:
+            every: the primary output too has those of its meaning, as where there is no experiment.
+        """
         found = []
         several = len(self.judges) > 1
         for number, judge in enumerate(self.judges):
             specs = {spec.name: spec for spec in judge.metrics}
-            limited = number > 0 and dict(judge.use.options).get(_LIMITED, True) is not False
+            limited = (number > 0 or every) and dict(judge.use.options).get(_LIMITED, True) is not False
             limits = dict(judge.use.limits) or (MEANINGS[judge.use.meaning].limits if limited else {})
             for name, limit in limits.items():
                 known = Metric(
