@@ -162,6 +162,7 @@ def named_candidate(text: str, question: Experiment) -> Candidate:
 
 
 def summary_of(question: Experiment, journal: Journal) -> Summary:
+    from workbench.evaluation.last_run import read_last_run
     from workbench.inputs.metrics import load_outcomes, per_sample
     from workbench.report import summarize
 
@@ -179,4 +180,5 @@ def summary_of(question: Experiment, journal: Journal) -> Summary:
         outcomes=outcomes,
         baseline_id=question.baseline.id,
         damage=journal.damage(),
+        run=read_last_run(journal.root),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from workbench.api.opening import open_store, question_of, summary_of
@@ -24,7 +24,7 @@ from workbench.search.front import is_feasible
 from workbench.search.plan import Plan, make_plan
 from workbench.search.sweep import SweepEnd, run_sweep
 from workbench.search.time_limit import RunTime
-from workbench.shipping.service_confirmation import confirm_services
+from workbench.shipping.service_confirmation import confirm_services, left_to_load
 from workbench.tracking import open_tracker
 from workbench.values.candidate import Candidate
 from workbench.values.damage import Damage
@@ -125,7 +125,7 @@ def sweep(
                     server=executor.confirm_service,
                     end=time.end,
                 )
-            ended(end)
+            ended(end, [c.id for c in left_to_load(question, journal, front)])
             summary = summary_of(question, journal)
             links = tracker.conclude(
                 summary,
@@ -177,20 +177,21 @@ class _Stages:
 
 
 @contextlib.contextmanager
-def _noted(journal: Path, time: RunTime, stages: _Stages) -> Iterator[Callable[[SweepEnd], None]]:
-    """Note how the run ended: what it is told of the search, or else which candidate was in flight at Ctrl-C."""
+def _noted(journal: Path, time: RunTime, stages: _Stages) -> Iterator[Callable[[SweepEnd, Sequence[str]], None]]:
+    """Note how the run ended: what it is told at the end, or else which candidate was in flight at Ctrl-C."""
 
-    def ended(end: SweepEnd) -> None:
+    def ended(end: SweepEnd, unloaded: Sequence[str]) -> None:
         flight = end.interrupted
-        note(end.reason, None if flight is None else (flight.candidate, flight.stage))
+        note(end.reason, None if flight is None else (flight.candidate, flight.stage), unloaded)
 
-    def note(reason: str, flight: tuple[Candidate, str] | None) -> None:
+    def note(reason: str, flight: tuple[Candidate, str] | None, unloaded: Sequence[str] = ()) -> None:
         write_last_run(
             journal,
             LastRun(
                 reason=reason,
                 limit_s=time.limit_s,
                 seconds=time.gone_s,
+                unloaded=tuple(unloaded),
                 interrupted=flight[0].id if flight is not None else None,
                 stage=flight[1] if flight is not None else None,
             ),

@@ -17,12 +17,14 @@ class LastRun:
     reason: why its search ended: 'budget', 'timeout', 'exhausted', or 'interrupted' where the run itself was.
     limit_s: the time limit of the whole run.
     seconds: what it took, up to its report.
+    unloaded: ids of confirmed candidates whose service was still to be loaded for real.
     interrupted: id of the candidate that was in flight at the end of the search, and `stage` the stage it was in.
     """
 
     reason: str
     limit_s: float
     seconds: float
+    unloaded: tuple[str, ...] = ()
     interrupted: str | None = None
     stage: str | None = None
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from workbench.evaluation.last_run import LastRun
 from workbench.report.words import title
 from workbench.values.candidate import Candidate
 from workbench.values.damage import Damage
@@ -109,6 +110,7 @@ class Summary:
         stops, failures: reason → count.
         emulated: any number here comes from our emulator and says nothing about a real device.
         damage: files of the sweep that are gone or damaged; what they held is in nothing else here.
+        run: how the last run of the sweep ended; None where that is not known.
     """
 
     experiment_name: str
@@ -125,6 +127,7 @@ class Summary:
     failures: Mapping[str, int]
     emulated: bool
     damage: tuple[Damage, ...] = ()
+    run: LastRun | None = None
 
     @property
     def baseline(self) -> Evaluation | None:

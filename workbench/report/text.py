@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from workbench.report.confirmed import confirmation_sentences
 from workbench.report.service import service_lines
 from workbench.report.summary import Member, Recommendation, Step, Summary
 from workbench.report.words import count_of, interval, over
@@ -101,6 +102,7 @@ def to_json(summary: Summary) -> dict[str, Any]:
         "emulated": summary.emulated,
         "objectives": [encode(o) | {"direction": o.direction} for o in summary.objectives],
         "constraints": encode(summary.constraints),
+        "run": None if summary.run is None else encode(summary.run),
         "baseline": summary.baseline_id,
         "recommended": None if recommended is None else encode(recommended),
         "closest": None if summary.closest is None else encode(summary.closest),
@@ -129,6 +131,7 @@ def _all(summary: Summary) -> list[Line]:
     parts = [
         _heading(summary),
         _rows(summary),
+        [line for sentence in confirmation_sentences(summary) for line in _wrapped(sentence, "yellow")],
         service_lines(summary),
         _verdict(summary),
         _alternatives(summary),
@@ -376,6 +379,7 @@ def _member_json(summary: Summary, member: Member) -> dict[str, Any]:
         "validation": summary.numbers(member.evaluation),
         "holdout": None if confirmed is None else summary.numbers(confirmed),
         "optimism": None if member.optimism is None else encode(member.optimism),
+        "cut": [] if confirmed is None else list(confirmed.cut),
         "broken_on_holdout": dict(member.broken_on_holdout),
         "reproduce": reproduce(summary, member.evaluation),
     }

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from workbench.evaluation.last_run import LastRun
 from workbench.report.alike import Alike, OutcomesOf
 from workbench.report.groups import letters
 from workbench.report.recommendation import recommend
@@ -31,6 +32,7 @@ def summarize(
     outcomes: OutcomesOf,
     baseline_id: str,
     damage: Sequence[Damage] = (),
+    run: LastRun | None = None,
 ) -> Summary:
     """Judge a sweep. Deterministic; needs at least one objective.
 
@@ -38,6 +40,7 @@ def summarize(
         evaluations: of the search, on the validation split, one per candidate.
         confirmations: candidate id → evaluation on the holdout split, for those that were confirmed.
         damage: what of the sweep could not be read, and so is in neither.
+        run: how its last run ended, where that is known.
     """
     able = [e for e in evaluations if is_feasible(e, objectives, constraints, baseline_id)]
     points = [[numbers_of(e, baseline_id)[o.metric] for o in objectives] for e in able]
@@ -64,6 +67,7 @@ def summarize(
         failures=Counter(f"{e.failure.stage}: {e.failure.kind}" for e in evaluations if e.failure is not None),
         emulated=any(e.toolchain.emulated for e in evaluations),
         damage=tuple(damage),
+        run=run,
     )
     return replace(summary, recommended=recommend(summary, alike)) if able else summary
 

@@ -63,8 +63,7 @@ def confirm_services(
     question = experiment.service
     if question is None or question.confirm_s <= 0:
         return
-    candidates = {c.id: c for c in (experiment.baseline, *(e.candidate for e in front))}
-    todo = [c for i, c in candidates.items() if _best_to_load(journal, i) is not None]
+    todo = left_to_load(experiment, journal, front)
     while todo:
         lasting = [_best_to_load(journal, c.id) for c in todo]
         fits, seconds = _fitting([best for best in lasting if best is not None], question.confirm_s, end)
@@ -85,6 +84,14 @@ def confirm_services(
         shorter = () if seconds is None else (f"{seconds:.0f} s of load instead of {question.confirm_s:g} s",)
         journal.write(replace(confirmed, measurement=measurement, cut=(*confirmed.cut, *shorter)))
         report(f"{candidate.short_id}: {_words(found)}")
+
+
+def left_to_load(experiment: Experiment, journal: Journal, front: Sequence[Evaluation]) -> list[Candidate]:
+    """The baseline and front members whose confirmation predicts a service that no load has been tried on."""
+    if experiment.service is None or experiment.service.confirm_s <= 0:
+        return []
+    candidates = {c.id: c for c in (experiment.baseline, *(e.candidate for e in front))}
+    return [c for i, c in candidates.items() if _best_to_load(journal, i) is not None]
 
 
 def _best_to_load(journal: Journal, candidate_id: str) -> ServiceFigures | None:
