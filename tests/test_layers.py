@@ -51,6 +51,7 @@ EVALUATION = (
     (
         *("data_check", "device_figures", "device_lock", "feed_order", "journal_entries"),
         "last_run",
+        "neighbours",
         *("noise", "raw_times", "replay", "store"),
     ),
 )
@@ -67,6 +68,7 @@ VALUES = (
             "results",
             "finding",
             "service",
+            "setting_groups",
             "significance",
             "paired_scores",
             "bins",

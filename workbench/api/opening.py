@@ -163,6 +163,7 @@ def named_candidate(text: str, question: Experiment) -> Candidate:
 
 def summary_of(question: Experiment, journal: Journal) -> Summary:
     from workbench.evaluation.last_run import read_last_run
+    from workbench.evaluation.neighbours import read_neighbours
     from workbench.inputs.metrics import load_outcomes, per_sample
     from workbench.report import summarize
 
@@ -181,4 +182,5 @@ def summary_of(question: Experiment, journal: Journal) -> Summary:
         baseline_id=question.baseline.id,
         damage=journal.damage(),
         run=read_last_run(journal.root),
+        neighbours=read_neighbours(journal.root),
     )

@@ -13,11 +13,14 @@ from workbench.api.result import SweepResult
 from workbench.api.words import plan_lines
 from workbench.evaluation.bench import open_bench
 from workbench.evaluation.build import artifact_of
+from workbench.evaluation.journal import Journal
 from workbench.evaluation.last_run import LastRun, read_last_run, write_last_run
+from workbench.evaluation.neighbours import Neighbour, write_neighbours
 from workbench.evaluation.statistics import calibration_line, observed_statistics
 from workbench.evaluation.sweep_folders import exclusive, open_journal
 from workbench.inputs.experiment import Experiment
 from workbench.report import Summary
+from workbench.report.factors import missing_between
 from workbench.search.confirmation import confirm
 from workbench.search.executors import ChildProcess, TimeUp
 from workbench.search.front import is_feasible
@@ -28,8 +31,12 @@ from workbench.shipping.service_confirmation import confirm_services, left_to_lo
 from workbench.tracking import open_tracker
 from workbench.values.candidate import Candidate
 from workbench.values.damage import Damage
-from workbench.values.errors import ConfigError
+from workbench.values.errors import CandidateError, ConfigError
 from workbench.values.results import Evaluation
+
+MOST_NEIGHBOURS = 3
+NEIGHBOUR_S = 5.0
+"""Candidates that are timed to take a speed-up apart, and about how long one takes; with less time left none is."""
 
 _log = logging.getLogger(__name__)
 
@@ -125,6 +132,7 @@ def sweep(
                     server=executor.confirm_service,
                     end=time.end,
                 )
+            _time_neighbours(journal, executor, time, summary_of(question, journal))
             ended(end, [c.id for c in left_to_load(question, journal, front)])
             summary = summary_of(question, journal)
             links = tracker.conclude(
@@ -157,6 +165,23 @@ def _by_importance(summary: Summary) -> list[Evaluation]:
     """The front as it is confirmed: who would be recommended now, then the best in the first objective."""
     chosen = summary.recommended.candidate_id if summary.recommended is not None else None
     return sorted((member.evaluation for member in summary.front), key=lambda e: e.candidate.id != chosen)
+
+
+def _time_neighbours(journal: Journal, executor: ChildProcess, time: RunTime, summary: Summary) -> None:
+    """Time what is missing to say where the recommended candidate's speed-up comes from, as far as there is time."""
+    known = summary.neighbours
+    for candidate in missing_between(summary)[:MOST_NEIGHBOURS]:
+        if time.left_s < NEIGHBOUR_S:
+            break
+        try:
+            latency = executor.time(candidate, until=time.end)
+        except TimeUp:
+            break
+        except CandidateError as error:
+            _log.info("%s cannot be timed: %s", candidate.short_id, error)
+            continue
+        known = (*known, Neighbour(candidate=candidate, latency=latency))
+        write_neighbours(journal.root, known)
 
 
 def _stage_of(run: LastRun | None, candidate: Candidate) -> str | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from workbench.evaluation.last_run import LastRun
+from workbench.evaluation.neighbours import Neighbour
 from workbench.report.words import title
 from workbench.values.candidate import Candidate
 from workbench.values.damage import Damage
@@ -111,6 +112,7 @@ class Summary:
         emulated: any number here comes from our emulator and says nothing about a real device.
         damage: files of the sweep that are gone or damaged; what they held is in nothing else here.
         run: how the last run of the sweep ended; None where that is not known.
+        neighbours: timed beside the search, to take the speed-up of the recommended candidate apart.
     """
 
     experiment_name: str
@@ -128,6 +130,7 @@ class Summary:
     emulated: bool
     damage: tuple[Damage, ...] = ()
     run: LastRun | None = None
+    neighbours: tuple[Neighbour, ...] = ()
 
     @property
     def baseline(self) -> Evaluation | None:

@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from workbench.report.confirmed import confirmation_sentences
+from workbench.report.factors import taken_apart
 from workbench.report.service import service_lines
 from workbench.report.summary import Member, Recommendation, Step, Summary
 from workbench.report.words import count_of, interval, over
@@ -102,6 +103,7 @@ def to_json(summary: Summary) -> dict[str, Any]:
         "emulated": summary.emulated,
         "objectives": [encode(o) | {"direction": o.direction} for o in summary.objectives],
         "constraints": encode(summary.constraints),
+        "factors": None if (factors := taken_apart(summary)) is None else encode(factors),
         "run": None if summary.run is None else encode(summary.run),
         "baseline": summary.baseline_id,
         "recommended": None if recommended is None else encode(recommended),
@@ -241,6 +243,7 @@ def _verdict(summary: Summary) -> list[Line]:
         return [
             (f"Recommended: {chosen.candidate.short_id}  {summary.title(chosen.candidate)}", "bold green"),
             *_wrapped(recommended.reason),
+            *(_wrapped(factors.sentence()) if (factors := taken_apart(summary)) is not None else []),
             *(line for warning in recommended.warnings for line in _wrapped(f"Mind: {warning}", "yellow")),
             *_wrapped(f"Again: {reproduce(summary, chosen)}", "dim"),
         ]

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from workbench.evaluation.last_run import LastRun
+from workbench.evaluation.neighbours import Neighbour
 from workbench.report.alike import Alike, OutcomesOf
 from workbench.report.groups import letters
 from workbench.report.recommendation import recommend
@@ -33,6 +34,7 @@ def summarize(
     baseline_id: str,
     damage: Sequence[Damage] = (),
     run: LastRun | None = None,
+    neighbours: Sequence[Neighbour] = (),
 ) -> Summary:
     """Judge a sweep. Deterministic; needs at least one objective.
 
@@ -41,6 +43,7 @@ def summarize(
         confirmations: candidate id → evaluation on the holdout split, for those that were confirmed.
         damage: what of the sweep could not be read, and so is in neither.
         run: how its last run ended, where that is known.
+        neighbours: candidates that were timed beside the search.
     """
     able = [e for e in evaluations if is_feasible(e, objectives, constraints, baseline_id)]
     points = [[numbers_of(e, baseline_id)[o.metric] for o in objectives] for e in able]
@@ -68,6 +71,7 @@ def summarize(
         emulated=any(e.toolchain.emulated for e in evaluations),
         damage=tuple(damage),
         run=run,
+        neighbours=tuple(neighbours),
     )
     return replace(summary, recommended=recommend(summary, alike)) if able else summary
 

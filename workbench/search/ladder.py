@@ -125,6 +125,17 @@ def evaluate(
     )
 
 
+def timed(experiment: Experiment, candidate: Candidate, bench: Bench) -> Latency:
+    """A candidate's times on the validation split and nothing else, by the few calls of the short measurement.
+
+    Raises:
+        CandidateError: it cannot be compiled or run, or an INT8 one computes in float.
+    """
+    climb = _Climb(experiment, candidate, bench, "validation", (), False, FULL)
+    with contextlib.ExitStack() as sessions:
+        return climb.times(sessions)
+
+
 class _Climb(StageClock):
     """One candidate on its way up: what was measured so far, and where it stands."""
 
@@ -207,6 +218,18 @@ class _Climb(StageClock):
             return None
         with self.stage("service"):
             return self._service(session, baseline, artifact, directory)
+
+    def times(self, sessions: contextlib.ExitStack) -> Latency:
+        """The way up past everything that is not timing."""
+        with self.stage("check"):
+            self._check()
+        artifact, directory = artifact_of(self.experiment, self.candidate, self.bench, self, split=self.split)
+        if self.candidate.quantization.scheme != "none" and artifact.int8_ops == 0:
+            raise CompileError("not one matrix product runs in an integer kernel.")
+        with self.stage("latency_short"):
+            session = self._open(artifact, directory, self.candidate, sessions)
+            baseline = session if self.is_baseline else self._open_baseline(sessions)
+            return self._time(session, baseline, self.experiment.measure.short_calls, anchor=False)
 
     def _check(self) -> None:
         issues = self.bench.target(self.candidate).check(self.experiment.model, self.candidate)

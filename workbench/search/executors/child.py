@@ -25,7 +25,7 @@ from workbench.search.executors.task import Task
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import decode
 from workbench.values.errors import CrashError, ToolchainError
-from workbench.values.results import Evaluation, ServiceResult, evaluation_from_json
+from workbench.values.results import Evaluation, Latency, ServiceResult, evaluation_from_json
 from workbench.values.system.lifeline import ending, out_of_memory_kills
 
 _log = logging.getLogger(__name__)
@@ -80,6 +80,16 @@ class ChildProcess:
             TimeUp: it took until then, and the child was killed.
         """
         return float(self._ask({"task": "probe"}, self._experiment.baseline, until=until))
+
+    def time(self, candidate: Candidate, *, until: float | None = None) -> Latency:
+        """As `workbench.search.ladder.timed`, errors included.
+
+        Raises:
+            CrashError: the child died.
+            TimeUp: it took until then, and the child was killed.
+        """
+        task = {"task": "time", "candidate": candidate.to_json()}
+        return decode(Latency, self._ask(task, candidate, until=until))
 
     def confirm_service(
         self,

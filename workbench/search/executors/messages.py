@@ -2,6 +2,7 @@
 
 to the process      {"experiment", "workspace", "identity", "seed", "journal", "store", "level"} first, then
                     {"task": "evaluate", "candidate", "incumbents", "split", "gates", "effort"}
+                    {"task": "time", "candidate"}
                     {"task": "service", "candidate", "seconds"}
 from the process    {"kind": "ready"} once it is open, {"kind": "began"} for each task, then any number of
                     {"kind": "stage", "stage"}, {"kind": "say", "text"}, {"kind": "log", "name", "level", "text"}

@@ -26,6 +26,7 @@ from workbench.evaluation.store import Store
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.executors.messages import Line, Message, encode_error
 from workbench.search.executors.task import carry_out, task_from_json
+from workbench.search.ladder import timed
 from workbench.search.plan import probe_call_ms
 from workbench.values.candidate import Candidate, candidate_from_json
 from workbench.values.documents.canonical import encode
@@ -78,6 +79,8 @@ def _do(task: Message, experiment: Experiment, bench: Bench, line: Line) -> None
 def _answer(task: Message, experiment: Experiment, bench: Bench, line: Line) -> Any:
     if task["task"] == "probe":
         return probe_call_ms(experiment, bench)
+    if task["task"] == "time":
+        return encode(timed(experiment, candidate_from_json(task["candidate"]), bench))
     if task["task"] == "service":
         from workbench.shipping.service_confirmation import served  # few sweeps serve, and every start would pay for it
 

@@ -1,0 +1,204 @@
+"""A headline speed-up taken apart: which group of settings it comes from, by candidates measured in between.
+
+    factors = taken_apart(summary)
+    factors.words()     # '2.90x [2.81, 2.99] = 1.92x [1.90, 1.94] by lengths × 1.51x [1.45, 1.56] by INT8, …'
+
+A step leads from one measured candidate to another that has one group of settings more from the recommended one, so
+the product is the total, and every factor holds on top of those before it. Where the candidate between two steps was
+not measured, their factor is one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from workbench.report.summary import Summary
+from workbench.report.words import interval
+from workbench.values.candidate import Candidate
+from workbench.values.results import Estimate, Latency
+from workbench.values.setting_groups import GROUPS, Group, corners, differing_groups
+
+_EXACTLY_ONE = Estimate(value=1.0, low=1.0, high=1.0)
+Corner = frozenset[Group]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Factor:
+    """What one group of settings brings, or several that were not told apart, on top of the factors before.
+
+    Attributes:
+        names: what its settings are called in words.
+        candidate_id: the candidate that has them, measured.
+    """
+
+    groups: tuple[Group, ...]
+    names: tuple[str, ...]
+    gain: Estimate
+    candidate_id: str
+
+    def words(self) -> str:
+        together = " together" if len(self.names) > 1 else ""
+        return f"{interval(self.gain, 'x', 2)} by {_and(self.names)}{together}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Factors:
+    """A speed-up over the float baseline, in the search's own measurements on the validation split.
+
+    Attributes:
+        metric: 'speedup', or 'throughput_per_s' where the batch sizes differ.
+        float_alike: the float model with the lengths of the recommended candidate, where it was measured and differs
+            from both: what its padding alone gives.
+    """
+
+    candidate_id: str
+    metric: str
+    total: Estimate
+    factors: tuple[Factor, ...]
+    float_alike: str | None = None
+
+    def words(self) -> str:
+        """'6.80x [6.61, 7.02] = 2.90x [2.80, 3.01] by lengths × 2.34x [2.21, 2.48] by INT8'."""
+        unit = " samples a second" if self.metric == "throughput_per_s" else ""
+        product = " \N{MULTIPLICATION SIGN} ".join(factor.words() for factor in self.factors)
+        return f"{interval(self.total, 'x', 2)}{unit} = {product}"
+
+    def sentence(self) -> str:
+        """The same with what it means."""
+        if len(self.factors) == 1 and len(self.factors[0].names) == 1:
+            return (
+                f"All of its {interval(self.total, 'x', 2)} on the validation split is by {self.factors[0].names[0]}."
+            )
+        words = f"Where its speed on the validation split comes from: {self.words()}"
+        words += ", each on top of those before it" if len(self.factors) > 1 else ""
+        joint = any(len(factor.names) > 1 for factor in self.factors)
+        return words + ("; what is given together was not measured apart." if joint else ".")
+
+
+def taken_apart(summary: Summary) -> Factors | None:
+    """Of the recommended candidate; None where there is none, or it is the baseline."""
+    ends = _ends(summary)
+    if ends is None:
+        return None
+    baseline, chosen = ends
+    every, times = corners(baseline, chosen), _times(summary)
+    origin, target = frozenset[Group](), frozenset(differing_groups(baseline, chosen))
+    metric = "throughput_per_s" if "batch" in target else "speedup"
+    gains: dict[Corner, Estimate] = {
+        corner: _gain(times[c.id], times[baseline.id], metric) for corner, c in every.items() if c.id in times
+    }
+    gains[origin] = _EXACTLY_ONE
+    if target not in gains:
+        return None
+    path = _longest(gains, target)
+    factors = tuple(
+        Factor(
+            groups=_ordered(after - before),
+            names=tuple(_name(group, baseline, chosen) for group in _ordered(after - before)),
+            gain=_over(gains[after], gains[before]),
+            candidate_id=every[after].id,
+        )
+        for before, after in itertools.pairwise(path)
+    )
+    lengths = frozenset[Group]({"lengths"})
+    alike = every[lengths].id if lengths in gains and lengths != target else None
+    return Factors(candidate_id=chosen.id, metric=metric, total=gains[target], factors=factors, float_alike=alike)
+
+
+def missing_between(summary: Summary) -> tuple[Candidate, ...]:
+    """The fewest candidates that, once timed, tell every group of the recommended one's settings apart, in the order
+    in which they are worth it; none where all are measured."""
+    ends = _ends(summary)
+    if ends is None:
+        return ()
+    baseline, chosen = ends
+    every, times = corners(baseline, chosen), _times(summary)
+    best: tuple[Candidate, ...] | None = None
+    for order in itertools.permutations(differing_groups(baseline, chosen)):
+        steps = [frozenset(order[:count]) for count in range(1, len(order))]
+        if any(step not in every for step in steps):
+            continue
+        missing = tuple(every[step] for step in steps if every[step].id not in times)
+        if best is None or len(missing) < len(best):
+            best = missing
+    return best or ()
+
+
+def _ends(summary: Summary) -> tuple[Candidate, Candidate] | None:
+    """The baseline and the recommended candidate, both measured and not the same."""
+    if summary.recommended is None or summary.recommended.candidate_id == summary.baseline_id:
+        return None
+    baseline, chosen = summary.baseline, summary.find(summary.recommended.candidate_id)
+    if baseline is None or chosen is None or baseline.status != "complete":
+        return None
+    return baseline.candidate, chosen.candidate
+
+
+def _times(summary: Summary) -> dict[str, Latency]:
+    """Candidate id → its times on the validation split; those of the search go before those taken beside it."""
+    beside = {n.candidate.id: n.latency for n in summary.neighbours}
+    searched = {
+        e.candidate.id: e.measurement.latency
+        for e in summary.evaluations
+        if e.measurement.latency is not None and (e.status == "complete" or e.stop is not None)
+    }
+    return {**beside, **searched}
+
+
+def _gain(latency: Latency, baseline: Latency, metric: str) -> Estimate:
+    if metric == "speedup":
+        return latency.speedup
+    scale = latency.throughput_per_s * latency.drift / (baseline.throughput_per_s * baseline.drift)
+    ours, theirs = latency.p50_ms, baseline.p50_ms
+    one = Estimate(value=1.0, low=ours.value / ours.high, high=ours.value / ours.low)
+    other = Estimate(value=1.0, low=theirs.value / theirs.high, high=theirs.value / theirs.low)
+    known = _over(one, other)
+    return replace(known, value=scale, low=scale * known.low, high=scale * known.high)
+
+
+def _over(after: Estimate, before: Estimate) -> Estimate:
+    """The ratio of two positive quantities measured apart, its interval as in `significance.may_be_equal`."""
+    value = after.value / before.value
+    low = math.hypot(math.log(after.value / after.low), math.log(before.high / before.value))
+    high = math.hypot(math.log(after.high / after.value), math.log(before.value / before.low))
+    return Estimate(value=value, low=value * math.exp(-low), high=value * math.exp(high))
+
+
+def _longest(measured: Mapping[Corner, Estimate], target: Corner) -> list[Corner]:
+    """From nothing to the target by as many measured steps as there are; among equals, the order of `GROUPS`."""
+
+    def rank(path: list[Corner]) -> tuple[int, list[list[int]]]:
+        steps = [[GROUPS.index(g) for g in _ordered(after - before)] for before, after in itertools.pairwise(path)]
+        return -len(path), steps
+
+    def best_from(corner: Corner) -> list[Corner]:
+        if corner == target:
+            return [corner]
+        further = [other for other in measured if corner < other]
+        return min(([corner, *best_from(other)] for other in further), key=rank)
+
+    return best_from(frozenset())
+
+
+def _ordered(groups: Corner) -> tuple[Group, ...]:
+    return tuple(group for group in GROUPS if group in groups)
+
+
+def _name(group: Group, baseline: Candidate, chosen: Candidate) -> str:
+    if group == "precision":
+        quantized = chosen.quantization.scheme != "none" or baseline.quantization.scheme != "none"
+        return "INT8" if quantized else f"{chosen.precision.mode} instead of {baseline.precision.mode}"
+    return {
+        "engine": "the engine",
+        "lengths": "lengths",
+        "graph": "graph settings",
+        "threads": "threads",
+        "batch": "batch",
+    }[group]
+
+
+def _and(names: tuple[str, ...]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

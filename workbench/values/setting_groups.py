@@ -1,0 +1,93 @@
+"""Groups of settings that a speed-up is taken apart by, and the candidates between two that differ in some of them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import fields, replace
+from typing import Any, Literal
+
+from workbench.values.candidate import Candidate
+from workbench.values.errors import ConfigError
+
+Group = Literal["engine", "lengths", "precision", "graph", "threads", "batch"]
+GROUPS: tuple[Group, ...] = ("engine", "lengths", "precision", "graph", "threads", "batch")
+"""In the order in which a speed-up is told: what the data need, then what the model computes in, then how it runs."""
+
+_OWN: dict[str, Group] = {
+    "target": "engine",
+    "serving.sequence_bins": "lengths",
+    "compile.sequence_bins": "lengths",
+    "compile.shapes": "lengths",
+    "serving.batch": "batch",
+    "compile.batches": "batch",
+    "serving.intra_op_threads": "threads",
+    "serving.streams": "threads",
+    "compile.inference_precision": "precision",
+    "compile.op_precision_mode": "precision",
+    "compile.modify_mixlist": "precision",
+    "compile.keep_dtype": "precision",
+    "compile.customize_dtypes": "precision",
+}
+_OF_PART: dict[str, Group] = {"quantization": "precision", "precision": "precision", "compile": "graph"}
+
+MOST_GROUPS = len(GROUPS)
+
+
+def group_of(setting: str) -> Group:
+    """The group of a setting by its dotted name, such as 'serving.batch'."""
+    return _OWN.get(setting) or _OF_PART.get(setting.partition(".")[0], "graph")
+
+
+def differing_groups(a: Candidate, b: Candidate) -> tuple[Group, ...]:
+    """In which groups two candidates differ. Compilers of two engines share no settings: theirs go with the engine."""
+    ours, theirs = a.parameters(), b.parameters()
+    names = [n for n in {**ours, **theirs} if ours.get(n) != theirs.get(n)]
+    found = {_within(group_of(n), n, several=a.target != b.target) for n in names}
+    return tuple(group for group in GROUPS if group in found)
+
+
+def between(a: Candidate, b: Candidate, groups: Iterable[Group]) -> Candidate | None:
+    """`a` with the settings of these groups from `b`; None where there can be no such candidate."""
+    taken, several = frozenset(groups), a.target != b.target
+
+    def chosen(part: str, name: str) -> bool:
+        setting = f"{part}.{name}"
+        return _within(group_of(setting), setting, several=several) in taken
+
+    def mixed(part: str) -> Any:
+        ours, theirs = getattr(a, part), getattr(b, part)
+        return replace(ours, **{f.name: getattr(theirs, f.name) for f in fields(ours) if chosen(part, f.name)})
+
+    try:
+        if several:
+            engine = b if "engine" in taken else a
+            target, precision, settings = engine.target, engine.precision, engine.compile
+        else:
+            target, precision, settings = a.target, mixed("precision"), mixed("compile")
+        return Candidate(
+            target=target,
+            precision=precision,
+            quantization=mixed("quantization"),
+            compile=settings,
+            serving=mixed("serving"),
+        )
+    except ConfigError:
+        return None
+
+
+def corners(a: Candidate, b: Candidate) -> dict[frozenset[Group], Candidate]:
+    """Every candidate between the two, both included, by the groups it has from `b`."""
+    groups = differing_groups(a, b)
+    found = {}
+    for size in range(len(groups) + 1):
+        for taken in itertools.combinations(groups, size):
+            candidate = between(a, b, taken)
+            if candidate is not None:
+                found[frozenset(taken)] = candidate
+    return found
+
+
+def _within(group: Group, setting: str, *, several: bool) -> Group:
+    engines_own = setting.startswith(("compile.", "precision.")) or setting == "target"
+    return "engine" if several and engines_own else group
