@@ -399,6 +399,23 @@ def test_a_narrow_terminal_breaks_lines_and_loses_no_number() -> None:
     assert captured.get().split() == lines(full()).split()
 
 
+@pytest.mark.parametrize("width", [60, 80, 100, 120])
+def test_numbers_of_any_size_touch_nothing_and_stand_below_their_heads(width: int) -> None:
+    slow = member(0.001, drop_pp=-123.456)
+    large = replace(slow, measurement=replace(slow.measurement, size_bytes=10**15, peak_memory_bytes=10**16))
+    console = Console(width=width, force_terminal=False)
+    with console.capture() as captured:
+        console.print(table(judge(large, drop_limit=None)))
+    text = captured.get()
+
+    for shown in ("-123.46 [-123.76, -123.16]", "4000.00", "0.00x [0.00, 0.00]", "1000000000.0", "10000000000"):
+        assert f" {shown}" in text
+    rows = [line for line in text.splitlines() if "P50 ms" in line or " 4000.00" in line]
+    ends = {line.index("P50 ms") + len("P50 ms") for line in rows if "P50 ms" in line}
+    assert {line.index("4000.00") + len("4000.00") for line in rows if "4000.00" in line} == ends
+    assert max(map(len, text.splitlines())) <= width
+
+
 def test_json_is_plain_data_that_survives_a_round_trip() -> None:
     data = to_json(full())
 

@@ -6,8 +6,9 @@ from dataclasses import replace
 from tests.evaluations import evaluation, figures, service
 from workbench.report import lines, summarize
 from workbench.report.alike import Alike
+from workbench.report.columns import WIDTH
 from workbench.report.page import pareto_html
-from workbench.report.service import WIDTH, joint_gain, service_lines
+from workbench.report.service import joint_gain, service_lines
 from workbench.report.summary import Summary
 from workbench.values.objectives import Constraint, Objective
 from workbench.values.results import Evaluation, ServiceResult, metrics

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from workbench.report.summary import Summary
 from workbench.report.words import interval
 from workbench.values.candidate import Candidate
-from workbench.values.results import Estimate, Latency
+from workbench.values.results import Estimate, Evaluation, Latency
 from workbench.values.setting_groups import GROUPS, Group, corners, differing_groups
 
 _EXACTLY_ONE = Estimate(value=1.0, low=1.0, high=1.0)
@@ -125,6 +125,16 @@ def missing_between(summary: Summary) -> tuple[Candidate, ...]:
         if best is None or len(missing) < len(best):
             best = missing
     return best or ()
+
+
+def float_alike(summary: Summary) -> Evaluation | None:
+    """The evaluation of the float model with the recommended candidate's lengths, where it is not on the front; beside
+    it one sees what INT8 alone gives."""
+    factors = taken_apart(summary)
+    if factors is None or factors.float_alike is None or summary.member(factors.float_alike) is not None:
+        return None
+    found = summary.find(factors.float_alike)
+    return found if found is not None and found.status == "complete" else None
 
 
 def _ends(summary: Summary) -> tuple[Candidate, Candidate] | None:

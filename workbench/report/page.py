@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
+from workbench.report.factors import float_alike, taken_apart
 from workbench.report.importance import Importance
 from workbench.report.summary import (
     SERVICE,
@@ -97,9 +98,11 @@ def _verdict(summary: Summary) -> str:
     chosen = summary.find(recommended.candidate_id)
     assert chosen is not None, "the recommended candidate was evaluated"
     warnings = "".join(f'<p class="warn">{_text(w)}</p>' for w in recommended.warnings)
+    factors = taken_apart(summary)
+    apart = f"<p>{_text(factors.sentence())}</p>" if factors is not None else ""
     return (
         f'<div class="verdict"><p><b>Recommended: {_text(summary.title(chosen.candidate))}</b> '
-        f'<span class="muted">{chosen.candidate.short_id}</span></p><p>{_text(recommended.reason)}</p>{warnings}'
+        f'<span class="muted">{chosen.candidate.short_id}</span></p><p>{_text(recommended.reason)}</p>{apart}{warnings}'
         f"<p><code>{_text(reproduce(summary, chosen))}</code></p></div>"
     )
 
@@ -260,6 +263,9 @@ def _axis_title(metric: str, summary: Summary) -> str:
 def _front_table(summary: Summary) -> str:
     rows = [m.evaluation for m in summary.front]
     baseline = summary.baseline
+    alike = float_alike(summary)
+    if alike is not None:
+        rows.insert(0, alike)
     if baseline is not None and baseline not in rows and baseline.status == "complete":
         rows.insert(0, baseline)
     if not rows:
@@ -275,6 +281,9 @@ def _front_table(summary: Summary) -> str:
     body = "".join(_front_row(summary, e, differing) for e in rows)
     note = "Speed-up and drop are those of the held-out confirmation where there is one. The same letter: cannot be "
     note += "told apart. Settings that are alike in all of them are left out."
+    if alike is not None:
+        note += f" {alike.candidate.short_id} is not on the front: it is the float model at the lengths of the "
+        note += "recommended candidate, to see what INT8 alone gives."
     return f'<table><tr>{head}</tr>{body}</table><p class="muted">{note}</p>'
 
 

@@ -6,10 +6,10 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from workbench.report.columns import WIDTH, laid_out
 from workbench.report.summary import Summary, best_known_service
-from workbench.values.results import Estimate, Evaluation, ServiceFigures
+from workbench.values.results import Estimate, Evaluation, ServiceFigures, ServiceResult
 
-WIDTH = 112
 _COLUMNS = (
     ("", 11),
     ("batch <=", 9),
@@ -64,17 +64,20 @@ def joint_gain(summary: Summary) -> JointGain | None:
     )
 
 
-def service_lines(summary: Summary) -> list[tuple[str, str]]:
+def service_lines(summary: Summary, width: int = WIDTH) -> list[tuple[str, str]]:
     """(text, style) lines; none where no service was searched for."""
     found: list[tuple[str, str]] = []
-    for evaluation in _shown(summary):
-        result = best_known_service(summary, evaluation)
-        if result is None:
-            continue
+    shown = [e for e in _shown(summary) if best_known_service(summary, e) is not None]
+    results = {e.candidate.id: result for e in shown if (result := best_known_service(summary, e)) is not None}
+    heads = [name for name, _ in _COLUMNS]
+    every = [heads, *(cells for result in results.values() for cells, _, _ in _rows(result, ""))]
+    broken = iter(laid_out(every, [least for _, least in _COLUMNS], width))
+    for evaluation in shown:
+        result = results[evaluation.candidate.id]
         if not found:
             load = (result.best or result.closest).load
             found.append((f"Service under {load}:", "bold"))
-            found.append(("  " + "".join(f"{name:>{width}}" for name, width in _COLUMNS), "bold"))
+            found += [(line, "bold") for line in next(broken)]
         chosen = summary.recommended is not None and summary.recommended.candidate_id == evaluation.candidate.id
         style = "bold green" if chosen else ""
         found.append(
@@ -83,15 +86,11 @@ def service_lines(summary: Summary) -> list[tuple[str, str]]:
                 style or "bold",
             )
         )
-        if result.best is None:
-            found.append((_row("too slow", result.closest), "red"))
-        else:
-            found.append((_row("predicted", result.best), style))
-        if result.confirmed is not None:
-            found.append((_row("measured", result.confirmed), style))
-        elif result.note:
-            found.append((f"    not measured: {result.note}", "dim"))
-        found.append((_row("untuned", result.untuned), "dim"))
+        for _, row_style, note in _rows(result, style):
+            found += [(line, row_style) for line in next(broken)]
+            found += [(f"    {line}", row_style) for line in textwrap.wrap(note, WIDTH - 4)]
+        if result.confirmed is None and result.note:
+            found += [(f"    {line}", "dim") for line in textwrap.wrap(f"not measured: {result.note}", WIDTH - 4)]
     return [*found, *_basis_lines(summary), *_gain_lines(summary)] if found else []
 
 
@@ -139,9 +138,17 @@ def _shown(summary: Summary) -> Iterator[Evaluation]:
         yield member.evaluation
 
 
-def _row(kind: str, figures: ServiceFigures) -> str:
+def _rows(result: ServiceResult, style: str) -> list[tuple[list[str], str, str]]:
+    """(cells, style, what must be said of them) of each row of a candidate."""
+    best = ("too slow", result.closest, "red") if result.best is None else ("predicted", result.best, style)
+    rows = [best, *([("measured", result.confirmed, style)] if result.confirmed is not None else [])]
+    rows.append(("untuned", result.untuned, "dim"))
+    return [(_cells(kind, f), s, "" if f.reliable else f"UNRELIABLE: {f.note}") for kind, f, s in rows]
+
+
+def _cells(kind: str, figures: ServiceFigures) -> list[str]:
     settings = figures.settings
-    values = [
+    return [
         kind,
         f"{settings.max_batch_size}",
         f"{settings.batch_timeout_ms:g}",
@@ -152,8 +159,6 @@ def _row(kind: str, figures: ServiceFigures) -> str:
         f"{figures.mean_batch:.1f}",
         f"{100 * figures.padding_share:.0f} %",
     ]
-    text = "  " + "".join(f"{value:>{width}}" for value, (_, width) in zip(values, _COLUMNS, strict=True))
-    return text if figures.reliable else f"{text}  UNRELIABLE: {figures.note}"
 
 
 def _interval(estimate: Estimate, digits: int) -> str:

@@ -4,57 +4,45 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
+from workbench.report.columns import WIDTH
 from workbench.report.confirmed import confirmation_sentences
 from workbench.report.factors import taken_apart
 from workbench.report.service import service_lines
 from workbench.report.summary import Member, Recommendation, Step, Summary
-from workbench.report.words import count_of, interval, over
+from workbench.report.table import Line, table_lines, wrapped
+from workbench.report.words import count_of, over
 from workbench.values.documents.canonical import encode
 from workbench.values.objectives import METRICS
 from workbench.values.results import STAGES, Estimate, Evaluation, metrics
 
-WIDTH = 112
-_COLUMNS = (
-    ("", 13),
-    ("accuracy", 9),
-    ("drop pp", 21),
-    ("P50 ms", 8),
-    ("P95", 8),
-    ("P99", 8),
-    ("speed-up", 19),
-    ("per s", 8),
-    ("MB", 7),
-    ("mem MB", 7),
-)
-_LEGEND = (
-    "Same letters: cannot be told apart in speed, accuracy and objectives. Intervals are 95 %. int8/float counts "
-    "operators in integer kernels and matrix products left in float. holdout: data the search never saw, fresh timing."
-)
-
-_HARD_SPACE = "\N{NO-BREAK SPACE}"
-"""Where a line must not break; printed as an ordinary space."""
-
-Line = tuple[str, str]
-"""(text, rich style)."""
-
 
 def lines(summary: Summary) -> str:
     """The whole report as plain text."""
-    return "\n".join(text for text, _ in _all(summary))
+    return "\n".join(text for text, _ in _all(summary, WIDTH))
 
 
 def table(summary: Summary) -> RenderableType:
     """The same report for a terminal, with the recommended candidate and the warnings standing out.
 
-    A terminal narrower than `WIDTH` breaks lines between words: a row in two lines is ugly, a number cut off is lost.
+    On one narrower than `WIDTH` the rows of tables take several lines, in which numbers stand below their heads, and
+    sentences break between words.
     """
-    return Group(*(Text(text, style=style, overflow="fold") for text, style in _all(summary)))
+    return _OnTerminal(summary)
+
+
+@dataclass(frozen=True, slots=True)
+class _OnTerminal:
+    summary: Summary
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for text, style in _all(self.summary, min(WIDTH, options.max_width)):
+            yield Text(text, style=style, overflow="fold")
 
 
 def detail(summary: Summary, candidate_id: str) -> str:
@@ -129,12 +117,12 @@ def to_json(summary: Summary) -> dict[str, Any]:
 # --- the report, part by part --------------------------------------------------------------------------------------
 
 
-def _all(summary: Summary) -> list[Line]:
+def _all(summary: Summary, width: int) -> list[Line]:
     parts = [
         _heading(summary),
-        _rows(summary),
-        [line for sentence in confirmation_sentences(summary) for line in _wrapped(sentence, "yellow")],
-        service_lines(summary),
+        table_lines(summary, width),
+        [line for sentence in confirmation_sentences(summary) for line in wrapped(sentence, "yellow")],
+        service_lines(summary, width),
         _verdict(summary),
         _alternatives(summary),
         _settings(summary),
@@ -166,8 +154,8 @@ def _heading(summary: Summary) -> list[Line]:
         words += "is computed with the emulator's arithmetic."
         found += [(line, "bold red") for line in textwrap.wrap(words, WIDTH)]
     if summary.damage:
-        found += _wrapped(f"DAMAGED: {damage_words(summary)}", "bold red")
-        found += [line for damage in summary.damage for line in _wrapped(f"  {damage.words()}", "red", indent=" " * 4)]
+        found += wrapped(f"DAMAGED: {damage_words(summary)}", "bold red")
+        found += [line for damage in summary.damage for line in wrapped(f"  {damage.words()}", "red", indent=" " * 4)]
     return found
 
 
@@ -185,56 +173,6 @@ def damage_words(summary: Summary) -> str:
     return words + " To mend it, run the same sweep again."
 
 
-def _rows(summary: Summary) -> list[Line]:
-    head = "".join(f"{name:>{width}}" for name, width in _COLUMNS)
-    found: list[Line] = [("  " + head, "bold")]
-    chosen = summary.recommended.candidate_id if summary.recommended is not None else None
-    baseline = summary.baseline
-    if baseline is not None and summary.member(summary.baseline_id) is None and baseline.status == "complete":
-        found += _row(summary, baseline, "", marked=summary.baseline_id == chosen)
-    for member in summary.front:
-        found += _row(summary, member.evaluation, member.letters, marked=member.id == chosen)
-    found += [(text, "dim") for text in textwrap.wrap(_LEGEND, WIDTH)]
-    return found
-
-
-def _row(summary: Summary, evaluation: Evaluation, marks: str, *, marked: bool) -> list[Line]:
-    m = evaluation.measurement
-    ops = f"int8/float{_HARD_SPACE}{m.int8_ops}/{m.float_matmuls_left}" if m.int8_ops is not None else ""
-    facts = ["RECOMMENDED" if marked else "", summary.title(evaluation.candidate), ops]
-    if marks:
-        facts.append(f"same: {marks}")
-    name = f"{'>' if marked else ' '} {evaluation.candidate.short_id}  " + "  ".join(f for f in facts if f)
-    style = "bold green" if marked else ""
-    found = _wrapped(name, style or "bold", indent=" " * 16)
-    found.append(("  " + _cells(evaluation, "validation"), style))
-    confirmed = summary.confirmations.get(evaluation.candidate.id)
-    if confirmed is not None and confirmed.status == "complete":
-        found.append(("  " + _cells(confirmed, "holdout"), style or "dim"))
-    elif confirmed is not None:
-        found.append((f"    holdout: {confirmed.status} at {confirmed.stage_reached}", "red"))
-    return found
-
-
-def _cells(evaluation: Evaluation, split: str) -> str:
-    numbers, m = metrics(evaluation), evaluation.measurement
-    drop = m.accuracy.comparison.drop_pp if m.accuracy is not None and m.accuracy.comparison is not None else None
-    speedup = m.latency.speedup if m.latency is not None else None
-    values = [
-        split,
-        _number(numbers, "accuracy", ".4f"),
-        interval(drop, "", 2, signed=True) if drop is not None else "",
-        _number(numbers, "latency_p50_ms", ".2f"),
-        _number(numbers, "latency_p95_ms", ".2f"),
-        _number(numbers, "latency_p99_ms", ".2f"),
-        interval(speedup, "x", 2) if speedup is not None else "",
-        _number(numbers, "throughput_per_s", ".0f"),
-        _number(numbers, "size_mb", ".1f"),
-        _number(numbers, "peak_memory_mb", ".0f"),
-    ]
-    return "".join(f"{value:>{width}}" for value, (_, width) in zip(values, _COLUMNS, strict=True))
-
-
 def _verdict(summary: Summary) -> list[Line]:
     recommended = summary.recommended
     if recommended is not None:
@@ -242,10 +180,10 @@ def _verdict(summary: Summary) -> list[Line]:
         assert chosen is not None, "the recommended candidate was evaluated"
         return [
             (f"Recommended: {chosen.candidate.short_id}  {summary.title(chosen.candidate)}", "bold green"),
-            *_wrapped(recommended.reason),
-            *(_wrapped(factors.sentence()) if (factors := taken_apart(summary)) is not None else []),
-            *(line for warning in recommended.warnings for line in _wrapped(f"Mind: {warning}", "yellow")),
-            *_wrapped(f"Again: {reproduce(summary, chosen)}", "dim"),
+            *wrapped(recommended.reason),
+            *(wrapped(factors.sentence()) if (factors := taken_apart(summary)) is not None else []),
+            *(line for warning in recommended.warnings for line in wrapped(f"Mind: {warning}", "yellow")),
+            *wrapped(f"Again: {reproduce(summary, chosen)}", "dim"),
         ]
     closest = summary.closest
     if closest is None:
@@ -258,7 +196,7 @@ def _verdict(summary: Summary) -> list[Line]:
     words += " at least, as far as it was measured." if nearest.status == "stopped" else "."
     if closest.unknown:
         words += f" Not measured for it: {', '.join(closest.unknown)}."
-    found += _wrapped(words + " Loosen that limit, or widen the search space.")
+    found += wrapped(words + " Loosen that limit, or widen the search space.")
     return found
 
 
@@ -268,7 +206,7 @@ def _alternatives(summary: Summary) -> list[Line]:
         return []
     found: list[Line] = [("Instead of it, on the front:", "bold")]
     for candidate_id, words in recommended.alternatives.items():
-        found += _wrapped(f"  {candidate_id[:12]}  {words}", indent="                ")
+        found += wrapped(f"  {candidate_id[:12]}  {words}", indent="                ")
     return found
 
 
@@ -278,7 +216,7 @@ def _settings(summary: Summary) -> list[Line]:
         return []
     found: list[Line] = [("One setting changed in it:", "bold")]
     for step in recommended.steps:
-        found += _wrapped(f"  {step_words(step)}", indent="      ")
+        found += wrapped(f"  {step_words(step)}", indent="      ")
     return found
 
 
@@ -302,7 +240,7 @@ def _optimism(summary: Summary) -> list[Line]:
     words = f"How far the search flattered its {count_of(len(told), 'winner')}: {speed:+.2f}x of speed-up"
     if drops:
         words += f" and {sum(drops) / len(drops):+.2f} pp of accuracy drop"
-    return _wrapped(words + " on average (validation against holdout).")
+    return wrapped(words + " on average (validation against holdout).")
 
 
 def _rejected(summary: Summary) -> list[Line]:
@@ -310,7 +248,7 @@ def _rejected(summary: Summary) -> list[Line]:
     for word, counts, style in (("Stopped early", summary.stops, "dim"), ("Failed", summary.failures, "red")):
         if counts:
             reasons = "; ".join(f"{count} at {reason}" for reason, count in sorted(counts.items()))
-            found += _wrapped(f"{word}: {sum(counts.values())} ({reasons}).", style)
+            found += wrapped(f"{word}: {sum(counts.values())} ({reasons}).", style)
     return found
 
 
@@ -388,14 +326,5 @@ def _member_json(summary: Summary, member: Member) -> dict[str, Any]:
     }
 
 
-def _number(numbers: Mapping[str, float], name: str, form: str) -> str:
-    return f"{numbers[name]:{form}}" if name in numbers else ""
-
-
 def _setting(value: object) -> str:
     return "(none)" if value in (None, "") else str(value)
-
-
-def _wrapped(text: str, style: str = "", indent: str = "  ") -> list[Line]:
-    parts: Sequence[str] = textwrap.wrap(text, WIDTH, subsequent_indent=indent, break_on_hyphens=False)
-    return [(part.replace(_HARD_SPACE, " "), style) for part in parts]

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 
 from workbench.report import Summary
+from workbench.report.confirmed import confirmation_sentences
+from workbench.report.factors import Factors, taken_apart
 from workbench.report.summary import best_known_drop, best_known_speedup
 from workbench.report.text import damage_words
 from workbench.report.words import title
@@ -65,6 +67,11 @@ def sweep_metrics(summary: Summary) -> dict[str, float]:
     return found
 
 
+def factor_metrics(factors: Factors) -> dict[str, float]:
+    """'speedup_by_lengths' and so on, of the recommended run; groups that were not measured apart are one."""
+    return {f"{factors.metric}_by_{'_'.join(f.groups)}": f.gain.value for f in factors.factors}
+
+
 def note(summary: Summary) -> str:
     """The verdict as the run's description (Markdown, in which the UI draws no tables)."""
     recommended = summary.recommended
@@ -76,6 +83,8 @@ def note(summary: Summary) -> str:
     parts += [f"**Recommended: {summary.title(chosen.candidate)}** (`{chosen.candidate.short_id}`)"]
     parts += [
         recommended.reason,
+        *([factors.sentence()] if (factors := taken_apart(summary)) is not None else []),
+        *confirmation_sentences(summary),
         *recommended.warnings,
         "Open `pareto.html` among the artifacts for the whole picture.",
     ]

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING
 
 from workbench.evaluation.journal import Journal
 from workbench.report import Summary, lines, to_json
+from workbench.report.factors import taken_apart
 from workbench.report.importance import importance
 from workbench.report.page import pareto_html
 from workbench.tracking.links import HOST, PORT, link_lines, save_view
 from workbench.tracking.run import (
     NOTE,
     candidate_tags,
+    factor_metrics,
     flag,
     marked_name,
     note,
@@ -121,6 +123,7 @@ class Tracker:
                     self._write(evaluation)
             self._late.clear()
             self._mark(summary)
+            self._take_apart(summary)
             for member in summary.front:
                 self._confirm(summary, member.id)
                 if models is not None:
@@ -198,6 +201,24 @@ class Tracker:
                 if known.tags.get(name, "") != value:
                     self._client.set_tag(known.run_id, name, value)
                     known.tags[name] = value
+
+    def _take_apart(self, summary: Summary) -> None:
+        """The factors of the recommended run's speed-up; a run that was recommended before loses the tag."""
+        from mlflow.entities import Metric
+
+        factors = taken_apart(summary)
+        for candidate_id, known in self._candidates.items():
+            words = factors.words() if factors is not None and factors.candidate_id == candidate_id else ""
+            if known.tags.get("factors", "") == words:
+                continue
+            self._client.set_tag(known.run_id, "factors", words)
+            known.tags["factors"] = words
+            if factors is not None and words:
+                now_ms = round(time.time() * 1000)
+                found = factor_metrics(factors)
+                self._client.log_batch(
+                    known.run_id, metrics=[Metric(name, rounded(value), now_ms, 0) for name, value in found.items()]
+                )
 
     def _confirm(self, summary: Summary, candidate_id: str) -> None:
         from mlflow.entities import Metric

@@ -1,0 +1,138 @@
+"""The table of a report: baseline and front, the search's numbers above those of the held-out data."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+
+from workbench.report.columns import WIDTH, laid_out
+from workbench.report.factors import float_alike, taken_apart
+from workbench.report.summary import Summary
+from workbench.report.words import interval
+from workbench.values.candidate import Candidate
+from workbench.values.results import Estimate, Evaluation, Latency, metrics
+
+_COLUMNS = (
+    ("", 13),
+    ("accuracy", 9),
+    ("drop pp", 21),
+    ("P50 ms", 8),
+    ("P95", 8),
+    ("P99", 8),
+    ("speed-up", 19),
+    ("per s", 8),
+    ("MB", 7),
+    ("mem MB", 7),
+)
+_LEGEND = (
+    "Same letters: cannot be told apart in speed, accuracy and objectives. Intervals are 95 %. int8/float counts "
+    "operators in integer kernels and matrix products left in float. holdout: data the search never saw, fresh timing."
+)
+_HARD_SPACE = "\N{NO-BREAK SPACE}"
+"""Where a line must not break; printed as an ordinary space."""
+
+Line = tuple[str, str]
+"""(text, rich style)."""
+_Cells = tuple[list[str], str]
+
+
+def wrapped(text: str, style: str = "", indent: str = "  ") -> list[Line]:
+    """A sentence in lines of at most `WIDTH`."""
+    parts: Sequence[str] = textwrap.wrap(text, WIDTH, subsequent_indent=indent, break_on_hyphens=False)
+    return [(part.replace(_HARD_SPACE, " "), style) for part in parts]
+
+
+def table_lines(summary: Summary, width: int) -> list[Line]:
+    """Heads, rows and legend."""
+    chosen = summary.recommended.candidate_id if summary.recommended is not None else None
+    rows: list[tuple[list[Line], list[_Cells]]] = []
+    baseline = summary.baseline
+    if baseline is not None and summary.member(summary.baseline_id) is None and baseline.status == "complete":
+        rows.append(_row(summary, baseline, "", marked=summary.baseline_id == chosen))
+    rows += _float_alike(summary)
+    for member in summary.front:
+        rows.append(_row(summary, member.evaluation, member.letters, marked=member.id == chosen))
+    heads = [name for name, _ in _COLUMNS]
+    every = [heads, *(cells for _, numbers in rows for cells, _ in numbers)]
+    broken = iter(laid_out(every, [least for _, least in _COLUMNS], width))
+    found: list[Line] = [(line, "bold") for line in next(broken)]
+    for name, numbers in rows:
+        found += name
+        for _, style in numbers:
+            found += [(line, style) for line in next(broken)]
+    return [*found, *((text, "dim") for text in textwrap.wrap(_LEGEND, WIDTH))]
+
+
+def _row(
+    summary: Summary, evaluation: Evaluation, marks: str, *, marked: bool, note: str = ""
+) -> tuple[list[Line], list[_Cells]]:
+    m = evaluation.measurement
+    ops = f"int8/float{_HARD_SPACE}{m.int8_ops}/{m.float_matmuls_left}" if m.int8_ops is not None else ""
+    facts = ["RECOMMENDED" if marked else "", summary.title(evaluation.candidate), ops, note]
+    if marks:
+        facts.append(f"same: {marks}")
+    style = "bold green" if marked else ""
+    name = _name(evaluation.candidate, facts, style or "bold", marked=marked)
+    numbers = [(_cells(evaluation, "validation"), style)]
+    confirmed = summary.confirmations.get(evaluation.candidate.id)
+    if confirmed is not None and confirmed.status == "complete":
+        numbers.append((_cells(confirmed, "holdout"), style or "dim"))
+    elif confirmed is not None:
+        name.append((f"    holdout: {confirmed.status} at {confirmed.stage_reached}", "red"))
+    return name, numbers
+
+
+def _float_alike(summary: Summary) -> list[tuple[list[Line], list[_Cells]]]:
+    """`float_alike`, or what was timed of it beside the search."""
+    factors = taken_apart(summary)
+    alike = factors.float_alike if factors is not None else None
+    if alike is None or summary.member(alike) is not None:
+        return []
+    note = "for comparison: float at the same lengths"
+    evaluation = float_alike(summary)
+    if evaluation is not None:
+        return [_row(summary, evaluation, "", marked=False, note=note)]
+    timed = next((n for n in summary.neighbours if n.candidate.id == alike), None)
+    if timed is None:
+        return []
+    name = _name(timed.candidate, [summary.title(timed.candidate), note], "bold", marked=False)
+    return [(name, [(_time_cells(timed.latency), "")])]
+
+
+def _name(candidate: Candidate, facts: Sequence[str], style: str, *, marked: bool) -> list[Line]:
+    words = f"{'>' if marked else ' '} {candidate.short_id}  " + "  ".join(fact for fact in facts if fact)
+    return wrapped(words, style, indent=" " * 16)
+
+
+def _cells(evaluation: Evaluation, split: str) -> list[str]:
+    numbers, m = metrics(evaluation), evaluation.measurement
+    drop = m.accuracy.comparison.drop_pp if m.accuracy is not None and m.accuracy.comparison is not None else None
+    return _written(split, numbers, drop, m.latency.speedup if m.latency is not None else None)
+
+
+def _time_cells(latency: Latency) -> list[str]:
+    numbers = {
+        "latency_p50_ms": latency.p50_ms.value / latency.drift,
+        "latency_p95_ms": latency.p95_ms / latency.drift,
+        "throughput_per_s": latency.throughput_per_s * latency.drift,
+    }
+    return _written("times only", numbers, None, latency.speedup)
+
+
+def _written(split: str, numbers: Mapping[str, float], drop: Estimate | None, speedup: Estimate | None) -> list[str]:
+    return [
+        split,
+        _number(numbers, "accuracy", ".4f"),
+        interval(drop, "", 2, signed=True) if drop is not None else "",
+        _number(numbers, "latency_p50_ms", ".2f"),
+        _number(numbers, "latency_p95_ms", ".2f"),
+        _number(numbers, "latency_p99_ms", ".2f"),
+        interval(speedup, "x", 2) if speedup is not None else "",
+        _number(numbers, "throughput_per_s", ".0f"),
+        _number(numbers, "size_mb", ".1f"),
+        _number(numbers, "peak_memory_mb", ".0f"),
+    ]
+
+
+def _number(numbers: Mapping[str, float], name: str, form: str) -> str:
+    return f"{numbers[name]:{form}}" if name in numbers else ""
