@@ -104,7 +104,7 @@ def taken_apart(summary: Summary) -> Factors | None:
         for before, after in itertools.pairwise(path)
     )
     lengths = frozenset[Group]({"lengths"})
-    alike = every[lengths].id if lengths in gains and lengths != target else None
+    alike = every[lengths].id if lengths in gains and {"lengths", "precision"} <= target else None
     return Factors(candidate_id=chosen.id, metric=metric, total=gains[target], factors=factors, float_alike=alike)
 
 
