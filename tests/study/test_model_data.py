@@ -44,6 +44,17 @@ def test_arrays_come_in_the_order_of_their_numbers_again_and_again(one_input: Mo
     assert [feeds["x"][0, 0] for feeds in data.first(2)()] == [0, 1]
 
 
+def test_a_file_of_samples_serves_as_it_does_in_a_dataset(two_inputs: Model, tmp_path: Path) -> None:
+    rows = np.arange(21, dtype=np.float32).reshape(7, 3)
+    np.savez(tmp_path / "data.npz", a=rows, b=rows, labels=np.arange(7))
+
+    data = open_data(tmp_path / "data.npz", two_inputs, batch=4, samples=6)
+
+    found = list(data.read())
+    assert [len(feeds["a"]) for feeds in found] == [4, 2]
+    np.testing.assert_array_equal(np.concatenate([feeds["b"] for feeds in found]), rows[:6])
+
+
 def test_a_model_with_several_inputs_has_an_array_of_each(two_inputs: Model, tmp_path: Path) -> None:
     a, b = batches((2, 3), (2, 3)), batches((2, 3), (2, 3))
     np.savez(tmp_path / "data.npz", a_0=a[0], b_0=b[0], b_1=b[1], a_1=a[1])

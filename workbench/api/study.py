@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from workbench.api.opening import named_candidate, opened
@@ -17,8 +18,8 @@ from workbench.study.comparison import Comparison, Side, engine_of, side_of
 from workbench.study.comparison import compare as compare_sides
 from workbench.study.limits import Limits
 from workbench.study.meaning import DatasetScoring, scoring_of
-from workbench.study.model_data import fixed_batch, open_data, random_data
-from workbench.values.errors import ConfigError
+from workbench.study.model_data import RANDOM_LENGTH, fixed_batch, open_data, opened_for, random_data
+from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.model import Model
 
 _log = logging.getLogger(__name__)
@@ -83,9 +84,19 @@ def compare(
         if number < 1:
             raise ConfigError(f"{number} is less than 1.", key=name)
     if experiment is None:
-        side_a, side_b = side_of(str(a)), side_of(str(b))
+        side_a, side_b = _prepared_sides(side_of(str(a)), side_of(str(b)), _path(data))
         batches, about, scoring = _batches((side_a, side_b), _path(data), samples, batch)
-        return compare_sides(side_a, side_b, batches, data=about, limits=limits, every=every, scoring=scoring)
+        try:
+            return compare_sides(side_a, side_b, batches, data=about, limits=limits, every=every, scoring=scoring)
+        except MeasureError as error:
+            if data is not None:
+                raise
+            raise ConfigError(
+                f"it does not run on random values, whose free axes are all {RANDOM_LENGTH} long: {error}",
+                file=side_a.path,
+                key="data",
+                hint="Give real samples: --data samples.npz, or a dataset manifest.",
+            ) from error
     if data is not None:
         raise ConfigError("is not read beside an experiment, whose validation split is taken.", key="data")
     with opened(experiment, workspace, scratch=True) as (question, bench):
@@ -111,6 +122,15 @@ def compare(
         )
         about = f"{question.name}, {split} split"
         return compare_sides(*sides, feeds, data=about, limits=limits, every=every, scoring=scoring)
+
+
+def _prepared_sides(a: Side, b: Side, data: Path | None) -> tuple[Side, Side]:
+    """Both as the workbench takes them; a lowered form of the first, which has its inputs already, as it is."""
+    first = opened_for(a.path, data)
+    second = read_model(b.path)
+    if second.inputs != first.inputs:
+        second = opened_for(b.path, data)
+    return replace(a, path=first.path), replace(b, path=second.path)
 
 
 def _batches(

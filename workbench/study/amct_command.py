@@ -23,7 +23,6 @@ import numpy.typing as npt
 import onnx
 
 from workbench.graph.apart import is_large, kept_aside
-from workbench.graph.door import open_foreign
 from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import load_graph
 from workbench.graph.write import WEIGHTS, write_model
@@ -41,7 +40,7 @@ from workbench.quantization.lowering.qdq import lower_static
 from workbench.quantization.observe import Feeds, parts
 from workbench.quantization.record import QuantizationRecord, write_record
 from workbench.quantization.sessions import open_session
-from workbench.study.model_data import ModelData, open_data
+from workbench.study.model_data import ModelData, open_data, opened_for
 from workbench.values.documents.input_files import read_text
 from workbench.values.errors import CalibrationError, ConfigError, ToolchainError
 from workbench.values.model import Model
@@ -109,7 +108,9 @@ def calibrate_model(
         CandidateError: the model cannot be run, calibrated or lowered.
         ToolchainError: the folder cannot be written.
     """
-    model = open_foreign(model_path)
+    model = opened_for(model_path, data)
+    for step in () if model.origin is None else model.origin.steps:
+        report(f"prepared: {step.words}")
     proto = load_graph(model)
     layers = quantizable_layers(normalized(proto))
     if not layers:

@@ -22,7 +22,7 @@ from onnx import helper
 from workbench.evaluation.bench import Bench, StageClock
 from workbench.evaluation.sensitivity import SENSITIVITY_RECIPE, SENSITIVITY_SAMPLES, kept_in_float, sensitivity_of
 from workbench.evaluation.statistics import statistics_of
-from workbench.graph.layers import Layer
+from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import constants, load_graph
 from workbench.inputs.experiment import Experiment
 from workbench.quantization.algorithms import choose
@@ -37,7 +37,7 @@ from workbench.quantization.sessions import open_session
 from workbench.search.ladder import evaluate
 from workbench.values.candidate import Candidate, FloatUnit, Quantization, SensitivityMetric
 from workbench.values.documents.canonical import encode
-from workbench.values.errors import CalibrationError
+from workbench.values.errors import CalibrationError, ConfigError
 from workbench.values.objectives import feasible
 from workbench.values.results import Evaluation, metrics
 from workbench.values.system.files import write_json_atomically, write_text_atomically
@@ -145,6 +145,14 @@ def study_layers(
     Raises:
         CandidateError: the model cannot be calibrated, or has no output for the metric 'kl'.
     """
+    if not quantizable_layers(normalized(load_graph(experiment.model))):
+        raise ConfigError(
+            f"{experiment.model.path.name} has no layer that can be INT8, so there is nothing to rank.",
+            file=experiment.path,
+            key="model",
+            hint="Convolutions, MatMul and Gemm are, also inside an If whose branch a declared constant decides; "
+            "`workbench inspect` lists what the model is made of.",
+        )
     report("observing the calibration data")
     seen = statistics_of(experiment, bench, StageClock())
     recipe = recipe_of(SENSITIVITY_RECIPE, seen.layers)

@@ -11,15 +11,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from workbench.graph.door import open_foreign
+from workbench.graph.intake.prepared import prepared
 from workbench.graph.read import embedding_rows, load_graph
-from workbench.inputs.dataset import read_manifest
-from workbench.inputs.dataset.arrays import load_array, npz_arrays
+from workbench.inputs.dataset import check_inputs, read_interface, read_manifest
+from workbench.inputs.dataset.arrays import load_array, npz_arrays, read_arrays
 from workbench.quantization.observe import Feeds
-from workbench.values.errors import ConfigError
+from workbench.values.errors import ConfigError, nearest
+from workbench.values.interface import NOTHING_DECLARED
 from workbench.values.model import Model, TensorSpec
 
 _MANIFEST_BATCHES = 2
-_RANDOM_LENGTH = 32
+_LABELS = "labels"
+RANDOM_LENGTH = 32
 """Length of a symbolic axis other than the batch, where nobody gives data."""
 
 
@@ -47,28 +51,48 @@ class ModelData:
 
 
 def open_data(path: Path, model: Model, *, batch: int, samples: int | None = None) -> ModelData:
-    """Read and check an NPZ file, or the calibration split of a manifest in batches of `batch`.
+    """Read and check an NPZ file, or the calibration split of a manifest, in batches of `batch`, or of the model's own
+    where that is fixed.
 
     Args:
-        samples: at most so many rows of a manifest's split.
+        samples: at most so many rows.
 
-    An NPZ file holds one array per batch: `arr_0`, `arr_1` … for a model with one input, or `NAME_0`, `NAME_1` …
-    for every input.
+    An NPZ file is one of a dataset, with an array [samples, ...] for every input, or holds one array per batch:
+    `arr_0`, `arr_1` … for a model with one input, or `NAME_0`, `NAME_1` … for every input.
 
     Raises:
         ConfigError: the file is missing or damaged, or does not fit the model.
     """
+    batch = fixed_batch(model) or batch
     if path.suffix not in (".yaml", ".yml"):
-        return _open_npz(path, model)
+        return _open_npz(path, model, batch=batch, samples=samples)
     dataset = read_manifest(path, model)
+    check_inputs(dataset, model)
     size = dataset.size("calibration")
-    taken = size if samples is None else min(size, samples)
+    taken = _whole(size if samples is None else min(size, samples), model)
     return ModelData(
         about=f"{path.name}, calibration split",
         count=-(-taken // batch),
         usual=_MANIFEST_BATCHES,
         read=lambda: (b.feeds for b in dataset.batches("calibration", batch, stop=taken)),
     )
+
+
+def _whole(samples: int, model: Model) -> int:
+    """So many samples that every batch is whole, where its size is fixed."""
+    fixed = fixed_batch(model)
+    return samples if fixed is None else samples - samples % fixed
+
+
+def opened_for(path: Path, data: Path | None) -> Model:
+    """A user's model, prepared as a manifest among the data says, or as far as the file itself tells.
+
+    Raises:
+        ConfigError: it is no model, or only a manifest can say what is missing.
+    """
+    declared = data is not None and data.suffix in (".yaml", ".yml")
+    interface = read_interface(data) if declared and data is not None else NOTHING_DECLARED
+    return prepared(open_foreign(path), interface, declared_in=data)
 
 
 def fixed_batch(model: Model) -> int | None:
@@ -88,7 +112,7 @@ def random_data(model: Model, *, batch: int, samples: int, seed: int = 0) -> Mod
     count = -(-samples // batch)
 
     def values(spec: TensorSpec, rng: np.random.Generator, size: int) -> npt.NDArray[Any]:
-        lengths = (size, *[_RANDOM_LENGTH] * (len(spec.shape) - 1))
+        lengths = (size, *[RANDOM_LENGTH] * (len(spec.shape) - 1))
         shape = tuple(d if isinstance(d, int) else n for d, n in zip(spec.shape, lengths, strict=False))
         if np.dtype(spec.dtype).kind == "f":
             return rng.standard_normal(shape).astype(spec.dtype)
@@ -105,9 +129,10 @@ def random_data(model: Model, *, batch: int, samples: int, seed: int = 0) -> Mod
     return ModelData(about=f"random values, seed {seed}", count=count, usual=count, read=read)
 
 
-def _open_npz(path: Path, model: Model) -> ModelData:
-    """`arr_0`, `arr_1` … for a model with one input, or `NAME_0`, `NAME_1` … for every input."""
-    stored = npz_arrays(path)
+def _open_npz(path: Path, model: Model, *, batch: int, samples: int | None) -> ModelData:
+    stored = npz_arrays(path, texts=_LABELS)
+    if all(spec.name in stored for spec in model.inputs):
+        return _open_samples(path, model, batch=batch, samples=samples)
     names = list(stored)
     prefixes = {spec.name: spec for spec in model.inputs}
     single = model.inputs[0] if len(model.inputs) == 1 else None
@@ -118,8 +143,11 @@ def _open_npz(path: Path, model: Model) -> ModelData:
         match = re.fullmatch(r"(.+)_([0-9]{1,9})", name)
         if match is None or match[1] not in prefixes:
             wanted = ", ".join(f"{prefix}_0" for prefix in prefixes)
+            inputs = ", ".join(spec.name for spec in model.inputs)
             raise ConfigError(
-                f"array {name!r} is no batch of an input.", file=path, hint=f"Name them {wanted} and so on."
+                f"array {name!r} is no batch of an input.",
+                file=path,
+                hint=f"Name arrays of samples by the inputs ({inputs}), or whole batches {wanted} and so on.",
             )
         found[match[1]][int(match[2])] = name
     counts = {prefix: len(numbers) for prefix, numbers in found.items()}
@@ -142,6 +170,26 @@ def _open_npz(path: Path, model: Model) -> ModelData:
     return ModelData(about=path.name, count=count, usual=count, read=read)
 
 
+def _open_samples(path: Path, model: Model, *, batch: int, samples: int | None) -> ModelData:
+    """A dataset's file: `NAME` [samples, ...] for every input, `labels` beside them where there are any."""
+    rows = read_arrays(path, label=_LABELS, classes=None, tags=False, truths=True)
+    specs = {spec.name: spec for spec in model.inputs}
+    for name, _ in rows.inputs:
+        if name not in specs:
+            raise ConfigError(f"array {name!r} is no input of the model.", file=path, hint=nearest(name, specs))
+    taken = _whole(rows.size if samples is None else min(rows.size, samples), model)
+    if not taken:
+        raise ConfigError(f"has {rows.size} samples; the model takes {batch} a call.", file=path)
+    groups = [np.arange(start, min(start + batch, taken)) for start in range(0, taken, batch)]
+
+    def read() -> Iterator[Feeds]:
+        for found in rows.read(groups):
+            yield {name: _fitting(array, specs[name], path, name) for name, array in found.feeds.items()}
+
+    next(read())
+    return ModelData(about=path.name, count=len(groups), usual=len(groups), read=read)
+
+
 def _fitting(array: npt.NDArray[Any], spec: TensorSpec, path: Path, name: str) -> npt.NDArray[Any]:
     """The array as the input wants it; integers of another width are converted when no value changes."""
     converted = array
@@ -156,6 +204,6 @@ def _fitting(array: npt.NDArray[Any], spec: TensorSpec, path: Path, name: str) -
         raise ConfigError(
             f"array {name!r} has shape {array.shape}, input {spec.name!r} takes {spec.shape}.",
             file=path,
-            hint="Each array is one whole batch.",
+            hint="NAME holds samples, [samples, ...]; NAME_0, NAME_1 … are whole batches.",
         )
     return converted
