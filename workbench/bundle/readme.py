@@ -137,7 +137,9 @@ def _numbers(evaluation: Evaluation) -> dict[str, str]:
         found["samples scored"] = str(m.accuracy.samples)
         if m.accuracy.comparison is not None:
             drop = m.accuracy.comparison.drop_pp
-            found["drop against float, pp"] = f"{drop.value:.2f} [{drop.low:.2f}, {drop.high:.2f}]"
+            found[f"drop against float, {m.accuracy.comparison.unit}"] = (
+                f"{drop.value:.2f} [{drop.low:.2f}, {drop.high:.2f}]"
+            )
     if m.latency is not None:
         low, high = (bound / m.latency.drift for bound in (m.latency.p50_ms.low, m.latency.p50_ms.high))
         found["latency P50, ms"] = f"{numbers['latency_p50_ms']:.3g} [{low:.3g}, {high:.3g}]"

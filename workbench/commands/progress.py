@@ -13,6 +13,7 @@ from rich.text import Text
 
 from workbench.api.words import minutes
 from workbench.inputs.experiment import Experiment
+from workbench.report.scored import scored_by
 from workbench.report.words import title
 from workbench.values.candidate import Candidate
 from workbench.values.results import STAGES, Evaluation, metrics
@@ -28,9 +29,14 @@ def outcome_words(evaluation: Evaluation) -> str:
         return f"failed at {evaluation.failure.stage}: {evaluation.failure.message.splitlines()[0]}"
     if evaluation.stop is not None:
         return f"stopped at {evaluation.stop.stage}: {evaluation.stop.reason}"
-    words = [f"accuracy {numbers['accuracy']:.4f}"]
-    if "accuracy_drop_pp" in numbers:
-        words.append(f"drop {numbers['accuracy_drop_pp']:+.2f} pp")
+    accuracy = evaluation.measurement.accuracy
+    assert accuracy is not None, "a complete evaluation has an accuracy"
+    by = scored_by(accuracy)
+    words = [f"{by.noun} {by.value_words(accuracy)}"]
+    if by.drop_metric in numbers:
+        words.append(f"drop {numbers[by.drop_metric]:+.2f} {by.drop_unit}")
+    elif accuracy.proof:
+        words.append(f"self-test: {accuracy.proof}")
     words.append(f"P50 {numbers['latency_p50_ms']:.2f} ms")
     words.append(f"{numbers['speedup']:.2f}x")
     service = evaluation.measurement.service

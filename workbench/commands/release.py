@@ -47,6 +47,9 @@ def promote(
         typer.Option(help="score both afresh on its holdout split, and load them with its texts", dir_okay=False),
     ] = None,
     max_drop_pp: Annotated[float, typer.Option(help="accuracy that may be lost, percentage points")] = 0.5,
+    max_drop: Annotated[
+        float | None, typer.Option(help="the same of a metric that is no share, in its own unit", show_default=False)
+    ] = None,
     require_proof: Annotated[
         bool, typer.Option("--require-proof", help="the whole 95 % interval of the drop must be within it")
     ] = False,
@@ -79,8 +82,11 @@ def promote(
 
     if not math.isfinite(max_drop_pp):
         raise ConfigError(f"{max_drop_pp} is no limit.", key="--max-drop-pp", hint="Write percentage points: 0.5.")
+    if max_drop is not None and not math.isfinite(max_drop):
+        raise ConfigError(f"{max_drop} is no limit.", key="--max-drop", hint="Write a number in the metric's unit.")
     limits = Limits(
         max_drop_pp=max_drop_pp,
+        max_drop=max_drop,
         require_proof=require_proof,
         max_p99_increase=share(max_p99_increase, "--max-p99-increase"),
         min_throughput=share(min_throughput, "--min-throughput"),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from workbench.report.alike import Alike
+from workbench.report.scored import scored
 from workbench.report.summary import (
     ACCURACY,
     SERVICE,
@@ -163,10 +164,11 @@ def _merit(summary: Summary, choice: _Choice) -> str:
     lead, *later = choice.criteria
     best = {"minimize": "lowest", "maximize": "highest"}[METRICS[lead].direction]
     rank = "fastest" if lead in SPEED else f"{best} {lead}"
-    kept = "meets every constraint" if summary.constraints else "loses no accuracy for certain"
+    noun = scored(summary.evaluations).noun
+    kept = "meets every constraint" if summary.constraints else f"loses no {noun} for certain"
     if choice.ties > 1:
         among = f"among the {count_of(choice.ties, 'candidate')} that cannot be told apart from the best"
-        return f"It {kept} and is the simplest {among} ({rank}, then accuracy)."
+        return f"It {kept} and is the simplest {among} ({rank}, then {noun})."
     if choice.rivals > 1:
         then = ", then ".join(later)
         return f"It {kept}; {choice.rivals} cannot be told apart as the {rank}, and of these it is the best in {then}."
@@ -179,7 +181,7 @@ def _gain(summary: Summary, chosen: Evaluation) -> list[str]:
         return []
     where = "held-out data" if chosen.candidate.id in summary.confirmations else "the validation split"
     how = "emulated" if summary.emulated else "measured"
-    cost = f", with an accuracy drop of {interval(drop, ' pp', 2, signed=True)}" if drop is not None else ""
+    cost = f", with {scored(summary.evaluations).drop_words(drop)}" if drop is not None else ""
     words = [f"Against the float baseline it is {interval(speedup, 'x', 2)} as fast{cost}, {how} on {where}."]
     return words + _served(summary, chosen)
 
@@ -206,7 +208,8 @@ def _why_not(summary: Summary, evaluation: Evaluation) -> str:
     if member is not None and _does_not_serve(member):
         service = best_known_service(summary, evaluation)
         return service.note if service is not None and service.note else "its service keeps no limit on held-out data"
-    return "it certainly loses accuracy, and no constraint says how much may be lost"
+    noun = scored(summary.evaluations).noun
+    return f"it certainly loses {noun}, and no constraint says how much may be lost"
 
 
 def _warnings(summary: Summary, chosen: Evaluation) -> tuple[str, ...]:
@@ -222,10 +225,12 @@ def _warnings(summary: Summary, chosen: Evaluation) -> tuple[str, ...]:
         broken = ", ".join(over(name, by) for name, by in member.broken_on_holdout.items())
         found.append(f"On held-out data it breaks {broken}, and so does every other candidate of the front.")
     drop = best_known_drop(summary, chosen)
-    limit = next((c.limit for c in summary.constraints if c.metric == "accuracy_drop_pp"), None)
+    by = scored(summary.evaluations)
+    limit = next((c.limit for c in summary.constraints if c.metric == by.drop_metric), None)
     if drop is not None and limit is not None and drop.value <= limit < drop.high:
         found.append(
-            f"The limit of {limit:g} pp lies inside the interval of its drop (up to {drop.high:+.2f} pp): "
+            f"The limit of {limit:g} {by.drop_unit} lies inside the interval of its drop (up to {drop.high:+.2f} "
+            f"{by.drop_unit}): "
             "more samples would be needed to be sure of it."
         )
     if chosen.candidate.id not in summary.confirmations:
@@ -248,7 +253,7 @@ def _trade(summary: Summary, chosen: Evaluation, member: Member, alike: Alike) -
     same_accuracy = alike.in_metric(chosen, other, "accuracy")
     words = [
         "as fast within the noise" if same_speed else f"{step[0]:.2f}x as fast",
-        "as accurate within the noise" if same_accuracy else f"{step[1]:+.2f} pp accuracy",
+        "as accurate within the noise" if same_accuracy else scored(summary.evaluations).change_words(step[1]),
     ]
     mine, its = summary.numbers(chosen), summary.numbers(other)
     for o in summary.objectives:
@@ -281,14 +286,15 @@ def _steps(summary: Summary, chosen: Evaluation, alike: Alike) -> tuple[Step, ..
 
 
 def _difference(summary: Summary, chosen: Evaluation, other: Evaluation) -> tuple[float, float]:
-    """(speed of the other over the chosen one, accuracy of the other minus the chosen one in pp), both complete.
+    """(speed of the other over the chosen one, by how much the other is more accurate in pp or the metric's unit), both
+    complete.
 
     Speed is calls per second at equal batch sizes, else samples per second.
     """
     mine, its = summary.numbers(chosen), summary.numbers(other)
     same_batch = chosen.candidate.serving.batch == other.candidate.serving.batch
     name = "speedup" if same_batch else "throughput_per_s"
-    return its[name] / mine[name], 100 * (its["accuracy"] - mine["accuracy"])
+    return its[name] / mine[name], scored([other]).scale * (its["accuracy"] - mine["accuracy"])
 
 
 def _self_comparison(summary: Summary) -> list[str]:

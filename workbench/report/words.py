@@ -52,6 +52,6 @@ def count_of(number: int, noun: str, plural: str | None = None) -> str:
 
 
 def over(metric: str, by: float) -> str:
-    """'accuracy_drop_pp by 0.3 pp'."""
-    unit = METRICS[metric].unit
+    """'accuracy_drop_pp by 0.3 pp'; a metric of one of the model's outputs stands as it is called."""
+    unit = METRICS[metric].unit if metric in METRICS else ""
     return f"{metric} by {by:.3g}" + (f" {unit}" if unit else "")

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from workbench.report import Summary
 from workbench.report.confirmed import confirmation_sentences
 from workbench.report.factors import Factors, taken_apart
+from workbench.report.scored import scored
 from workbench.report.summary import best_known_drop, best_known_speedup
 from workbench.report.text import damage_words
 from workbench.report.words import title
@@ -63,7 +64,7 @@ def sweep_metrics(summary: Summary) -> dict[str, float]:
     if chosen is not None:
         speedup, drop = best_known_speedup(summary, chosen), best_known_drop(summary, chosen)
         found |= {"recommended_speedup": speedup.value} if speedup is not None else {}
-        found |= {"recommended_accuracy_drop_pp": drop.value} if drop is not None else {}
+        found |= {f"recommended_{scored([chosen]).drop_metric}": drop.value} if drop is not None else {}
     return found
 
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 HOLDOUT_METRICS = (
-    *("accuracy", "accuracy_drop_pp", "latency_p50_ms", "latency_p99_ms", "speedup"),
+    *("accuracy", "accuracy_drop_pp", "accuracy_drop", "latency_p50_ms", "latency_p99_ms", "speedup"),
     *("service_throughput_per_s", "service_p99_ms", "service_predicted_throughput_per_s", "service_predicted_p99_ms"),
 )
 """Logged a second time as `holdout_<name>` for confirmed candidates; few, because the UI shows a chart for each."""

@@ -13,7 +13,7 @@ from workbench.inputs.metrics import Outcomes, concatenate, load_outcomes, per_s
 from workbench.shipping.promotion.verdict import Check, CheckOutcome, Limits
 from workbench.targets import open_target
 from workbench.values.errors import BundleError, ConfigError, MeasureError
-from workbench.values.results import Estimate
+from workbench.values.results import AccuracyComparison
 from workbench.values.significance import compare
 
 _NAME = "accuracy"
@@ -47,7 +47,7 @@ def accuracy_check(new: Bundle, old: Bundle, limits: Limits, holdout: Dataset | 
     except ValueError as error:
         return _failed(f"they cannot be paired: {error}", limit)
     words = f"on {size(ours)} holdout samples ({source}; {seen.test}, p = {seen.p_value:.2g})"
-    return _judged(_NAME, seen.drop_pp, words, limits)
+    return _judged(_NAME, seen, words, limits)
 
 
 def unpaired() -> Check:
@@ -64,15 +64,19 @@ def float_check(manifest: Manifest, limits: Limits) -> Check:
     if accuracy.comparison is None:
         why = "it is the float model"
         return Check(name=name, outcome="passed", reason=why, figure=0.0, limit=limit, unit="pp", proven=True)
-    return _judged(name, accuracy.comparison.drop_pp, f"on {accuracy.samples} holdout samples", limits)
+    return _judged(name, accuracy.comparison, f"on {accuracy.samples} holdout samples", limits)
 
 
-def _judged(name: str, drop: Estimate, words: str, limits: Limits) -> Check:
-    limit = limits.max_drop_pp
+def _judged(name: str, seen: AccuracyComparison, words: str, limits: Limits) -> Check:
+    drop, unit = seen.drop_pp, seen.unit
+    limit = limits.max_drop_pp if seen.is_share else limits.max_drop
+    reason = f"{drop.value:+.2f} {unit} lost [{drop.low:.2f}, {drop.high:.2f}] {words}"
+    if limit is None:
+        reason += f"; say how much may be lost, in {unit}: --max-drop NUMBER"
+        return Check(name=name, outcome="failed", reason=reason, figure=drop.value, unit=unit, interval=drop)
     kept, proven = drop.value <= limit, drop.high <= limit
-    reason = f"{drop.value:+.2f} pp lost [{drop.low:.2f}, {drop.high:.2f}] {words}"
     if kept and not proven:
-        reason += f"; so few samples cannot exclude a loss over {limit:g} pp"
+        reason += f"; so few samples cannot exclude a loss over {limit:g} {unit}"
         if limits.require_proof:
             reason += ", and proof was asked for (--require-proof): score on more of them with --experiment"
     outcome: CheckOutcome = "passed" if proven or (kept and not limits.require_proof) else "failed"
@@ -82,7 +86,7 @@ def _judged(name: str, drop: Estimate, words: str, limits: Limits) -> Check:
         reason=reason,
         figure=drop.value,
         limit=limit,
-        unit="pp",
+        unit=unit,
         interval=drop,
         proven=proven,
     )
