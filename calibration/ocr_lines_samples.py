@@ -1,0 +1,97 @@
+"""Samples for PP-OCR's text recognizer: printed lines of words and numbers, each as wide as it is. With their text.
+
+    pip install pillow rapidocr-onnxruntime
+    python calibration/ocr_lines_samples.py                     # copies the model to .workbench/examples/ocr-lines/
+
+A line is 48 pixels high. The recognizer reads any width; widths are padded to the bins of ocr-lines.yaml, as the package
+pads a batch to its widest line. The target is the text as positions in the model's own alphabet, filled with -1.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFilter, ImageFont
+
+SIZES = {"calibration": 64, "validation": 200, "holdout": 200, "unseen": 200}
+SEEDS = {"calibration": 1, "validation": 2, "holdout": 3, "unseen": 4}
+HEIGHT = 48
+LONGEST = 40
+FONTS = Path("/usr/share/fonts")
+MODEL = Path(__file__).resolve().parents[1] / ".workbench/examples/ocr-lines/model.onnx"
+WORDS = (
+    "Invoice Total Amount Date Paid Street Account Number Order Customer Price Discount Tax Balance Due Branch Manager "
+    "Signature London Berlin Madrid Shanghai January March October Contract Loan Interest Monthly Payment"
+).split()
+
+
+def samples(split: str) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
+    for pixels, text in lines(split):
+        yield {"x": pixels}, np.array([alphabet().index(c) for c in text] + [-1] * (LONGEST - len(text)))
+
+
+def lines(split: str) -> Iterator[tuple[np.ndarray, str]]:
+    """Prepared pixels [3, 48, width] and what is printed there."""
+    random = np.random.default_rng(SEEDS[split])
+    fonts = sorted(path for name in ("DejaVu*", "Liberation*") for path in FONTS.rglob(f"{name}.ttf"))
+    if not fonts:
+        raise RuntimeError(f"no DejaVu or Liberation fonts below {FONTS}: apt-get install fonts-dejavu")
+    for _ in range(SIZES[split]):
+        text = _text(random)
+        yield _prepared(_line(text, str(random.choice(fonts)), random)), text
+
+
+@cache
+def alphabet() -> list[str]:
+    """Characters by output class: the blank of CTC, those that the model's file lists, and the space."""
+    import onnx
+
+    listed = {entry.key: entry.value for entry in onnx.load(MODEL, load_external_data=False).metadata_props}
+    return ["blank", *listed["character"].splitlines(), " "]
+
+
+def _text(random: np.random.Generator) -> str:
+    kinds = [
+        lambda: str(random.choice(WORDS)),
+        lambda: f"{random.integers(1, 100000) / 100:.2f}",
+        lambda: f"{random.integers(2000, 2030)}-{random.integers(1, 13):02d}-{random.integers(1, 29):02d}",
+        lambda: f"{random.integers(10**8):08d}",
+    ]
+    return " ".join(kinds[random.integers(4)]() for _ in range(random.integers(1, 4)))
+
+
+def _line(text: str, font: str, random: np.random.Generator) -> Image.Image:
+    drawn = ImageFont.truetype(font, int(random.integers(14, 40)))
+    left, top, right, bottom = drawn.getbbox(text)
+    edge = int(random.integers(2, 8))
+    paper, ink = int(random.integers(150, 256)), int(random.integers(0, 120))
+    image = Image.new("L", (int(right - left) + 2 * edge, int(bottom - top) + 2 * edge), paper)
+    ImageDraw.Draw(image).text((edge - left, edge - top), text, font=drawn, fill=ink)
+    image = image.rotate(random.uniform(-1.5, 1.5), fillcolor=paper, resample=Image.Resampling.BILINEAR)
+    image = image.filter(ImageFilter.GaussianBlur(random.uniform(0, 1.3)))
+    noise = random.normal(0, random.uniform(0, 25), (image.height, image.width))
+    return Image.fromarray(np.clip(np.asarray(image) + noise, 0, 255).astype(np.uint8))
+
+
+def _prepared(line: Image.Image) -> np.ndarray:
+    wide = max(16, round(HEIGHT * line.width / line.height))
+    pixels = np.asarray(line.resize((wide, HEIGHT), Image.Resampling.BILINEAR), np.float32)
+    return np.repeat(((pixels / 255 - 0.5) / 0.5)[None], 3, axis=0)
+
+
+def main() -> None:
+    package = importlib.util.find_spec("rapidocr_onnxruntime")
+    if package is None or package.origin is None:
+        raise SystemExit("rapidocr-onnxruntime is not installed: pip install rapidocr-onnxruntime")
+    MODEL.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(Path(package.origin).parent / "models/ch_PP-OCRv4_rec_infer.onnx", MODEL)
+    print(f"{MODEL}; now: workbench sweep experiments/ocr-lines.yaml")
+
+
+if __name__ == "__main__":
+    main()
