@@ -10,6 +10,7 @@ convolutions, ReLU6 and squeeze-and-excitation, as the networks of torchvision h
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -80,7 +81,7 @@ def main() -> None:
             return x + self.body(x) if self.same else self.body(x)
 
     def network(block: type[nn.Module], channels: list[int]) -> nn.Module:
-        blocks = [block(a, b, stride) for a, b in zip(channels, channels[1:]) for stride in (1 + (a != b),)]
+        blocks = [block(a, b, 1 + (a != b)) for a, b in pairwise(channels)]
         head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels[-1], 10)]
         return nn.Sequential(*convolved(3, channels[0], stride=2), nn.ReLU(), *blocks, *head)
 

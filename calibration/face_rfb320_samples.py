@@ -1,7 +1,7 @@
 """Samples for the face detector RFB-320: photographs with faces at random places, sizes and light.
 
     pip install scikit-image scikit-learn
-    python calibration/face_rfb320_samples.py version-RFB-320.onnx      # copies the model to .workbench/examples/face-rfb320/
+    python calibration/face_rfb320_samples.py version-RFB-320.onnx   # model to .workbench/examples/face-rfb320/
 
 The model is models/onnx/version-RFB-320.onnx of github.com/Linzaer/Ultra-Light-Fast-Generic-Face-Detector-1MB (MIT).
 Backgrounds are the photographs that scikit-image and scikit-learn ship; faces are the astronaut of scikit-image and
@@ -55,9 +55,7 @@ def _backgrounds() -> list[np.ndarray]:
     return [photograph / 255.0 for photograph in photographs]
 
 
-def _cut(
-    photograph: np.ndarray, random: np.random.Generator, keep: tuple[slice, slice] | None = None
-) -> np.ndarray:
+def _cut(photograph: np.ndarray, random: np.random.Generator, keep: tuple[slice, slice] | None = None) -> np.ndarray:
     """A random window of the model's proportions, resized; with `keep` one that holds this region."""
     high, wide = photograph.shape[:2]
     least = 0.4 if keep is None else max(keep[0].stop / high, keep[1].stop / wide)

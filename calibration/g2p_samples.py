@@ -1,7 +1,7 @@
 """Samples for the pronunciation model of hibari-tts: English words, each as long as it is.
 
     pip install hibari-tts
-    python calibration/g2p_samples.py                           # copies the model to .workbench/examples/g2p/
+    python calibration/g2p_samples.py                           # model to .workbench/examples/g2p/
 
 The model reads one word at a call, as letters by number, and answers with four places a letter, each a sound by number
 or the blank: its arg max is inside the graph. Its numbers have no order, so that two answers are equal or they are not.

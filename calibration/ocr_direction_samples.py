@@ -1,7 +1,7 @@
 """Samples for PP-OCR's text direction classifier: printed lines, every second one upside down. With labels.
 
     pip install pillow rapidocr-onnxruntime
-    python calibration/ocr_direction_samples.py                 # copies the model to .workbench/examples/ocr-direction/
+    python calibration/ocr_direction_samples.py                 # model to .workbench/examples/ocr-direction/
 
 A line is prepared as the package does it: 48 pixels high, at most 192 wide, the rest grey. Fonts are those of the
 machine; on Debian `apt-get install fonts-dejavu fonts-liberation`.

@@ -1,18 +1,19 @@
 """Samples for PP-OCR's text recognizer: printed lines of words and numbers, each as wide as it is. With their text.
 
     pip install pillow rapidocr-onnxruntime
-    python calibration/ocr_lines_samples.py                     # copies the model to .workbench/examples/ocr-lines/
+    python calibration/ocr_lines_samples.py                     # model to .workbench/examples/ocr-lines/
 
-A line is 48 pixels high. The recognizer reads any width; widths are padded to the bins of ocr-lines.yaml, as the package
-pads a batch to its widest line. The target is the text as positions in the model's own alphabet, filled with -1.
+A line is 48 pixels high. The recognizer reads any width; widths are padded to the bins of ocr-lines.yaml, as the
+package pads a batch to its widest line. The target is the text; symbols.json has the character of every output class,
+as the model's file lists them.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import shutil
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -21,43 +22,27 @@ from PIL import Image, ImageDraw, ImageFilter, ImageFont
 SIZES = {"calibration": 64, "validation": 200, "holdout": 200, "unseen": 200}
 SEEDS = {"calibration": 1, "validation": 2, "holdout": 3, "unseen": 4}
 HEIGHT = 48
-LONGEST = 40
 FONTS = Path("/usr/share/fonts")
 MODEL = Path(__file__).resolve().parents[1] / ".workbench/examples/ocr-lines/model.onnx"
 WORDS = (
     "Invoice Total Amount Date Paid Street Account Number Order Customer Price Discount Tax Balance Due Branch Manager "
     "Signature London Berlin Madrid Shanghai January March October Contract Loan Interest Monthly Payment"
-).split()
+)
 
 
-def samples(split: str) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
-    for pixels, text in lines(split):
-        yield {"x": pixels}, np.array([alphabet().index(c) for c in text] + [-1] * (LONGEST - len(text)))
-
-
-def lines(split: str) -> Iterator[tuple[np.ndarray, str]]:
-    """Prepared pixels [3, 48, width] and what is printed there."""
+def samples(split: str) -> Iterator[tuple[dict[str, np.ndarray], str]]:
     random = np.random.default_rng(SEEDS[split])
     fonts = sorted(path for name in ("DejaVu*", "Liberation*") for path in FONTS.rglob(f"{name}.ttf"))
     if not fonts:
         raise RuntimeError(f"no DejaVu or Liberation fonts below {FONTS}: apt-get install fonts-dejavu")
     for _ in range(SIZES[split]):
         text = _text(random)
-        yield _prepared(_line(text, str(random.choice(fonts)), random)), text
-
-
-@cache
-def alphabet() -> list[str]:
-    """Characters by output class: the blank of CTC, those that the model's file lists, and the space."""
-    import onnx
-
-    listed = {entry.key: entry.value for entry in onnx.load(MODEL, load_external_data=False).metadata_props}
-    return ["blank", *listed["character"].splitlines(), " "]
+        yield {"x": _prepared(_line(text, str(random.choice(fonts)), random))}, text
 
 
 def _text(random: np.random.Generator) -> str:
     kinds = [
-        lambda: str(random.choice(WORDS)),
+        lambda: str(random.choice(WORDS.split())),
         lambda: f"{random.integers(1, 100000) / 100:.2f}",
         lambda: f"{random.integers(2000, 2030)}-{random.integers(1, 13):02d}-{random.integers(1, 29):02d}",
         lambda: f"{random.integers(10**8):08d}",
@@ -90,6 +75,11 @@ def main() -> None:
         raise SystemExit("rapidocr-onnxruntime is not installed: pip install rapidocr-onnxruntime")
     MODEL.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(Path(package.origin).parent / "models/ch_PP-OCRv4_rec_infer.onnx", MODEL)
+    import onnx
+
+    listed = {entry.key: entry.value for entry in onnx.load(MODEL).metadata_props}
+    symbols = ["", *listed["character"].splitlines(), " "]  # the blank of CTC stands first, the space last
+    MODEL.with_name("symbols.json").write_text(json.dumps(symbols, ensure_ascii=False), encoding="utf-8")
     print(f"{MODEL}; now: workbench sweep experiments/ocr-lines.yaml")
 
 

@@ -1,7 +1,7 @@
 """Samples for PP-OCR's text detector: small printed pages of two shapes.
 
     pip install pillow rapidocr-onnxruntime
-    python calibration/ocr_pages_samples.py                     # copies the model to .workbench/examples/ocr-pages/
+    python calibration/ocr_pages_samples.py                     # model to .workbench/examples/ocr-pages/
 
 The detector answers with a picture of its own: how probable text is at every pixel. There are no labels: INT8 is held
 against the pixels over 0.3 of the float model, which is where the package draws its boxes.

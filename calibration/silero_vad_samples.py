@@ -1,7 +1,7 @@
 """Samples for the voice activity detector silero-vad: speech of espeak-ng with pauses, in noise.
 
     pip install silero-vad scipy && apt-get install espeak-ng
-    python calibration/silero_vad_samples.py                           # copies the model to .workbench/examples/silero-vad/
+    python calibration/silero_vad_samples.py                           # model to .workbench/examples/silero-vad/
 
 A sample is two seconds of sound at 16 kHz as the 62 steps that the package itself would feed: 512 new values after the
 64 last ones of the step before. The recurrent state begins with zeros and is carried from step to step (`state:` in
@@ -28,7 +28,7 @@ VOICES = [f"{language}+{who}" for language in ("en-us", "en-gb", "de", "es", "fr
 WORDS = (
     "seven quiet rivers carry paper boats under morning bridges while old clocks answer distant bells and nobody "
     "counts yellow windows along empty streets where trains sleep until another summer opens every door"
-).split()
+)
 MODEL = Path(__file__).resolve().parents[1] / ".workbench/examples/silero-vad/model.onnx"
 
 
@@ -46,7 +46,7 @@ def _sound(random: np.random.Generator, length: int) -> np.ndarray:
     clean = np.zeros(length)
     at = int(random.uniform(0, 0.5) * RATE)
     while at < length:
-        words = _speech(" ".join(random.choice(WORDS, random.integers(1, 4))), random)[: length - at]
+        words = _speech(" ".join(random.choice(WORDS.split(), random.integers(1, 4))), random)[: length - at]
         clean[at : at + len(words)] = words
         at += len(words) + int(random.exponential(0.4) * RATE)
     noise = random.normal(size=length)

@@ -28,7 +28,7 @@ SPEAKERS = ("m1", "m2", "m3", "m4", "m5", "f1", "f2", "f3", "f4", "f5")
 WORDS = (
     "seven quiet rivers carry paper boats under morning bridges while old clocks answer distant bells and nobody "
     "counts yellow windows along empty streets where trains sleep until another summer opens every door"
-).split()
+)
 MODEL = Path(__file__).resolve().parents[1] / ".workbench/examples/speaker/model.onnx"
 
 
@@ -42,7 +42,7 @@ def utterances(split: str) -> Iterator[tuple[np.ndarray, str]]:
     random = np.random.default_rng(SEEDS[split])
     for _ in range(SIZES[split]):
         voice = f"{random.choice(LANGUAGES)}+{random.choice(SPEAKERS)}"
-        sound = _speech(voice, " ".join(random.choice(WORDS, 7)), random)[: (FRAMES - 1) * HOP]
+        sound = _speech(voice, " ".join(random.choice(WORDS.split(), 7)), random)[: (FRAMES - 1) * HOP]
         sound = sound + random.normal(0, random.uniform(0, 0.003), sound.shape)
         yield _mels(sound * 10 ** (random.uniform(-6, 6) / 20)), voice
 
