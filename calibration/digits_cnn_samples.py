@@ -17,7 +17,7 @@ import numpy as np
 from scipy.ndimage import rotate, shift, zoom
 from sklearn.datasets import load_digits
 
-SIZES = {"train": 2000, "calibration": 128, "validation": 1000, "holdout": 1000, "unseen": 1000}
+SIZES = {"train": 2000, "calibration": 128, "validation": 1000, "holdout": 1000, "unseen": 4000}
 SEEDS = {"train": 0, "calibration": 1, "validation": 2, "holdout": 3, "unseen": 4}
 TRAINED = 900  # of 1797 digits; the splits are made from the others
 MODELS = Path(__file__).resolve().parents[1] / ".workbench/examples"

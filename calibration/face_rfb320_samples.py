@@ -20,7 +20,7 @@ import skimage.data
 import sklearn.datasets
 from skimage.transform import resize
 
-SIZES = {"calibration": 96, "validation": 240, "holdout": 240, "unseen": 240}
+SIZES = {"calibration": 96, "validation": 240, "holdout": 240, "unseen": 720}
 SEEDS = {"calibration": 1, "validation": 2, "holdout": 3, "unseen": 4}
 HEIGHT, WIDTH = 240, 320
 FACE = (slice(15, 215), slice(140, 310))  # where the astronaut's head is

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-SIZES = {"calibration": 128, "validation": 400, "holdout": 400, "unseen": 400}
+SIZES = {"calibration": 128, "validation": 400, "holdout": 400, "unseen": 1600}
 LONGEST = 24
 MODEL = Path(__file__).resolve().parents[1] / ".workbench/examples/g2p/model.onnx"
 

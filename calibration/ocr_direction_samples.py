@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
-SIZES = {"calibration": 96, "validation": 600, "holdout": 600, "unseen": 600}
+SIZES = {"calibration": 96, "validation": 600, "holdout": 600, "unseen": 2400}
 SEEDS = {"calibration": 1, "validation": 2, "holdout": 3, "unseen": 4}
 HEIGHT, WIDTH = 48, 192
 FONTS = Path("/usr/share/fonts")

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
-SIZES = {"calibration": 64, "validation": 200, "holdout": 200, "unseen": 200}
+SIZES = {"calibration": 64, "validation": 200, "holdout": 200, "unseen": 600}
 SEEDS = {"calibration": 1, "validation": 2, "holdout": 3, "unseen": 4}
 HEIGHT = 48
 FONTS = Path("/usr/share/fonts")

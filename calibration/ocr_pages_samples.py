@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 
-SIZES = {"calibration": 32, "validation": 80, "holdout": 80, "unseen": 80}
+SIZES = {"calibration": 32, "validation": 80, "holdout": 80, "unseen": 240}
 SEEDS = {"calibration": 1, "validation": 2, "holdout": 3, "unseen": 4}
 SHAPES = ((320, 480), (480, 320))  # height and width, multiples of 32
 FONTS = Path("/usr/share/fonts")

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-SIZES = {"calibration": 24, "validation": 40, "holdout": 40, "unseen": 40}
+SIZES = {"calibration": 24, "validation": 40, "holdout": 40, "unseen": 80}
 SEEDS = {"calibration": 1, "validation": 2, "holdout": 3, "unseen": 4}
 WORDS = (
     "seven quiet rivers carry paper boats under morning bridges while old clocks answer distant bells and nobody "

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from scipy.signal import lfilter, resample_poly
 
-SIZES = {"calibration": 48, "validation": 120, "holdout": 120, "unseen": 120}
+SIZES = {"calibration": 48, "validation": 120, "holdout": 120, "unseen": 360}
 SEEDS = {"calibration": 1, "validation": 2, "holdout": 3, "unseen": 4}
 RATE, STEP, CONTEXT, STEPS = 16000, 512, 64, 62
 VOICES = [f"{language}+{who}" for language in ("en-us", "en-gb", "de", "es", "fr") for who in ("m2", "m5", "f2", "f4")]

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from scipy.signal import resample_poly
 
-SIZES = {"calibration": 64, "validation": 200, "holdout": 200, "unseen": 200}
+SIZES = {"calibration": 64, "validation": 200, "holdout": 200, "unseen": 600}
 SEEDS = {"calibration": 1, "validation": 2, "holdout": 3, "unseen": 4}
 RATE, HOP, FOURIER, MELS, FRAMES = 16000, 160, 400, 40, 160
 LANGUAGES = ("en-us", "en-gb", "en-gb-scotland", "de", "es", "fr")
