@@ -1,9 +1,10 @@
 """Samples for Resemblyzer's voice encoder: 1.6 seconds of speech by one of sixty speakers, as a mel spectrogram.
 
     pip install --no-deps resemblyzer && pip install torch scipy && apt-get install espeak-ng
-    python calibration/speaker_samples.py                       # exports the model to .workbench/examples/speaker/
+    python calibration/speaker_samples.py                       # model and samples to .workbench/examples/speaker/
 
 The package ships a checkpoint of torch and no ONNX file; it is exported once, an LSTM of three layers and a Linear.
+The samples are written as NPZ files, an array [samples, 160, 40] by the input's name, because speaking takes long.
 The output is an embedding of length 1: what counts is its direction, and whether the nearest others stay the nearest.
 """
 
@@ -107,7 +108,9 @@ def main() -> None:
         dynamic_axes={"mels": {0: "batch"}, "embedding": {0: "batch"}},
         dynamo=False,
     )
-    print(f"{MODEL}; now: workbench sweep experiments/speaker.yaml")
+    for split in SIZES:
+        np.savez(MODEL.with_name(f"{split}.npz"), mels=np.stack([feeds["mels"] for feeds, _ in samples(split)]))
+    print(f"{MODEL} and {', '.join(SIZES)}.npz beside it; now: workbench sweep experiments/speaker.yaml")
 
 
 if __name__ == "__main__":
