@@ -88,7 +88,7 @@ def main() -> None:
         files = [file for file in sorted((bundle / "model").iterdir()) if file.suffix in (".onnx", ".xml")]
         word = promised(manifest)
         float_value, int8_value, found = independent(
-            example, ROOT / ".workbench/examples" / manifest["name"] / "model.onnx", files[0]
+            example, ROOT / ".workbench/real-models" / manifest["name"] / "model.onnx", files[0]
         )
         held.append(word.low <= found.value <= word.high)
         print(

@@ -1,7 +1,7 @@
 """Samples for two small CNNs, and the CNNs: handwritten digits of scikit-learn, moved, turned and noised. With labels.
 
     pip install torch scikit-learn scipy
-    python calibration/digits_cnn_samples.py                    # trains both below .workbench/examples/, a minute
+    python calibration/digits_cnn_samples.py                    # trains both below .workbench/real-models/, a minute
 
 `digits-resnet` has residual blocks of plain convolutions, `digits-mobilenet` inverted residuals with depthwise
 convolutions, ReLU6 and squeeze-and-excitation, as the networks of torchvision have them; all follows from a seed.
@@ -20,7 +20,7 @@ from sklearn.datasets import load_digits
 SIZES = {"train": 2000, "calibration": 128, "validation": 1000, "holdout": 1000, "unseen": 4000}
 SEEDS = {"train": 0, "calibration": 1, "validation": 2, "holdout": 3, "unseen": 4}
 TRAINED = 900  # of 1797 digits; the splits are made from the others
-MODELS = Path(__file__).resolve().parents[1] / ".workbench/examples"
+MODELS = Path(__file__).resolve().parents[1] / ".workbench/real-models"
 
 
 def samples(split: str) -> Iterator[tuple[dict[str, np.ndarray], int]]:

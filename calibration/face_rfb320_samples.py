@@ -1,7 +1,7 @@
 """Samples for the face detector RFB-320: photographs with faces at random places, sizes and light.
 
     pip install scikit-image scikit-learn pillow
-    python calibration/face_rfb320_samples.py version-RFB-320.onnx   # model to .workbench/examples/face-rfb320/
+    python calibration/face_rfb320_samples.py version-RFB-320.onnx   # model to .workbench/real-models/face-rfb320/
 
 The model is models/onnx/version-RFB-320.onnx of github.com/Linzaer/Ultra-Light-Fast-Generic-Face-Detector-1MB (MIT).
 Backgrounds are the photographs that scikit-image and scikit-learn ship; faces are the astronaut of scikit-image and
@@ -24,7 +24,7 @@ SIZES = {"calibration": 96, "validation": 240, "holdout": 240, "unseen": 720}
 SEEDS = {"calibration": 1, "validation": 2, "holdout": 3, "unseen": 4}
 HEIGHT, WIDTH = 240, 320
 FACE = (slice(15, 215), slice(140, 310))  # where the astronaut's head is
-MODEL = Path(__file__).resolve().parents[1] / ".workbench/examples/face-rfb320/model.onnx"
+MODEL = Path(__file__).resolve().parents[1] / ".workbench/real-models/face-rfb320/model.onnx"
 
 
 def samples(split: str) -> Iterator[tuple[dict[str, np.ndarray], None]]:

@@ -1,7 +1,7 @@
 """Samples for the pronunciation model of hibari-tts: English words, each as long as it is.
 
     pip install hibari-tts
-    python calibration/g2p_samples.py                           # model to .workbench/examples/g2p/
+    python calibration/g2p_samples.py                           # model to .workbench/real-models/g2p/
 
 The model reads one word at a call, as letters by number, and answers with four places a letter, each a sound by number
 or the blank: its arg max is inside the graph. Its numbers have no order, so that two answers are equal or they are not.
@@ -20,7 +20,7 @@ import numpy as np
 
 SIZES = {"calibration": 128, "validation": 400, "holdout": 400, "unseen": 1600}
 LONGEST = 24
-MODEL = Path(__file__).resolve().parents[1] / ".workbench/examples/g2p/model.onnx"
+MODEL = Path(__file__).resolve().parents[1] / ".workbench/real-models/g2p/model.onnx"
 
 
 def samples(split: str) -> Iterator[tuple[dict[str, np.ndarray], None]]:

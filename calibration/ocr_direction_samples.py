@@ -1,7 +1,7 @@
 """Samples for PP-OCR's text direction classifier: printed lines, every second one upside down. With labels.
 
     pip install pillow rapidocr-onnxruntime
-    python calibration/ocr_direction_samples.py                 # model to .workbench/examples/ocr-direction/
+    python calibration/ocr_direction_samples.py                 # model to .workbench/real-models/ocr-direction/
 
 A line is prepared as the package does it: 48 pixels high, at most 192 wide, the rest grey. Fonts are those of the
 machine; on Debian `apt-get install fonts-dejavu fonts-liberation`.
@@ -23,7 +23,7 @@ SIZES = {"calibration": 96, "validation": 600, "holdout": 600, "unseen": 2400}
 SEEDS = {"calibration": 1, "validation": 2, "holdout": 3, "unseen": 4}
 HEIGHT, WIDTH = 48, 192
 FONTS = Path("/usr/share/fonts")
-MODEL = Path(__file__).resolve().parents[1] / ".workbench/examples/ocr-direction/model.onnx"
+MODEL = Path(__file__).resolve().parents[1] / ".workbench/real-models/ocr-direction/model.onnx"
 
 
 def samples(split: str) -> Iterator[tuple[dict[str, np.ndarray], int]]:

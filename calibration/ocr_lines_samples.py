@@ -1,7 +1,7 @@
 """Samples for PP-OCR's text recognizer: printed lines of words and numbers, each as wide as it is. With their text.
 
     pip install pillow rapidocr-onnxruntime
-    python calibration/ocr_lines_samples.py                     # model to .workbench/examples/ocr-lines/
+    python calibration/ocr_lines_samples.py                     # model to .workbench/real-models/ocr-lines/
 
 A line is 48 pixels high. The recognizer reads any width; widths are padded to the bins of ocr-lines.yaml, as the
 package pads a batch to its widest line. The target is the text; symbols.json has the character of every output class,
@@ -23,7 +23,7 @@ SIZES = {"calibration": 64, "validation": 200, "holdout": 200, "unseen": 600}
 SEEDS = {"calibration": 1, "validation": 2, "holdout": 3, "unseen": 4}
 HEIGHT = 48
 FONTS = Path("/usr/share/fonts")
-MODEL = Path(__file__).resolve().parents[1] / ".workbench/examples/ocr-lines/model.onnx"
+MODEL = Path(__file__).resolve().parents[1] / ".workbench/real-models/ocr-lines/model.onnx"
 WORDS = (
     "Invoice Total Amount Date Paid Street Account Number Order Customer Price Discount Tax Balance Due Branch Manager "
     "Signature London Berlin Madrid Shanghai January March October Contract Loan Interest Monthly Payment"

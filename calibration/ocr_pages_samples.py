@@ -1,7 +1,7 @@
 """Samples for PP-OCR's text detector: small printed pages of two shapes.
 
     pip install pillow rapidocr-onnxruntime
-    python calibration/ocr_pages_samples.py                     # model to .workbench/examples/ocr-pages/
+    python calibration/ocr_pages_samples.py                     # model to .workbench/real-models/ocr-pages/
 
 The detector answers with a picture of its own: how probable text is at every pixel. There are no labels: INT8 is held
 against the pixels over 0.3 of the float model, which is where the package draws its boxes.
@@ -22,7 +22,7 @@ SIZES = {"calibration": 32, "validation": 80, "holdout": 80, "unseen": 240}
 SEEDS = {"calibration": 1, "validation": 2, "holdout": 3, "unseen": 4}
 SHAPES = ((320, 480), (480, 320))  # height and width, multiples of 32
 FONTS = Path("/usr/share/fonts")
-MODEL = Path(__file__).resolve().parents[1] / ".workbench/examples/ocr-pages/model.onnx"
+MODEL = Path(__file__).resolve().parents[1] / ".workbench/real-models/ocr-pages/model.onnx"
 
 
 def samples(split: str) -> Iterator[tuple[dict[str, np.ndarray], None]]:

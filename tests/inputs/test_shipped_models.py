@@ -33,7 +33,7 @@ def test_an_example_s_files_belong_together(name: str) -> None:
         top.leave_the_rest()
         assert top.text("name") == name
         assert top.file_path("dataset", must_exist=False) == ROOT / f"calibration/{name}.yaml"
-        assert top.file_path("model", must_exist=False) == ROOT / f".workbench/examples/{name}/model.onnx"
+        assert top.file_path("model", must_exist=False) == ROOT / f".workbench/real-models/{name}/model.onnx"
         assert read_space(top.file_path("search_space")).parameters
     read_interface(ROOT / f"calibration/{name}.yaml")
     assert f"`{name}.yaml`" in (ROOT / "experiments/models.md").read_text("utf-8")

@@ -273,4 +273,6 @@ def _measure(section: Section) -> MeasureSettings:
 def _model_hint(path: Path) -> str:
     if ".workbench/examples" in path.as_posix():
         return f"Build it with: workbench example {path.parent.name}"
+    if ".workbench/real-models" in path.as_posix():
+        return "experiments/models.md says with which package and which command it comes."
     return "Paths are relative to this file."
