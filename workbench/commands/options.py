@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -34,6 +35,23 @@ def share(text: str, option: str) -> float:
     if not 0 <= value < float("inf") or (value > 1 and not text.endswith("%")):
         raise ConfigError(f"{text!r} is no share.", key=option, hint="Write 20% or 0.2.")
     return value / 100 if text.endswith("%") else value
+
+
+def pairs(written: Iterable[str], option: str) -> dict[str, str]:
+    """'sr=16000' as {'sr': '16000'}.
+
+    Raises:
+        ConfigError: no '=', or one name stands twice.
+    """
+    found: dict[str, str] = {}
+    for text in written:
+        name, equal, value = text.partition("=")
+        if not (equal and name.strip() and value.strip()):
+            raise ConfigError(f"{text!r} is not NAME=VALUE.", key=option)
+        if name.strip() in found:
+            raise ConfigError(f"{name.strip()!r} stands twice.", key=option)
+        found[name.strip()] = value.strip()
+    return found
 
 
 def seconds(text: str, option: str) -> float:

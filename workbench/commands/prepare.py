@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
+import click
 import typer
 from rich.markup import escape
 from rich.padding import Padding
@@ -13,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from workbench.commands.console import out
-from workbench.commands.options import AsJson
+from workbench.commands.options import AsJson, pairs
 from workbench.values.errors import ConfigError
 from workbench.values.exit_codes import FAILED
 
@@ -76,20 +79,60 @@ def space(
 
 def init(
     model: Annotated[Path, typer.Argument(help="ONNX file", show_default=False)],
-    data: Annotated[list[Path], typer.Option(help="data files: CSV, JSONL or NPZ; repeat for several")],
+    data: Annotated[
+        list[Path] | None, typer.Option(help="data files: CSV, JSONL or NPZ; repeat for several; or loader.py:function")
+    ] = None,
     tokenizer: Annotated[Path | None, typer.Option(help="tokenizer.json of the model")] = None,
     labels: Annotated[Path | None, typer.Option(help="labels.json of the model")] = None,
     to: Annotated[Path, typer.Option(help="workspace to write into")] = Path(),
     name: Annotated[str | None, typer.Option(help="name of the experiment; default: the model's")] = None,
-    target: Annotated[str | None, typer.Option(help="what is to execute it; default: ONNX Runtime")] = None,
+    target: Annotated[
+        list[str] | None, typer.Option(help="what is to execute it: one, several (a,b), or all; default: ONNX Runtime")
+    ] = None,
+    kind: Annotated[str | None, typer.Option(help="text, image, signal or generic; default: inferred")] = None,
+    constant: Annotated[
+        list[str] | None, typer.Option(help="INPUT=NUMBER for an input that is always the same; repeat for several")
+    ] = None,
+    output: Annotated[
+        list[str] | None, typer.Option(help="OUTPUT=MEANING where it cannot be inferred; repeat for several")
+    ] = None,
+    loader_template: Annotated[
+        Path | None, typer.Option(help="write a loader.py to be filled in for data of any other kind, and nothing else")
+    ] = None,
 ) -> None:
     """Write a commented experiment, dataset manifest and search space for a model; overwrites nothing."""
-    from workbench.commands.init import initialize
-    from workbench.targets import REFERENCE
+    from workbench.commands.init import Wishes, initialize
 
-    chosen = REFERENCE if target is None else target
-    for written in initialize(model, data, to, tokenizer=tokenizer, labels=labels, name=name, target=chosen):
-        out.print(f"wrote {written}", highlight=False, soft_wrap=True)
+    if loader_template is not None:
+        from workbench.commands.init.template import write_template
+        from workbench.graph.door import open_foreign
+
+        write_template(open_foreign(model), loader_template)
+        out.print(f"wrote {loader_template}\nfill it in, then:", highlight=False, soft_wrap=True)
+        out.print(f"  workbench init {model} --data {loader_template}:load", highlight=False, soft_wrap=True)
+        return
+    if not data:
+        hint = "Give --data train.npz --data valid.npz; or --loader-template loader.py for a loader to be filled in."
+        raise ConfigError("nothing to calibrate and judge with.", key="--data", hint=hint)
+    wishes = Wishes(
+        tokenizer=tokenizer,
+        labels=labels,
+        kind=kind,
+        constants=pairs(constant or (), "--constant"),
+        outputs=pairs(output or (), "--output"),
+        ask=_ask if sys.stdin.isatty() and sys.stdout.isatty() else None,
+    )
+    started = initialize(model, data, to, name=name, targets=target or (), wishes=wishes)
+    for line in (*started.notes, *(f"wrote {file}" for file in started.files), "next:"):
+        out.print(line, highlight=False, soft_wrap=True, markup=False)
+    for command in started.commands:
+        out.print(f"  {command}", highlight=False, soft_wrap=True, markup=False)
+
+
+def _ask(question: str, answers: Sequence[str]) -> str:
+    choice = click.Choice(answers) if answers else None
+    answer: str = typer.prompt(question, type=choice, default=answers[0] if answers else None)
+    return answer
 
 
 def convert(

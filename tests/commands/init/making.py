@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.values.test_preprocess import VOCABULARY
-from workbench.commands.init import initialize
+from workbench.commands.init import Wishes, initialize
 from workbench.evaluation.data_check import check_data
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.space.space import Parameter
@@ -88,8 +89,9 @@ def start(folder: Path, *data: str, **given: Any) -> Experiment:
         "to": folder.parent / "workspace",
         "model": folder / "model.onnx",
     } | given
-    written = initialize(data=[folder / name for name in data], **arguments)
-    experiment = read_experiment(written[0])
+    own = {name: arguments.pop(name) for name in [f.name for f in fields(Wishes)] if name in arguments}
+    started = initialize(data=[folder / name for name in data], wishes=Wishes(**own), **arguments)
+    experiment = read_experiment(started.files[0])
     check_data(experiment)
     return experiment
 

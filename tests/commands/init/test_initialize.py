@@ -258,7 +258,7 @@ def test_arrays_that_do_not_fit_the_model_are_refused_in_words_about_the_user_s_
         labels=None,
     )
 
-    assert message.startswith("inputs: the model has no input 'y', which calibration gives.")
+    assert message.startswith("inputs: nothing feeds the input 'x' (float32, [batch, 16]). The data's 'y' is no input.")
     assert "workbench-init-" not in message
 
 

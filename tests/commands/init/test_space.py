@@ -56,7 +56,8 @@ def test_a_model_that_cannot_be_int8_gets_a_space_without_it(tmp_path: Path) -> 
     for name in ("calib", "valid"):
         np.savez(tmp_path / "data" / f"{name}.npz", x=np.ones((20, 4), np.float32))
 
-    experiment = start(tmp_path / "data", "calib.npz", "valid.npz", tokenizer=None, labels=None)
+    nothing = {"tokenizer": None, "labels": None}
+    experiment = start(tmp_path / "data", "calib.npz", "valid.npz", outputs={"y": "values"}, **nothing)
 
     assert {a["quantization.scheme"] for a in combinations(experiment.space)} == {"none"}
     assert "No layer of this model can be INT8" in experiment.space.path.read_text()
@@ -124,7 +125,7 @@ def test_texts_of_any_length_get_bins_and_nothing_else_does(folder: Path) -> Non
 def test_a_space_for_another_target_has_its_settings_and_no_others(
     folder: Path, target: str, has: set[str], lacks: set[str]
 ) -> None:
-    experiment = start(folder, "train.csv", "dev.csv", target=target)
+    experiment = start(folder, "train.csv", "dev.csv", targets=[target])
     offered = parameters(experiment)
 
     assert experiment.targets == (target,)

@@ -1,14 +1,15 @@
 """The first files of a new question: an experiment, a dataset manifest and a search space made for one model.
 
-    initialize(Path("model.onnx"), [Path("train.csv"), Path("dev.csv")], Path(), tokenizer=…, labels=…, name=None)
+    initialize(Path("model.onnx"), [Path("train.csv"), Path("dev.csv")], Path(), wishes=Wishes(tokenizer=…, labels=…))
 
 What can be read off the model and the data is written with a comment saying why; what nobody can know (the order of
 the classes) is asked for. The files are read back as `workbench sweep` reads them before anything appears in place.
 
-`splits` and `data` look at the data, `model` at the model; `experiment`, `manifest` and `space` each write one file,
-and `files` puts them in place, all or none.
+`splits`, `data` and `axes` look at the data, `model`, `kind` and `interface` at the model, `float_run` and `meanings`
+at what the one gives for the other; `experiment`, `manifest` and `space` each write one file, `read_back` asks the
+targets, and `files` puts everything in place, all or none.
 """
 
-from workbench.commands.init.files import initialize
+from workbench.commands.init.files import Started, Wishes, initialize
 
-__all__ = ["initialize"]
+__all__ = ["Started", "Wishes", "initialize"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ import numpy as np
 
 from workbench.commands.init.splits import KINDS, assign_splits
 from workbench.inputs.dataset import Task, read_column
-from workbench.inputs.dataset.arrays import read_arrays
+from workbench.inputs.dataset.arrays import load_array, read_arrays
+from workbench.inputs.dataset.batch import IntArray
 from workbench.inputs.dataset.text import MOST_BYTES, read_texts
 from workbench.inputs.metrics import scored_output
 from workbench.values.documents.input_files import is_file, open_lines
@@ -46,8 +47,10 @@ class Corpus:
         columns: keys and values of the manifest's `columns`.
         labels: a file the user gave, or the names themselves where classes are numbered; None where none are needed.
         label_note: what a reader must know about the labels.
-        calibration_size: samples in the calibration split.
         lengths: tokens of the measured texts, ascending; empty for arrays.
+        arrays: input → shape of its array, samples first; None where the data are no arrays.
+        sizes: input → true sizes of its samples along their first axes [n, k], where they differ.
+        loader: `file.py` and function, in the place of files.
     """
 
     task: Task
@@ -55,9 +58,11 @@ class Corpus:
     columns: Mapping[str, str]
     labels: Path | tuple[str, ...] | None
     label_note: str
-    calibration_size: int
     tokenizer: Path | None = None
     lengths: tuple[int, ...] = ()
+    arrays: Mapping[str, tuple[int, ...]] | None = None
+    sizes: Mapping[str, IntArray] = field(default_factory=dict)
+    loader: tuple[Path, str] | None = None
 
 
 def examine_data(data: Sequence[Path], model: Model, *, tokenizer: Path | None, labels: Path | None) -> Corpus:
@@ -66,6 +71,10 @@ def examine_data(data: Sequence[Path], model: Model, *, tokenizer: Path | None, 
     Raises:
         ConfigError: a file cannot be read, no column of a known name holds texts, or an argument is missing.
     """
+    if len(data) == 1 and (loader := _loader(data[0])) is not None:
+        task: Task = "tensors" if labels is None else "classification"
+        note = "names in the order of the model's outputs"
+        return Corpus(task=task, files={}, columns={}, labels=labels, label_note=note, loader=loader)
     files = assign_splits(data)
     for key, path in (("--tokenizer", tokenizer), ("--labels", labels)):
         if path is not None and not is_file(path):
@@ -78,6 +87,17 @@ def examine_data(data: Sequence[Path], model: Model, *, tokenizer: Path | None, 
     if tokenizer is not None:
         raise ConfigError("arrays need no tokenizer.", key="--tokenizer", hint="Leave it out.")
     return _examine_arrays(files, model, labels)
+
+
+def _loader(written: Path) -> tuple[Path, str] | None:
+    """`loader.py:load` as a file and a function."""
+    file, colon, function = str(written).rpartition(":")
+    if not colon or not file.endswith(".py"):
+        return None
+    if not is_file(Path(file)):
+        hint = "`workbench init MODEL --loader-template loader.py` writes one to be filled in."
+        raise ConfigError("no such file.", file=file, key="--data", hint=hint)
+    return Path(file), function
 
 
 def _examine_arrays(files: Mapping[Split, Path], model: Model, labels: Path | None) -> Corpus:
@@ -103,8 +123,18 @@ def _examine_arrays(files: Mapping[Split, Path], model: Model, labels: Path | No
         columns={} if label is None else {"label": label},
         labels=labels,
         label_note="names in the order of the model's outputs",
-        calibration_size=rows.size,
+        arrays={name: shape for name, shape in shapes.items() if name != label},
+        sizes=_sizes(files),
     )
+
+
+def _sizes(files: Mapping[Split, Path]) -> dict[str, IntArray]:
+    found: dict[str, list[IntArray]] = {}
+    for path in files.values():
+        for name, array in read_arrays(path, label=None, classes=None, tags=False).sizes:
+            values = np.asarray(load_array(array), dtype=np.int64)
+            found.setdefault(name, []).append(values.reshape(len(values), -1))
+    return {name: np.concatenate(parts) for name, parts in found.items()}
 
 
 def _examine_texts(files: Mapping[Split, Path], model: Model, tokenizer: Path | None, labels: Path | None) -> Corpus:
@@ -138,7 +168,7 @@ def _examine_texts(files: Mapping[Split, Path], model: Model, tokenizer: Path | 
     if label is None and labels is not None:
         raise _no_label_column(first, record)
     task: Task = "ner" if words else "tensors" if label is None else "classification"
-    size, lengths = _lengths(files, tokenizer, text, task)  # reads every row strictly, so `_labels` need not
+    lengths = _lengths(files, tokenizer, text, task)  # reads every row strictly, so `_labels` need not
     found, note = _labels(task, files, label, labels, model)
     keys = ("tokens", "tags") if task == "ner" else ("text", "label")
     return Corpus(
@@ -147,7 +177,6 @@ def _examine_texts(files: Mapping[Split, Path], model: Model, tokenizer: Path | 
         columns={key: column for key, column in zip(keys, (text, label), strict=True) if column is not None},
         labels=found,
         label_note=note,
-        calibration_size=size,
         tokenizer=tokenizer,
         lengths=lengths,
     )
@@ -205,16 +234,15 @@ def _distinct(path: Path, column: str) -> set[str]:
         return {str(record[column]) for record in records if isinstance(record, dict) and column in record}
 
 
-def _lengths(files: Mapping[Split, Path], tokenizer: Path, text: str, task: Task) -> tuple[int, tuple[int, ...]]:
-    """Calibration samples, and the tokens of up to `_MEASURED_TEXTS` evenly spaced texts of each file, ascending."""
+def _lengths(files: Mapping[Split, Path], tokenizer: Path, text: str, task: Task) -> tuple[int, ...]:
+    """The tokens of up to `_MEASURED_TEXTS` evenly spaced texts of each file, ascending."""
     preprocessor = open_preprocessor(tokenizer, max_length=_LONGEST_MEASURED)
-    size, found = 0, []
-    for split, path in files.items():
+    found = []
+    for path in files.values():
         rows = read_texts(path, preprocessor, text=text, label=None, labels=(), words=task == "ner")
         step = -(-rows.size // _MEASURED_TEXTS)
         found.append(rows.lengths(np.arange(0, rows.size, step)))
-        size = rows.size if split == "calibration" else size
-    return size, tuple(np.sort(np.concatenate(found)).tolist())
+    return tuple(np.sort(np.concatenate(found)).tolist())
 
 
 def _first_record(path: Path) -> Mapping[str, Any]:

@@ -6,20 +6,82 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from workbench.commands.init.axes import compiled_lengths, differing_axes
 from workbench.commands.init.data import Corpus, examine_data
 from workbench.commands.init.experiment import experiment_text
-from workbench.commands.init.manifest import manifest_text
+from workbench.commands.init.float_run import FloatRun, run_float
+from workbench.commands.init.interface import Ask, Declared, declare, with_outputs
+from workbench.commands.init.manifest import manifest_text, max_length_of
+from workbench.commands.init.meanings import meanings_of
 from workbench.commands.init.model import Outline, examine_model
+from workbench.commands.init.read_back import about_the_users_files, judged_by, read_back
+from workbench.commands.init.sizes import Sizes, sizes_of
 from workbench.commands.init.space import space_text
-from workbench.evaluation.data_check import check_data
+from workbench.commands.init.targets import Chosen, choose_targets, present
 from workbench.graph.door import open_foreign
-from workbench.inputs.experiment import read_experiment
-from workbench.targets import REFERENCE
+from workbench.inputs.dataset import Dataset, read_manifest
 from workbench.values.errors import ConfigError
+from workbench.values.installed_targets import installed_target
+from workbench.values.model import Model
 from workbench.values.system.cpu import parse_cpu
 from workbench.values.system.scratch import scratch_folder
+
+Show = Callable[[Path, Path], str]
+"""(file referred to, file that refers to it) → path to write."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """What was written.
+
+    Attributes:
+        files: experiments first, in the order of their targets.
+        notes: what was decided or left out, a sentence each.
+        commands: what to run next.
+    """
+
+    files: tuple[Path, ...]
+    notes: tuple[str, ...]
+    commands: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Facts:
+    """All that the texts are made of, but for the targets."""
+
+    name: str
+    outline: Outline
+    corpus: Corpus
+    declared: Declared
+    cores: int
+    run: FloatRun
+    dataset: Dataset
+    judged: str
+    unit: str
+    padded: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What the user says beside model, data and targets.
+
+    Attributes:
+        tokenizer, labels: of text data; labels are needed where they are names, whose order only training knows.
+        kind: of model, where it is not what is inferred.
+        constants: input → number, as written.
+        outputs: output → meaning, as written.
+        ask: asks whoever sits before the terminal; None where nobody does.
+    """
+
+    tokenizer: Path | None = None
+    labels: Path | None = None
+    kind: str | None = None
+    constants: Mapping[str, str] = field(default_factory=dict)
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    ask: Ask | None = None
 
 
 def initialize(
@@ -27,46 +89,94 @@ def initialize(
     data: Sequence[Path],
     to: Path,
     *,
-    tokenizer: Path | None,
-    labels: Path | None,
-    name: str | None,
-    target: str = REFERENCE,
-) -> tuple[Path, ...]:
+    name: str | None = None,
+    targets: Sequence[str] = (),
+    wishes: Wishes | None = None,
+) -> Started:
     """Write `experiments/NAME.yaml`, `calibration/NAME.yaml` and `search_spaces/NAME.yaml` below `to`.
 
     All of them or none: they are first written elsewhere and read back with all that they refer to. Where classes
-    are numbered in the data, `calibration/NAME.labels.json` comes with them.
+    are numbered in the data, `calibration/NAME.labels.json` comes with them. Targets that cannot share an experiment
+    get one each, NAME-TARGET, of the same data.
 
     Args:
         data: a calibration file, a validation file and perhaps a holdout, told apart by their names; those whose
-            names say nothing take the free places in that order.
-        labels: needed for text whose labels are names: only the model's training knows their order.
-        target: what is to execute the model.
+            names say nothing take the free places in that order. Or one `loader.py:function`.
+        targets: what is to execute the model, as `--target` is written.
         name: None for the model's file name, or its folder's where the file is called model.onnx.
 
-    Returns:
-        The files written, the experiment first.
-
     Raises:
-        ConfigError: a file exists already, an argument is missing, or model and data do not fit.
+        ConfigError: a file exists already, an argument is missing, model and data do not fit, or a target that was
+            named cannot run the model.
         CompileError: the target refused the model.
     """
-    chosen = _name_of(model) if name is None else name
-    if not re.fullmatch(r"\w[\w.-]*", chosen):
-        raise ConfigError(f"{chosen!r} cannot name a file.", key="--name", hint="Use letters, digits, '-', '_', '.'.")
-    for path in _files_of(to, chosen):
+    chosen_name = _name_of(model) if name is None else name
+    if not re.fullmatch(r"\w[\w.-]*", chosen_name):
+        rule = f"{chosen_name!r} cannot name a file."
+        raise ConfigError(rule, key="--name", hint="Use letters, digits, '-', '_', '.'.")
+    wishes, chosen = wishes or Wishes(), choose_targets(targets)
+    for path in _files_of(to, chosen_name, chosen):
         if path.exists():
             raise ConfigError("exists already and is not overwritten.", file=path, hint="Choose another --name.")
-    corpus = examine_data(data, open_foreign(model), tokenizer=tokenizer, labels=labels)
-    outline = examine_model(model, target)
-    cores = parse_cpu(None).cores  # what this process may run on; `workbench doctor` warns of a quota below it
+    source = open_foreign(model)
+    corpus = examine_data(data, source, tokenizer=wishes.tokenizer, labels=wishes.labels)
+    declared = declare(source, corpus.arrays, wishes.constants, wishes.ask)
+    ready = _prepared(source, declared)
+    flat = tuple(target for group in chosen.groups for target in group)
+    outline = examine_model(ready, *flat, source=source, texts=bool(corpus.lengths), kind=wishes.kind)
     with scratch_folder("init") as staging:
-        staged = _contents(chosen, staging, outline, corpus, cores, _absolute)
+        with about_the_users_files(staging):
+            facts = _facts(chosen_name, staging, outline, corpus, declared, wishes)
+        staged = _contents(facts, staging, chosen, _absolute)
         _write_all(staged)
-        _read_back(next(iter(staged)), staging)
-    contents = _contents(chosen, to, outline, corpus, cores, _relative)
+        groups, notes = read_back(chosen, [path for path in staged if path.parent.name == "experiments"], staging)
+    chosen = replace(chosen, groups=groups)
+    contents = _contents(facts, to, chosen, _relative)
     _write_all(contents)
-    return tuple(contents)
+    return Started(
+        files=tuple(contents),
+        notes=(*chosen.notes, *notes, *_said(facts)),
+        commands=_commands(facts, to, chosen),
+    )
+
+
+def _prepared(source: Model, declared: Declared) -> Model:
+    del declared
+    return source
+
+
+def _facts(name: str, staging: Path, outline: Outline, corpus: Corpus, declared: Declared, wishes: Wishes) -> _Facts:
+    """Read the data as the staged manifest says, and run the float model on them, so that the rest is known."""
+    model, axes = outline.model, differing_axes(corpus, outline.model)
+    padded = bool(axes) and any(installed_target(target).settings.compiles_shapes for target in outline.targets)
+    manifest = staging / "data" / f"{name}.yaml"
+    text = manifest_text(
+        name, lambda path: _absolute(path, manifest), outline, corpus, declared, axes=axes, padded=padded
+    )
+    labels = {manifest.with_name(f"{name}.labels.json"): _labels_text(corpus)} if _labels_text(corpus) else {}
+    _write_all({manifest: text, **labels})
+    dataset = read_manifest(manifest, model)
+    run = run_float(model, dataset, outline.fixed_batch)
+    if corpus.task == "tensors":
+        uses = meanings_of(model, run, declared.interface.state, wishes.outputs, wishes.ask)
+        declared = with_outputs(declared, uses)
+        dataset = replace(dataset, interface=replace(dataset.interface, outputs=uses))
+    elif wishes.outputs:
+        hint = "Take the labels out of the data, or --output out of the command."
+        raise ConfigError(f"means nothing for the task {corpus.task}, which has labels.", key="--output", hint=hint)
+    judged, unit = judged_by(dataset, model)
+    return _Facts(
+        name=name,
+        outline=outline,
+        corpus=corpus,
+        declared=declared,
+        cores=parse_cpu(None).cores,  # what this process may run on; `workbench doctor` warns of a quota below it
+        run=run,
+        dataset=dataset,
+        judged=judged,
+        unit=unit,
+        padded=padded,
+    )
 
 
 def _name_of(model: Path) -> str:
@@ -74,31 +184,86 @@ def _name_of(model: Path) -> str:
     return re.sub(r"[^\w.-]+", "-", stem).strip("-.")
 
 
-def _files_of(root: Path, name: str, corpus: Corpus | None = None) -> tuple[Path, ...]:
-    """Experiment, manifest, space, and the labels where they come out of the data (or might, without a corpus)."""
-    files = [root / folder / f"{name}.yaml" for folder in ("experiments", "calibration", "search_spaces")]
-    if corpus is None or isinstance(corpus.labels, tuple):
-        files.append(root / "calibration" / f"{name}.labels.json")
-    return tuple(files)
+def _group_name(name: str, chosen: Chosen, number: int) -> str:
+    return name if number == 0 else f"{name}-{chosen.groups[number][0]}"
 
 
-def _contents(
-    name: str, root: Path, outline: Outline, corpus: Corpus, cores: int, show: Callable[[Path, Path], str]
-) -> dict[Path, str]:
-    """File → text, the experiment first.
+def _files_of(root: Path, name: str, chosen: Chosen) -> list[Path]:
+    """All that may be written."""
+    names = [_group_name(name, chosen, number) for number in range(len(chosen.groups))]
+    own = [root / folder / f"{one}.yaml" for one in names for folder in ("experiments", "search_spaces")]
+    return [*own, root / "calibration" / f"{name}.yaml", root / "calibration" / f"{name}.labels.json"]
 
-    Args:
-        show: (file referred to, file that refers to it) → path to write.
-    """
-    files = _files_of(root, name, corpus)
-    texts = [
-        experiment_text(name, lambda path: show(path, files[0]), outline, corpus),
-        manifest_text(name, lambda path: show(path, files[1]), outline, corpus),
-        space_text(name, outline, cores, text=bool(corpus.lengths)),
-    ]
-    if isinstance(corpus.labels, tuple):
-        texts.append(json.dumps(corpus.labels, indent=1) + "\n")
-    return dict(zip(files, texts, strict=True))
+
+def _contents(facts: _Facts, root: Path, chosen: Chosen, show: Show) -> dict[Path, str]:
+    """File → text, the experiments first."""
+    corpus, axes = facts.corpus, differing_axes(facts.corpus, facts.outline.model)
+    serves = not facts.declared.interface.state
+    experiments: dict[Path, str] = {}
+    spaces: dict[Path, str] = {}
+    for number, group in enumerate(chosen.groups):
+        one, outline = _group_name(facts.name, chosen, number), facts.outline.on(group)
+        experiment = root / "experiments" / f"{one}.yaml"
+        sizes: Sizes = sizes_of(facts.dataset, outline)
+        experiments[experiment] = experiment_text(
+            one,
+            facts.name,
+            lambda path, file=experiment: show(path, file),  # type: ignore[misc]  # bound now
+            outline,
+            sizes,
+            cores=facts.cores,
+            call_ms=facts.run.call_ms,
+            judged=facts.judged,
+            unit=facts.unit,
+            service=serves,
+        )
+        spaces[root / "search_spaces" / f"{one}.yaml"] = space_text(
+            one,
+            outline,
+            facts.cores,
+            text=bool(corpus.lengths),
+            lengths=corpus.lengths,
+            max_length=max_length_of(outline, corpus),
+            compiled_lengths=compiled_lengths(corpus, outline.model, axes if facts.padded else ()),
+            service=serves,
+        )
+    manifest = root / "calibration" / f"{facts.name}.yaml"
+    text = manifest_text(
+        facts.name,
+        lambda path: show(path, manifest),
+        facts.outline,
+        corpus,
+        facts.declared,
+        axes=axes,
+        padded=facts.padded,
+    )
+    contents = {**experiments, manifest: text, **spaces}
+    if labels := _labels_text(corpus):
+        contents[manifest.with_name(f"{facts.name}.labels.json")] = labels
+    return contents
+
+
+def _labels_text(corpus: Corpus) -> str:
+    return json.dumps(corpus.labels, indent=1) + "\n" if isinstance(corpus.labels, tuple) else ""
+
+
+def _said(facts: _Facts) -> list[str]:
+    kind = f"taken for a model of kind {facts.outline.kind!r}: {facts.outline.kind_reason} (--kind says otherwise)"
+    reasons = facts.declared.reasons
+    state = [f"state {o} → {i}: {reasons.get(f'state.{o}', '')}" for o, i in facts.declared.interface.state]
+    outputs = [f"output {u.name}: {u.meaning}, {u.reason}" for u in facts.declared.interface.outputs]
+    return [kind, *state, *outputs]
+
+
+def _commands(facts: _Facts, to: Path, chosen: Chosen) -> tuple[str, ...]:
+    lines: list[str] = []
+    for number, group in enumerate(chosen.groups):
+        experiment = to / "experiments" / f"{_group_name(facts.name, chosen, number)}.yaml"
+        start = facts.outline.on(group).start
+        if start.rehearsal and present(group[0]):
+            lines.append(f"{start.rehearsal}    # {group[0]} is not on this machine: every time is modelled then")
+        lines += [f"workbench plan {experiment}", f"workbench sweep {experiment}"]
+    return tuple(lines)
 
 
 def _relative(path: Path, file: Path) -> str:
@@ -107,21 +272,6 @@ def _relative(path: Path, file: Path) -> str:
 
 def _absolute(path: Path, file: Path) -> str:
     return path.resolve().as_posix()
-
-
-def _read_back(experiment: Path, staging: Path) -> None:
-    """Read the staged files as a sweep does. An error speaks of the user's files, never of the staged ones."""
-    try:
-        check_data(read_experiment(experiment))
-    except ConfigError as error:
-        inside = error.file is None or Path(error.file).resolve().is_relative_to(staging.resolve())
-        raise ConfigError(
-            error.rule,
-            file=None if inside else error.file,
-            line=None if inside else error.line,
-            key=error.key,
-            hint=error.hint,
-        ) from error
 
 
 def _write_all(texts: Mapping[Path, str]) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from workbench.commands.init.axes import FreeAxis
 from workbench.commands.init.data import Corpus
+from workbench.commands.init.interface import NOTHING, Declared
+from workbench.commands.init.interface_text import interface_lines
 from workbench.commands.init.model import Outline
 from workbench.commands.init.scalar import scalar
 from workbench.values.model import Model
@@ -17,8 +20,23 @@ LENGTHS = (16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096)
 _LONGEST = 512  # what BERT and its relatives take, where the model does not tell
 
 
-def manifest_text(name: str, show: Callable[[Path], str], outline: Outline, corpus: Corpus) -> str:
-    """The dataset manifest; `show` gives the path to write for a file."""
+def manifest_text(
+    name: str,
+    show: Callable[[Path], str],
+    outline: Outline,
+    corpus: Corpus,
+    declared: Declared = NOTHING,
+    *,
+    axes: Sequence[FreeAxis] = (),
+    padded: bool = False,
+) -> str:
+    """The dataset manifest.
+
+    Args:
+        show: gives the path to write for a file.
+        axes: along which samples differ.
+        padded: they are padded, because a target compiles every length; else that stands as a comment.
+    """
     about = {
         "calibration": "which values do activations take?",
         "validation": "scores candidates during the search",
@@ -29,10 +47,13 @@ def manifest_text(name: str, show: Callable[[Path], str], outline: Outline, corp
         "# Paths are relative to this file.",
         "version: 1",
         f"task: {corpus.task}",
-        "files:",
-        *(f"  {split}: {scalar(show(path))}  # {about[split]}" for split, path in corpus.files.items()),
     ]
-    if "holdout" not in corpus.files:
+    if corpus.loader is not None:
+        file, function = corpus.loader
+        lines.append(f"loader: {scalar(f'{show(file)}:{function}')}  # is called with the name of each split")
+    else:
+        lines += ["files:", *(f"  {s}: {scalar(show(path))}  # {about[s]}" for s, path in corpus.files.items())]
+    if "holdout" not in corpus.files and corpus.loader is None:
         lines += [
             "# There is no holdout file: a seeded shuffle sets this share of the validation aside.",
             "split: {holdout_fraction: 0.5, seed: 0}",
@@ -44,10 +65,20 @@ def manifest_text(name: str, show: Callable[[Path], str], outline: Outline, corp
     if corpus.labels is not None:
         path = show(corpus.labels) if isinstance(corpus.labels, Path) else f"{name}.labels.json"
         lines.append(f"labels: {scalar(path)}  # {corpus.label_note}")
+    roles: list[str] = []
     if corpus.tokenizer is not None:
         lines += [f"tokenizer: {scalar(show(corpus.tokenizer))}", *_length_lines(outline, corpus.lengths)]
-        lines += _input_lines(outline.model)
+        roles = _role_lines(outline.model)
+    lines += interface_lines(declared, roles)
+    lines += _axis_lines(axes, padded=padded)
     return "\n".join(lines) + "\n"
+
+
+def max_length_of(outline: Outline, corpus: Corpus) -> int | None:
+    """Of texts; None for data that are not."""
+    if not corpus.lengths:
+        return None
+    return choose_lengths(corpus.lengths, longest=outline.longest, fixed=outline.fixed_length)[0]
 
 
 def choose_lengths(lengths: Sequence[int], *, longest: int | None, fixed: int | None) -> tuple[int, tuple[int, ...]]:
@@ -83,8 +114,9 @@ def _length_lines(outline: Outline, lengths: Sequence[int]) -> list[str]:
     ]
 
 
-def _input_lines(model: Model) -> list[str]:
-    """`inputs:` where a name is not one that the workbench knows; guessed from the name, then checked by reading."""
+def _role_lines(model: Model) -> list[str]:
+    """Entries of `inputs:` where a name is not one that the workbench knows; guessed from the name, then checked by
+    reading."""
     if all(spec.name in WELL_KNOWN_INPUTS for spec in model.inputs):
         return []
     roles: dict[str, Role] = {}
@@ -94,8 +126,25 @@ def _input_lines(model: Model) -> list[str]:
             roles[spec.name] = WELL_KNOWN_INPUTS[spec.name]
         else:
             roles[spec.name] = "mask" if "mask" in name else "types" if "type" in name or "seg" in name else "ids"
-    written = ", ".join(f"{scalar(name)}: {role}" for name, role in roles.items())
-    return [
-        "# Which input takes the token ids, the mask and the segments was guessed from the names.",
-        f"inputs: {{{written}}}",
+    guessed = "# which input takes the ids, the mask and the segments was guessed from the names"
+    return [f"  {scalar(name)}: {role}  {guessed}" for name, role in roles.items()]
+
+
+def _axis_lines(axes: Sequence[FreeAxis], *, padded: bool) -> list[str]:
+    if not axes:
+        return []
+    lines = []
+    for axis in axes:
+        half = axis.sizes[len(axis.sizes) // 2]
+        lines.append(f"# Samples differ along {axis.use.name!r}: half have up to {half}, the largest {axis.sizes[-1]}.")
+    written = [
+        "axes:",
+        *(f"  {scalar(a.use.name)}: {{bins: [{', '.join(map(str, a.use.bins))}], pad: 0}}" for a in axes),
     ]
+    if padded:
+        lines.append(
+            "# They are padded to the least bin that holds them, since every size is compiled. If padding changes"
+        )
+        return [*lines, "# what the model gives, bins must be the sizes that samples have.", *written]
+    lines.append("# Those of one size share a batch. If padding does not change what the model gives, more can share:")
+    return [*lines, *(f"# {line}" for line in written)]

@@ -26,6 +26,8 @@ class Outline:
     """What was found out about the model.
 
     Attributes:
+        model: as everything works on it.
+        source: the user's file.
         longest: tokens it takes; None where it does not tell.
         fixed_length: of a model that takes no other length.
         fixed_batch: of a model that takes no other batch.
@@ -36,6 +38,7 @@ class Outline:
     """
 
     model: Model
+    source: Model
     layers: tuple[Layer, ...]
     longest: int | None
     fixed_length: int | None
@@ -64,10 +67,13 @@ class Outline:
         return replace(self, targets=tuple(targets), starts=tuple(known[target] for target in targets))
 
 
-def examine_model(model: Path | Model, *targets: str, texts: bool = False, kind: str | None = None) -> Outline:
+def examine_model(
+    model: Path | Model, *targets: str, source: Model | None = None, texts: bool = False, kind: str | None = None
+) -> Outline:
     """Find out layers and limits, and ask the targets what changes the model; they may compile it.
 
     Args:
+        source: the user's file, where the model was prepared from it.
         texts: the data are texts.
         kind: what the user says it is about.
 
@@ -84,6 +90,7 @@ def examine_model(model: Path | Model, *targets: str, texts: bool = False, kind:
     found, reason = chosen_kind(kind, kind_of(model, proto, texts=texts))
     return Outline(
         model=model,
+        source=source or model,
         layers=quantizable_layers(normalized(proto)),
         longest=longest_text(proto),
         fixed_length=length if isinstance(length, int) else None,

@@ -1,0 +1,76 @@
+"""The float model on a few samples of the user's: what it gives, and how long a call takes."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from workbench.inputs.dataset import Dataset
+from workbench.inputs.metrics import Outputs
+from workbench.targets import REFERENCE, open_target
+from workbench.values.errors import ConfigError, MeasureError
+from workbench.values.model import Model
+
+_SAMPLES = 32
+_LONGEST_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FloatRun:
+    """
+    Attributes:
+        outputs: by name, [n, ...]; of the first sample alone where samples differ in their shapes.
+        call_ms: median of single calls on one thread, of the model's own batch where that is fixed.
+    """
+
+    outputs: Outputs
+    samples: int
+    call_ms: float
+
+
+def run_float(model: Model, dataset: Dataset, fixed_batch: int | None) -> FloatRun:
+    """Run the reference engine over the first validation samples.
+
+    Raises:
+        ConfigError: it fails with them.
+    """
+    batch = fixed_batch or 1
+    stop = min(dataset.size("validation"), max(1, _SAMPLES // batch) * batch)
+    if stop < batch:
+        raise ConfigError(
+            f"the model takes batches of {batch}, and the validation has {stop} samples.", file=dataset.path
+        )
+    found: list[Outputs] = []
+    times_ms: list[float] = []
+    try:
+        session = open_target(REFERENCE).probe(model.path, ())
+        try:
+            begin = time.perf_counter()
+            for one in dataset.batches("validation", batch, stop=stop // batch * batch):
+                started = time.perf_counter()
+                found.append(session.run(one.feeds))
+                times_ms.append(1e3 * (time.perf_counter() - started))
+                if time.perf_counter() - begin > _LONGEST_S:
+                    break
+        finally:
+            session.close()
+    except MeasureError as error:
+        raise ConfigError(
+            f"the float model fails with the first samples of the validation: {error}",
+            file=model.path,
+            hint="Are the arrays what it was trained on: their order of axes, type and range?",
+        ) from error
+    steady = times_ms[1:] or times_ms
+    return FloatRun(outputs=_together(found), samples=len(found) * batch, call_ms=statistics.median(steady))
+
+
+def _together(found: list[Outputs]) -> Outputs:
+    return {
+        name: np.concatenate([one[name] for one in found if one[name].shape[1:] == first.shape[1:]])
+        if first.ndim
+        else first
+        for name, first in found[0].items()
+    }

@@ -1,0 +1,157 @@
+"""How the model's inputs are fed: by the data, by constants, or by a state that is carried from step to step."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from workbench.values.errors import ConfigError, nearest
+from workbench.values.interface import NOTHING_DECLARED, InputUse, Interface, OutputUse
+from workbench.values.model import Model, TensorSpec
+
+Ask = Callable[[str, Sequence[str]], str]
+"""(question, answers to choose from; none for any) → the user's answer."""
+
+_MARKS = (
+    "out",
+    "output",
+    "in",
+    "input",
+    "next",
+    "new",
+    "prev",
+    "previous",
+    "init",
+    "initial",
+    "past",
+    "present",
+    "cur",
+)
+_STEP = re.compile(r"(?<=[a-z])(?:n|N|_n|'|0|1|_0|_1|_t)$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """
+    Attributes:
+        reasons: 'inputs.NAME', 'state.NAME' or 'axes.NAME' → why it was written.
+    """
+
+    interface: Interface
+    reasons: Mapping[str, str]
+
+
+NOTHING = Declared(interface=NOTHING_DECLARED, reasons={})
+
+
+def declare(
+    source: Model, given: Mapping[str, tuple[int, ...]] | None, constants: Mapping[str, str], ask: Ask | None
+) -> Declared:
+    """Constants as the user gave them, and a state for inputs that an output of their shape is named after.
+
+    Args:
+        given: array of the data → its shape; None where the data are texts or come from a loader.
+        constants: input → value as written.
+
+    Raises:
+        ConfigError: an input is fed by nothing, or a constant is no number.
+    """
+    known = {spec.name: spec for spec in source.inputs}
+    uses: dict[str, InputUse] = {}
+    reasons: dict[str, str] = {}
+    for name, text in constants.items():
+        if name not in known:
+            raise ConfigError(f"the model has no input {name!r}.", key="--constant", hint=nearest(name, known))
+        uses[name] = InputUse(name=name, constant=_number(name, text))
+        reasons[f"inputs.{name}"] = "as --constant says"
+    fed = set(given) if given is not None else {s.name for s in source.inputs if s.shape}
+    missing = [spec for spec in source.inputs if spec.name not in fed and spec.name not in uses]
+    state = tuple((output, name) for output, name in state_pairs(source) if name in {spec.name for spec in missing})
+    carried = {name for _, name in state}
+    for output, name in state:
+        reasons[f"state.{output}"] = (
+            f"no array feeds {name!r}, and {output!r} has its type and shape and is named after it"
+        )
+    for spec in (spec for spec in missing if spec.name not in carried):
+        if ask is None:
+            continue
+        answer = ask(f"The input {_words(spec)} is not in the data. Which constant feeds it?", ())
+        uses[spec.name] = InputUse(name=spec.name, constant=_number(spec.name, answer))
+        reasons[f"inputs.{spec.name}"] = "as it was answered"
+    unfed = [spec for spec in missing if spec.name not in carried and spec.name not in uses]
+    if unfed:
+        raise _nothing_feeds(unfed, known, given)
+    return Declared(interface=Interface(inputs=tuple(uses.values()), state=state), reasons=reasons)
+
+
+def with_outputs(declared: Declared, outputs: Sequence[OutputUse]) -> Declared:
+    return replace(declared, interface=replace(declared.interface, outputs=tuple(outputs)))
+
+
+def state_pairs(model: Model) -> Iterator[tuple[str, str]]:
+    """(output, input) of one type and shape whose names differ in a mark of time or direction alone.
+
+    `hn` and `h`, `stateN` and `state`, `state_out` and `state_in`, `present.0.key` and `past.0.key`.
+    """
+    taken: set[str] = set()
+    for output in model.outputs:
+        for given in model.inputs:
+            if given.name in taken or given.name == output.name or not given.shape:
+                continue
+            alike = given.dtype == output.dtype and _fit(given.shape, output.shape)
+            if alike and _bare(given.name) == _bare(output.name):
+                taken.add(given.name)
+                yield output.name, given.name
+                break
+
+
+def _fit(first: Sequence[int | str | None], second: Sequence[int | str | None]) -> bool:
+    """Whether two shapes can be one, where an output's may not be known."""
+    if not second:
+        return True
+    return len(first) == len(second) and all(
+        a == b or not (isinstance(a, int) and isinstance(b, int)) for a, b in zip(first, second, strict=True)
+    )
+
+
+def _bare(name: str) -> str:
+    """A name without what marks the step or the direction."""
+    words = [word for word in re.split(r"[^A-Za-z0-9]+", name) if word]
+    kept = [word for word in words if word.lower() not in _MARKS] or words
+    return _STEP.sub("", "_".join(kept)).lower()
+
+
+def _number(name: str, text: str) -> Any:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    flat: list[Any] = [value]
+    while any(isinstance(item, list) for item in flat):
+        flat = [inner for item in flat for inner in (item if isinstance(item, list) else [item])]
+    if not flat or not all(isinstance(item, bool | int | float) and math.isfinite(item) for item in flat):
+        hint = f"Write --constant {name}=16000, or --constant '{name}=[0.667, 1.0, 0.8]'."
+        raise ConfigError(f"{text!r} is no number and no list of numbers.", key=f"--constant {name}", hint=hint)
+    return value
+
+
+def _nothing_feeds(
+    unfed: Sequence[TensorSpec], known: Mapping[str, TensorSpec], given: Mapping[str, tuple[int, ...]] | None
+) -> ConfigError:
+    names = " and ".join(_words(spec) for spec in unfed)
+    one = unfed[0]
+    fixed = all(isinstance(size, int) for size in one.shape)
+    value = f"--constant {one.name}=VALUE" if not one.shape else f"--constant '{one.name}=[VALUES]'"
+    others = [name for name in given or () if name not in known]
+    mistaken = f" The data's {', '.join(map(repr, others))} is no input." if others else ""
+    hint = f"Give the array {one.name!r} in every data file" + (f", or {value}" if fixed else "") + "."
+    return ConfigError(f"nothing feeds the input {names}.{mistaken}", key="inputs", hint=hint)
+
+
+def _words(spec: TensorSpec) -> str:
+    shape = ", ".join("?" if size is None else str(size) for size in spec.shape)
+    return f"{spec.name!r} ({spec.dtype}, {f'[{shape}]' if spec.shape else 'a single number'})"

@@ -1,0 +1,132 @@
+"""Staged files read as a sweep reads them, and every target asked whether it can run what stands in them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from workbench.commands.init.targets import Chosen
+from workbench.evaluation.data_check import check_data
+from workbench.inputs.dataset import Dataset
+from workbench.inputs.experiment import Experiment, read_experiment
+from workbench.inputs.metrics import scorer_of
+from workbench.space.space import Assignment, Forbidden, build
+from workbench.targets import described, open_target
+from workbench.targets.base import OperatorIssue
+from workbench.values.candidate import Candidate
+from workbench.values.errors import ConfigError, ToolchainError
+from workbench.values.model import Model
+
+_JUDGED = {
+    "classification": "share of samples in the right class",
+    "ner": "entity-level F1",
+}
+_SHOWN = 5
+
+
+def judged_by(dataset: Dataset, model: Model) -> tuple[str, str]:
+    """(what accuracy is, its unit), for people.
+
+    Raises:
+        ConfigError: nothing can be scored.
+    """
+    scorer = scorer_of(dataset, model)
+    try:
+        words = _JUDGED.get(dataset.task, f"{scorer.primary}, compared with the float model's answers")
+        return words, scorer.unit
+    finally:
+        scorer.close()
+
+
+def read_back(
+    chosen: Chosen, experiments: Sequence[Path], staging: Path
+) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]:
+    """(groups whose every target runs the float model, what else is to be known).
+
+    Raises:
+        ConfigError: the files do not fit the data or the model, or no target, or one that was named, can run it.
+    """
+    kept: list[tuple[str, ...]] = []
+    notes: list[str] = []
+    for group, path in zip(chosen.groups, experiments, strict=True):
+        experiment = _read(path, staging)
+        refused = [(target, issues) for target in group if (issues := _errors(experiment, _float(experiment, target)))]
+        if refused and chosen.named:
+            target, issues = refused[0]
+            raise _cannot_run(target, issues, experiment.model)
+        if rest := tuple(target for target in group if target not in dict(refused)):
+            kept.append(rest)
+            notes += _doubtful(experiment, rest)
+        notes += [f"{t} is left out: {_cannot_run(t, issues, experiment.model)}" for t, issues in refused]
+    if not kept:
+        raise ConfigError(f"no target can run it. {' '.join(notes)}", key="--target")
+    return tuple(kept), tuple(notes)
+
+
+def _read(path: Path, staging: Path) -> Experiment:
+    with about_the_users_files(staging):
+        experiment = read_experiment(path)
+        check_data(experiment)
+    return experiment
+
+
+@contextlib.contextmanager
+def about_the_users_files(staging: Path) -> Iterator[None]:
+    """An error speaks of the user's files, never of the staged ones."""
+    try:
+        yield
+    except ConfigError as error:
+        inside = error.file is None or Path(error.file).resolve().is_relative_to(staging.resolve())
+        raise ConfigError(
+            error.rule,
+            file=None if inside else error.file,
+            line=None if inside else error.line,
+            key=error.key,
+            hint=error.hint,
+        ) from error
+
+
+def _float(experiment: Experiment, target: str) -> Candidate | None:
+    """The first float preset of a target."""
+    built = (_built(experiment, preset.assignment) for preset in experiment.space.presets)
+    return next((c for c in built if c is not None and c.target == target and c.quantization.scheme == "none"), None)
+
+
+def _built(experiment: Experiment, assignment: Assignment) -> Candidate | None:
+    try:
+        return build(experiment.space, assignment)
+    except Forbidden:
+        return None
+
+
+def _errors(experiment: Experiment, candidate: Candidate | None) -> list[OperatorIssue]:
+    """What its target knows to go wrong; nothing where the target cannot be asked here."""
+    if candidate is None:
+        return []
+    try:
+        issues = open_target(candidate.target).check(experiment.model, candidate)
+    except ToolchainError:
+        return []
+    return [issue for issue in issues if issue.severity == "error"]
+
+
+def _doubtful(experiment: Experiment, group: Sequence[str]) -> list[str]:
+    """Presets that a target will refuse: the sweep goes on without them, so a word is enough."""
+    found = []
+    for preset in experiment.space.presets:
+        candidate = _built(experiment, preset.assignment)
+        if candidate is not None and candidate.target in group and candidate.quantization.scheme != "none":
+            found += [f"{preset.name} will be refused: {i.problem}. {i.remedy}" for i in _errors(experiment, candidate)]
+    return list(dict.fromkeys(found))[:_SHOWN]
+
+
+def _cannot_run(target: str, issues: Sequence[OperatorIssue], model: Model) -> ConfigError:
+    lines = [
+        f"\n  {issue.node}" + (f" ({issue.operator})" if issue.operator else "") + f": {issue.problem}. {issue.remedy}"
+        for issue in issues[:_SHOWN]
+    ]
+    more = f"\n  … and {len(issues) - _SHOWN} more" if len(issues) > _SHOWN else ""
+    return ConfigError(
+        f"{described(target).title} cannot run it:{''.join(lines)}{more}", file=model.path, key="--target"
+    )
