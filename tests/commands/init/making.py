@@ -1,8 +1,8 @@
 """A tiny text model and its data, and `initialize` called on them as a user would."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np

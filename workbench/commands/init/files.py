@@ -22,10 +22,10 @@ from workbench.commands.init.sizes import Sizes, sizes_of
 from workbench.commands.init.space import space_text
 from workbench.commands.init.targets import Chosen, choose_targets, present
 from workbench.graph.door import open_foreign
+from workbench.graph.intake.prepared import prepared
 from workbench.inputs.dataset import Dataset, read_manifest
 from workbench.values.errors import ConfigError
 from workbench.values.installed_targets import installed_target
-from workbench.values.model import Model
 from workbench.values.system.cpu import parse_cpu
 from workbench.values.system.scratch import scratch_folder
 
@@ -121,7 +121,7 @@ def initialize(
     source = open_foreign(model)
     corpus = examine_data(data, source, tokenizer=wishes.tokenizer, labels=wishes.labels)
     declared = declare(source, corpus.arrays, wishes.constants, wishes.ask)
-    ready = _prepared(source, declared)
+    ready = prepared(source, declared.interface)
     flat = tuple(target for group in chosen.groups for target in group)
     outline = examine_model(ready, *flat, source=source, texts=bool(corpus.lengths), kind=wishes.kind)
     with scratch_folder("init") as staging:
@@ -138,11 +138,6 @@ def initialize(
         notes=(*chosen.notes, *notes, *_said(facts)),
         commands=_commands(facts, to, chosen),
     )
-
-
-def _prepared(source: Model, declared: Declared) -> Model:
-    del declared
-    return source
 
 
 def _facts(name: str, staging: Path, outline: Outline, corpus: Corpus, declared: Declared, wishes: Wishes) -> _Facts:
