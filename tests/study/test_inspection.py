@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from rich.console import Console
 
+from tests.graph.intake.graphs import port, rate_dependent, write
 from tests.model_zoo import write_cnn, write_halves
 from tests.tiny import write_model
 from workbench.study.inspection import inspect_model, inspection_json, inspection_table
@@ -168,3 +169,48 @@ def test_average_pooling_multiplies_by_nothing(tmp_path: Path) -> None:
     text = printed(tmp_path / "cnn.onnx", "onnxruntime")
 
     assert re.search(r"pool +AveragePool nothing +0 ", text)
+
+
+def test_branches_are_looked_into_and_a_constant_takes_one_of_them(tmp_path: Path) -> None:
+    path = rate_dependent(tmp_path / "m.onnx")
+
+    asked = inspect_model(path, "ascend910b3")
+    taken = inspect_model(path, "ascend910b3", constants=["rate=16000"])
+
+    first = asked.issues["every target"][0]
+    assert (first.severity, first.node) == ("error", "rate")
+    assert "--constant rate=" in first.remedy
+    assert asked.inside["If 'by_rate'"]["MatMul"] == 2
+    (branch,) = (issue for issue in asked.issues["ascend910b3"] if issue.operator == "If")
+    assert (branch.severity, branch.node) == ("error", "by_rate")
+    assert [layer.name for layer in taken.layers] == ["product_16"]
+    assert not [issue for issue in taken.issues["ascend910b3"] if issue.severity == "error"]
+
+
+def test_what_a_target_refuses_is_found_by_loading_it(tmp_path: Path) -> None:
+    node = helper.make_node("Unheard", ["x"], ["y"], name="odd", domain="some.where")
+    ports = [port("x", ["batch", 4])], [port("y", ["batch", 4])]
+    proto = onnx.load(write(tmp_path / "m.onnx", [node], *ports))
+    proto.opset_import.append(helper.make_opsetid("some.where", 1))
+    onnx.save(proto, tmp_path / "m.onnx")
+
+    found = inspect_model(tmp_path / "m.onnx", "onnxruntime")
+
+    assert "some.where" in {issue.node for issue in found.issues["every target"]}
+    assert any("some.where" in issue.problem and issue.severity == "error" for issue in found.issues["onnxruntime"])
+
+
+def test_a_model_with_integer_layers_is_said_to_be_quantized_already(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"], name="quantize"),
+        helper.make_node("MatMulInteger", ["q", "w", "z"], ["sum"], name="integers"),
+        helper.make_node("Cast", ["sum"], ["float"], name="cast", to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["float", "s"], ["y"], name="rescale"),
+    ]
+    weights = {"w": np.ones((4, 3), np.int8)}
+    path = write(tmp_path / "m.onnx", nodes, [port("x", ["batch", 4])], [port("y", ["batch", 3])], weights)
+
+    first = inspect_model(path, "onnxruntime").issues["every target"][0]
+
+    assert (first.severity, first.node) == ("error", "quantize")
+    assert "quantized already" in first.problem

@@ -41,12 +41,16 @@ def inspect(
     target: Annotated[
         str | None, typer.Option(help="a target, as `workbench doctor` lists them; default: all of them")
     ] = None,
+    constant: Annotated[
+        list[str] | None, typer.Option(help="NAME=VALUE: an input that is the same for all samples; repeat for several")
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="dataset manifest whose inputs: and axes: are meant")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show inputs, operators, quantizable layers, and patterns that will hurt, each with what to do."""
     from workbench.study.inspection import inspect_model, inspection_json, inspection_table
 
-    found = inspect_model(model, target)
+    found = inspect_model(model, target, manifest=data, constants=constant or ())
     if as_json:
         print(json.dumps(inspection_json(found), ensure_ascii=False))
     else:

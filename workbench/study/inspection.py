@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,10 +12,11 @@ import onnx
 from onnx import TensorProto
 
 from workbench.graph.apart import array_of
-from workbench.graph.door import open_foreign
 from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import constants, load_graph, operator_counts
+from workbench.graph.structure import structure_of
 from workbench.quantization.lowering.normalize import normalized
+from workbench.study.looking import looked_at, opening_issues, structure_issues
 from workbench.targets import described, descriptions, target_names
 from workbench.targets.base import OperatorIssue
 from workbench.targets.description import TargetDescription
@@ -36,7 +37,8 @@ class Inspection:
 
     Attributes:
         opsets: domain → version; ONNX's own domain is 'ai.onnx'.
-        operators: operator → nodes, by name.
+        operators: operator → nodes of the top graph, by name.
+        inside: node → operators in its bodies (If, Loop, Scan), at any depth.
         layers: what INT8 can serve, in graph order.
         parameters: elements of all float constants.
         issues: target → troubles, errors first; 'every target' for those of the model itself.
@@ -45,34 +47,45 @@ class Inspection:
     model: Model
     opsets: Mapping[str, int]
     operators: Mapping[str, int]
+    inside: Mapping[str, Mapping[str, int]]
     layers: tuple[Layer, ...]
     parameters: int
     issues: Mapping[str, tuple[OperatorIssue, ...]]
 
 
-def inspect_model(path: Path, target: str | None = None) -> Inspection:
-    """Read a model and look for everything known to hurt.
+def inspect_model(
+    path: Path, target: str | None = None, *, manifest: Path | None = None, constants: Sequence[str] = ()
+) -> Inspection:
+    """Prepare a model as a sweep would and look for everything known to hurt.
+
+    Where it cannot be prepared, that is the first issue, and the file itself is looked at.
 
     Args:
         target: a target's name; None for all that are installed, and then one whose library is missing is told as
             an issue.
+        manifest: a dataset manifest that says what the inputs are.
+        constants: inputs that are built in, as NAME=VALUE.
 
     Raises:
-        ConfigError: no such target, or the file is missing, damaged or lacks its external data.
+        ConfigError: no such target, the file is missing, damaged or lacks its external data, or what is said of the
+            inputs does not fit it.
         ToolchainError: the named target's own check needs a library that is missing.
     """
     if target is not None and target not in target_names():
         raise ConfigError(f"{target!r} is not a target.", key="--target", hint=nearest(target, target_names()))
     asked = descriptions() if target is None else (described(target),)
-    model = open_foreign(path)
+    model, said = looked_at(path, manifest=manifest, constants=constants)
     proto = load_graph(model)
-    found = {"every target": _model_issues(model, proto)}
+    general = (*said, *structure_issues(proto), *_model_issues(model, proto))
+    found = {"every target": tuple(sorted(general, key=lambda issue: issue.severity))}
     for one in asked:
         if one.inspect is not None:
             found[one.name] = one.inspect(proto)
             continue
         try:
-            found[one.name] = _issues_of(one, model)
+            issues = _issues_of(one, model)
+            refused = any(issue.severity == "error" and issue.operator == "" for issue in issues)
+            found[one.name] = issues if refused else (*opening_issues(one, model), *issues)
         except ToolchainError as error:
             if target is not None:
                 raise
@@ -81,6 +94,7 @@ def inspect_model(path: Path, target: str | None = None) -> Inspection:
         model=model,
         opsets={o.domain or "ai.onnx": int(o.version) for o in proto.opset_import},
         operators=operator_counts(proto),
+        inside={body.node: dict(sorted(body.operators.items())) for body in structure_of(proto).bodies},
         layers=quantizable_layers(normalized(proto)),
         parameters=sum(
             int(np.prod(tensor.dims))
@@ -185,17 +199,26 @@ def inspection_table(found: Inspection) -> Group:
 
     model = found.model
     opsets = ", ".join(f"{domain} {version}" for domain, version in found.opsets.items())
+    path = model.path if model.origin is None else model.origin.path
     head = Text.assemble(
-        (str(model.path), "bold"),
+        (str(path), "bold"),
         f"\n{model.size_bytes / 1e6:.1f} MB, {found.parameters / 1e6:.2f} M parameters, opset {opsets}, "
         f"sha256 {model.sha256[:12]}",
     )
+    if model.origin is not None:
+        head.append(f"\nprepared from the file with sha256 {model.origin.sha256[:12]}, as sweeps work on it:")
+        for step in model.origin.steps:
+            figures = ", ".join(f"{name.replace('_', ' ')} {value:.3g}" for name, value in step.figures)
+            head.append(f"\n  {step.name}: {step.words}" + (f" ({figures})" if figures else ""))
     tensors = Table("", "tensor", "type", "shape", box=None, pad_edge=False)
     for role, specs in (("in", model.inputs), ("out", model.outputs)):
         for spec in specs:
             tensors.add_row(role, Text(spec.name), spec.dtype, Text(shape_text(spec)))
     counts = sorted(found.operators.items(), key=lambda item: (-item[1], item[0]))
     operators = Text("operators: " + ", ".join(f"{name} {count}" for name, count in counts))
+    for node, inner in found.inside.items():
+        counts = sorted(inner.items(), key=lambda item: (-item[1], item[0]))
+        operators.append(f"\ninside {node}: " + ", ".join(f"{name} {count}" for name, count in counts))
     layers = Table(
         Column("layer INT8 can serve", f"{len(found.layers)} layers", overflow="fold"),
         Column("multiplies by"),

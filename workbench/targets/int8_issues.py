@@ -8,7 +8,7 @@ from workbench.targets.base import OperatorIssue
 from workbench.values.errors import ConfigError
 from workbench.values.model import Model
 
-_QUANTIZED = ("QuantizeLinear", "DynamicQuantizeLinear", "QLinearMatMul", "QLinearConv", "MatMulInteger", "ConvInteger")
+QUANTIZED = ("QuantizeLinear", "DynamicQuantizeLinear", "QLinearMatMul", "QLinearConv", "MatMulInteger", "ConvInteger")
 
 
 def unreadable(model: Model, error: ConfigError) -> OperatorIssue:
@@ -37,7 +37,7 @@ def nothing_to_quantize() -> OperatorIssue:
 
 def quantized_already(proto: ModelProto) -> list[OperatorIssue]:
     """One warning, at the first node that quantizes or computes in integers; none for a float model."""
-    first = next((node for node in proto.graph.node if node.op_type in _QUANTIZED), None)
+    first = next((node for node in proto.graph.node if node.op_type in QUANTIZED), None)
     if first is None:
         return []
     return [

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import onnx
 from onnx import ModelProto, TensorProto
@@ -188,7 +189,7 @@ class _Preparation:
             f"{names} drew random numbers; {len(replaced)} of them now take noise from a fixed table, so that "
             "equal inputs give equal outputs. What is proven is the rest: both with their noise at its mean.",
             new,
-            (("spread_of_source", spread),),
+            (("spread_of_source", spread),) if np.isfinite(spread) else (),
         )
 
     def _widen(self) -> None:

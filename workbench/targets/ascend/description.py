@@ -55,13 +55,14 @@ def _inspect(proto: ModelProto) -> tuple[OperatorIssue, ...]:
     from workbench.targets.ascend.check import known_and_asked
     from workbench.targets.ascend.lowering import atc_form
     from workbench.targets.ascend.operators import check_operators
+    from workbench.targets.ascend.structure import axis_issues
     from workbench.values.errors import LoweringError
 
     try:
         lowered = atc_form(proto)
     except LoweringError:  # the table names every operator that lowering stumbled over, not only the first
-        return check_operators(proto)
-    return known_and_asked(lowered)
+        return (*axis_issues(proto), *check_operators(proto))
+    return tuple(sorted((*axis_issues(proto), *known_and_asked(lowered)), key=lambda issue: issue.severity))
 
 
 def _recognizes(proto: ModelProto) -> bool:

@@ -16,7 +16,9 @@ import onnx
 from onnx import TensorProto
 
 from workbench.graph.apart import array_of
+from workbench.graph.intake.graphs import all_nodes
 from workbench.graph.read import constants
+from workbench.targets.ascend.structure import structure_issues
 from workbench.targets.base import OperatorIssue
 
 NOT_IN_OPS_NN = "ops-nn v8.5.0: no ONNX plugin registers it (atc.md §8); the closed operator package was not visible"
@@ -102,6 +104,7 @@ def check_operators(proto: onnx.ModelProto) -> tuple[OperatorIssue, ...]:
         *_opset(proto),
         *_domains(proto),
         *_operators(proto),
+        *structure_issues(proto),
         *_inputs(proto),
         *_int64(proto),
         *_half_precision(proto),
@@ -151,7 +154,7 @@ def _domains(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
 def _operators(proto: onnx.ModelProto) -> Iterator[OperatorIssue]:
     for rule in OPERATOR_RULES:
         found: dict[str, list[onnx.NodeProto]] = {}
-        for node in proto.graph.node:
+        for node in all_nodes(proto.graph):
             domain = "" if node.domain == "ai.onnx" else node.domain
             if domain == rule.domain and (not rule.operators or node.op_type in rule.operators):
                 found.setdefault(node.op_type, []).append(node)

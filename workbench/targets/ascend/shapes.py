@@ -26,7 +26,8 @@ def interface_of(model: Model) -> Interface:
         raise ConfigError(
             f"the inputs have more free axes than a batch and one length ({names}).",
             file=model.path,
-            hint="Export the model with fixed sizes for the others.",
+            hint="Give the others sizes in the dataset manifest, inputs: {NAME: {axes: [batch, 3, 48, width]}}, or "
+            "export the model with them.",
         )
     return Interface(
         inputs=tuple(_port(port) for port in model.inputs), outputs=tuple(_port(port) for port in model.outputs)

@@ -1,0 +1,35 @@
+"""Bodies are looked into, and outputs whose size depends on values are told from those that follow shapes."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from tests.graph.intake.graphs import noisy, port, rate_dependent, write
+from workbench.graph.structure import structure_of
+
+
+def test_layers_in_branches_and_random_operators_are_found_at_any_depth(tmp_path: Path) -> None:
+    found = structure_of(onnx.load(rate_dependent(tmp_path / "m.onnx")))
+
+    (body,) = found.bodies
+    assert (body.node, body.layers, body.operators["If"]) == ("If 'by_rate'", 2, 2)
+    assert structure_of(onnx.load(noisy(tmp_path / "n.onnx"))).random == ("RandomNormalLike 'noise'",)
+
+
+def test_a_size_from_values_is_named_by_the_node_it_begins_at(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"], name="shape"),
+        helper.make_node("Reshape", ["x", "shape"], ["same"], name="by_shape"),
+        helper.make_node("NonZero", ["x"], ["places"], name="places"),
+        helper.make_node("Cast", ["places"], ["found"], name="cast", to=TensorProto.FLOAT),
+        helper.make_node("Shape", ["found"], ["count"], name="count"),
+        helper.make_node("Expand", ["one", "count"], ["ones"], name="ones"),
+    ]
+    outputs = [port("same", None), port("found", None), port("ones", None)]
+    path = write(tmp_path / "m.onnx", nodes, [port("x", ["n", 4])], outputs, {"one": np.ones(1, np.float32)})
+
+    sized = structure_of(onnx.load(path)).sized_by_data
+
+    assert sized == {"found": "NonZero 'places'", "ones": "NonZero 'places'"}
