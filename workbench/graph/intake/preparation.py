@@ -20,6 +20,7 @@ import numpy.typing as npt
 import onnx
 from onnx import ModelProto, TensorProto
 
+from workbench.graph.apart import is_large, parse_apart
 from workbench.graph.bounds import MOST_BYTES, parse_model
 from workbench.graph.intake.axes import batch_first, named_axes, output_to_prepared, to_prepared, unnamed
 from workbench.graph.intake.constants import build_in, constant_values, hoisted
@@ -52,8 +53,17 @@ def wanted(source: Model, interface: Interface) -> bool:
     Raises:
         ConfigError: the interface does not fit the model.
     """
-    proto = parse_model(read_bytes(source.path, limit_bytes=MOST_BYTES), source.path)
-    return _wanted(proto, source, interface)
+    return _wanted(_light(source), source, interface)
+
+
+def _light(source: Model) -> ModelProto:
+    """The graph, of a large file without its weights."""
+    if is_large(source.size_bytes):
+        with source.path.open("rb") as stream:
+            found = parse_apart(source.path, stream)
+        if found is not None:
+            return found
+    return parse_model(read_bytes(source.path, limit_bytes=MOST_BYTES), source.path)
 
 
 def _wanted(proto: ModelProto, source: Model, interface: Interface) -> bool:
