@@ -17,6 +17,7 @@ def plan_lines(made: Plan) -> list[str]:
         f"limit:      {_division(made)}",
         f"disk:       at most {made.disk_bytes / 1e9:.2f} GB of {made.free_bytes / 1e9:.1f} GB free",
         f"store:      {cached}",
+        *(f"scoring:    {sentence}" for sentence in made.scoring),
     ]
 
 

@@ -10,7 +10,9 @@ import plotly.graph_objects as go
 
 from workbench.report.factors import float_alike, taken_apart
 from workbench.report.importance import Importance
+from workbench.report.scored import scored, scored_by
 from workbench.report.summary import (
+    ACCURACY,
     SERVICE,
     Standing,
     Summary,
@@ -22,7 +24,7 @@ from workbench.report.summary import (
 from workbench.report.text import damage_words, lines, reproduce
 from workbench.report.words import count_of, differing_parameters, interval
 from workbench.values.objectives import METRICS
-from workbench.values.results import Evaluation
+from workbench.values.results import Evaluation, drop_metric
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1c1f24; background: #fff; margin: 1.5rem auto;
@@ -133,7 +135,7 @@ def _plots(summary: Summary) -> list[str]:
 def _axes(summary: Summary) -> list[tuple[str, str]]:
     names = [o.metric for o in summary.objectives]
     if len(names) == 1:
-        names.append("latency_p50_ms" if names[0] in ("accuracy", "accuracy_drop_pp") else "accuracy")
+        names.append("latency_p50_ms" if names[0] in ACCURACY else "accuracy")
     return [(names[0], other) for other in names[1:]]
 
 
@@ -216,10 +218,11 @@ def _margins(evaluation: Evaluation, metric: str) -> tuple[float, float]:
         return m.latency.speedup.value - m.latency.speedup.low, m.latency.speedup.high - m.latency.speedup.value
     if m.accuracy is not None and m.accuracy.comparison is not None:
         drop = m.accuracy.comparison.drop_pp
-        if metric == "accuracy_drop_pp":
+        if metric == drop_metric(m.accuracy.unit):
             return drop.value - drop.low, drop.high - drop.value
         if metric == "accuracy":
-            return (drop.high - drop.value) / 100, (drop.value - drop.low) / 100
+            scale = scored_by(m.accuracy).scale
+            return (drop.high - drop.value) / scale, (drop.value - drop.low) / scale
     return 0.0, 0.0
 
 
@@ -244,8 +247,9 @@ def _limit(summary: Summary, metric: str) -> float | None:
     """Where a constraint cuts this axis; a limit on the drop cuts the axis of accuracy below the baseline."""
     limits = {c.metric: c.limit for c in summary.constraints}
     baseline = summary.numbers(summary.baseline) if summary.baseline is not None else {}
-    if metric == "accuracy" and metric not in limits and "accuracy_drop_pp" in limits and metric in baseline:
-        return baseline["accuracy"] - limits["accuracy_drop_pp"] / 100
+    by = scored(summary.evaluations)
+    if metric == "accuracy" and metric not in limits and by.drop_metric in limits and metric in baseline:
+        return baseline["accuracy"] - limits[by.drop_metric] / by.scale
     return limits.get(metric)
 
 
@@ -271,7 +275,9 @@ def _front_table(summary: Summary) -> str:
     if not rows:
         return '<p class="muted">The front is empty.</p>'
     differing = differing_parameters([e.candidate for e in rows])
-    heads = [("id", ""), ("same", ""), ("speed-up", "n"), ("drop pp", "n"), ("accuracy", "n"), ("P50 ms", "n")]
+    by = scored(summary.evaluations)
+    heads = [("id", ""), ("same", ""), ("speed-up", "n"), (f"drop {by.drop_unit}", "n"), (by.column, "n")]
+    heads += [("P50 ms", "n")]
     heads += [("MB", "n")]
     if any(best_known_service(summary, e) is not None for e in rows):
         heads += [(f"{what} {how}", "n") for what in ("served /s,", "P99 ms,") for how in ("predicted", "measured")]
@@ -292,6 +298,11 @@ def _broken(head: str) -> str:
     return _text(head).replace(".", ".<br>").replace(", ", ",<br>")
 
 
+def _scored_value(evaluation: Evaluation) -> str:
+    accuracy = evaluation.measurement.accuracy
+    return f"{accuracy.values[accuracy.primary]:.4f}" if accuracy is not None else ""
+
+
 def _front_row(summary: Summary, evaluation: Evaluation, differing: Sequence[str]) -> str:
     member = summary.member(evaluation.candidate.id)
     numbers = summary.numbers(evaluation)
@@ -300,7 +311,7 @@ def _front_row(summary: Summary, evaluation: Evaluation, differing: Sequence[str
     figures = [
         interval(speedup, "x", 2) if speedup is not None else "",
         interval(drop, "", 2, signed=True) if drop is not None and not is_baseline else "",
-        f"{numbers['accuracy']:.4f}",
+        _scored_value(evaluation),
         f"{numbers['latency_p50_ms']:.2f}",
         f"{numbers['size_mb']:.1f}" if "size_mb" in numbers else "",
     ]

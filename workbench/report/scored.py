@@ -29,6 +29,17 @@ class Scored:
         return "accuracy" if self.name in _OF_LABELS else self.name
 
     @property
+    def column(self) -> str:
+        """The noun as a table's head: of a long one, its last part."""
+        return self.noun.rpartition(".")[2]
+
+    @property
+    def manner(self) -> str:
+        """' (dB, less is better)' where it is no share of which more is better."""
+        facts = [*([self.unit] if self.unit else []), *([] if self.higher else ["less is better"])]
+        return f" ({', '.join(facts)})" if facts else ""
+
+    @property
     def drop_unit(self) -> str:
         return self.unit or "pp"
 

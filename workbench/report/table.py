@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from workbench.report.columns import WIDTH, laid_out
 from workbench.report.factors import float_alike, taken_apart
+from workbench.report.scored import scored
 from workbench.report.summary import Summary
 from workbench.report.words import interval
 from workbench.values.candidate import Candidate
@@ -52,7 +53,9 @@ def table_lines(summary: Summary, width: int) -> list[Line]:
     rows += _float_alike(summary)
     for member in summary.front:
         rows.append(_row(summary, member.evaluation, member.letters, marked=member.id == chosen))
-    heads = [name for name, _ in _COLUMNS]
+    by = scored(summary.evaluations)
+    named = {"accuracy": by.column, "drop pp": f"drop {by.drop_unit}"}
+    heads = [named.get(name, name) for name, _ in _COLUMNS]
     every = [heads, *(cells for _, numbers in rows for cells, _ in numbers)]
     broken = iter(laid_out(every, [least for _, least in _COLUMNS], width))
     found: list[Line] = [(line, "bold") for line in next(broken)]
@@ -107,6 +110,7 @@ def _name(candidate: Candidate, facts: Sequence[str], style: str, *, marked: boo
 def _cells(evaluation: Evaluation, split: str) -> list[str]:
     numbers, m = metrics(evaluation), evaluation.measurement
     drop = m.accuracy.comparison.drop_pp if m.accuracy is not None and m.accuracy.comparison is not None else None
+    numbers |= {"accuracy": m.accuracy.values[m.accuracy.primary]} if m.accuracy is not None else {}
     return _written(split, numbers, drop, m.latency.speedup if m.latency is not None else None)
 
 

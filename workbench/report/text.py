@@ -13,13 +13,14 @@ from rich.text import Text
 from workbench.report.columns import WIDTH
 from workbench.report.confirmed import confirmation_sentences
 from workbench.report.factors import taken_apart
+from workbench.report.scored import Scored, scored
 from workbench.report.service import service_lines
 from workbench.report.summary import Member, Recommendation, Step, Summary
 from workbench.report.table import Line, table_lines, wrapped
 from workbench.report.words import count_of, over
 from workbench.values.documents.canonical import encode
 from workbench.values.objectives import METRICS
-from workbench.values.results import STAGES, Estimate, Evaluation, metrics
+from workbench.values.results import STAGES, Estimate, Evaluation, drop_metric, metrics
 
 
 def lines(summary: Summary) -> str:
@@ -144,9 +145,9 @@ def _heading(summary: Summary) -> list[Line]:
         (f"{summary.experiment_name}: {goals}" + (f"; {limits}" if limits else ""), "bold"),
         (f"{count_of(len(summary.evaluations), 'candidate')}, {len(summary.front)} on the Pareto front", ""),
     ]
-    scored = [e.measurement.accuracy.primary for e in summary.evaluations if e.measurement.accuracy is not None]
-    if scored and scored[0] != "accuracy":
-        found.append((f"accuracy stands for {scored[0]}, the primary metric of this dataset", ""))
+    by = scored(summary.evaluations)
+    if by.name != "accuracy":
+        found.append((f"accuracy stands for {by.name}{by.manner}, the primary metric of this dataset", ""))
     if summary.emulated:
         words = (
             "EMULATED: no number below was measured on a real device. Times, memory and power are modelled; accuracy "
@@ -216,14 +217,14 @@ def _settings(summary: Summary) -> list[Line]:
         return []
     found: list[Line] = [("One setting changed in it:", "bold")]
     for step in recommended.steps:
-        found += wrapped(f"  {step_words(step)}", indent="      ")
+        found += wrapped(f"  {step_words(step, scored(summary.evaluations))}", indent="      ")
     return found
 
 
-def step_words(step: Step) -> str:
+def step_words(step: Step, by: Scored) -> str:
     """'quantization.keep_float 2 → 0: 1.08x as fast, -0.40 pp accuracy (3fa9c1d2e4b7)'."""
     words = f"{step.parameter} {_setting(step.before)} → {_setting(step.after)}: {step.speed_ratio:.2f}x as fast"
-    words += f", {step.accuracy_pp:+.2f} pp accuracy"
+    words += f", {by.change_words(step.accuracy_pp)}"
     if not step.told_apart:
         words += ", no more than noise"
     if not step.feasible:
@@ -239,7 +240,8 @@ def _optimism(summary: Summary) -> list[Line]:
     drops = [o.drop_pp for o in told if o.drop_pp is not None]
     words = f"How far the search flattered its {count_of(len(told), 'winner')}: {speed:+.2f}x of speed-up"
     if drops:
-        words += f" and {sum(drops) / len(drops):+.2f} pp of accuracy drop"
+        by = scored(summary.evaluations)
+        words += f" and {sum(drops) / len(drops):+.2f} {by.drop_unit} of {by.noun} drop"
     return wrapped(words + " on average (validation against holdout).")
 
 
@@ -290,7 +292,7 @@ def _all_numbers(evaluation: Evaluation) -> list[str]:
     numbers, m = metrics(evaluation), evaluation.measurement
     estimates: dict[str, Estimate] = {}
     if m.accuracy is not None and m.accuracy.comparison is not None:
-        estimates["accuracy_drop_pp"] = m.accuracy.comparison.drop_pp
+        estimates[drop_metric(m.accuracy.unit)] = m.accuracy.comparison.drop_pp
     if m.latency is not None:
         estimates["speedup"] = m.latency.speedup
     found = []
@@ -298,6 +300,8 @@ def _all_numbers(evaluation: Evaluation) -> list[str]:
         if name.removesuffix("_low").removesuffix("_high") in estimates and name not in estimates:
             continue
         unit = METRICS[name].unit if name in METRICS else ""
+        if name == "accuracy_drop" and m.accuracy is not None:
+            unit = m.accuracy.unit
         text = f"{value:.6g}"
         if name in estimates:
             text += f"  [{estimates[name].low:.4g}, {estimates[name].high:.4g}]"
@@ -305,6 +309,8 @@ def _all_numbers(evaluation: Evaluation) -> list[str]:
     if m.accuracy is not None and m.accuracy.comparison is not None:
         test = m.accuracy.comparison
         found.append(f"  {'difference to the baseline':<34} p = {test.p_value:.3g}, {test.test}")
+    if m.accuracy is not None and m.accuracy.proof:
+        found.append(f"  {'planted noise':<34} {m.accuracy.proof}")
     if m.latency is not None:
         found.append(f"  {'timing':<34} {m.latency.samples} calls of batch {m.latency.batch}; {m.latency.verdict}")
     return found

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of
 from workbench.inputs.experiment import Experiment
+from workbench.inputs.metrics import scoring_words
 from workbench.search.time_limit import Division, divided, forecast_cost, known_cost, least_limit_s, mean_cost
 from workbench.space.space import Forbidden, SpaceSize, build, draw, raw_size, size
 
@@ -35,6 +36,7 @@ class Plan:
         basis: what the times rest on, in words.
         serves: whether front members are loaded for real.
         store_entries: kind → entries already in the store (of any experiment in this workspace).
+        scoring: what outputs mean and must keep, a sentence each; empty where labels decide.
     """
 
     space: SpaceSize
@@ -53,6 +55,7 @@ class Plan:
     free_bytes: int
     serves: bool
     store_entries: dict[str, int]
+    scoring: tuple[str, ...] = ()
 
 
 def make_plan(
@@ -108,6 +111,7 @@ def make_plan(
         free_bytes=shutil.disk_usage(bench.store.root).free,
         serves=experiment.service is not None and experiment.service.confirm_s > 0,
         store_entries={usage.kind: usage.entries for usage in bench.store.usage()},
+        scoring=scoring_words(experiment.dataset, experiment.model),
     )
 
 

@@ -37,6 +37,7 @@ from workbench.inputs.metrics.score import (
 from workbench.inputs.metrics.scorer import Scorer, output_constraints, scorer_of
 from workbench.inputs.metrics.summary import by_length, by_type, per_sample, primary_metric, primary_of, summarize
 from workbench.inputs.metrics.uses import not_by_distance, uses_of
+from workbench.inputs.metrics.words import scoring_words
 
 __all__ = [
     "CORRECT",
@@ -68,6 +69,7 @@ __all__ = [
     "save_outcomes",
     "scored_output",
     "scorer_of",
+    "scoring_words",
     "select",
     "size",
     "summarize",
