@@ -32,6 +32,8 @@ def inferred(outputs: dict[str, tuple[str, Shape]], nodes: dict[str, str], sampl
         ("logits", "float32", ("n", "length", 5), "Relu", "logits"),
         ("y", "float32", ("n", "t", 6625), "Softmax", "probabilities"),
         ("output", "float32", ("n", 1), "Sigmoid Squeeze Unsqueeze", "probabilities"),
+        ("output", "float32", ("n", 1), "Sigmoid ReduceMean", "probabilities"),
+        ("y", "float32", ("n", 1000), "Tanh ReduceMean", "logits"),
         ("y", "float32", (None, 1, "h", "w"), "Sigmoid", "mask"),
         ("y", "int64", ("n", 64, 64), "ArgMax", "mask"),
         ("y", "int64", ("n", "length"), "ArgMax Cast", "ids"),
