@@ -54,6 +54,7 @@ EVALUATION = (
         "neighbours",
         *("noise", "raw_times", "replay", "store"),
     ),
+    ("carried",),
 )
 """The same inside `evaluation`."""
 VALUES = (

@@ -64,6 +64,31 @@ def test_a_model_with_several_inputs_has_an_array_of_each(two_inputs: Model, tmp
     assert [sorted(feeds) for feeds in data.read()] == [["a", "b"], ["a", "b"]]
 
 
+def test_samples_named_as_the_inputs_are_batched_by_their_size(two_inputs: Model, tmp_path: Path) -> None:
+    both = np.arange(18, dtype=np.float32).reshape(6, 3)
+    np.savez(tmp_path / "data.npz", a=both, b=both, labels=np.arange(6))
+
+    data = open_data(tmp_path / "data.npz", two_inputs, batch=4)
+
+    assert (data.count, data.usual) == (2, 2)
+    assert [len(feeds["a"]) for feeds in data.read()] == [4, 2]
+    assert np.array_equal(np.concatenate([feeds["b"] for feeds in data.read()]), both)
+
+
+def test_a_fixed_batch_is_obeyed_whatever_is_asked(tmp_path: Path) -> None:
+    write_model(tmp_path / "model.onnx")
+    proto = onnx.load(tmp_path / "model.onnx")
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
+    onnx.save(proto, tmp_path / "model.onnx")
+    model = read_model(tmp_path / "model.onnx")
+    np.savez(tmp_path / "data.npz", x=np.zeros((40, 16), np.float32))
+
+    data = open_data(tmp_path / "data.npz", model, batch=16)
+
+    assert (data.count, data.usual) == (40, 40)
+    assert {len(feeds["x"]) for feeds in data.read()} == {1}
+
+
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [

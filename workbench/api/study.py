@@ -9,6 +9,7 @@ from pathlib import Path
 
 from workbench.api.opening import named_candidate, opened
 from workbench.evaluation.build import lowered_file
+from workbench.evaluation.carried import calibration_feeds
 from workbench.graph.read import read_model
 from workbench.inputs.dataset import check_inputs, read_manifest
 from workbench.inputs.experiment import Experiment
@@ -115,8 +116,10 @@ def compare(
         fixed, taken = _whole_batches(
             [read_model(each.path) for each in sides], batch, samples, dataset.size("validation")
         )
+        if dataset.interface.state:  # what is scored are sequences, what is compared are single steps
+            scoring = None
         feeds = (
-            (found.feeds for found in dataset.batches("validation", fixed, stop=taken))
+            calibration_feeds(dataset, question.model, batch=fixed, samples=taken, split="validation")
             if scoring is None
             else scoring.feeds("validation", fixed, taken)
         )
@@ -145,7 +148,7 @@ def _batches(
         check_inputs(dataset, models[0])
         scoring = scoring_of(dataset, models[0])
         fixed, taken = _whole_batches(models, batch, samples, dataset.size("calibration"))
-        if scoring is not None:
+        if scoring is not None and not dataset.interface.state:
             return scoring.feeds("calibration", fixed, taken), f"{data.name}, calibration split", scoring
         found = open_data(data, models[0], batch=fixed, samples=taken)
     else:

@@ -51,6 +51,13 @@ def calibrate(
             highlight=False,
             soft_wrap=True,
         )
+        if seen.other_sizes:
+            out.print(
+                f"output {', '.join(seen.other_sizes)} has another length than the float model's, which depends on the "
+                "data: the common part is compared",
+                highlight=False,
+                soft_wrap=True,
+            )
     for file in done.files:
         out.print(f"wrote {file}", highlight=False, soft_wrap=True)
 
@@ -217,13 +224,15 @@ def profile(
     """Where the time of a candidate goes on its device, operator by operator; or what overflows there."""
     from workbench.api.opening import named_candidate, opened
     from workbench.evaluation.build import artifact_of
+    from workbench.evaluation.carried import timed_feeds
     from workbench.evaluation.profiling import overflows, where_time_goes
 
     with opened(experiment, workspace) as (question, bench):
         chosen = named_candidate(candidate, question)
         artifact, directory = artifact_of(question, chosen, bench)
         data = question.dataset.with_bins(chosen.sequence_bins)
-        feeds = data.sample_feeds("validation", 32, chosen.serving.batch, seed=question.seed)
+        batch = chosen.serving.batch
+        feeds = timed_feeds(data, question.model, "validation", count=32, batch=batch, seed=question.seed)
         folder = to or question.workspace / ".workbench" / "profiles" / chosen.short_id
         if bench.toolchain(chosen).emulated:
             err.print("EMULATED: modelled, not measured on a real device.", style="bold red")

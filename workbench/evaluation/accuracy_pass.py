@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of
+from workbench.evaluation.carried import whole_samples
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import (
     Outcomes,
@@ -51,7 +52,8 @@ class AccuracyPass:
         """`session` runs the candidate's `artifact`, `baseline` the float baseline (both are one for the baseline)."""
         self.experiment, self.candidate, self.bench = experiment, candidate, bench
         self.split: Split = split
-        self.session, self.baseline = session, baseline
+        at = (experiment.dataset.interface, experiment.model)
+        self.session, self.baseline = whole_samples(session, *at), whole_samples(baseline, *at)
         # each is fed its own bins, as it would be served
         self.data = experiment.dataset.with_bins(candidate.sequence_bins)
         self.baseline_data = experiment.dataset.with_bins(experiment.baseline.sequence_bins)
@@ -147,6 +149,6 @@ class AccuracyPass:
                     "workbench.inputs.dataset",
                     type(self.bench.target(candidate)).__module__,
                 ),
-                alone=(__name__,),
+                alone=(__name__, "workbench.evaluation.carried"),
             ),
         }

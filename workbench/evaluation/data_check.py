@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 
+from workbench.evaluation.carried import states_of
 from workbench.graph.read import embedding_rows, load_graph
 from workbench.inputs.dataset import check_inputs
 from workbench.inputs.dataset.arrays import ArrayRows
+from workbench.inputs.dataset.loader import LoaderRows
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import scorer_of
 from workbench.values.errors import ConfigError
@@ -23,6 +25,8 @@ def check_data(experiment: Experiment) -> None:
     """
     data, model = experiment.dataset, experiment.model
     check_inputs(data, model)
+    _check_states(experiment)
+    _check_batches(experiment)
     _check_bins(experiment)
     _check_compiled_lengths(experiment)
     scorer_of(data, model).check(model)
@@ -33,12 +37,51 @@ def check_data(experiment: Experiment) -> None:
                 check_vocabulary(data.preprocessor, rows[token_input.name])
 
 
+def _check_states(experiment: Experiment) -> None:
+    try:
+        states_of(experiment.dataset.interface, experiment.model)
+    except ConfigError as error:
+        if error.file is not None:
+            raise
+        raise ConfigError(error.rule, file=experiment.dataset.path, key=error.key, hint=error.hint) from error
+
+
+def _check_batches(experiment: Experiment) -> None:
+    """A model of a fixed batch takes calls of that size and no others."""
+    fixed = experiment.model.fixed_batch
+    if fixed is None or experiment.baseline.compile.compiles_shapes:  # its sessions fill batches up themselves
+        return
+    offered = {b for p in experiment.space.parameters if p.name == "serving.batch" for b in p.choices}
+    offered = offered or {experiment.baseline.serving.batch}
+    if offered != {fixed}:
+        raise ConfigError(
+            f"the model takes {fixed} sample{'' if fixed == 1 else 's'} in a call and no other number; offered are "
+            f"{', '.join(map(str, sorted(offered, key=str)))}.",
+            file=experiment.space.path,
+            key="parameters.serving.batch",
+            hint=f"Write {fixed} alone, or export the model with a free first axis.",
+        )
+
+
 def _check_bins(experiment: Experiment) -> None:
-    """A model exported for one length can be padded to no other."""
+    """A model exported for one length can be padded to no other, and data without bins to none at all."""
+    searched = [p for p in experiment.space.parameters if p.name == "serving.sequence_bins"]
+    sizing = experiment.dataset.sizing
+    if sizing is not None:
+        for parameter in searched if len(sizing.binned) != 1 else ():
+            several = f"{len(sizing.binned)} axes have bins" if sizing.binned else "no axis of the samples has bins"
+            raise ConfigError(
+                f"says how far samples are padded, and {several}.",
+                file=experiment.space.path,
+                key=f"parameters.{parameter.name}",
+                hint=f"Leave it out, or give one axis bins in {experiment.dataset.path.name}: "
+                "axes: {NAME: {bins: [64, 128], pad: 0}}.",
+            )
+        return
     sizes = (spec.shape[1] for spec in experiment.model.inputs if len(spec.shape) > 1)
     fixed = next((size for size in sizes if isinstance(size, int)), None)
-    for parameter in experiment.space.parameters if fixed is not None else ():
-        if parameter.name == "serving.sequence_bins" and parameter.choices != (str(fixed),):
+    for parameter in searched if fixed is not None else ():
+        if parameter.choices != (str(fixed),):
             raise ConfigError(
                 f"the model takes texts of {fixed} tokens and no others.",
                 file=experiment.space.path,
@@ -76,14 +119,12 @@ def _check_compiled_lengths(experiment: Experiment) -> None:
 
 
 def _array_lengths(experiment: Experiment) -> set[int]:
-    """Lengths of the splits' samples, where these are arrays and the model takes any length; else none."""
+    """Lengths of the splits' samples as the model is fed them, where these are no texts and it takes any length."""
     free = {s.name for s in experiment.model.inputs if len(s.shape) > 1 and not isinstance(s.shape[1], int)}
-    data = experiment.dataset
-    sources = [rows.source for rows in (data.calibration, data.validation, data.holdout)]
-    return {
-        array.shape[1]
-        for source in sources
-        if isinstance(source, ArrayRows)
-        for name, array in source.inputs
-        if name in free
-    }
+    data, found = experiment.dataset, set()
+    for rows in (data.calibration, data.validation, data.holdout):
+        if isinstance(rows.source, ArrayRows | LoaderRows):
+            sizing = rows.source.sizing
+            for _, shapes in rows.source.distinct():
+                found |= {sizing.padded(name, shape)[int(sizing.steps)] for name, shape in shapes if name in free}
+    return found

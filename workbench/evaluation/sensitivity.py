@@ -9,6 +9,7 @@ from pathlib import Path
 from onnx import ModelProto
 
 from workbench.evaluation.bench import Bench
+from workbench.evaluation.carried import calibration_feeds
 from workbench.evaluation.statistics import data_key
 from workbench.graph.groups import layer_groups
 from workbench.graph.layers import Layer
@@ -41,12 +42,13 @@ def sensitivity_of(
     }
 
     def build(to: Path) -> None:
-        batches = experiment.dataset.batches("calibration", experiment.calibration.batch, stop=SENSITIVITY_SAMPLES)
+        batch = experiment.calibration.batch
+        feeds = calibration_feeds(experiment.dataset, experiment.model, batch=batch, samples=SENSITIVITY_SAMPLES)
         recipe = recipe_of(SENSITIVITY_RECIPE, statistics.layers)
         units = None
         if unit == "group":
             units = groups_of(normalized(load_graph(experiment.model)), statistics.layers, recipe)
-        found = measure_sensitivity(experiment.model, statistics, recipe, (b.feeds for b in batches), units)
+        found = measure_sensitivity(experiment.model, statistics, recipe, feeds, units)
         (to / "sensitivity.json").write_text(canonical_json(list(found)), encoding="utf-8")
 
     entry = bench.store.get_or_build("sensitivity", key, build)

@@ -9,6 +9,7 @@ from pathlib import Path
 from onnx import ModelProto
 
 from workbench.evaluation.bench import Bench, StageClock
+from workbench.evaluation.carried import calibration_feeds
 from workbench.inputs.experiment import Experiment
 from workbench.quantization.observe import Feeds, observe
 from workbench.quantization.statistics import Statistics, load_statistics, save_statistics
@@ -55,14 +56,19 @@ def data_key(experiment: Experiment, *code: str) -> dict[str, object]:
         "settings": experiment.calibration,
         "onnxruntime": version("onnxruntime"),  # it runs the float model, whatever the candidates' target
         "code": closure_digest(
-            "workbench.quantization", "workbench.graph.groups", "workbench.inputs.dataset", alone=(__name__, *code)
+            "workbench.quantization",
+            "workbench.graph.groups",
+            "workbench.inputs.dataset",
+            alone=(__name__, "workbench.evaluation.carried", *code),
         ),
     }
 
 
 def calibration_batches(experiment: Experiment) -> Callable[[], Iterator[Feeds]]:
     settings = experiment.calibration
-    return lambda: (b.feeds for b in experiment.dataset.batches("calibration", settings.batch, stop=settings.samples))
+    return lambda: calibration_feeds(
+        experiment.dataset, experiment.model, batch=settings.batch, samples=settings.samples
+    )
 
 
 def calibration_line(statistics: Statistics) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -199,6 +199,8 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
                 "samples", f"{count} is more than the {dataset.size(split)} samples of the split.", "Lower it."
             )
     dataset = dataset.first(validation=scored, holdout=confirmed)
+    if model.fixed_batch is not None:  # it takes no other
+        calibration = replace(calibration, batch=model.fixed_batch)
     if dataset.size("calibration") < calibration.samples:
         raise top.section("calibration").error(
             "samples",

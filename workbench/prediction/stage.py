@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from workbench.evaluation.bench import Bench
+from workbench.evaluation.carried import timed_feeds
 from workbench.inputs.experiment import Experiment
 from workbench.prediction.curve import FeedsOf, Yardstick, measure_curve, modelled_curve, startup_s
 from workbench.prediction.host_costs import host_costs
@@ -62,10 +63,12 @@ def measured_curve(
     batch, bins = experiment.baseline.serving.batch, experiment.baseline.sequence_bins
     yardstick = Yardstick(
         session=baseline,
-        feeds=experiment.dataset.with_bins(bins).sample_feeds(
+        feeds=timed_feeds(
+            experiment.dataset.with_bins(bins),
+            experiment.model,
             split,
-            experiment.measure.feeds,
-            batch,
+            count=experiment.measure.feeds,
+            batch=batch,
             seed=experiment.seed,
             length=timed_length(experiment.measure.length, bins),
         ),
@@ -183,8 +186,14 @@ def _one_for_each_file(
 
 def _feeds_of(experiment: Experiment, split: Split) -> FeedsOf:
     def feeds_of(batch: int, length: int) -> Sequence[Feeds]:
-        return experiment.dataset.sample_feeds(
-            split, CURVE_FEEDS, batch, seed=experiment.seed, length=None if length == NO_SEQUENCES else length
+        return timed_feeds(
+            experiment.dataset,
+            experiment.model,
+            split,
+            count=CURVE_FEEDS,
+            batch=batch,
+            seed=experiment.seed,
+            length=None if length == NO_SEQUENCES else length,
         )
 
     return feeds_of

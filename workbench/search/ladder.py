@@ -24,6 +24,7 @@ import numpy as np
 from workbench.evaluation.accuracy_pass import AccuracyPass
 from workbench.evaluation.bench import Bench, StageClock
 from workbench.evaluation.build import artifact_of
+from workbench.evaluation.carried import first_steps, timed_feeds, whole_samples
 from workbench.evaluation.device_figures import device_figures
 from workbench.evaluation.device_lock import device_lock
 from workbench.evaluation.measure import TimingProtocol, time_against_baseline
@@ -73,6 +74,8 @@ from workbench.values.system.source_closure import closure_digest
 _log = logging.getLogger(__name__)
 
 SMOKE_SAMPLES = 8
+SMOKE_STEPS = 32
+"""Of each of them, where a state is carried."""
 SMOKE_CONSTRAINT = "smoke_cosine"
 
 
@@ -264,11 +267,15 @@ class _Climb(StageClock):
 
     def _smoke(self, session: Session, baseline: Session) -> Stop | None:
         """A few samples: finite, not constant, not far from the float output."""
-        batch = self.candidate.serving.batch
-        ours, theirs = (data.batches(self.split, batch, stop=SMOKE_SAMPLES) for data in (self.data, self.baseline_data))
+        batch, at = self.candidate.serving.batch, (self.experiment.dataset.interface, self.experiment.model)
+        runs, floats = whole_samples(session, *at), whole_samples(baseline, *at)
+        ours, theirs = (
+            first_steps(data.batches(self.split, batch, stop=SMOKE_SAMPLES), SMOKE_STEPS)
+            for data in (self.data, self.baseline_data)
+        )
         seen = agreement(
             (
-                cut_alike(session.run(mine.feeds), mine, baseline.run(other.feeds), other)
+                cut_alike(runs.run(mine.feeds), mine, floats.run(other.feeds), other)
                 for mine, other in zip(ours, theirs, strict=True)
             ),
             not_by_distance(self.experiment.dataset),
@@ -341,10 +348,12 @@ class _Climb(StageClock):
         settings = self.experiment.measure
         batch = self.candidate.serving.batch
         feeds, baseline_feeds = (
-            data.sample_feeds(
+            timed_feeds(
+                data,
+                self.experiment.model,
                 self.split,
-                settings.feeds,
-                batch,
+                count=settings.feeds,
+                batch=batch,
                 seed=self.experiment.seed,
                 length=timed_length(settings.length, bins),
             )
@@ -424,7 +433,8 @@ class _Climb(StageClock):
 
     def _full_latency(self, session: Session, baseline: Session, artifact: Artifact, directory: Path) -> Stop | None:
         latency = self._time(session, baseline, self.effort.timed_calls(self.experiment), anchor=True)
-        feeds = self.data.sample_feeds(self.split, 8, self.candidate.serving.batch, seed=self.experiment.seed)
+        batch, seed = self.candidate.serving.batch, self.experiment.seed
+        feeds = timed_feeds(self.data, self.experiment.model, self.split, count=8, batch=batch, seed=seed)
         if isinstance(session, DeviceSession):
             modelled = self.bench.toolchain(self.candidate).emulated  # no load makes it draw power
             device = device_figures(session, feeds[:2], load_s=0.0) if modelled else device_figures(session, feeds)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of
+from workbench.evaluation.carried import timed_feeds
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import scoring_words
 from workbench.search.time_limit import Division, divided, forecast_cost, known_cost, least_limit_s, mean_cost
@@ -136,8 +137,14 @@ def probe_call_ms(experiment: Experiment, bench: Bench) -> float:
     """
     baseline = experiment.baseline
     artifact, directory = artifact_of(experiment, baseline, bench)
-    feeds = experiment.dataset.with_bins(baseline.sequence_bins).sample_feeds(
-        "validation", PROBE_CALLS, baseline.serving.batch, seed=experiment.seed, length=experiment.measure.length
+    feeds = timed_feeds(
+        experiment.dataset.with_bins(baseline.sequence_bins),
+        experiment.model,
+        "validation",
+        count=PROBE_CALLS,
+        batch=baseline.serving.batch,
+        seed=experiment.seed,
+        length=experiment.measure.length,
     )
     session = bench.target(baseline).open(artifact, directory, baseline)
     try:

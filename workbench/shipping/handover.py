@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from workbench.bundle import BundleContents, GoldenBatch, Origin, Tolerance, wri
 from workbench.bundle.signing import SecretKey
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of
+from workbench.evaluation.carried import calibration_feeds
 from workbench.evaluation.journal import Journal
 from workbench.inputs.dataset import Batch, Dataset
 from workbench.inputs.experiment import Experiment
@@ -145,7 +147,7 @@ def _golden(experiment: Experiment, candidate: Candidate, bench: Bench) -> tuple
     artifact, directory = artifact_of(experiment, candidate, bench)
     batch_size = candidate.serving.batch
     data = experiment.dataset.with_bins(candidate.sequence_bins)
-    batches = data.batches("validation", batch_size, stop=GOLDEN_BATCHES * batch_size)
+    batches = _fed_batches(data, experiment, batch_size)
     session = bench.target(candidate).open(artifact, directory, candidate)
     try:
         return tuple(
@@ -154,6 +156,17 @@ def _golden(experiment: Experiment, candidate: Candidate, bench: Bench) -> tuple
         )
     finally:
         session.close()
+
+
+def _fed_batches(data: Dataset, experiment: Experiment, rows: int) -> list[Batch]:
+    """Batches that the model is fed as they are: whole ones where it takes no fewer, single steps where it carries a
+    state."""
+    batches = list(data.batches("validation", rows, stop=GOLDEN_BATCHES * rows))
+    if not data.interface.state and experiment.model.fixed_batch is None:
+        return batches
+    feeds = calibration_feeds(data, experiment.model, batch=rows, samples=GOLDEN_BATCHES * rows, split="validation")
+    nobody = np.zeros(0, dtype=np.int64)
+    return [Batch(feeds=one, targets=None, indices=nobody) for one in itertools.islice(feeds, GOLDEN_BATCHES)]
 
 
 def _texts(dataset: Dataset, batch: Batch) -> tuple[Text, ...]:

@@ -13,7 +13,7 @@ complete: each is whole at any moment. A kill between two renames leaves files o
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from workbench.quantization.amct.protobuf_text import MOST_BYTES
 from workbench.quantization.amct.recipe import recipe_of_config
 from workbench.quantization.amct.record_file import parse_record, record_text
 from workbench.quantization.calibrate import follow_amct
+from workbench.quantization.common_part import common_part
 from workbench.quantization.integers.interpreter import Interpreter
 from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.quantization.lowering.normalize import normalized
@@ -45,6 +46,8 @@ from workbench.values.documents.input_files import read_text
 from workbench.values.errors import CalibrationError, ConfigError, ToolchainError
 from workbench.values.model import Model
 from workbench.values.system.scratch import scratch_folder
+
+_Doubles = npt.NDArray[np.float64]
 
 MANIFEST_BATCH = 16
 """Samples in a batch of a manifest's calibration split. AMCT's manual asks for 16 or 32 samples in all and says that
@@ -61,11 +64,14 @@ class Agreement:
             next to a rounding border fall on either side of it, since the float operators between are summed in
             another order, and deep models carry that on.
         qdq_max_abs: the largest difference of those two, as a share of the largest |output|.
+        other_sizes: outputs that are longer or shorter than the float model's, since their length depends on the data;
+            of these the common part is compared.
     """
 
     cosine: float
     qdq_cosine: float
     qdq_max_abs: float
+    other_sizes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,19 +178,27 @@ def _agreement(model: Model, deploy: onnx.ModelProto, qdq: onnx.ModelProto, feed
     if is_large(model.size_bytes):  # exact integers take their time
         feeds = next(parts(model, feeds, most_rows=2), feeds)
 
-    def values(graph: onnx.ModelProto | None) -> npt.NDArray[np.float64]:
+    def values(graph: onnx.ModelProto | None) -> list[_Doubles]:
         """One model at a time is open."""
         session = open_session(model, (), graph)
-        return _flat(dict(zip(names, session.run(names, dict(feeds)), strict=True)), names)
+        return _doubles(dict(zip(names, session.run(names, dict(feeds)), strict=True)), names)
 
-    integers = _flat(Interpreter(deploy).run(feeds), names)
+    integers = _doubles(Interpreter(deploy).run(feeds), names)
     float_values, qdq_values = values(None), values(qdq)
-    largest = float(np.abs(qdq_values).max(initial=0.0)) or 1.0
+    ours, theirs = _paired(integers, qdq_values)
+    largest = float(np.abs(theirs).max(initial=0.0)) or 1.0
     return Agreement(
-        cosine=_cosine(integers, float_values),
-        qdq_cosine=_cosine(integers, qdq_values),
-        qdq_max_abs=float(np.abs(integers - qdq_values).max(initial=0.0)) / largest,
+        cosine=_cosine(*_paired(integers, float_values)),
+        qdq_cosine=_cosine(ours, theirs),
+        qdq_max_abs=float(np.abs(ours - theirs).max(initial=0.0)) / largest,
+        other_sizes=tuple(n for n, a, b in zip(names, integers, float_values, strict=True) if a.shape != b.shape),
     )
+
+
+def _paired(ours: Sequence[_Doubles], theirs: Sequence[_Doubles]) -> tuple[_Doubles, _Doubles]:
+    """All outputs of two models side by side; of those whose length depends on the data the part that both have."""
+    pairs = [common_part(a, b) for a, b in zip(ours, theirs, strict=True)]
+    return np.concatenate([a.ravel() for a, _ in pairs]), np.concatenate([b.ravel() for _, b in pairs])
 
 
 def _cosine(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> float:
@@ -192,8 +206,8 @@ def _cosine(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> float:
     return float(a @ b) / norm if norm else float(np.array_equal(a, b))
 
 
-def _flat(outputs: Mapping[str, npt.NDArray[Any]], names: Iterable[str]) -> npt.NDArray[np.float64]:
-    return np.concatenate([np.asarray(outputs[name], np.float64).ravel() for name in names])
+def _doubles(outputs: Mapping[str, npt.NDArray[Any]], names: Iterable[str]) -> list[_Doubles]:
+    return [np.asarray(outputs[name], np.float64) for name in names]
 
 
 def _write(

@@ -20,6 +20,7 @@ import onnxruntime
 from onnx import helper
 
 from workbench.evaluation.bench import Bench, StageClock
+from workbench.evaluation.carried import calibration_feeds
 from workbench.evaluation.sensitivity import SENSITIVITY_RECIPE, SENSITIVITY_SAMPLES, kept_in_float, sensitivity_of
 from workbench.evaluation.statistics import statistics_of
 from workbench.graph.layers import Layer, quantizable_layers
@@ -165,9 +166,10 @@ def study_layers(
         except ValueError as error:
             raise CalibrationError(str(error)) from error
     report("timing the kernels of every layer in float and in INT8")
-    batch = next(iter(experiment.dataset.batches("calibration", experiment.baseline.serving.batch, stop=1)))
+    rows = experiment.baseline.serving.batch
+    feeds = next(calibration_feeds(experiment.dataset, experiment.model, batch=rows, samples=1))
     record = choose(seen, recipe, proto=proto)
-    times, call_us, macs = _times(experiment, proto, seen.layers, record, batch.feeds)
+    times, call_us, macs = _times(experiment, proto, seen.layers, record, feeds)
     tables = {kind: _units(sensitivities, times, call_us, macs) for kind, sensitivities in found.items()}
     applicable = recipe_of(quantization, seen.layers).layers
     ranking = [u.sensitivity for u in tables[unit] if any(name in applicable for name in u.sensitivity.layers)]
@@ -187,7 +189,7 @@ def study_layers(
                 evaluation=evaluation,
             )
         )
-    first = next(iter(batch.feeds.values()))
+    first = next(iter(feeds.values()))
     return LayerStudy(
         experiment=experiment.name,
         metric=metric,

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from workbench.evaluation.carried import calibration_feeds
 from workbench.graph.door import open_foreign
 from workbench.graph.intake.prepared import prepared
 from workbench.graph.read import embedding_rows, load_graph
@@ -21,7 +22,8 @@ from workbench.values.errors import ConfigError, nearest
 from workbench.values.interface import NOTHING_DECLARED
 from workbench.values.model import Model, TensorSpec
 
-_MANIFEST_BATCHES = 2
+_USUAL_BATCHES = 2
+"""Of a manifest's samples; where a model takes fewer in a call than was asked for, as many samples."""
 _LABELS = "labels"
 RANDOM_LENGTH = 32
 """Length of a symbolic axis other than the batch, where nobody gives data."""
@@ -63,7 +65,7 @@ def open_data(path: Path, model: Model, *, batch: int, samples: int | None = Non
     Raises:
         ConfigError: the file is missing or damaged, or does not fit the model.
     """
-    batch = fixed_batch(model) or batch
+    usual, batch = _USUAL_BATCHES * batch, fixed_batch(model) or batch
     if path.suffix not in (".yaml", ".yml"):
         return _open_npz(path, model, batch=batch, samples=samples)
     dataset = read_manifest(path, model)
@@ -72,9 +74,9 @@ def open_data(path: Path, model: Model, *, batch: int, samples: int | None = Non
     taken = _whole(size if samples is None else min(size, samples), model)
     return ModelData(
         about=f"{path.name}, calibration split",
-        count=-(-taken // batch),
-        usual=_MANIFEST_BATCHES,
-        read=lambda: (b.feeds for b in dataset.batches("calibration", batch, stop=taken)),
+        count=dataset.batch_count("calibration", batch, stop=taken),
+        usual=dataset.batch_count("calibration", batch, stop=min(taken, usual)),
+        read=lambda: calibration_feeds(dataset, model, batch=batch, samples=taken),
     )
 
 
@@ -171,7 +173,8 @@ def _open_npz(path: Path, model: Model, *, batch: int, samples: int | None) -> M
 
 
 def _open_samples(path: Path, model: Model, *, batch: int, samples: int | None) -> ModelData:
-    """A dataset's file: `NAME` [samples, ...] for every input, `labels` beside them where there are any."""
+    """A dataset's file: `NAME` [samples, ...] for every input, `NAME.sizes` where samples differ, `labels` beside them
+    where there are any. A batch ends where the size changes."""
     rows = read_arrays(path, label=_LABELS, classes=None, tags=False, truths=True)
     specs = {spec.name: spec for spec in model.inputs}
     for name, _ in rows.inputs:
@@ -180,7 +183,9 @@ def _open_samples(path: Path, model: Model, *, batch: int, samples: int | None) 
     taken = _whole(rows.size if samples is None else min(rows.size, samples), model)
     if not taken:
         raise ConfigError(f"has {rows.size} samples; the model takes {batch} a call.", file=path)
-    groups = [np.arange(start, min(start + batch, taken)) for start in range(0, taken, batch)]
+    groups = list(
+        rows.sizing.runs((np.arange(at, min(at + batch, taken)) for at in range(0, taken, batch)), rows.shapes)
+    )
 
     def read() -> Iterator[Feeds]:
         for found in rows.read(groups):

@@ -70,3 +70,9 @@ class Model:
     outputs: tuple[TensorSpec, ...]
     external_files: tuple[Path, ...] = ()
     origin: Origin | None = None
+
+    @property
+    def fixed_batch(self) -> int | None:
+        """How many samples every call takes; None where that is free."""
+        sizes = {spec.shape[0] for spec in self.inputs if spec.shape}
+        return next((size for size in sizes if isinstance(size, int)), None)

@@ -74,6 +74,14 @@ class Sizing:
             default=0,
         )
 
+    def padded(self, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape of one sample of an input behind its padding, where it runs by itself."""
+        bins = {use.name: use.bins for use in self.binned}
+        return tuple(
+            next((found for found in bins.get(axis or "", ()) if found >= size), size)
+            for axis, size in zip(self.names(name, len(shape)), shape, strict=True)
+        )
+
     def key(self, shapes: Shapes) -> Hashable:
         """Samples with equal keys may share a batch."""
         padded = {use.name for use in self.uses} | ({STEPS} if self.steps else set())

@@ -207,7 +207,22 @@ class Dataset:
         rows = chosen.rows()[start:stop]
         return chosen.source.read(rows[i : i + batch] for i in range(0, len(rows), batch))
 
+    def batch_count(self, split: Split, batch: int, *, stop: int | None = None) -> int:
+        """How many batches `batches` gives; nothing is read for it."""
+        rows = self.split(split).rows()[:stop]
+        source = self.split(split).source
+        groups: Iterator[IntArray] = (rows[i : i + batch] for i in range(0, len(rows), batch))
+        if isinstance(source, ArrayRows | LoaderRows):
+            groups = source.sizing.runs(groups, source.shapes)
+        return sum(1 for _ in groups)
+
     def sample_feeds(self, split: Split, count: int, batch: int, seed: int, length: int | None = None) -> list[Feeds]:
+        """The feeds of `sample_batches`."""
+        return [batch.feeds for batch in self.sample_batches(split, count, batch, seed, length)]
+
+    def sample_batches(
+        self, split: Split, count: int, batch: int, seed: int, length: int | None = None
+    ) -> Iterator[Batch]:
         """`count` batches of randomly drawn samples, for timing: their lengths are spread as the data's are.
 
         No sample is drawn twice before all were drawn once, except where samples of different sizes cannot share a
@@ -229,7 +244,7 @@ class Dataset:
         groups = drawn.reshape(count, batch)
         if batch > 1 and isinstance(source, ArrayRows | LoaderRows):
             groups = _alike(groups, rows, source, generator)
-        return [b.feeds for b in source.read(groups, length)]
+        return source.read(groups, length)
 
     def split(self, split: Split) -> SplitRows:
         return {"calibration": self.calibration, "validation": self.validation, "holdout": self.holdout}[split]

@@ -7,12 +7,14 @@ from dataclasses import replace
 
 from workbench.bundle import Bundle, HoldoutOutcomes, Manifest, preprocessor_of
 from workbench.bundle.arrays import read_npz
+from workbench.evaluation.carried import whole_samples
 from workbench.inputs.dataset import Dataset
 from workbench.inputs.dataset.text import TextRows
 from workbench.inputs.metrics import Outcomes, concatenate, load_outcomes, per_sample, scorer_of, size
 from workbench.shipping.promotion.verdict import Check, CheckOutcome, Limits
 from workbench.targets import open_target
 from workbench.values.errors import BundleError, ConfigError, MeasureError
+from workbench.values.model import Model
 from workbench.values.results import AccuracyComparison
 from workbench.values.significance import compare
 
@@ -127,6 +129,7 @@ def rescored(bundle: Bundle, data: Dataset) -> Outcomes:
         session = open_target(manifest.artifact.target).open(
             manifest.artifact, bundle.model_directory, manifest.candidate
         )
+        session = whole_samples(session, data.interface, _model_of(bundle))
         with contextlib.closing(session), contextlib.closing(scorer):
             return concatenate(
                 [
@@ -136,6 +139,19 @@ def rescored(bundle: Bundle, data: Dataset) -> Outcomes:
             )
     except MeasureError as error:
         raise BundleError(f"{bundle.directory}: cannot be scored: {error}") from error
+
+
+def _model_of(bundle: Bundle) -> Model:
+    """What the bundle says of the float model it was made from."""
+    source = bundle.manifest.model
+    return Model(
+        path=bundle.directory / source.file,
+        sha256=source.sha256,
+        size_bytes=source.size_bytes,
+        opset=source.opset,
+        inputs=source.inputs,
+        outputs=source.outputs,
+    )
 
 
 def _stored(bundle: Bundle, kept: HoldoutOutcomes) -> Outcomes:

@@ -1,0 +1,122 @@
+"""A model that carries a state, against the same recurrence in NumPy."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+from workbench.evaluation.carried import calibration_feeds, single_steps, states_of, timed_feeds, whole_samples
+from workbench.graph.read import read_model
+from workbench.inputs.dataset import Dataset, check_inputs, read_manifest
+from workbench.targets.base import Array, Feeds
+from workbench.values.errors import ConfigError
+from workbench.values.model import Model
+
+SIZES = np.array([3, 5, 1, 4])
+
+
+class Runs:
+    """ONNX Runtime as a session, counting its calls."""
+
+    def __init__(self, path: Path) -> None:
+        self.session = onnxruntime.InferenceSession(path)
+        self.calls: list[int] = []
+
+    def run(self, feeds: Feeds) -> dict[str, Array]:
+        self.calls.append(len(feeds["x"]))
+        names = [o.name for o in self.session.get_outputs()]
+        return dict(zip(names, self.session.run(names, dict(feeds)), strict=True))
+
+    def close(self) -> None:
+        pass
+
+
+def recurrent(path: Path, *, batch: int | str = "batch", state: int | str = 2) -> Model:
+    """y = x + h, hN = h / 2 + x, in the shape [batch, 2]."""
+    info = helper.make_tensor_value_info
+    nodes = [
+        helper.make_node("Add", ["x", "h"], ["y"]),
+        helper.make_node("Mul", ["h", "half"], ["faded"]),
+        helper.make_node("Add", ["faded", "x"], ["hN"]),
+    ]
+    float32 = TensorProto.FLOAT
+    inputs = [info("x", float32, [batch, 2]), info("h", float32, [batch, state])]
+    outputs = [info("y", float32, [batch, 2]), info("hN", float32, [batch, 2])]
+    half = helper.make_tensor("half", float32, [], [0.5])
+    graph = helper.make_graph(nodes, "recurrent", inputs, outputs, [half])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return read_model(path)
+
+
+def sequences(folder: Path, model: Model, more: str = "") -> Dataset:
+    x = np.random.default_rng(0).normal(size=(4, 5, 2)).astype(np.float32)
+    np.savez(folder / "data.npz", x=x, **{"x.sizes": SIZES})
+    files = "{calibration: data.npz, validation: data.npz, holdout: data.npz}"
+    (folder / "m.yaml").write_text(f"version: 1\ntask: tensors\nfiles: {files}\nstate: {{hN: h}}\n{more}")
+    dataset = read_manifest(folder / "m.yaml", model)
+    check_inputs(dataset, model)
+    return dataset
+
+
+def by_hand(x: Array, first: float) -> tuple[Array, Array]:
+    """(outputs, states before each step) of one sequence [steps, 2]."""
+    h = np.full(2, first, np.float32)
+    outputs, states = [], []
+    for step in x:
+        outputs.append(step + h)
+        states.append(h)
+        h = h / 2 + step
+    return np.array(outputs), np.array(states)
+
+
+@pytest.mark.parametrize("first", [0.0, 0.5])
+def test_a_sequence_is_run_step_by_step_from_the_declared_state(tmp_path: Path, first: float) -> None:
+    model = recurrent(tmp_path / "m.onnx")
+    dataset = sequences(tmp_path, model, f"inputs: {{h: {{initial: {first}}}}}\n" if first else "")
+    session = whole_samples(Runs(model.path), dataset.interface, model)
+    for batch in dataset.batches("validation", 3):
+        outputs = session.run(batch.feeds)
+        assert outputs["y"].shape == batch.feeds["x"].shape
+        for row, steps in enumerate(batch.sizes["steps"]):
+            expected, _ = by_hand(batch.feeds["x"][row, :steps], first)
+            np.testing.assert_allclose(outputs["y"][row, :steps], expected, rtol=1e-6)
+
+
+def test_single_steps_carry_the_states_that_the_float_model_reached(tmp_path: Path) -> None:
+    model = recurrent(tmp_path / "m.onnx")
+    dataset = sequences(tmp_path, model)
+    seen = 0
+    for batch in dataset.batches("validation", 4):
+        possible = {
+            tuple(np.concatenate(pair).round(4))
+            for row, steps in enumerate(batch.sizes["steps"])
+            for pair in zip(batch.feeds["x"][row, :steps], by_hand(batch.feeds["x"][row, :steps], 0)[1], strict=True)
+        }
+        for feeds in single_steps(dataset.interface, model, [batch], taken=2):
+            for x, h in zip(feeds["x"], feeds["h"], strict=True):
+                assert tuple(np.concatenate([x, h]).round(4)) in possible
+                seen += 1
+    assert seen == sum(min(size, 2) for size in SIZES)
+    timed = timed_feeds(dataset, model, "validation", count=5, batch=3, seed=0)
+    assert [feeds["x"].shape for feeds in timed] == [(3, 2)] * 5
+
+
+def test_a_fixed_batch_is_filled_up_and_cut_again(tmp_path: Path) -> None:
+    model = recurrent(tmp_path / "m.onnx", batch=3)
+    dataset = sequences(tmp_path, model)
+    runs = Runs(model.path)
+    session = whole_samples(runs, dataset.interface, model)
+    shapes = [session.run(batch.feeds)["y"].shape[0] for batch in dataset.batches("validation", 3)]
+    assert shapes == [3, 1]
+    assert set(runs.calls) == {3}
+    assert all(len(feeds["x"]) == 3 for feeds in calibration_feeds(dataset, model, batch=8, samples=4))
+
+
+def test_a_state_that_cannot_be_carried_is_refused(tmp_path: Path) -> None:
+    model = recurrent(tmp_path / "m.onnx", state="past")
+    dataset = sequences(tmp_path, recurrent(tmp_path / "n.onnx"))
+    with pytest.raises(ConfigError, match="how large 'past' is before the first step is not known"):
+        states_of(dataset.interface, model)

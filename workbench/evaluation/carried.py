@@ -1,0 +1,300 @@
+"""Models that carry a state, and models of a fixed batch: whole sequences and any number of rows through a session.
+
+A model that carries a state takes one step in a call. Scored are whole sequences: `whole_samples` runs step after step,
+from zeros or what the manifest declares, and stacks the outputs [n, steps, ...]. Calibrated and timed are single steps,
+whose states are what the float model reached there: `calibration_feeds` and `timed_feeds`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.inputs.dataset import Batch, Dataset
+from workbench.inputs.dataset.batch import STEPS
+from workbench.quantization.sessions import RUNTIME_ERRORS, open_session
+from workbench.targets.base import Array, Feeds, Session
+from workbench.values.errors import CalibrationError, ConfigError, MeasureError, nearest
+from workbench.values.interface import Interface
+from workbench.values.model import Model, TensorSpec
+from workbench.values.results import Split
+
+STEPS_TAKEN = 8
+"""Steps of every sequence that calibration sees: neighbours in time say nearly the same."""
+_TIMED_BATCHES = 8
+"""Batches of sequences that timing draws its steps from: what a call takes does not depend on the values."""
+_MOST_TIMED_STEPS = 256
+
+Run = Callable[[Feeds], Mapping[str, Array]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """One value that is carried.
+
+    Attributes:
+        initial: before the first step, as the manifest gives it; None for zeros.
+    """
+
+    output: str
+    spec: TensorSpec
+    initial: Any = None
+
+    def first(self, rows: int) -> npt.NDArray[Any]:
+        """[rows, ...] before the first step."""
+        shape = tuple(size for size in self.spec.shape[1:] if isinstance(size, int))
+        made = np.zeros((rows, *shape), dtype=self.spec.dtype)
+        if self.initial is not None:
+            made += np.asarray(self.initial).astype(self.spec.dtype)
+        return made
+
+
+def states_of(interface: Interface, model: Model) -> tuple[State, ...]:
+    """What the manifest says is carried, held against the model.
+
+    Raises:
+        ConfigError: an output or input that the model lacks, or that cannot be carried: another type, another shape,
+            a size that is not known before the first step.
+    """
+    inputs, outputs = {s.name: s for s in model.inputs}, {s.name: s for s in model.outputs}
+    initial = {use.name: use.initial for use in interface.inputs}
+    found = []
+    for output, name in interface.state:
+        key = f"state.{output}"
+        if output not in outputs:
+            raise ConfigError(f"the model has no output {output!r}.", key=key, hint=nearest(output, outputs))
+        if name not in inputs:
+            raise ConfigError(f"the model has no input {name!r}.", key=key, hint=nearest(name, inputs))
+        spec, given = inputs[name], outputs[output]
+        if not all(isinstance(size, int) for size in spec.shape[1:]):
+            free = next(size for size in spec.shape[1:] if not isinstance(size, int))
+            raise ConfigError(
+                f"input {name!r} has the shape {_said(spec)}, and how large {free or '?'!r} is before the first step "
+                "is not known.",
+                key=key,
+                hint=f"Write its size: inputs: {{{name}: {{axes: [batch, SIZE, ...]}}}}. A state that grows from step "
+                "to step, such as a cache of keys and values, is not carried here.",
+            )
+        if given.dtype != spec.dtype:
+            raise ConfigError(f"{output!r} is {given.dtype}, {name!r} takes {spec.dtype}.", key=key)
+        state = State(output=output, spec=spec, initial=initial.get(name))
+        try:
+            state.first(1)
+        except ValueError as error:
+            raise ConfigError(
+                f"its initial value has the shape {list(np.shape(state.initial))}, one sample of it "
+                f"{list(spec.shape[1:])}.",
+                key=f"inputs.{name}.initial",
+            ) from error
+        found.append(state)
+    return tuple(found)
+
+
+def whole_samples(session: Session, interface: Interface, model: Model) -> Session:
+    """A session that takes batches as the dataset gives them; the very same one where nothing is in the way.
+
+    Closing it closes the one below.
+    """
+    fixed = model.fixed_batch
+    if fixed is not None and fixed > 1:
+        session = _FullRows(session, fixed)
+    if interface.state:
+        session = _Carrying(session, states_of(interface, model))
+    return session
+
+
+def first_steps(batches: Iterable[Batch], most: int) -> Iterator[Batch]:
+    """The batches with sequences of at most so many steps; as they are where nothing counts steps."""
+    for batch in batches:
+        if STEPS not in batch.sizes:
+            yield batch
+            continue
+        sizes = {name: np.minimum(found, most) if name == STEPS else found for name, found in batch.sizes.items()}
+        feeds = {name: array[:, :most] for name, array in batch.feeds.items()}
+        valid = None if batch.valid is None else batch.valid[:, :most]
+        yield replace(batch, feeds=feeds, sizes=sizes, valid=valid)
+
+
+class _FullRows:
+    """Fills a batch up to the fixed one with its last row again, and gives back the rows that were asked for."""
+
+    def __init__(self, session: Session, rows: int) -> None:
+        self._session, self._rows = session, rows
+
+    def run(self, feeds: Feeds) -> dict[str, Array]:
+        rows = len(next(iter(feeds.values())))
+        if rows >= self._rows:
+            return self._session.run(feeds)
+        outputs = self._session.run(filled(feeds, self._rows))
+        return {n: array[:rows] if array.shape[:1] == (self._rows,) else array for n, array in outputs.items()}
+
+    def close(self) -> None:
+        self._session.close()
+
+
+class _Carrying:
+    """Runs [n, steps, ...] step after step."""
+
+    def __init__(self, session: Session, states: Sequence[State]) -> None:
+        self._session, self._states = session, states
+
+    def run(self, feeds: Feeds) -> dict[str, Array]:
+        found: dict[str, list[Array]] = {}
+        for _, outputs in stepped(self._session.run, self._states, feeds):
+            for name, array in outputs.items():
+                found.setdefault(name, []).append(array)
+        try:
+            return {name: np.stack(arrays, axis=1) for name, arrays in found.items()}
+        except ValueError as error:
+            raise MeasureError(f"the outputs have another shape from step to step: {error}.") from error
+
+    def close(self) -> None:
+        self._session.close()
+
+
+def filled(feeds: Feeds, rows: int) -> Feeds:
+    """A batch with its last row repeated until it has so many."""
+    have = len(next(iter(feeds.values())))
+    if have >= rows:
+        return feeds
+    return {n: np.concatenate([array, np.repeat(array[-1:], rows - have, axis=0)]) for n, array in feeds.items()}
+
+
+def stepped(run: Run, states: Sequence[State], feeds: Feeds) -> Iterator[tuple[Feeds, Mapping[str, Array]]]:
+    """(what is fed in a step, what it gives) for every step of [n, steps, ...].
+
+    Raises:
+        MeasureError: a carried output has another shape than the input it becomes.
+    """
+    rows, steps = next(iter(feeds.values())).shape[:2]
+    carried = {state.spec.name: state.first(rows) for state in states}
+    for step in range(steps):
+        fed = {**{name: np.ascontiguousarray(array[:, step]) for name, array in feeds.items()}, **carried}
+        outputs = run(fed)
+        yield fed, outputs
+        for state in states:
+            value = outputs[state.output]
+            if value.shape != carried[state.spec.name].shape:
+                raise MeasureError(
+                    f"output {state.output!r} has the shape {value.shape}, input {state.spec.name!r}, which it becomes "
+                    f"in the next step, {carried[state.spec.name].shape}."
+                )
+            carried[state.spec.name] = value.astype(state.spec.dtype, copy=False)
+
+
+# --- single steps ---------------------------------------------------------------------------------------------------
+
+
+def calibration_feeds(
+    dataset: Dataset, model: Model, *, batch: int, samples: int, split: Split = "calibration"
+) -> Iterator[Feeds]:
+    """Batches that the model can be fed as they are: filled up to its fixed batch, single steps where it carries a
+    state (up to `STEPS_TAKEN` of every sequence, drawn by the sample's row)."""
+    fixed = model.fixed_batch
+    batches = dataset.batches(split, fixed or batch, stop=samples)
+    feeds = single_steps(dataset.interface, model, batches) if dataset.interface.state else (b.feeds for b in batches)
+    for found in feeds:
+        yield found if fixed is None else filled(found, fixed)
+
+
+def single_steps(
+    interface: Interface, model: Model, batches: Iterable[Batch], *, taken: int = STEPS_TAKEN, most: int | None = None
+) -> Iterator[Feeds]:
+    """Feeds of one step with the states that the float model reached there, as many rows as the batch has.
+
+    Args:
+        taken: steps of every sequence; fewer where it has fewer.
+        most: only the first steps of a sequence are looked at.
+
+    Raises:
+        CalibrationError: the float model fails.
+    """
+    states, run = states_of(interface, model), _float_run(model)
+    for batch in batches:
+        chosen = [_drawn(int(row), int(steps), taken, most) for row, steps in _lengths(batch)]
+        last = max(steps[-1] for steps in chosen)
+        found: list[list[Feeds]] = [[] for _ in chosen]
+        feeds = {name: array[:, : last + 1] for name, array in batch.feeds.items()}
+        for step, (fed, _) in enumerate(stepped(run, states, feeds)):
+            for row, steps in enumerate(chosen):
+                if step in steps:
+                    found[row].append({name: array[row] for name, array in fed.items()})
+        for place in range(max(map(len, found))):
+            rows = [own[place] for own in found if place < len(own)]
+            yield {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+
+
+def timed_feeds(
+    dataset: Dataset, model: Model, split: Split, *, count: int, batch: int, seed: int, length: int | None = None
+) -> list[Feeds]:
+    """`Dataset.sample_feeds` as the model can be fed: single steps where it carries a state."""
+    if not dataset.interface.state:
+        return dataset.sample_feeds(split, count, batch, seed=seed, length=length)
+    if length is not None:
+        raise ConfigError(f"a length of {length} can be asked of text only.", file=dataset.path)
+    return list(_timed_steps(_Timed(dataset, model), dataset.digest(split), split, count, batch, seed))
+
+
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    """What the cache below does not look at: the digests say it."""
+
+    dataset: Dataset
+    model: Model
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Timed) and self.model.sha256 == other.model.sha256
+
+    def __hash__(self) -> int:
+        return hash(self.model.sha256)
+
+
+@functools.lru_cache(maxsize=16)
+def _timed_steps(of: _Timed, digest: str, split: Split, count: int, batch: int, seed: int) -> tuple[Feeds, ...]:
+    few = min(count, _TIMED_BATCHES)
+    drawn = of.dataset.sample_batches(split, few, batch, seed=seed)
+    taken = -(-count // few)
+    found = [
+        feeds
+        for feeds in single_steps(of.dataset.interface, of.model, drawn, taken=taken, most=_MOST_TIMED_STEPS)
+        if len(next(iter(feeds.values()))) == batch
+    ]
+    if not found:  # sequences of such different lengths that no step is drawn of all
+        found = [filled(feeds, batch) for feeds in single_steps(of.dataset.interface, of.model, drawn, taken=1, most=1)]
+    return tuple(found[i % len(found)] for i in range(count))
+
+
+def _lengths(batch: Batch) -> Iterator[tuple[int, int]]:
+    return zip(batch.indices.tolist(), batch.sizes[STEPS].tolist(), strict=True)
+
+
+def _drawn(row: int, steps: int, taken: int, most: int | None) -> list[int]:
+    within = steps if most is None else min(steps, most)
+    if within <= taken:
+        return list(range(within))
+    return sorted(np.random.default_rng(row).choice(within, taken, replace=False).tolist())
+
+
+def _float_run(model: Model) -> Run:
+    session = open_session(model, ())
+    names = [output.name for output in session.get_outputs()]
+
+    def run(feeds: Feeds) -> Mapping[str, Array]:
+        fixed = model.fixed_batch
+        rows = len(next(iter(feeds.values())))
+        try:
+            outputs = session.run(None, dict(feeds if fixed is None else filled(feeds, fixed)))
+        except RUNTIME_ERRORS as error:
+            raise CalibrationError(f"the float model failed at a step of a sequence: {error}") from error
+        return {name: array[:rows] for name, array in zip(names, outputs, strict=True)}
+
+    return run
+
+
+def _said(spec: TensorSpec) -> str:
+    return "[" + ", ".join("?" if size is None else str(size) for size in spec.shape) + "]"
