@@ -18,6 +18,7 @@ def plan_lines(made: Plan) -> list[str]:
         f"disk:       at most {made.disk_bytes / 1e9:.2f} GB of {made.free_bytes / 1e9:.1f} GB free",
         f"store:      {cached}",
         *(f"scoring:    {sentence}" for sentence in made.scoring),
+        *(f"mind:       {warning}" for warning in made.warnings),
     ]
 
 

@@ -24,7 +24,7 @@ from workbench.report.summary import (
 from workbench.report.words import count_of, differing_parameters, interval, over
 from workbench.values.candidate import Candidate
 from workbench.values.objectives import METRICS, Objective
-from workbench.values.results import Evaluation
+from workbench.values.results import Estimate, Evaluation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,12 +230,19 @@ def _warnings(summary: Summary, chosen: Evaluation) -> tuple[str, ...]:
     if drop is not None and limit is not None and drop.value <= limit < drop.high:
         found.append(
             f"The limit of {limit:g} {by.drop_unit} lies inside the interval of its drop (up to {drop.high:+.2f} "
-            f"{by.drop_unit}): "
-            "more samples would be needed to be sure of it."
+            f"{by.drop_unit}): {_more_samples(drop, limit)} would be needed to be sure of it."
         )
     if chosen.candidate.id not in summary.confirmations:
         found.append("It was not confirmed on held-out data.")
     return tuple(found)
+
+
+def _more_samples(drop: Estimate, limit: float) -> str:
+    """How many times as many samples narrow the upper end to the limit, the rest being as it is."""
+    if limit <= drop.value:
+        return "more samples"
+    times = ((drop.high - drop.value) / (limit - drop.value)) ** 2
+    return f"about {times:.1f} times as many samples" if times < 1000 else "very many more samples"
 
 
 def _alternatives(summary: Summary, chosen: Evaluation, alike: Alike) -> dict[str, str]:

@@ -197,6 +197,8 @@ def _verdict(summary: Summary) -> list[Line]:
     words += " at least, as far as it was measured." if nearest.status == "stopped" else "."
     if closest.unknown:
         words += f" Not measured for it: {', '.join(closest.unknown)}."
+    if nearest.stop is not None:
+        words += f" It was stopped at {nearest.stop.stage}: {nearest.stop.reason}."
     found += wrapped(words + " Loosen that limit, or widen the search space.")
     return found
 

@@ -48,6 +48,7 @@ from workbench.inputs.metrics import (
 )
 from workbench.prediction.stage import best_service, measured_curve, measured_startup_s, searched_service
 from workbench.search.effort import FULL, Effort
+from workbench.search.limits import rejection
 from workbench.targets.base import DeviceSession, Session
 from workbench.values import significance
 from workbench.values.bins import timed_length
@@ -324,8 +325,17 @@ class _Climb(StageClock):
         outcomes = scores.full()
         self.cached = scores.from_store
         save_outcomes(self.bench.journal.outcomes(self.candidate.id, self.split), outcomes)
-        accuracy = self._keep_accuracy(outcomes, None if self.is_baseline else scores.baseline_outcomes())
-        return self._over_limit(accuracy_metrics(accuracy))
+        baseline = None if self.is_baseline else scores.baseline_outcomes()
+        accuracy = self._keep_accuracy(outcomes, baseline)
+        stop = self._over_limit(accuracy_metrics(accuracy))
+        metric = drop_metric(accuracy.unit)
+        if stop is None or baseline is None or accuracy.comparison is None or metric not in stop.violations:
+            return stop
+        limit = next(c.limit for c in self.experiment.constraints if c.metric == metric)
+        said = rejection(metric, accuracy.comparison, limit, per_sample(baseline), per_sample(outcomes))
+        others = {name: by for name, by in stop.violations.items() if name != metric}
+        further = [f"{name} is over its limit by {by:.4g}" for name, by in sorted(others.items())]
+        return replace(stop, reason="; ".join([said, *further]))
 
     def _keep_accuracy(self, outcomes: Outcomes, baseline: Outcomes | None) -> Accuracy:
         primary, unit, higher = primary_of(outcomes, self.experiment.dataset.task)

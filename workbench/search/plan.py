@@ -13,6 +13,7 @@ from workbench.evaluation.build import artifact_of
 from workbench.evaluation.carried import timed_feeds
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import scoring_words
+from workbench.search.limits import too_fine
 from workbench.search.time_limit import Division, divided, forecast_cost, known_cost, least_limit_s, mean_cost
 from workbench.space.space import Forbidden, SpaceSize, build, draw, raw_size, size
 
@@ -38,6 +39,7 @@ class Plan:
         serves: whether front members are loaded for real.
         store_entries: kind → entries already in the store (of any experiment in this workspace).
         scoring: what outputs mean and must keep, a sentence each; empty where labels decide.
+        warnings: what the sweep could not tell, in sentences.
     """
 
     space: SpaceSize
@@ -57,6 +59,7 @@ class Plan:
     serves: bool
     store_entries: dict[str, int]
     scoring: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def make_plan(
@@ -113,6 +116,7 @@ def make_plan(
         serves=experiment.service is not None and experiment.service.confirm_s > 0,
         store_entries={usage.kind: usage.entries for usage in bench.store.usage()},
         scoring=scoring_words(experiment.dataset, experiment.model),
+        warnings=tuple(too_fine(experiment)),
     )
 
 

@@ -1,0 +1,61 @@
+"""What samples can say of a limit: said before the sweep, and with each rejection."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.search.sweeping import silent
+from tests.tiny import EXPERIMENT, write_workspace
+from workbench.evaluation.bench import open_bench
+from workbench.evaluation.journal import Journal
+from workbench.evaluation.store import Store
+from workbench.inputs.experiment import Experiment, read_experiment
+from workbench.search.limits import rejection, samples_to_be_certain, samples_to_see, too_fine
+from workbench.search.plan import make_plan
+from workbench.values.objectives import Constraint
+from workbench.values.significance import compare
+
+
+def test_a_limit_finer_than_one_sample_is_warned_about_with_the_samples_it_needs(
+    tmp_path: Path, warm_store: Path
+) -> None:
+    text = EXPERIMENT.replace("accuracy_drop_pp: 2.0", "accuracy_drop_pp: 0.01")
+    fine = read_experiment(write_workspace(tmp_path, experiment=text))
+    bench = open_bench(fine, Journal(root=tmp_path), Store(warm_store), silent)
+
+    first, *_ = make_plan(fine, bench, call_ms=1.0).warnings
+
+    size = fine.dataset.size("validation")
+    assert f"finer than one sample of validation: of {size} samples one is {100 / size:.3g} pp. 10000 samples" in first
+
+
+def test_a_limit_of_a_sample_or_more_and_no_limit_are_not_warned_about(question: Experiment) -> None:
+    assert too_fine(question) == []
+    assert too_fine(replace(question, constraints=())) == []
+    assert too_fine(replace(question, constraints=(Constraint(metric="accuracy_drop_pp", limit=0.0),))) == []
+
+
+@pytest.mark.parametrize("limit_pp", [0.1, 0.5, 2.0])
+def test_the_numbers_of_samples_are_those_of_the_intervals(limit_pp: float) -> None:
+    def upper(samples: int) -> float:
+        agreeing = np.ones(samples, dtype=bool)
+        return compare(agreeing, agreeing).drop_pp.high
+
+    enough = samples_to_be_certain(limit_pp)
+    assert upper(enough + 1) <= limit_pp * 1.001
+    assert upper(enough - 2) > limit_pp * 0.999
+    assert 100 / samples_to_see(limit_pp) <= limit_pp
+
+
+def test_a_rejection_shows_its_interval_and_whether_it_is_certain() -> None:
+    right = np.ones(1000, dtype=bool)
+    few, many = np.arange(1000) >= 10, np.arange(1000) >= 100
+
+    unsure = rejection("accuracy_drop_pp", compare(right, few), 0.9, right, few)
+    sure = rejection("accuracy_drop_pp", compare(right, many), 0.5, right, many)
+
+    assert unsure.startswith("accuracy_drop_pp 1.00 pp [0.5")
+    assert unsure.endswith("limit 0.9: not certain: 10 of 1000 samples worse, 0 better")
+    assert sure.endswith("], limit 0.5: certain")
