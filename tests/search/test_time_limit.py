@@ -1,6 +1,7 @@
 """The limit of a run covers all of it: how it is divided, what a short one leaves out, and what is said of that."""
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,12 @@ from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
 from workbench.search.confirmation import confirm
 from workbench.search.effort import EFFORTS, FULL, Effort
+from workbench.search.executors import ChildProcess
 from workbench.search.front import front_of
 from workbench.search.ladder import evaluate
 from workbench.search.sweep import run_sweep
 from workbench.search.time_limit import Cost, RunTime, divided, fitting
+from workbench.values.results import Evaluation
 
 COST = Cost(fixed_s=2.0, calls_s=8.0, samples_s=10.0, curve_s=6.0, load_s=17.0, asked_load_s=8.0)
 
@@ -73,18 +76,40 @@ def test_a_confirmation_without_time_is_left_out_and_a_cut_one_is_made_again_in_
     assert question.baseline.id in {e.candidate.id for e, _ in recorder.seen}
 
 
-def test_a_run_ends_at_its_limit_names_what_was_in_flight_and_begins_with_it(tmp_path: Path) -> None:
-    file = write_workspace(tmp_path)
-    resumed: list[tuple[str, str | None]] = []
+class AfterTheBaseline(RunTime):
+    """The search's time is up a moment after the second candidate has begun, however slow the machine is."""
 
-    began = time.perf_counter()
-    first = workbench.sweep(file, trials=6, timeout_s=5.0)
-    took_s = time.perf_counter() - began
-    assert first.end is not None
-    flight = first.end.interrupted
-    second = workbench.sweep(file, trials=6, on_resume=lambda candidate, stage: resumed.append((candidate.id, stage)))
+    def search_end(self, experiment: Experiment, known: Mapping[str, Evaluation]) -> float:
+        return time.perf_counter() + (0.02 if known else 600.0)
 
-    assert took_s < 15.0  # the limit, and what a busy machine takes for the report
-    assert first.end.reason in ("timeout", "budget")
-    assert len(second.summary.evaluations) == 6
-    assert resumed == ([] if flight is None else [(flight.candidate.id, flight.stage)])
+    def may_begin(self, experiment: Experiment, known: Mapping[str, Evaluation]) -> bool:
+        return True
+
+
+def test_what_was_in_flight_at_the_end_is_named_and_comes_first_when_the_sweep_goes_on(
+    question: Experiment, warm_bench: Bench
+) -> None:
+    resumed: list[str] = []
+    recorder = Recorder()
+
+    with ChildProcess(question, warm_bench) as executor:
+        first = run_sweep(question, warm_bench, trials=3, time=AfterTheBaseline(600.0), executor=executor)
+        second = run_sweep(
+            question,
+            warm_bench,
+            trials=3,
+            listeners=(recorder,),
+            executor=executor,
+            resumed=lambda candidate: resumed.append(candidate.id),
+        )
+
+    assert (first.reason, first.new) == ("timeout", 1)
+    assert first.interrupted is not None
+    assert resumed == [first.interrupted.candidate.id]
+    assert next(e.candidate.id for e, reused in recorder.seen if not reused) == first.interrupted.candidate.id
+    assert (second.new, second.interrupted) == (2, None)
+
+
+def test_a_limit_that_is_over_before_anything_is_measured_is_said(tmp_path: Path) -> None:
+    with pytest.raises(workbench.ConfigError, match="before the float model has been compiled"):
+        workbench.sweep(write_workspace(tmp_path), timeout_s=0.01)
