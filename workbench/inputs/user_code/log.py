@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+import time
 from pathlib import Path
 from typing import IO
 
@@ -12,6 +13,7 @@ _LAST_BYTES = 8000
 _LINES, _CHARACTERS = 3, 400
 _KEPT = 20
 """Logs of earlier failures; the oldest goes first."""
+_EMPTY_S = 86_400
 _TRACEBACK = "Traceback (most recent call last):"
 
 
@@ -65,5 +67,9 @@ class UserLog:
 
 def _prune(room: Path) -> None:
     logs = sorted(room.glob("*.log"), key=lambda path: path.lstat().st_mtime)
+    for path in logs:  # of processes that were killed with whoever started them
+        if path.lstat().st_size == 0 and path.lstat().st_mtime < time.time() - _EMPTY_S:
+            path.unlink(missing_ok=True)
+    logs = [path for path in logs if path.exists()]
     for path in logs[:-_KEPT]:
         path.unlink(missing_ok=True)
