@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from workbench.evaluation.carried import first_steps, whole_samples
 from workbench.inputs.dataset import Dataset
 from workbench.inputs.metrics import Outputs
 from workbench.targets import REFERENCE, open_target
@@ -16,6 +17,7 @@ from workbench.values.model import Model
 
 _SAMPLES = 32
 _LONGEST_S = 10.0
+_STEPS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,20 +49,22 @@ def run_float(model: Model, dataset: Dataset, fixed_batch: int | None) -> FloatR
     times_ms: list[float] = []
     try:
         session = open_target(REFERENCE).probe(model.path, ())
+        whole = whole_samples(session, dataset.interface, model)
         try:
             begin = time.perf_counter()
-            for one in dataset.batches("validation", batch, stop=stop // batch * batch):
+            rows = dataset.batches("validation", batch, stop=stop // batch * batch)
+            for one in first_steps(rows, _STEPS):
                 started = time.perf_counter()
-                found.append(session.run(one.feeds))
+                found.append(whole.run(one.feeds))
                 times_ms.append(1e3 * (time.perf_counter() - started))
                 if time.perf_counter() - begin > _LONGEST_S:
                     break
         finally:
-            session.close()
+            whole.close()
     except MeasureError as error:
         raise ConfigError(
             f"the float model fails with the first samples of the validation: {error}",
-            file=model.path,
+            file=model.origin.path if model.origin is not None else model.path,
             hint="Are the arrays what it was trained on: their order of axes, type and range?",
         ) from error
     steady = times_ms[1:] or times_ms

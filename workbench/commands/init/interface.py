@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from workbench.commands.init.batch_axis import declared_axes
 from workbench.values.errors import ConfigError, nearest
 from workbench.values.interface import NOTHING_DECLARED, InputUse, Interface, OutputUse
 from workbench.values.model import Model, TensorSpec
@@ -51,7 +52,8 @@ NOTHING = Declared(interface=NOTHING_DECLARED, reasons={})
 def declare(
     source: Model, given: Mapping[str, tuple[int, ...]] | None, constants: Mapping[str, str], ask: Ask | None
 ) -> Declared:
-    """Constants as the user gave them, and a state for inputs that an output of their shape is named after.
+    """Constants as the user gave them, a state for inputs that an output of their shape is named after, and the axis
+    that counts samples where it is not the first.
 
     Args:
         given: array of the data → its shape; None where the data are texts or come from a loader.
@@ -85,6 +87,9 @@ def declare(
     unfed = [spec for spec in missing if spec.name not in carried and spec.name not in uses]
     if unfed:
         raise _nothing_feeds(unfed, known, given)
+    for name, (axes, why) in declared_axes(source.inputs, given or {}, carried).items():
+        uses[name] = InputUse(name=name, axes=axes)
+        reasons[f"inputs.{name}"] = why
     return Declared(interface=Interface(inputs=tuple(uses.values()), state=state), reasons=reasons)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from workbench.commands.init.interface import Declared
 from workbench.commands.init.scalar import scalar
-from workbench.values.interface import OutputUse
+from workbench.values.interface import InputUse, OutputUse
 
 
 def interface_lines(declared: Declared, roles: Sequence[str] = ()) -> list[str]:
@@ -17,9 +17,8 @@ def interface_lines(declared: Declared, roles: Sequence[str] = ()) -> list[str]:
     """
     found, reasons = declared.interface, declared.reasons
     inputs = [
-        f"  {scalar(name)}: {{constant: {json.dumps(value)}}}{_because(reasons.get(f'inputs.{name}', ''))}"
-        for name, value in ((use.name, use.constant) for use in found.inputs)
-        if value is not None
+        f"  {scalar(use.name)}: {{{_use(use)}}}{_because(reasons.get(f'inputs.{use.name}', ''))}"
+        for use in found.inputs
     ]
     lines = ["inputs:", *roles, *inputs] if roles or inputs else []
     if found.state:
@@ -37,6 +36,12 @@ def interface_lines(declared: Declared, roles: Sequence[str] = ()) -> list[str]:
         lines.append("outputs:")
         lines += [f"  {scalar(use.name)}: {_meaning(use)}{_because(use.reason)}" for use in found.outputs]
     return lines
+
+
+def _use(use: InputUse) -> str:
+    if use.constant is not None:
+        return f"constant: {json.dumps(use.constant)}"
+    return f"axes: [{', '.join(scalar(axis) if isinstance(axis, str) else str(axis) for axis in use.axes)}]"
 
 
 def _meaning(use: OutputUse) -> str:

@@ -89,7 +89,7 @@ def _cannot_know(unknown: Sequence[InferredOutput], model: Model) -> ConfigError
     which = "an output means" if len(unknown) == 1 else "some outputs mean"
     return ConfigError(
         f"nothing tells what {which}, and a wrong guess would give a wrong accuracy. {told}.",
-        file=model.path,
+        file=model.origin.path if model.origin is not None else model.path,
         key="outputs",
         hint=f"Say it, such as {written}",
     )

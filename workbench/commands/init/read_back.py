@@ -128,5 +128,7 @@ def _cannot_run(target: str, issues: Sequence[OperatorIssue], model: Model) -> C
     ]
     more = f"\n  … and {len(issues) - _SHOWN} more" if len(issues) > _SHOWN else ""
     return ConfigError(
-        f"{described(target).title} cannot run it:{''.join(lines)}{more}", file=model.path, key="--target"
+        f"{described(target).title} cannot run it:{''.join(lines)}{more}",
+        file=model.origin.path if model.origin is not None else model.path,
+        key="--target",
     )

@@ -136,9 +136,11 @@ def _quantization(outline: Outline, schemes: dict[str, tuple[str, ...]]) -> list
         "quantization.attention_matmul", [False, True] if attention and weights else [bool(attention)], _STATIC
     )
     if products < len(weights) and (products or attention):
-        lines.append("  # Which layers become INT8: convolutions of a vocoder lose more than they gain, those of an")
-        lines.append("  # image model carry nearly all of its work.")
-        operators = ["all", "matmul", *(["conv"] if outline.kind == "image" else [])]
+        lines.append(
+            "  # Which layers become INT8: the convolutions of a vocoder lose more than they gain; those of an"
+        )
+        lines.append("  # image model do nearly all of its work, and its last products decide the answer.")
+        operators = ["all", "conv" if outline.kind == "image" else "matmul"]
         lines += _parameter("quantization.operators", operators, _STATIC)
     if weights and products:
         lines.append("  # SmoothQuant: closer to float for one more calibration pass and a little time per call.")
@@ -296,7 +298,7 @@ def _presets(
             static = {"quantization__scheme": "static"}
             if grouped:
                 add("static-int8-bins", target, **static, **grouped)
-            if mixed:
+            if mixed and outline.kind != "image":
                 add("static-int8-matmul", target, **static, quantization__operators="matmul")
             if any(layer.op_type in ("MatMul", "Gemm") for layer in weights) and target == outline.target:
                 add("static-int8-balanced", target, **static, quantization__balance="auto")

@@ -1,0 +1,72 @@
+"""Which axis of an input counts samples, as the shape of one sample in the data tells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from workbench.values.interface import BATCH
+from workbench.values.model import TensorSpec
+
+Axes = tuple[str | int, ...]
+Shape = Sequence[int | str | None]
+
+
+def declared_axes(
+    inputs: Sequence[TensorSpec], given: Mapping[str, tuple[int, ...]], carried: set[str]
+) -> dict[str, tuple[Axes, str]]:
+    """Input → (its axes, why), for those that are not fed as an exporter's usual model is, batch first.
+
+    Args:
+        given: array of the data → its shape, samples first.
+        carried: inputs that hold a state; then arrays have an axis of steps too.
+    """
+    found: dict[str, tuple[Axes, str]] = {}
+    for spec in inputs:
+        if spec.name in carried:
+            free = [axis for axis, size in enumerate(spec.shape) if not isinstance(size, int)]
+            if len(free) == 1 and free[0] > 0:
+                found[spec.name] = (_named(spec, free[0]), "its one free axis counts samples")
+            continue
+        if spec.name not in given or not spec.shape:
+            continue
+        sample = given[spec.name][2:] if carried else given[spec.name][1:]
+        if len(sample) == len(spec.shape) and _fits(spec.shape, sample):
+            why = f"one sample, {_words(sample)}, has the input's own shape: one call is one sample"
+            found[spec.name] = (_named(spec, None), why)
+            continue
+        places = [k for k in range(len(spec.shape)) if _fits(_without(spec.shape, k), sample)]
+        places = [k for k in places if not isinstance(spec.shape[k], int)] or places
+        if places and 0 not in places:
+            found[spec.name] = (
+                _named(spec, places[0]),
+                f"one sample is {_words(sample)}, so that this axis counts them",
+            )
+    return found
+
+
+def _without(shape: Shape, axis: int) -> Shape:
+    return [*shape[:axis], *shape[axis + 1 :]]
+
+
+def _fits(shape: Shape, sample: Sequence[int]) -> bool:
+    return len(shape) == len(sample) and all(
+        not isinstance(size, int) or size < 1 or size == n for size, n in zip(shape, sample, strict=True)
+    )
+
+
+def _named(spec: TensorSpec, batch: int | None) -> Axes:
+    """Sizes and names as the model has them, others made from the input's own name."""
+    return tuple(
+        BATCH
+        if axis == batch
+        else size
+        if isinstance(size, int) and size > 0
+        else size
+        if isinstance(size, str) and size not in ("", BATCH) and any(c.isalnum() for c in size)
+        else f"{spec.name}_{axis}"
+        for axis, size in enumerate(spec.shape)
+    )
+
+
+def _words(sample: Sequence[int]) -> str:
+    return f"[{', '.join(map(str, sample))}]"
