@@ -1,5 +1,6 @@
 """The store under what really happens to it: killed builders, racing processes, damaged files, full disks."""
 
+import contextlib
 import errno
 import os
 import random
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -488,3 +489,43 @@ def test_prune_deletes_what_was_set_aside_as_damaged(tmp_path: Path) -> None:
     assert store.prune(keep_bytes=10**9).freed_bytes > 0
     assert store.usage() == ()
     store.close()
+
+
+def test_a_large_file_of_several_entries_is_kept_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workbench.evaluation.store.SHARED_BYTES", 1000)
+    large = bytes(5000)
+
+    def build(own: bytes) -> Callable[[Path], None]:
+        def write(to: Path) -> None:
+            (to / "weights.bin").write_bytes(large)
+            (to / "graph").write_bytes(own)
+
+        return write
+
+    store = Store(tmp_path / "store")
+    entries = [store.get_or_build("artifact", {"id": number}, build(bytes([number]))) for number in range(3)]
+
+    assert len({(entry.path / "weights.bin").stat().st_ino for entry in entries}) == 1
+    (usage,) = store.usage()
+    assert usage.entries == 3
+    assert 5000 <= usage.size_bytes < 8000
+    assert [sorted(p.name for p in entry.path.iterdir()) for entry in entries] == [["graph", "weights.bin"]] * 3
+
+    store.close()
+    with contextlib.closing(Store(tmp_path / "store")) as again:
+        assert again.prune().removed == 3
+    assert not list((tmp_path / "store" / ".shared").iterdir())
+
+
+def test_a_damaged_shared_file_is_not_linked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workbench.evaluation.store.SHARED_BYTES", 1000)
+
+    def build(to: Path) -> None:
+        (to / "weights.bin").write_bytes(bytes(5000))
+
+    with contextlib.closing(Store(tmp_path / "store")) as store:
+        first = store.get_or_build("artifact", {"id": 1}, build)
+        (first.path / "weights.bin").write_bytes(b"x" * 5000)
+        second = store.get_or_build("artifact", {"id": 2}, build)
+
+    assert (second.path / "weights.bin").read_bytes() == bytes(5000)

@@ -4,6 +4,7 @@
                                    files/         what the builder wrote
     <root>/.building/<kind>-<digest>/             half-built or half-deleted; belongs to the holder of the key's lock
     <root>/.damaged/<kind>-<digest>/              moved aside because a digest did not match
+    <root>/.shared/<sha256>                       large files of entries, each once: an entry's own is a link to it
     <root>/.locks/  .users/                       flock files; the kernel frees them when their holder dies
 
 An entry appears by one rename, after everything in it was flushed to disk: a process killed at any moment leaves at
@@ -41,6 +42,8 @@ _Stamps = tuple[tuple[str, int, int, int], ...]
 _KIND = re.compile(r"[a-z][a-z0-9_-]*")
 _OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_ACCESS = (errno.EROFS, errno.EACCES, errno.EPERM)
+SHARED_BYTES = 1 << 18
+"""Files from this size on are kept once, however many entries have them."""
 _NOTHING_LEFT_BYTES = 1 << 20
 """A builder that fails with less than this free is taken to have failed for want of space, whatever it raised."""
 
@@ -95,7 +98,7 @@ class Store:
         self._report = report
         self._verified: dict[tuple[str, str], _Stamps] = {}
         with self._disk():
-            for name in (".building", ".damaged", ".locks", ".users"):
+            for name in (".building", ".damaged", ".locks", ".shared", ".users"):
                 (self.root / name).mkdir(parents=True, exist_ok=True)
             self._close = weakref.finalize(self, _announce_user(self.root / ".users"))
             self._sweep()
@@ -209,7 +212,15 @@ class Store:
             shutil.rmtree(aside, ignore_errors=True)
             place.rename(aside)
             shutil.rmtree(aside)
+        self._drop_unshared()
         return True
+
+    def _drop_unshared(self) -> None:
+        """Remove shared files that no entry has any more."""
+        for file in (self.root / ".shared").iterdir():
+            with suppress(FileNotFoundError):
+                if file.stat().st_nlink == 1:
+                    file.unlink()
 
     def _build(self, kind: str, key: Any, place: Path, build: Callable[[Path], None]) -> None:
         building = self._temporary(kind, place.name)
@@ -228,8 +239,11 @@ class Store:
                 "kind": kind,
                 "key": encode(key),
                 "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
-                "files": _fingerprints(building / "files"),
+                "files": (files := _fingerprints(building / "files")),
             }
+            for name, listed in files.items():
+                if listed["size_bytes"] >= SHARED_BYTES:
+                    _share(building / "files" / name, self.root / ".shared" / listed["sha256"])
             write_sealed(building / "entry.json", entry)
             _flush(building)
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -307,6 +321,22 @@ class Store:
         )
 
 
+def _share(file: Path, shared: Path) -> None:
+    """Let equal files be one: a link to the file that is there, or to this one for those to come.
+
+    Where a file system knows no links, or no more of them to one file, every entry keeps its own.
+    """
+    link = file.with_name(f"{file.name}.link")
+    with suppress(OSError):
+        if shared.exists() and file_digest(shared) == shared.name and shared.stat().st_size == file.stat().st_size:
+            os.link(shared, link)
+            link.replace(file)
+        else:
+            os.link(file, link)
+            link.replace(shared)
+    link.unlink(missing_ok=True)  # replacing a file by itself leaves both names
+
+
 def _announce_user(users: Path) -> Callable[[], None]:
     """Leave a locked file that says 'in use since now' for as long as this process lives; returns its removal."""
     stack = ExitStack()
@@ -380,9 +410,10 @@ def _last_used(place: Path) -> float:
 
 
 def _size_bytes(place: Path) -> int:
-    """Bytes of all files below `place`; 0 when it vanishes while we look."""
+    """Bytes of all files below `place`, of those that are shared its part; 0 when it vanishes while we look."""
     try:
-        return sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
+        found = [file.stat() for file in place.rglob("*") if file.is_file()]
+        return sum(each.st_size // max(1, each.st_nlink - 1) for each in found)
     except FileNotFoundError:
         return 0
 

@@ -99,6 +99,21 @@ def stored_graph(model: Model) -> onnx.ModelProto:
     return proto
 
 
+def graph_of(path: Path) -> onnx.ModelProto:
+    """The graph of a file that a tool of ours has just written, as `stored_graph` gives one; nothing is checked.
+
+    Raises:
+        ConfigError: it is not ONNX, or data that it refers to are missing.
+    """
+    try:
+        proto, _, size_bytes = _opened(path)
+        large = is_large(size_bytes + sum(raw_bytes(tensor) for tensor in _external_tensors(proto)))
+        _take_in(proto, path, large)
+    except (OSError, ValueError, onnx.checker.ValidationError) as error:
+        raise ConfigError(f"its external data cannot be read: {error}.", file=path) from error
+    return proto
+
+
 def constants(proto: onnx.ModelProto) -> dict[str, TensorProto]:
     """Every constant of the graph by tensor name: initializers, `Constant` outputs, and `Identity` of either."""
     found = {tensor.name: tensor for tensor in proto.graph.initializer}

@@ -25,7 +25,7 @@ from workbench.values.system.scratch import scratch_folder
 
 MOST_BYTES = (1 << 31) - 1
 """Of a protobuf message; a larger model keeps its weights beside it."""
-BESIDE_BYTES = 1 << 20
+BESIDE_BYTES = 1 << 18
 """Tensors from this size on get a file of their own where tensors lie beside the model."""
 WEIGHTS = "weights"
 
@@ -109,6 +109,17 @@ def runnable(model: ModelProto) -> Iterator[tuple[bytes, Path]]:
                 name, offset = _put(folder, chunks_of(tensor)).name, 0
             refer(tensor, ExternalPlace(location=name, offset=offset, length=length))
         yield slim.SerializeToString(deterministic=True), folder
+
+
+def write_shared(model: ModelProto, path: Path) -> None:
+    """Write a model of our own making: of a large one each large tensor beside it, so that a store keeps it once."""
+    write_model(model, path, beside=WEIGHTS if is_apart(model) else None)
+
+
+def weights_beside(path: Path) -> tuple[str, ...]:
+    """The files of `write_shared` beside a model, as names relative to its folder."""
+    folder = path.parent / WEIGHTS
+    return tuple(f"{WEIGHTS}/{file.name}" for file in sorted(folder.glob("*.bin"))) if folder.is_dir() else ()
 
 
 def _linked(path: Path, folder: Path, name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import onnx
 import onnxruntime
@@ -59,12 +59,17 @@ def open_session(
 
 
 def session_on(
-    proto: onnx.ModelProto, options: onnxruntime.SessionOptions | None = None, *, more: bytes = b""
+    proto: onnx.ModelProto,
+    options: onnxruntime.SessionOptions | None = None,
+    *,
+    more: bytes = b"",
+    without: Sequence[str] = (),
 ) -> onnxruntime.InferenceSession:
     """A session on a graph, which may refer to weights apart; the runtime maps those from their files.
 
     Args:
         more: a serialized model that is merged with the graph.
+        without: names of optimizers that stay off.
 
     Raises:
         CalibrationError: larger than a protobuf may be, with all its weights in memory.
@@ -78,10 +83,17 @@ def session_on(
                 "Export it with its weights as initializers."
             )
         payload = proto.SerializeToString() + more
-        return onnxruntime.InferenceSession(payload, options, providers=["CPUExecutionProvider"])
+        return _opened(payload, options, without)
     with runnable(proto) as (payload, folder):
         options.add_session_config_entry(_FOLDER, str(folder))
-        return onnxruntime.InferenceSession(payload + more, options, providers=["CPUExecutionProvider"])
+        return _opened(payload + more, options, without)
+
+
+def _opened(
+    payload: bytes, options: onnxruntime.SessionOptions, without: Sequence[str]
+) -> onnxruntime.InferenceSession:
+    off = list(without) or None
+    return onnxruntime.InferenceSession(payload, options, providers=["CPUExecutionProvider"], disabled_optimizers=off)
 
 
 def _options() -> onnxruntime.SessionOptions:

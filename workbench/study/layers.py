@@ -34,7 +34,7 @@ from workbench.quantization.observe import Feeds
 from workbench.quantization.recipe import recipe_of
 from workbench.quantization.record import QuantizationRecord
 from workbench.quantization.sensitivity import Sensitivity, ranked
-from workbench.quantization.sessions import open_session
+from workbench.quantization.sessions import open_session, session_on
 from workbench.search.ladder import evaluate
 from workbench.values.candidate import Candidate, FloatUnit, Quantization, SensitivityMetric
 from workbench.values.documents.canonical import encode
@@ -367,12 +367,7 @@ def _session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
     # MatMulAddFusion would turn INT8 products back into float ones (amct.md §7)
-    return onnxruntime.InferenceSession(
-        model.SerializeToString(),
-        options,
-        providers=["CPUExecutionProvider"],
-        disabled_optimizers=["MatMulAddFusion"],
-    )
+    return session_on(model, options, without=["MatMulAddFusion"])
 
 
 def _repeats(call: Callable[[], object]) -> int:

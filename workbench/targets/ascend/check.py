@@ -13,8 +13,8 @@ from onnx import ModelProto
 
 from workbench.graph.layers import quantizable_layers
 from workbench.graph.read import constants, load_graph
+from workbench.graph.write import write_model
 from workbench.quantization.lowering.normalize import normalized
-from workbench.quantization.lowering.surgery import serialize
 from workbench.targets.ascend.atc.config_files import config_texts
 from workbench.targets.ascend.atc.precheck import check_model
 from workbench.targets.ascend.lowering import atc_form
@@ -57,7 +57,7 @@ def known_and_asked(lowered: ModelProto) -> tuple[OperatorIssue, ...]:
     ATC has the last word: an operator that it takes is no trouble, although the open library lacks it.
     """
     known = check_operators(lowered)
-    said = _said_by_atc(serialize(lowered))
+    said = _said_by_atc(lowered)
     if said is None:
         return known
     if not said:
@@ -69,13 +69,14 @@ _SAID: dict[tuple[str, str], tuple[OperatorIssue, ...] | None] = {}
 """(CANN's folder, digest of a lowered model) → what ATC said: every candidate of a sweep asks about the same file."""
 
 
-def _said_by_atc(payload: bytes) -> tuple[OperatorIssue, ...] | None:
+def _said_by_atc(lowered: ModelProto) -> tuple[OperatorIssue, ...] | None:
     """What `atc --mode=3` refuses; None without an ATC that could be asked, or when it gives no verdict."""
-    key = (os.environ.get("ASCEND_HOME_PATH", ""), hashlib.sha256(payload).hexdigest())
+    digest = hashlib.sha256(lowered.SerializeToString(deterministic=True)).hexdigest()  # weights apart by their place
+    key = (os.environ.get("ASCEND_HOME_PATH", ""), digest)
     if key not in _SAID:
         with scratch_folder("check") as folder:
             file = folder / "model.onnx"
-            file.write_bytes(payload)
+            write_model(lowered, file)
             try:
                 _SAID[key] = check_model(file, soc_version=SOC_VERSION)
             except ToolchainError:

@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from workbench.graph.apart import kept_aside
 from workbench.graph.read import load_graph, read_model
+from workbench.graph.write import write_model
 from workbench.quantization.lowering.deploy import lower_deploy
-from workbench.quantization.lowering.surgery import serialize
 from workbench.quantization.record import QuantizationRecord
 from workbench.targets.ascend.acl.session import open_session
 from workbench.targets.ascend.atc.compile_story import write_story
@@ -53,12 +54,12 @@ class AscendTarget:
 
     def lower(self, model: Model, candidate: Candidate, record: QuantizationRecord | None, to: Path) -> Path:
         proto = graph_to_lower(model, candidate, record)
-        if record is not None:
-            # also biases that an exporter wrote on the left of their Add: as int32 they join the integer product
-            proto = lower_deploy(proto, record, merge_bias=True)
         file = to / LOWERED
-        with temporary_beside(file, durable=False) as draft:
-            draft.write_bytes(serialize(atc_form(proto)))
+        with temporary_beside(file, durable=False) as draft, kept_aside(model.size_bytes):
+            if record is not None:
+                # also biases that an exporter wrote on the left of their Add: as int32 they join the integer product
+                proto = lower_deploy(proto, record, merge_bias=True)
+            write_model(atc_form(proto), draft)
         return file
 
     def compile(self, lowered: Path, candidate: Candidate, to: Path) -> Artifact:

@@ -15,12 +15,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import onnx
 from onnx import ModelProto
 
-from workbench.graph.read import load_graph, read_model
+from workbench.graph.read import graph_of, load_graph, read_model
+from workbench.graph.write import write_model, write_shared
 from workbench.quantization.lowering.dynamic import lower_dynamic
-from workbench.quantization.lowering.surgery import serialize
 from workbench.quantization.sessions import RUNTIME_ERRORS
 from workbench.targets.onnxruntime.attention import fuse_attention
 from workbench.targets.onnxruntime.fusions import fused
@@ -28,7 +27,7 @@ from workbench.targets.onnxruntime.projections import layers_of, with_convolutio
 from workbench.targets.onnxruntime.settings import ONNXRUNTIME_FUSIONS, GraphOptimization, OnnxRuntimeCompile
 from workbench.targets.onnxruntime.simplify import simplified
 from workbench.values.candidate import Candidate
-from workbench.values.errors import CompileError, LoweringError
+from workbench.values.errors import CompileError, ConfigError, LoweringError
 from workbench.values.system.files import temporary_beside
 from workbench.values.system.lifeline import tied
 from workbench.values.system.scratch import scratch_folder
@@ -112,19 +111,19 @@ def optimize(lowered: Path, candidate: Candidate, to: Path, *, saturates: bool =
     try:
         log = _run_optimizer(lowered, raw, settings.graph_optimization, sorted(disabled), log_path)
         log_path.write_text(log, encoding="utf-8")
-        model = onnx.load(raw)
+        model = graph_of(raw)
+        if quantized:
+            model, notes = _with_own_fusions(model, saturates=saturates)
+            lines = "".join(f"workbench: {note}\n" for note in notes)
+            log_path.write_text(f"{log.rstrip()}\n{lines}", encoding="utf-8")
+        try:
+            with temporary_beside(to / COMPILED, durable=False) as draft:
+                write_shared(model, draft)
+        except ConfigError as error:
+            raise CompileError(str(error), log_path=log_path) from error
     finally:
         raw.unlink(missing_ok=True)
-    if quantized:
-        model, notes = _with_own_fusions(model, saturates=saturates)
-        lines = "".join(f"workbench: {note}\n" for note in notes)
-        log_path.write_text(f"{log.rstrip()}\n{lines}", encoding="utf-8")
-    try:
-        compiled = serialize(model)
-    except LoweringError as error:
-        raise CompileError(str(error), log_path=log_path) from error
-    with temporary_beside(to / COMPILED, durable=False) as draft:
-        draft.write_bytes(compiled)
+        raw.with_name(f"{raw.name}.data").unlink(missing_ok=True)
     return model
 
 
@@ -171,11 +170,11 @@ def fusions_that_fire(model_path: Path) -> tuple[str, ...]:
     with scratch_folder("fusions") as folder:
         fired = _fired(model_path, folder)
         try:
-            quantized = serialize(lower_dynamic(proto, "tensor"))
+            quantized = lower_dynamic(proto, "tensor")
         except LoweringError:  # a model without INT8 layers has only its float form
             return fired
         lowered = folder / "dynamic.onnx"
-        lowered.write_bytes(quantized)
+        write_model(quantized, lowered)
         return tuple(sorted({*fired, *_fired(lowered, folder, _ALWAYS_OFF_FOR_INT8)}))
 
 

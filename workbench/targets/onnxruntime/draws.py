@@ -16,7 +16,7 @@ import onnxruntime
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from workbench.quantization.lowering.surgery import names_read, replace_nodes
-from workbench.quantization.sessions import RUNTIME_ERRORS
+from workbench.quantization.sessions import RUNTIME_ERRORS, session_on
 
 MASKED = -1e4
 """The largest number that hides a position: added to a score that shall not count."""
@@ -156,4 +156,4 @@ def _session(model: ModelProto, wanted: Iterable[str]) -> onnxruntime.InferenceS
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4  # what it would print as an error, it raises as well
-    return onnxruntime.InferenceSession(probe.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return session_on(probe, options)

@@ -10,6 +10,7 @@ holds an `onnxruntime.py`, off the import path.
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import onnxruntime as ort
 
@@ -26,6 +27,12 @@ def main(lowered: str, optimized: str, level: str, severity: str, *disabled: str
     options.graph_optimization_level = LEVELS[level]
     options.optimized_model_filepath = optimized
     options.log_severity_level = int(severity)
+    if (
+        Path(lowered).with_name("weights").is_dir()
+    ):  # a large model, whose optimized form keeps its weights beside it too
+        data = f"{Path(optimized).name}.data"
+        options.add_session_config_entry("session.optimized_model_external_initializers_file_name", data)
+        options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "65536")
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     try:
         ort.InferenceSession(

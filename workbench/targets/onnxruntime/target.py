@@ -24,13 +24,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx
 
+from workbench.graph.apart import is_large, kept_aside
 from workbench.graph.layers import quantizable_layers
-from workbench.graph.read import load_graph
+from workbench.graph.read import load_graph, stored_graph
+from workbench.graph.write import weights_beside, write_shared
 from workbench.quantization.lowering.dynamic import lower_dynamic
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.lowering.qdq import lower_static
-from workbench.quantization.lowering.surgery import serialize
 from workbench.quantization.record import QuantizationRecord
+from workbench.quantization.sessions import session_on
 from workbench.targets.base import Array, Feeds, OperatorIssue, Session, row_tolerance
 from workbench.targets.common import compiled_file, graph_to_lower, with_outputs
 from workbench.targets.feeds import check_host_device
@@ -87,11 +89,14 @@ class OnnxRuntimeTarget:
     def lower(self, model: Model, candidate: Candidate, record: QuantizationRecord | None, to: Path) -> Path:
         proto = graph_to_lower(model, candidate, record)
         file = to / LOWERED
-        with temporary_beside(file, durable=False) as draft:
-            if candidate.quantization.scheme == "none" and not model.external_files:
+        unchanged = candidate.quantization.scheme == "none"
+        with temporary_beside(file, durable=False) as draft, kept_aside(model.size_bytes):
+            if unchanged and is_large(model.size_bytes):
+                write_shared(stored_graph(model), draft)
+            elif unchanged and not model.external_files:
                 shutil.copyfile(model.path, draft)
             else:
-                draft.write_bytes(serialize(_lowered(proto, candidate, record)))
+                write_shared(_lowered(proto, candidate, record), draft)
         return file
 
     def compile(self, lowered: Path, candidate: Candidate, to: Path) -> Artifact:
@@ -101,7 +106,7 @@ class OnnxRuntimeTarget:
         )
         return Artifact(
             target=self.name,
-            files=(compiled_file(to, COMPILED),),
+            files=(compiled_file(to, COMPILED), *(compiled_file(to, name) for name in weights_beside(to / COMPILED))),
             toolchain=toolchain,
             int8_ops=int8_ops,
             float_matmuls_left=float_matmuls_left,
@@ -138,7 +143,7 @@ class OnnxRuntimeTarget:
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4  # what it would print as an error, it raises as well
         try:
-            session = runtime.InferenceSession(serialize(model), options, providers=["CPUExecutionProvider"])
+            session = session_on(model, options)
         except _runtime_errors() as error:
             raise MeasureError(f"{lowered}: ONNX Runtime cannot load it: {_first_line(error)}") from error
         own = len(session.get_outputs()) - added

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from workbench.quantization.lowering.surgery import serialize
+from workbench.graph.apart import kept_aside
+from workbench.graph.write import write_shared
 from workbench.quantization.record import QuantizationRecord
 from workbench.targets.base import Array, Feeds, OperatorIssue, Session
 from workbench.targets.common import compiled_file, graph_to_lower
@@ -67,10 +68,9 @@ class OpenVinoTarget:
         proto = graph_to_lower(model, candidate, record)
         if candidate.quantization.scheme == "dynamic":
             raise LoweringError("OpenVINO has no dynamic INT8 here. Use 'static' or 'none'.")
-        payload = serialize(proto if record is None else openvino_form(proto, record))
         file = to / LOWERED
-        with temporary_beside(file, durable=False) as draft:
-            draft.write_bytes(payload)
+        with temporary_beside(file, durable=False) as draft, kept_aside(model.size_bytes):
+            write_shared(proto if record is None else openvino_form(proto, record), draft)
         return file
 
     def compile(self, lowered: Path, candidate: Candidate, to: Path) -> Artifact:

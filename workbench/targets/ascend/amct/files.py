@@ -13,11 +13,12 @@ from onnx import helper
 
 from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import load_graph
+from workbench.graph.write import write_model as write_onnx
 from workbench.quantization.amct.cfg import AmctConfig
 from workbench.quantization.amct.config import parse_config
 from workbench.quantization.amct.json_form import ExpandedConfig
 from workbench.quantization.lowering.normalize import normalized
-from workbench.quantization.lowering.surgery import MAX_PROTO_BYTES, default_opset
+from workbench.quantization.lowering.surgery import default_opset
 from workbench.targets.ascend.amct.process import AmctInstallation, write_feeds
 from workbench.targets.base import Feeds
 from workbench.values.errors import CalibrationError, ConfigError, ToolchainError
@@ -81,12 +82,7 @@ def write_model(model: Model, file: Path, installation: AmctInstallation) -> tup
         )
     layers = quantizable_layers(proto)
     proto.ir_version = helper.find_min_ir_version_for(list(proto.opset_import), True)
-    if proto.ByteSize() > MAX_PROTO_BYTES:
-        outside = onnx.ModelProto()
-        outside.CopyFrom(proto)  # writing moves the weights out of it
-        onnx.save_model(outside, file, save_as_external_data=True, location="model.data")
-    else:
-        onnx.save_model(proto, file)
+    write_onnx(proto, file)
     return proto, layers
 
 
