@@ -24,6 +24,7 @@ from workbench.report.factors import missing_between
 from workbench.search.confirmation import confirm
 from workbench.search.executors import ChildProcess, TimeUp
 from workbench.search.front import is_feasible
+from workbench.search.memory import check_memory
 from workbench.search.plan import Plan, make_plan
 from workbench.search.sweep import SweepEnd, run_sweep
 from workbench.search.time_limit import RunTime
@@ -89,6 +90,7 @@ def sweep(
     if timeout_s is not None and not 0 <= timeout_s < math.inf:
         raise ConfigError(f"{timeout_s} is no number of seconds.", key="timeout_s")
     time = RunTime(question.timeout_s if timeout_s is None else timeout_s)
+    check_memory(question)
     journal = open_journal(question.workspace, question.name, question.identity, fresh=fresh)
     with exclusive(journal), open_store(question.workspace) as store:
         for damage in journal.set_aside():

@@ -16,10 +16,15 @@ def plan_lines(made: Plan) -> list[str]:
         f"{made.basis}; one float call takes {made.call_ms:.2f} ms)",
         f"limit:      {_division(made)}",
         f"disk:       at most {made.disk_bytes / 1e9:.2f} GB of {made.free_bytes / 1e9:.1f} GB free",
+        f"memory:     up to {made.memory_bytes / 1e9:.2f} GB{_of_available(made)}",
         f"store:      {cached}",
         *(f"scoring:    {sentence}" for sentence in made.scoring),
         *(f"mind:       {warning}" for warning in made.warnings),
     ]
+
+
+def _of_available(made: Plan) -> str:
+    return "" if made.available_bytes is None else f" of {made.available_bytes / 1e9:.1f} GB that can be had"
 
 
 def _division(made: Plan) -> str:

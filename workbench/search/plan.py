@@ -14,8 +14,10 @@ from workbench.evaluation.carried import timed_feeds
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import scoring_words
 from workbench.search.limits import too_fine
+from workbench.search.memory import check_memory, memory_of
 from workbench.search.time_limit import Division, divided, forecast_cost, known_cost, least_limit_s, mean_cost
 from workbench.space.space import Forbidden, SpaceSize, build, draw, raw_size, size
+from workbench.values.system.control_groups import available_memory_bytes
 
 PROBE_CALLS = 24
 FILE_DRAWS = 100
@@ -36,6 +38,8 @@ class Plan:
         compiles: at most so many distinct compiles among them.
         call_ms: one call of the float baseline.
         basis: what the times rest on, in words.
+        memory_bytes: of all processes at the peak of the sweep.
+        available_bytes: memory that can be had before the machine swaps; None where the system does not say.
         serves: whether front members are loaded for real.
         store_entries: kind → entries already in the store (of any experiment in this workspace).
         scoring: what outputs mean and must keep, a sentence each; empty where labels decide.
@@ -56,6 +60,8 @@ class Plan:
     basis: str
     disk_bytes: int
     free_bytes: int
+    memory_bytes: int
+    available_bytes: int | None
     serves: bool
     store_entries: dict[str, int]
     scoring: tuple[str, ...] = ()
@@ -78,7 +84,9 @@ def make_plan(
 
     Raises:
         CandidateError: the float model itself cannot be compiled or run on the target.
+        ConfigError: a sweep would take more memory than there is.
     """
+    check_memory(experiment)
     space = size(experiment.space)
     budget = min(experiment.trials if trials is None else trials, space.candidates)
     known = {i: e for i, e in bench.journal.evaluations().items() if not e.deserves_another}
@@ -113,6 +121,8 @@ def make_plan(
         basis=basis,
         disk_bytes=int(compiles * copies * experiment.model.size_bytes),
         free_bytes=shutil.disk_usage(bench.store.root).free,
+        memory_bytes=memory_of(experiment),
+        available_bytes=available_memory_bytes(),
         serves=experiment.service is not None and experiment.service.confirm_s > 0,
         store_entries={usage.kind: usage.entries for usage in bench.store.usage()},
         scoring=scoring_words(experiment.dataset, experiment.model),

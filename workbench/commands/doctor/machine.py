@@ -6,17 +6,16 @@ import hashlib
 import os
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 import psutil
 
 from workbench.evaluation.noise import UNSTEADY, Steadiness, read_counters, steadiness, suspects
 from workbench.values.finding import Finding
+from workbench.values.system.control_groups import control_group_limits as control_group_limits
 from workbench.values.system.cpu import Cpu, this_cpu
 
 LITTLE_MEMORY_BYTES = 2_000_000_000
-_UNLIMITED_BYTES = 1 << 60  # control groups of version 1 write 2**63 less a page for "no limit"
 _PROBE_ROUNDS, _PROBE_CALLS = 30, 8
 _GROUP = "machine"
 
@@ -79,47 +78,6 @@ def cores_finding(installed: int, affinity: int, quota: float | None) -> Finding
         if throttled
         else "",
     )
-
-
-def control_group_limits(
-    root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")
-) -> tuple[float | None, int | None]:
-    """(CPUs, bytes of memory) this process may use by its control groups, version 1 or 2; None without a limit."""
-    cpus: list[float] = []
-    memory: list[int] = []
-    for folder in _control_groups(root, membership):
-        quota = _words(folder / "cpu.max")
-        if len(quota) < 2:
-            quota = _words(folder / "cpu.cfs_quota_us") + _words(folder / "cpu.cfs_period_us")
-        if len(quota) == 2 and quota[0].isdigit() and quota[1].isdigit() and int(quota[1]) > 0:
-            cpus.append(int(quota[0]) / int(quota[1]))
-        for name in ("memory.max", "memory.limit_in_bytes"):
-            words = _words(folder / name)
-            if words and words[0].isdigit() and int(words[0]) < _UNLIMITED_BYTES:
-                memory.append(int(words[0]))
-    return min(cpus, default=None), min(memory, default=None)
-
-
-def _control_groups(root: Path, membership: Path) -> Iterator[Path]:
-    """Folders of this process's groups and of all their parents; each of them may set a limit."""
-    try:
-        lines = membership.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return  # no control groups on this system
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        # Controllers mounted together (`cpu,cpuacct`) are found under that name, or in some containers under their own
-        for mounted in dict.fromkeys((controllers, *controllers.split(","))):
-            base = root / mounted
-            folder = base / path.strip("/")
-            yield from (f for f in (folder, *folder.parents) if f.is_relative_to(base))
-
-
-def _words(file: Path) -> list[str]:
-    try:
-        return file.read_text(encoding="utf-8").split()
-    except OSError:
-        return []
 
 
 # --- memory --------------------------------------------------------------------------------------------------------

@@ -1,0 +1,64 @@
+"""Memory: what a sweep takes at its peak, and a refusal before the machine would swap.
+
+One candidate is in flight at a time. Measured on encoders of 0.44, 1.34 and 2.4 GB (see benchmarks/model_size.py):
+observing the float model and AMCT's own procedure took 1.8 to 2.2 times its file, lowering and compiling less, and
+a session that runs 1.2 times. Models below `apart.FROM_BYTES` are held whole, several times over: ten times.
+"""
+
+from __future__ import annotations
+
+from workbench.graph.apart import is_large
+from workbench.inputs.experiment import Experiment
+from workbench.values.errors import ConfigError
+from workbench.values.system.control_groups import available_memory_bytes
+
+PROCESSES_BYTES = 500_000_000
+"""Of this command and the process that evaluates, before they hold a model."""
+CALIBRATION, CALIBRATION_OF_SMALL = 2.2, 10.0
+"""Times the model's file, while its activations are observed."""
+SESSION = 1.3
+"""Times the model's file, for every session that is open; two are while a candidate is timed beside the baseline."""
+WORKER_BYTES = 250_000_000
+"""Of a process that serves, beside its session."""
+
+
+def forecast_memory(size_bytes: int, workers: int) -> int:
+    """Bytes at the peak of a sweep.
+
+    Args:
+        workers: most processes of a service that members of the front are loaded in; 0 without.
+    """
+    calibrating = (CALIBRATION if is_large(size_bytes) else CALIBRATION_OF_SMALL) * size_bytes
+    timing = 2 * SESSION * size_bytes
+    serving = workers * (SESSION * size_bytes + WORKER_BYTES)
+    return PROCESSES_BYTES + int(max(calibrating, timing, serving))
+
+
+def memory_of(experiment: Experiment) -> int:
+    """`forecast_memory` of an experiment."""
+    serves = experiment.service is not None and experiment.service.confirm_s > 0
+    choices = experiment.space.service
+    workers = max(choices.workers, default=1) if serves and choices is not None else int(serves)
+    devices = experiment.service.devices if experiment.service is not None else 1
+    return forecast_memory(experiment.model.size_bytes, workers * devices)
+
+
+def check_memory(experiment: Experiment, available_bytes: int | None = None) -> None:
+    """Refuse a sweep that this machine could only make by swapping.
+
+    Args:
+        available_bytes: None to ask the system.
+
+    Raises:
+        ConfigError: it would need more than there is.
+    """
+    available = available_memory_bytes() if available_bytes is None else available_bytes
+    needed = memory_of(experiment)
+    if available is None or needed <= available:
+        return
+    raise ConfigError(
+        f"a sweep of this model ({experiment.model.size_bytes / 1e9:.2f} GB) takes up to {needed / 1e9:.1f} GB of "
+        f"memory, and {available / 1e9:.1f} GB can be had before the machine swaps.",
+        file=experiment.model.path,
+        hint="End other programs, allow fewer service.workers, raise the container's limit, or take a larger machine.",
+    )
