@@ -1,7 +1,7 @@
 """Memory: what a sweep takes at its peak, and a refusal before the machine would swap.
 
 One candidate is in flight at a time. Measured on encoders of 0.44, 1.34 and 2.4 GB (see benchmarks/model_size.py):
-observing the float model and AMCT's own procedure took 1.8 to 2.2 times its file, lowering and compiling less, and
+observing the float model and calibrating exactly took 1.1 to 2.2 times its file, lowering and compiling less, and
 a session that runs 1.2 times. Models below `apart.FROM_BYTES` are held whole, several times over: ten times.
 """
 
