@@ -218,7 +218,8 @@ def _bodies(server: _Server, data: Path | None, experiment: Path | None) -> list
     if data is not None and experiment is not None:
         raise ConfigError("two sources of texts.", key="--data, --experiment", hint="Name one.")
     if experiment is not None:
-        return bodies_of_dataset(read_experiment(experiment).dataset)
+        question = read_experiment(experiment)
+        return bodies_of_dataset(question.dataset, model=question.model)
     if data is not None:
         return bodies_of_dataset(read_manifest(data)) if data.suffix in (".yaml", ".yml") else bodies_of_file(data)
     if server.bundle is None:

@@ -233,7 +233,8 @@ def _loader(new: Bundle, holdout: Dataset | None, concurrency: int, seconds: flo
     from workbench.values.service import ServiceLoad
 
     asked = ServiceLoad(arrivals="closed", concurrency=concurrency)
-    bodies = bodies_of_bundle(new) if holdout is None else bodies_of_dataset(holdout, "holdout")
+    golden = holdout is None or holdout.interface.state  # steps have states that only the float model tells
+    bodies = bodies_of_bundle(new) if golden or holdout is None else bodies_of_dataset(holdout, "holdout")
 
     def load_once(folder: Path) -> ServiceFigures:
         err.print(f"loading {folder}: {asked}, {seconds:g} s", highlight=False, soft_wrap=True, markup=False)

@@ -61,7 +61,7 @@ def check_padding(experiment: Experiment, bench: Bench, session: Session, split:
     lengths = offered_lengths(experiment)
     if len(lengths) < 2:
         return
-    with _of_any_length(experiment, bench, session) as runs:
+    with of_any_length(experiment, bench, session) as runs:
         moved = _most_moved(experiment, runs, split, lengths, samples)
     tolerance = row_tolerance(experiment.baseline)
     assert tolerance is not None  # the baseline is float
@@ -103,7 +103,9 @@ def offered_lengths(experiment: Experiment) -> tuple[int, ...]:
 
 
 @contextlib.contextmanager
-def _of_any_length(experiment: Experiment, bench: Bench, session: Session) -> Iterator[Session]:
+def of_any_length(experiment: Experiment, bench: Bench, session: Session) -> Iterator[Session]:
+    """The float baseline for any shape: its session, or its lowered model on the host where it has compiled shapes
+    only."""
     baseline = experiment.baseline
     if not baseline.compile.compiles_shapes:
         yield session

@@ -23,9 +23,11 @@ from workbench.values.results import Split
 if TYPE_CHECKING:  # types only: the clients' process imports this package too, and must start quickly
     from workbench.bundle import Bundle
     from workbench.inputs.dataset import Dataset
+    from workbench.values.model import Model
     from workbench.values.preprocess import Feeds, Text
 
 _MOST_BYTES = 1 << 33
+_MOST_STEPS = 256
 MOST_BODIES = 10_000
 """Texts beyond this many are not sent; they are drawn from the split's own order, which is shuffled."""
 
@@ -47,8 +49,20 @@ def bodies_of_feeds(feeds: Feeds) -> list[str]:
     ]
 
 
-def bodies_of_dataset(dataset: Dataset, split: Split = "validation", *, most: int = MOST_BODIES) -> list[str]:
-    """Bodies of the first samples of a split's shuffled order, so their lengths are spread as the data's are."""
+def bodies_of_dataset(
+    dataset: Dataset, split: Split = "validation", *, most: int = MOST_BODIES, model: Model | None = None
+) -> list[str]:
+    """Bodies of the first samples of a split's shuffled order, so their lengths are spread as the data's are; single
+    steps where a state is carried.
+
+    Args:
+        model: the float model, whose states such steps have.
+
+    Raises:
+        ConfigError: a state is carried and there is no model.
+    """
+    if dataset.interface.state:
+        return _bodies_of_steps(dataset, split, most, model)
     texts = dataset.texts(split)
     count = min(most, dataset.size(split))
     if texts is not None:
@@ -56,6 +70,20 @@ def bodies_of_dataset(dataset: Dataset, split: Split = "validation", *, most: in
         rows = chosen[split].rows()[:count]
         return bodies_of_texts([texts[int(row)] for row in rows])
     return [body for batch in dataset.batches(split, 16, stop=count) for body in bodies_of_feeds(batch.feeds)]
+
+
+def _bodies_of_steps(dataset: Dataset, split: Split, most: int, model: Model | None) -> list[str]:
+    from workbench.evaluation.carried import timed_feeds
+
+    if model is None:
+        raise ConfigError(
+            "a request is one step with its state, which only the float model tells.",
+            file=dataset.path,
+            key="state",
+            hint="Name the --experiment, or neither: then the bundle's golden samples are sent.",
+        )
+    feeds = timed_feeds(dataset, model, split, count=min(most, _MOST_STEPS), batch=1, seed=0)
+    return [body for one in feeds for body in bodies_of_feeds(one)]
 
 
 def bodies_of_bundle(bundle: Bundle) -> list[str]:

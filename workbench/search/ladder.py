@@ -25,6 +25,7 @@ from workbench.evaluation.accuracy_pass import AccuracyPass
 from workbench.evaluation.bench import Bench, StageClock
 from workbench.evaluation.build import artifact_of
 from workbench.evaluation.carried import first_steps, timed_feeds, whole_samples
+from workbench.evaluation.company_check import check_company
 from workbench.evaluation.device_figures import device_figures
 from workbench.evaluation.device_lock import device_lock
 from workbench.evaluation.measure import TimingProtocol, time_against_baseline
@@ -202,7 +203,9 @@ class _Climb(StageClock):
                 return stop
             if self.is_baseline and self.split == "validation":
                 check_padding(self.experiment, self.bench, session, self.split, SMOKE_SAMPLES)
-                self.proof = check_metric(self.experiment, session, self.split)
+                check_company(self.experiment, self.bench, session, self.split)
+                whole = whole_samples(session, self.experiment.dataset.interface, self.experiment.model)
+                self.proof = check_metric(self.experiment, whole, self.split)
         at = (self.effort.scored(self.experiment, self.split), self.candidate, self.bench, self.split)
         scores = AccuracyPass(*at, artifact=artifact, session=session, baseline=baseline)
         sessions.callback(scores.close)

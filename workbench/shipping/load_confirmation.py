@@ -85,7 +85,7 @@ def confirm_by_load(
     contents = bundle_contents(experiment, candidate, bench, journal)
     with scratch_folder("confirm") as folder:
         bundle = write_bundle(folder / "bundle", contents, allow_emulated=True)
-        bodies = bodies_of_dataset(experiment.dataset, split)
+        bodies = bodies_of_dataset(experiment.dataset, split, model=experiment.model)
         lasts_s = seconds if exactly else load_seconds(best, seconds)
         return confirm_bundle(bundle, best, lasts_s, bodies, seed=experiment.seed)
 

@@ -96,7 +96,7 @@ def measure_host_costs(
         ToolchainError: the service cannot be started here, or failed under load.
     """
     capacity = measure_capacity()
-    bodies = bodies_of_dataset(dataset, most=BODIES)
+    bodies = bodies_of_dataset(dataset, most=BODIES, model=model)
     with scratch_folder("host") as folder:
         bundle = write_probe(folder, model, dataset, _SETTINGS)
         try:

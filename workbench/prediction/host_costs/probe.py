@@ -14,6 +14,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from workbench.bundle import BundleContents, GoldenBatch, Tolerance, write_bundle
+from workbench.evaluation.carried import calibration_feeds
 from workbench.graph.read import read_model
 from workbench.inputs.dataset import Dataset
 from workbench.targets import REFERENCE, open_target
@@ -44,9 +45,12 @@ def write_probe(to: Path, model: Model, dataset: Dataset, settings: ServiceSetti
     try:
         batch = next(dataset.batches("validation", 1, stop=1))
         texts: Sequence[Text] | None = dataset.texts("validation")
+        feeds = batch.feeds
+        if texts is None:
+            feeds = next(calibration_feeds(dataset, model, batch=1, samples=1, split="validation"))
         golden = GoldenBatch(
-            feeds=batch.feeds,
-            outputs=session.run(batch.feeds),
+            feeds=feeds,
+            outputs=session.run(feeds),
             texts=() if texts is None else tuple(texts[int(row)] for row in batch.indices),
         )
     finally:
