@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from workbench.evaluation.carried import first_steps, whole_samples
 from workbench.inputs.dataset import Batch
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import Outputs, concatenate, scorer_of, summarize, uses_of
@@ -22,6 +23,8 @@ from workbench.values.errors import ConfigError, MeasureError
 from workbench.values.results import Split
 
 SAMPLES = 24
+STEPS = 64
+"""Of each sample, where a state is carried."""
 NOISE = (1e-3, 1e-2, 1e-1, 1.0)
 """Standard deviations of the noise, as shares of the output's own; for whole numbers, shares that are replaced."""
 _LEAST = 1e-9
@@ -48,7 +51,9 @@ def check_metric(experiment: Experiment, session: Session, split: Split) -> str:
     if data.metric is None and data.task != "tensors":
         return ""
     stop = min(SAMPLES, data.size(split))
-    runs = [(b, session.run(b.feeds)) for b in data.batches(split, experiment.baseline.serving.batch, stop=stop)]
+    whole = whole_samples(session, data.interface, experiment.model)
+    batches = first_steps(data.batches(split, experiment.baseline.serving.batch, stop=stop), STEPS)
+    runs = [(batch, whole.run(batch.feeds)) for batch in batches]
     blank = _blank_outputs(runs)
     for name in blank:
         _log.warning(
