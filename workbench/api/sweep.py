@@ -7,6 +7,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from time import perf_counter
 
 from workbench.api.opening import open_store, question_of, summary_of
 from workbench.api.result import SweepResult
@@ -36,8 +37,8 @@ from workbench.values.errors import CandidateError, ConfigError
 from workbench.values.results import Evaluation
 
 MOST_NEIGHBOURS = 3
-NEIGHBOUR_S = 5.0
-"""Candidates that are timed to take a speed-up apart, and about how long one takes; with less time left none is."""
+NEIGHBOURS_SHARE = 0.25
+"""Candidates that are timed to take a speed-up apart, and the share of the time left that they may take."""
 
 _log = logging.getLogger(__name__)
 
@@ -122,7 +123,9 @@ def sweep(
                 resumed=lambda candidate: on_resume(candidate, _stage_of(before, candidate)),
             )
             stages.searching = False
-            front = _by_importance(summary_of(question, journal))
+            found = summary_of(question, journal)
+            _time_neighbours(journal, executor, time, found)
+            front = _by_importance(found)
             confirm(question, bench, front, listeners=(told,), executor=executor, time=time)
             with contextlib.suppress(TimeUp):
                 confirm_services(
@@ -134,7 +137,7 @@ def sweep(
                     server=executor.confirm_service,
                     end=time.end,
                 )
-            _time_neighbours(journal, executor, time, summary_of(question, journal))
+            _time_neighbours(journal, executor, time, summary_of(question, journal))  # where another is recommended
             ended(end, [c.id for c in left_to_load(question, journal, front)])
             summary = summary_of(question, journal)
             links = tracker.conclude(
@@ -170,13 +173,13 @@ def _by_importance(summary: Summary) -> list[Evaluation]:
 
 
 def _time_neighbours(journal: Journal, executor: ChildProcess, time: RunTime, summary: Summary) -> None:
-    """Time what is missing to say where the recommended candidate's speed-up comes from, as far as there is time."""
-    known = summary.neighbours
+    """Time what is missing to say where the recommended candidate's speed-up comes from, in a part of what is left."""
+    known, until = summary.neighbours, perf_counter() + NEIGHBOURS_SHARE * time.left_s
     for candidate in missing_between(summary)[:MOST_NEIGHBOURS]:
-        if time.left_s < NEIGHBOUR_S:
+        if perf_counter() >= until:
             break
         try:
-            latency = executor.time(candidate, until=time.end)
+            latency = executor.time(candidate, until=until)
         except TimeUp:
             break
         except CandidateError as error:

@@ -80,12 +80,9 @@ def service_lines(summary: Summary, width: int = WIDTH) -> list[tuple[str, str]]
             found += [(line, "bold") for line in next(broken)]
         chosen = summary.recommended is not None and summary.recommended.candidate_id == evaluation.candidate.id
         style = "bold green" if chosen else ""
-        found.append(
-            (
-                f"{'>' if chosen else ' '} {evaluation.candidate.short_id}  {summary.title(evaluation.candidate)}",
-                style or "bold",
-            )
-        )
+        name = f"{'>' if chosen else ' '} {evaluation.candidate.short_id}  {summary.title(evaluation.candidate)}"
+        parts = textwrap.wrap(name, WIDTH, subsequent_indent=" " * 16, break_on_hyphens=False, drop_whitespace=True)
+        found += [(line, style or "bold") for line in parts]
         for _, row_style, note in _rows(result, style):
             found += [(line, row_style) for line in next(broken)]
             found += [(f"    {line}", row_style) for line in textwrap.wrap(note, WIDTH - 4)]

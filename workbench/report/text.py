@@ -180,7 +180,7 @@ def _verdict(summary: Summary) -> list[Line]:
         chosen = summary.find(recommended.candidate_id)
         assert chosen is not None, "the recommended candidate was evaluated"
         return [
-            (f"Recommended: {chosen.candidate.short_id}  {summary.title(chosen.candidate)}", "bold green"),
+            *wrapped(f"Recommended: {chosen.candidate.short_id}  {summary.title(chosen.candidate)}", "bold green"),
             *wrapped(recommended.reason),
             *(wrapped(factors.sentence()) if (factors := taken_apart(summary)) is not None else []),
             *(line for warning in recommended.warnings for line in wrapped(f"Mind: {warning}", "yellow")),

@@ -128,6 +128,8 @@ def test_a_candidate_in_flight_at_the_end_of_the_time_is_ended_and_the_next_one_
         with pytest.raises(TimeUp) as up:
             executor.evaluate(Task(candidate=question.baseline), until=time.perf_counter() + 0.05)
         again = executor.evaluate(Task(candidate=question.baseline), until=time.perf_counter() + 600)
+        timed = executor.time(question.baseline)
 
+    assert timed.samples >= question.measure.short_calls
     assert up.value.stage in ("check", "lower", "compile", "smoke", "accuracy_full", "latency_full")
     assert again.status == "complete"
