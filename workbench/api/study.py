@@ -33,6 +33,7 @@ def calibrate(
     data: Path | str | None = None,
     cfg: Path | str | None = None,
     record: Path | str | None = None,
+    constants: Sequence[str] = (),
     on_message: Callable[[str], None] = _log.info,
 ) -> Calibrated:
     """Quantize one model as AMCT does and write record.txt, config.json, the deploy model and a QDQ model into `to`.
@@ -41,6 +42,7 @@ def calibrate(
         data: an NPZ file with one array per batch, or a dataset manifest; needed unless there is a `record`.
         cfg: AMCT's simplified configuration or quantization JSON; None for AMCT's own defaults.
         record: a record file to lower as it is, without calibrating.
+        constants: inputs that are the same for all samples, as NAME=VALUE.
         on_message: told in a sentence what is calibrated.
 
     Raises:
@@ -49,7 +51,13 @@ def calibrate(
         ToolchainError: the folder cannot be written.
     """
     return calibrate_model(
-        Path(model), Path(to), data=_path(data), cfg=_path(cfg), record=_path(record), report=on_message
+        Path(model),
+        Path(to),
+        data=_path(data),
+        cfg=_path(cfg),
+        record=_path(record),
+        constants=constants,
+        report=on_message,
     )
 
 
@@ -64,6 +72,7 @@ def compare(
     batch: int = 8,
     limits: Limits | None = None,
     every: bool = False,
+    constants: Sequence[str] = (),
 ) -> Comparison:
     """Compare two models layer by layer, A being the reference: where do their numbers part?
 
@@ -76,6 +85,7 @@ def compare(
         limits: None for the usual ones: those of a float path, or of INT8 against float, by what the outputs mean where
             a manifest or an experiment tells, else by their numbers.
         every: compare what every operator computes, not only the layers; takes longer.
+        constants: inputs that are the same for all samples, as NAME=VALUE; of files without an experiment.
 
     Raises:
         ConfigError: a file or a name is wrong, or the two share nothing to compare.
@@ -85,7 +95,7 @@ def compare(
         if number < 1:
             raise ConfigError(f"{number} is less than 1.", key=name)
     if experiment is None:
-        side_a, side_b = _prepared_sides(side_of(str(a)), side_of(str(b)), _path(data))
+        side_a, side_b = _prepared_sides(side_of(str(a)), side_of(str(b)), _path(data), constants)
         batches, about, scoring = _batches((side_a, side_b), _path(data), samples, batch)
         try:
             return compare_sides(side_a, side_b, batches, data=about, limits=limits, every=every, scoring=scoring)
@@ -127,12 +137,12 @@ def compare(
         return compare_sides(*sides, feeds, data=about, limits=limits, every=every, scoring=scoring)
 
 
-def _prepared_sides(a: Side, b: Side, data: Path | None) -> tuple[Side, Side]:
+def _prepared_sides(a: Side, b: Side, data: Path | None, constants: Sequence[str]) -> tuple[Side, Side]:
     """Both as the workbench takes them; a lowered form of the first, which has its inputs already, as it is."""
-    first = opened_for(a.path, data)
+    first = opened_for(a.path, data, constants)
     second = read_model(b.path)
     if second.inputs != first.inputs:
-        second = opened_for(b.path, data)
+        second = opened_for(b.path, data, constants)
     return replace(a, path=first.path), replace(b, path=second.path)
 
 

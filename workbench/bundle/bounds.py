@@ -201,7 +201,9 @@ def _between(key: str, value: float | None, low: float, high: float) -> Iterator
 
 
 def _tensors(manifest: Manifest) -> Iterator[str]:
-    for specs in (manifest.model.inputs, manifest.model.outputs):
+    origin = manifest.model.origin
+    sources = () if origin is None else (origin.inputs, origin.outputs)
+    for specs in (manifest.model.inputs, manifest.model.outputs, *sources):
         if len(specs) > MOST_INPUTS or len({spec.name for spec in specs}) != len(specs):
             yield f"the model has {len(specs)} inputs or outputs, or two of one name"
         for spec in specs:

@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from workbench.targets.base import Array
 from workbench.values.candidate import Candidate
-from workbench.values.documents.canonical import encode
-from workbench.values.model import TensorSpec
+from workbench.values.documents.canonical import added_later, encode
+from workbench.values.model import Origin, TensorSpec
 from workbench.values.preprocess import TokenInput
 from workbench.values.results import Artifact, CompiledFile, Evaluation
 from workbench.values.service import ServiceSettings
@@ -53,7 +53,11 @@ class FileSum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceModel:
-    """The float ONNX model the artifact was made from; its file is not in the bundle."""
+    """The float ONNX model the artifact was made from; its file is not in the bundle.
+
+    Attributes:
+        origin: the user's file, by its name, and what was done to it, where the model was prepared from one.
+    """
 
     file: str
     sha256: str
@@ -61,6 +65,7 @@ class SourceModel:
     opset: int
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    origin: Origin | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,7 @@ def provenance(bundle: Bundle) -> dict[str, str]:
         "device": toolchain.device,
         "candidate": manifest.candidate_id,
         "model_sha256": manifest.model.sha256,
+        **({} if manifest.model.origin is None else {"source_model_sha256": manifest.model.origin.sha256}),
         "data": canonical_json(manifest.datasets),
         "toolchain": toolchain.fingerprint,
         "components": ", ".join(f"{name} {version}" for name, version in sorted(toolchain.components.items())),

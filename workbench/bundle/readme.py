@@ -58,6 +58,7 @@ def readme(manifest: Manifest) -> str:
     ]
     lines += [f"- input `{s.name}`: {s.dtype} {_shape(s)}" for s in manifest.model.inputs]
     lines += [f"- output `{s.name}`: {s.dtype} {_shape(s)}" for s in manifest.model.outputs]
+    lines += _prepared(manifest)
     if manifest.text is not None:
         lines += [
             f"- texts are tokenized by `{manifest.text.tokenizer}` and cut to {manifest.text.max_length} tokens, "
@@ -76,6 +77,22 @@ def readme(manifest: Manifest) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _prepared(manifest: Manifest) -> list[str]:
+    """How the interface above came from the user's file."""
+    origin = manifest.model.origin
+    if origin is None:
+        return []
+    lines = ["", f"Prepared from `{origin.path.name}` (sha256 `{origin.sha256}`), opset {origin.opset}:", ""]
+    for step in origin.steps:
+        figures = ", ".join(f"{name.replace('_', ' ')} {value:.3g}" for name, value in step.figures)
+        lines.append(f"- {step.name}: {step.words}" + (f" ({figures})" if figures else ""))
+    if (origin.inputs, origin.outputs) != (manifest.model.inputs, manifest.model.outputs):
+        lines += ["", "So what is fed differs from that file, which has:", ""]
+        lines += [f"- input `{s.name}`: {s.dtype} {_shape(s)}" for s in origin.inputs]
+        lines += [f"- output `{s.name}`: {s.dtype} {_shape(s)}" for s in origin.outputs]
+    return lines
 
 
 def _service(manifest: Manifest) -> list[str]:

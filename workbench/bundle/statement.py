@@ -88,6 +88,9 @@ def statement(manifest: Manifest, files: Mapping[str, FileSum], origin: Origin |
 def _inputs(manifest: Manifest, origin: Origin | None) -> list[dict[str, Any]]:
     """Digests that are no sha256 of a file's bytes have names of their own, as in-toto asks."""
     found = [_resource(manifest.model.file, modelSha256=manifest.model.sha256)]
+    if manifest.model.origin is not None:
+        prepared = manifest.model.origin
+        found.append(_resource(prepared.path.name, sourceModelSha256=prepared.sha256))
     found += [_resource(split, datasetSha256=content) for split, content in sorted(manifest.datasets.items())]
     if origin is not None:
         found.append(_resource(origin.experiment, sha256=origin.experiment_sha256))

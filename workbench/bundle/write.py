@@ -205,6 +205,7 @@ def _fill(
             opset=model.opset,
             inputs=model.inputs,
             outputs=model.outputs,
+            origin=None if model.origin is None else replace(model.origin, path=Path(model.origin.path.name)),
         ),
         datasets=contents.datasets,
         labels=contents.labels,

@@ -17,6 +17,11 @@ Workspace = Annotated[
     Path | None, typer.Option("--workspace", help="folder of .workbench/ and mlruns/; default: beside experiments/")
 ]
 
+Constants = Annotated[
+    list[str] | None,
+    typer.Option("--constant", help="NAME=VALUE: an input that is the same for all samples; repeat for several"),
+]
+
 AsJson = Annotated[bool, typer.Option("--json", help="machine-readable output on stdout")]
 
 

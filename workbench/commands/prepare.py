@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from workbench.commands.console import out
-from workbench.commands.options import AsJson, pairs
+from workbench.commands.options import AsJson, Constants, pairs
 from workbench.values.errors import ConfigError
 from workbench.values.exit_codes import FAILED
 
@@ -41,9 +41,7 @@ def inspect(
     target: Annotated[
         str | None, typer.Option(help="a target, as `workbench doctor` lists them; default: all of them")
     ] = None,
-    constant: Annotated[
-        list[str] | None, typer.Option(help="NAME=VALUE: an input that is the same for all samples; repeat for several")
-    ] = None,
+    constant: Constants = None,
     data: Annotated[Path | None, typer.Option(help="dataset manifest whose inputs: and axes: are meant")] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from workbench.commands.console import err, out
-from workbench.commands.options import AsJson, ExperimentFile, Workspace
+from workbench.commands.options import AsJson, Constants, ExperimentFile, Workspace
 from workbench.values.errors import ConfigError
 from workbench.values.exit_codes import FAILED
 from workbench.values.system.files import write_text_atomically
@@ -35,11 +35,20 @@ def calibrate(
     record: Annotated[
         Path | None, typer.Option(help="lower this record file (AMCT's or ours) instead of calibrating")
     ] = None,
+    constant: Constants = None,
 ) -> None:
     """Quantize one model as AMCT does: record.txt, config.json, the deploy model for ATC, a QDQ model."""
     from workbench.api.study import calibrate as run
 
-    done = run(model, to, data=data, cfg=cfg, record=record, on_message=lambda line: out.print(line, highlight=False))
+    done = run(
+        model,
+        to,
+        data=data,
+        cfg=cfg,
+        record=record,
+        constants=constant or (),
+        on_message=lambda line: out.print(line, highlight=False),
+    )
     out.print(_layers_table(done))
     if done.ignored:
         out.print(f"{done.ignored} batches beyond batch_num were not used, as AMCT ignores them", highlight=False)
@@ -94,6 +103,7 @@ def compare(
         bool, typer.Option("--all", help="compare and show what every operator computes, not only the layers")
     ] = False,
     html: Annotated[Path | None, typer.Option(help="also draw the errors along the graph into this page")] = None,
+    constant: Constants = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare two models layer by layer: where do their numbers part? Exit code 1 when an output is over a limit."""
@@ -104,7 +114,17 @@ def compare(
     limits = None
     if any(value is not None for value in given.values()):
         limits = Limits(**{"cosine": -2.0, "max_abs": None, "mae": None, "differing": 1.0, **_only(given)})
-    found = run(a, b, data=data, experiment=experiment, samples=samples, batch=batch, limits=limits, every=every)
+    found = run(
+        a,
+        b,
+        data=data,
+        experiment=experiment,
+        samples=samples,
+        batch=batch,
+        limits=limits,
+        every=every,
+        constants=constant or (),
+    )
     if html is not None:
         from workbench.report.layers_page import comparison_html
 

@@ -99,6 +99,7 @@ def calibrate_model(
     data: Path | None,
     cfg: Path | None = None,
     record: Path | None = None,
+    constants: Sequence[str] = (),
     report: Callable[[str], None] = lambda line: None,
 ) -> Calibrated:
     """Quantize a model as AMCT does and write its files into the folder `to` (made where it is missing).
@@ -108,13 +109,14 @@ def calibrate_model(
         cfg: a simplified configuration or a quantization JSON; None takes AMCT's defaults for all batches of an NPZ
             file, or for two batches of a manifest.
         record: a record file to lower as it is, without calibrating.
+        constants: inputs that are the same for all samples, as NAME=VALUE.
 
     Raises:
         ConfigError: a file is missing, damaged or does not fit the model; fewer batches than the configuration asks.
         CandidateError: the model cannot be run, calibrated or lowered.
         ToolchainError: the folder cannot be written.
     """
-    model = opened_for(model_path, data)
+    model = opened_for(model_path, data, constants)
     for step in () if model.origin is None else model.origin.steps:
         report(f"prepared: {step.words}")
     proto = load_graph(model)

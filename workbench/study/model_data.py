@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from workbench.evaluation.carried import calibration_feeds
 from workbench.graph.door import open_foreign
+from workbench.graph.intake.assume import constants_of
 from workbench.graph.intake.prepared import prepared
 from workbench.graph.read import embedding_rows, load_graph
 from workbench.inputs.dataset import check_inputs, read_interface, read_manifest
@@ -86,15 +87,21 @@ def _whole(samples: int, model: Model) -> int:
     return samples if fixed is None else samples - samples % fixed
 
 
-def opened_for(path: Path, data: Path | None) -> Model:
+def opened_for(path: Path, data: Path | None, constants: Sequence[str] = ()) -> Model:
     """A user's model, prepared as a manifest among the data says, or as far as the file itself tells.
+
+    Args:
+        constants: inputs that are built in, as NAME=VALUE; instead of what the manifest says of them.
 
     Raises:
         ConfigError: it is no model, or only a manifest can say what is missing.
     """
     declared = data is not None and data.suffix in (".yaml", ".yml")
     interface = read_interface(data) if declared and data is not None else NOTHING_DECLARED
-    return prepared(open_foreign(path), interface, declared_in=data)
+    source = open_foreign(path)
+    given = constants_of(constants, source)
+    kept = (use for use in interface.inputs if use.name not in {use.name for use in given})
+    return prepared(source, replace(interface, inputs=(*kept, *given)), declared_in=data if declared else None)
 
 
 def fixed_batch(model: Model) -> int | None:

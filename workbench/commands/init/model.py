@@ -15,7 +15,9 @@ from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import constants, load_graph
 from workbench.quantization.lowering.normalize import normalized
 from workbench.targets import REFERENCE, described
+from workbench.targets.int8_issues import quantized_already
 from workbench.targets.space_start import SpaceStart
+from workbench.values.errors import ConfigError
 from workbench.values.model import Model
 
 _FEWEST_POSITIONS = 16  # the segment table, which looks like one of positions, has two rows
@@ -84,6 +86,12 @@ def examine_model(
     model = open_foreign(model) if isinstance(model, Path) else model
     targets = targets or (REFERENCE,)
     proto = load_graph(model)
+    if already := quantized_already(proto):
+        raise ConfigError(
+            f"{already[0].problem}: {already[0].operator} {already[0].node!r} quantizes or computes in integers.",
+            file=model.path if source is None else source.path,
+            hint="Start from the float model that it was made from.",
+        )
     shapes = [spec.shape for spec in model.inputs]
     batch = shapes[0][0] if shapes[0] else None
     length = shapes[0][1] if len(shapes[0]) == 2 else None
