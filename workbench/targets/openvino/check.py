@@ -63,7 +63,10 @@ def model_issues(model: Model, candidate: Candidate, cpu: Cpu) -> list[OperatorI
     """What the model brings with it."""
     refusal = _refusal(model.path, model.sha256)
     if refusal is not None:
-        remedy = "Export the model without it, in the default domain only."
+        remedy = (
+            "Export the model without it, in the default domain only; where it is about an If, declare the constant or "
+            "the sizes that decide it, inputs: {NAME: {axes: [batch, SIZE]}} in the dataset manifest."
+        )
         return [_error("model", f"OpenVINO cannot read the model: {refusal}", remedy, "OpenVINO's ONNX frontend")]
     if candidate.quantization.scheme == "none":
         return []
