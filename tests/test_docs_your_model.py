@@ -1,6 +1,5 @@
 """The examples of docs/your-model.md, taken from the page and executed."""
 
-import os
 import re
 from pathlib import Path
 
@@ -46,7 +45,7 @@ def test_the_array_file_of_the_page_is_a_dataset(tmp_path: Path, monkeypatch: py
     (code,) = (text for text in blocks("python") if "np.savez" in text)
     monkeypatch.chdir(tmp_path)
     exec(code, {})
-    assert sorted(os.listdir()) == ["test.npz", "train.npz"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["test.npz", "train.npz"]
     files = "files: {calibration: train.npz, validation: test.npz}"
     Path("m.yaml").write_text(f"version: 1\ntask: tensors\n{files}\noutputs: {{y: logits}}\n")
 
