@@ -140,7 +140,8 @@ def _ranked(
 
 
 def ranked(sensitivities: Sequence[Sensitivity], metric: SensitivityMetric) -> tuple[Sensitivity, ...]:
-    """Most sensitive first; equals stay in their order.
+    """Most sensitive first; what changes nothing by itself, as single layers often do before whole numbers, stands in
+    the order of the first-order estimate, and equals stay in theirs.
 
     Raises:
         ValueError: the metric is 'kl' and the model has no output called 'logits'.
@@ -153,7 +154,7 @@ def ranked(sensitivities: Sequence[Sensitivity], metric: SensitivityMetric) -> t
         "kl": lambda item: -item.kl,
         "first_order": lambda item: item.first_order_db,
     }
-    return tuple(sorted(sensitivities, key=keys[metric]))
+    return tuple(sorted(sensitivities, key=lambda item: (keys[metric](item), item.first_order_db)))
 
 
 def _noise_shares(statistics: Statistics, records: Sequence[LayerRecord], proto: onnx.ModelProto) -> dict[str, float]:

@@ -92,11 +92,14 @@ def expand(
             weight=_weight(settings, layer),
         )
     if not config.tensor_quantize and not any(layer.quant_enable for layer in expanded.values()):
+        hint = "Shorten skip_layers or skip_layer_types."
+        if len(refused) == len(layers):
+            hint = "A sweep for a target on the processor quantizes what AMCT cannot: `workbench init` writes one."
         raise ConfigError(
             "no layer is left to quantize"
             f" ({len(layers)} layers, {len(refused)} of them AMCT cannot quantize, the others are skipped).",
             file=config.file,
-            hint="Shorten skip_layers or skip_layer_types.",
+            hint=hint,
         )
     return ExpandedConfig(
         batch_num=config.batch_num,
