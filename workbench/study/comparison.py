@@ -315,7 +315,7 @@ def _shape_words(shape: tuple[Any, ...]) -> str:
 def _common(name: str, ours: Array, others: Array) -> tuple[Array, Array]:
     """The part that both have: along axes whose size depends on the data, the first positions."""
     common = tuple(slice(min(sizes)) for sizes in zip(ours.shape, others.shape, strict=False))
-    if ours.ndim != others.ndim or ours.shape[:1] != others.shape[:1] or not ours[common].size:
+    if ours.ndim != others.ndim or not ours[common].size:
         raise _other_shape(name, ours.shape, others.shape)
     return ours[common], others[common]
 
