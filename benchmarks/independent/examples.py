@@ -124,7 +124,7 @@ EXAMPLES: Mapping[str, Example] = {
         measure="characters wrong",
         judge=_text,
         higher=False,
-        bins=(160, 320, 480, 640, 960),
+        bins=(160, 320, 480, 640, 960, 1280),
         constants={},
     ),
     "ocr-pages": Example(
