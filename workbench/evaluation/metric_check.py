@@ -106,7 +106,9 @@ def _changes(experiment: Experiment, runs: Sequence[Run]) -> Iterator[tuple[str,
         for name in names:
             kind = runs[0][1][name].dtype.kind
             words = (
-                f"{share:g} of {name!r} replaced" if kind != "f" else f"noise of {share:g} of the spread of {name!r}"
+                f"{share:g} of {name!r} replaced, one in each call at least"
+                if kind != "f"
+                else f"noise of {share:g} of the spread of {name!r}"
             )
             yield words, [(b, {**o, name: _noisy(o[name], name, runs, share, generator)}) for b, o in runs]
     for name in names:
@@ -133,7 +135,7 @@ def _noisy(array: Array, name: str, runs: Sequence[Run], share: float, generator
 
 
 def _substituted(array: Array, name: str, runs: Sequence[Run], share: float, generator: np.random.Generator) -> Array:
-    """Some ids, one in the whole output at least, become another one that occurs, or the next where only one does."""
+    """Some ids, one in each call at least, become another one that occurs, or the next where only one does."""
     known = np.unique(np.concatenate([outputs[name].ravel() for _, outputs in runs]))
     chosen = generator.random(array.shape) < share
     chosen.reshape(-1)[:1] |= not chosen.any()
