@@ -181,7 +181,8 @@ def _estimate_s(experiment: Experiment, call_ms: float, *, timed: bool) -> float
         timed: False where times are modelled, which takes next to no calls.
     """
     settings = experiment.measure
-    calls = 2 * (settings.calls + settings.short_calls) * 1.1 * timed + experiment.dataset.size("validation")
+    calls = 2 * (settings.calls + settings.short_calls) * 1.1 * timed
+    calls += experiment.dataset.size("validation") * experiment.dataset.calls_a_sample
     service_s = 0.0 if experiment.service is None else (experiment.service.curve_s if timed else 0.0) + SEARCH_S
     return calls * call_ms / 1000 + opening_s(experiment) + service_s
 

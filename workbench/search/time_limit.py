@@ -67,7 +67,7 @@ def forecast_cost(experiment: Experiment, call_ms: float, fixed_s: float, *, tim
     return Cost(
         fixed_s=fixed_s,
         calls_s=calls * call_ms / 1000,
-        samples_s=experiment.dataset.size("holdout") * call_ms / 1000,
+        samples_s=experiment.dataset.size("holdout") * experiment.dataset.calls_a_sample * call_ms / 1000,
         curve_s=service.curve_s if service is not None and timed else 0.0,
         load_s=2 * service.confirm_s if service is not None and timed else 0.0,
         asked_load_s=service.confirm_s if service is not None else 0.0,
@@ -89,7 +89,7 @@ def known_cost(experiment: Experiment, evaluation: Evaluation | None, known: Map
     return Cost(
         fixed_s=sum(took.get(stage, 0.0) for stage in ("check", "smoke")) + took.get("latency_full", 0.0) - calls_s,
         calls_s=calls_s,
-        samples_s=max(scored_s, sizes[0] * latency.mean_ms / latency.batch / 1000),
+        samples_s=max(scored_s, sizes[0] * experiment.dataset.calls_a_sample * latency.mean_ms / latency.batch / 1000),
         curve_s=min(took.get("service", 0.0), statistics.median(curves) if curves else 0.0),
         load_s=_load_s(experiment, evaluation),
         asked_load_s=experiment.service.confirm_s if experiment.service is not None else 0.0,

@@ -207,6 +207,15 @@ class Dataset:
         rows = chosen.rows()[start:stop]
         return chosen.source.read(rows[i : i + batch] for i in range(0, len(rows), batch))
 
+    @property
+    def calls_a_sample(self) -> float:
+        """How many calls a sample takes on average: its steps where a state is carried, else one."""
+        source = self.validation.source
+        if not self.interface.state or not isinstance(source, ArrayRows | LoaderRows):
+            return 1.0
+        rows = self.validation.rows()[:LENGTH_SAMPLE]
+        return float(np.mean([source.shapes(int(row))[0][1][0] for row in rows]))
+
     def batch_count(self, split: Split, batch: int, *, stop: int | None = None) -> int:
         """How many batches `batches` gives; nothing is read for it."""
         rows = self.split(split).rows()[:stop]
