@@ -1,7 +1,7 @@
 """Memory: what a sweep takes at its peak, and a refusal before the machine would swap.
 
-One candidate is in flight at a time. Measured on encoders of 0.44, 1.34 and 2.4 GB (see benchmarks/model_size.py):
-observing the float model and calibrating exactly took 1.1 to 2.2 times its file, lowering and compiling less, and
+One candidate is in flight at a time. Measured on encoders of 0.44 and 2.45 GB (see benchmarks/model_size.py):
+observing the float model and calibrating exactly took 1.1 to 2.3 times its file, lowering and compiling less, and
 a session that runs 1.2 times. Models below `apart.FROM_BYTES` are held whole, several times over: ten times.
 """
 
@@ -14,7 +14,7 @@ from workbench.values.system.control_groups import available_memory_bytes
 
 PROCESSES_BYTES = 500_000_000
 """Of this command and the process that evaluates, before they hold a model."""
-CALIBRATION, CALIBRATION_OF_SMALL = 2.2, 10.0
+CALIBRATION, CALIBRATION_OF_SMALL = 2.4, 10.0
 """Times the model's file, while its activations are observed."""
 SESSION = 1.3
 """Times the model's file, for every session that is open; two are while a candidate is timed beside the baseline."""
