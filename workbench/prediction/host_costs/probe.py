@@ -7,6 +7,7 @@ requests cost the front end and the workers what they will cost later; its own g
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +18,11 @@ from workbench.bundle import BundleContents, GoldenBatch, Tolerance, write_bundl
 from workbench.evaluation.carried import calibration_feeds
 from workbench.graph.read import read_model
 from workbench.inputs.dataset import Dataset
+from workbench.quantization.sessions import open_session
 from workbench.targets import REFERENCE, open_target
 from workbench.values.candidate import Candidate
 from workbench.values.model import Model, TensorSpec
-from workbench.values.preprocess import Text
+from workbench.values.preprocess import Feeds, Text
 from workbench.values.service import ServiceSettings
 
 _KINDS = 8
@@ -34,8 +36,13 @@ def write_probe(to: Path, model: Model, dataset: Dataset, settings: ServiceSetti
     Args:
         to: an existing empty folder for all that is made on the way.
     """
+    batch = next(dataset.batches("validation", 1, stop=1))
+    texts: Sequence[Text] | None = dataset.texts("validation")
+    feeds = batch.feeds
+    if texts is None:
+        feeds = next(calibration_feeds(dataset, model, batch=1, samples=1, split="validation"))
     file = to / "probe.onnx"
-    onnx.save(_graph(model, dataset), file)
+    onnx.save(_graph(_with_sizes(model, feeds), dataset), file)
     probe, target, candidate = read_model(file), open_target(REFERENCE), Candidate(target=REFERENCE)
     lowered, compiled = to / "lowered", to / "compiled"
     lowered.mkdir()
@@ -43,11 +50,6 @@ def write_probe(to: Path, model: Model, dataset: Dataset, settings: ServiceSetti
     artifact = target.compile(target.lower(probe, candidate, None, lowered), candidate, compiled)
     session = target.open(artifact, compiled, candidate)
     try:
-        batch = next(dataset.batches("validation", 1, stop=1))
-        texts: Sequence[Text] | None = dataset.texts("validation")
-        feeds = batch.feeds
-        if texts is None:
-            feeds = next(calibration_feeds(dataset, model, batch=1, samples=1, split="validation"))
         golden = GoldenBatch(
             feeds=feeds,
             outputs=session.run(feeds),
@@ -75,6 +77,22 @@ def write_probe(to: Path, model: Model, dataset: Dataset, settings: ServiceSetti
     return write_bundle(to / "bundle", contents)
 
 
+def _with_sizes(model: Model, feeds: Feeds) -> Model:
+    """The model with every output's size said: one that neither the file nor an input tells is that of one run."""
+    told = {size for spec in model.inputs for size in spec.shape if isinstance(size, str)}
+    if all(o.shape and all(isinstance(s, int) or s in told for s in o.shape[1:]) for o in model.outputs):
+        return model
+    arrays = open_session(model, ()).run([o.name for o in model.outputs], dict(feeds))
+    outputs = []
+    for output, array in zip(model.outputs, arrays, strict=True):
+        declared = output.shape if len(output.shape) == array.ndim else (None,) * array.ndim
+        shape = tuple(
+            d if isinstance(d, int) or d in told else found for d, found in zip(declared, array.shape, strict=True)
+        )
+        outputs.append(replace(output, shape=(declared[0], *shape[1:])))
+    return replace(model, outputs=tuple(outputs))
+
+
 def _graph(model: Model, dataset: Dataset) -> onnx.ModelProto:
     """Inputs and outputs of the model; outputs made from the token ids, or constant where there are none."""
     preprocessor = dataset.preprocessor
@@ -82,7 +100,7 @@ def _graph(model: Model, dataset: Dataset) -> onnx.ModelProto:
     nodes: list[onnx.NodeProto] = []
     constants = [numpy_helper.from_array(np.array([_KINDS], dtype=np.int64), "kinds")]
     for number, output in enumerate(model.outputs):
-        width = output.shape[-1]
+        width = output.shape[-1] if output.shape else None
         if ids is not None and isinstance(width, int) and len(output.shape) in (2, 3):
             table = np.zeros((_KINDS, width), dtype=np.float32)
             table[:, 0] = 1.0
