@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import click
 import typer
 from rich.markup import escape
 from rich.padding import Padding
@@ -132,9 +131,12 @@ def init(
 
 
 def _ask(question: str, answers: Sequence[str]) -> str:
-    choice = click.Choice(answers) if answers else None
-    answer: str = typer.prompt(question, type=choice, default=answers[0] if answers else None)
-    return answer
+    """Ask until the answer is one of those that there are."""
+    while True:
+        shown = f"{question} One of {', '.join(answers)}" if answers else question
+        answer: str = typer.prompt(shown, default=answers[0] if answers else None).strip()
+        if not answers or answer in answers:
+            return answer
 
 
 def convert(

@@ -30,12 +30,16 @@ class FreeAxis:
     sizes: tuple[int, ...]
 
 
-def differing_axes(corpus: Corpus, model: Model) -> tuple[FreeAxis, ...]:
-    """The named axes of the prepared model along which samples have different true sizes."""
+def differing_axes(corpus: Corpus, model: Model, *, steps: bool = False) -> tuple[FreeAxis, ...]:
+    """The named axes of the prepared model along which samples have different true sizes.
+
+    Args:
+        steps: the first axis of every sample counts steps, which are fed one by one.
+    """
     found: dict[str, list[IntArray]] = {}
     shapes = {spec.name: spec.shape for spec in model.inputs}
     for name, sizes in corpus.sizes.items():
-        for column, axis in zip(sizes.T, shapes.get(name, ())[1:], strict=False):
+        for column, axis in zip(sizes.T[steps:], shapes.get(name, ())[1:], strict=False):
             if isinstance(axis, str):
                 found.setdefault(axis, []).append(column)
     together = {axis: np.sort(np.concatenate(columns)) for axis, columns in found.items()}
@@ -46,13 +50,13 @@ def differing_axes(corpus: Corpus, model: Model) -> tuple[FreeAxis, ...]:
     )
 
 
-def compiled_lengths(corpus: Corpus, model: Model, axes: Sequence[FreeAxis]) -> tuple[int, ...]:
+def compiled_lengths(corpus: Corpus, model: Model, axes: Sequence[FreeAxis], *, steps: bool = False) -> tuple[int, ...]:
     """What a target that compiles every length has to compile for arrays; empty where no axis is free."""
     bins = {length for axis in axes for length in axis.use.bins}
     shapes = corpus.arrays or {}
     named = {axis.use.name for axis in axes}
     for spec in model.inputs:
-        for size, axis in zip(shapes.get(spec.name, ())[1:], spec.shape[1:], strict=False):
+        for size, axis in zip(shapes.get(spec.name, ())[1 + steps :], spec.shape[1:], strict=False):
             if not isinstance(axis, int) and axis not in named:
                 bins.add(size)
     return tuple(sorted(bins))

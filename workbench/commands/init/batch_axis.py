@@ -12,15 +12,22 @@ Shape = Sequence[int | str | None]
 
 
 def declared_axes(
-    inputs: Sequence[TensorSpec], given: Mapping[str, tuple[int, ...]], carried: set[str]
+    inputs: Sequence[TensorSpec],
+    given: Mapping[str, tuple[int, ...]],
+    carried: set[str],
+    *,
+    fixed_from: int | None = None,
 ) -> dict[str, tuple[Axes, str]]:
     """Input → (its axes, why), for those that are not fed as an exporter's usual model is, batch first.
 
     Args:
         given: array of the data → its shape, samples first.
         carried: inputs that hold a state; then arrays have an axis of steps too.
+        fixed_from: where so many axes beside the batch are free, all get the sizes of the data; None for never.
     """
     found: dict[str, tuple[Axes, str]] = {}
+    free_axes = {name for spec in inputs if spec.name in given for name in _free(spec)}
+    fixed = fixed_from is not None and len(free_axes) >= fixed_from
     for spec in inputs:
         if spec.name in carried:
             free = [axis for axis, size in enumerate(spec.shape) if not isinstance(size, int)]
@@ -36,12 +43,23 @@ def declared_axes(
             continue
         places = [k for k in range(len(spec.shape)) if _fits(_without(spec.shape, k), sample)]
         places = [k for k in places if not isinstance(spec.shape[k], int)] or places
-        if places and 0 not in places:
+        if fixed and 0 in places:
+            found[spec.name] = ((BATCH, *sample), "the sizes that all samples have")
+        elif places and 0 not in places:
             found[spec.name] = (
                 _named(spec, places[0]),
                 f"one sample is {_words(sample)}, so that this axis counts them",
             )
     return found
+
+
+def _free(spec: TensorSpec) -> list[str]:
+    """Free axes behind the first; each without a name is one of its own."""
+    return [
+        size if isinstance(size, str) and any(c.isalnum() for c in size) else f"{spec.name} {axis}"
+        for axis, size in enumerate(spec.shape[1:], 1)
+        if not isinstance(size, int) or size < 1
+    ]
 
 
 def _without(shape: Shape, axis: int) -> Shape:

@@ -23,9 +23,11 @@ from workbench.commands.init.space import space_text
 from workbench.commands.init.targets import Chosen, choose_targets, present
 from workbench.graph.door import open_foreign
 from workbench.graph.intake.prepared import prepared
+from workbench.graph.read import load_graph
 from workbench.inputs.dataset import Dataset, read_manifest
 from workbench.values.errors import ConfigError
 from workbench.values.installed_targets import installed_target
+from workbench.values.model import Model
 from workbench.values.system.cpu import parse_cpu
 from workbench.values.system.scratch import scratch_folder
 
@@ -120,9 +122,10 @@ def initialize(
             raise ConfigError("exists already and is not overwritten.", file=path, hint="Choose another --name.")
     source = open_foreign(model)
     corpus = examine_data(data, source, tokenizer=wishes.tokenizer, labels=wishes.labels)
-    declared = declare(source, corpus.arrays, wishes.constants, wishes.ask)
-    ready = prepared(source, declared.interface)
     flat = tuple(target for group in chosen.groups for target in group)
+    fixed = _fixed_from(source, corpus, flat)
+    declared = declare(source, corpus.arrays, wishes.constants, wishes.ask, fixed_from=fixed)
+    ready = prepared(source, declared.interface)
     outline = examine_model(ready, *flat, source=source, texts=bool(corpus.lengths), kind=wishes.kind)
     with scratch_folder("init") as staging:
         with about_the_users_files(staging):
@@ -140,9 +143,23 @@ def initialize(
     )
 
 
+def _fixed_from(source: Model, corpus: Corpus, targets: Sequence[str]) -> int | None:
+    """How many free axes are too many, so that all samples' one size is written down.
+
+    A branch that a size decides can be taken only where the size is known; and a target that compiles every size has
+    one list of lengths.
+    """
+    if corpus.sizes:
+        return None
+    if any(node.op_type == "If" for node in load_graph(source).graph.node):
+        return 1
+    return 2 if all(installed_target(target).settings.compiles_shapes for target in targets) else None
+
+
 def _facts(name: str, staging: Path, outline: Outline, corpus: Corpus, declared: Declared, wishes: Wishes) -> _Facts:
     """Read the data as the staged manifest says, and run the float model on them, so that the rest is known."""
-    model, axes = outline.model, differing_axes(corpus, outline.model)
+    model, steps = outline.model, bool(declared.interface.state)
+    axes = differing_axes(corpus, model, steps=steps)
     padded = bool(axes) and any(installed_target(target).settings.compiles_shapes for target in outline.targets)
     manifest = staging / "data" / f"{name}.yaml"
     text = manifest_text(
@@ -192,8 +209,8 @@ def _files_of(root: Path, name: str, chosen: Chosen) -> list[Path]:
 
 def _contents(facts: _Facts, root: Path, chosen: Chosen, show: Show) -> dict[Path, str]:
     """File → text, the experiments first."""
-    corpus, axes = facts.corpus, differing_axes(facts.corpus, facts.outline.model)
-    serves = not facts.declared.interface.state
+    corpus, steps = facts.corpus, bool(facts.declared.interface.state)
+    axes = differing_axes(corpus, facts.outline.model, steps=steps)
     experiments: dict[Path, str] = {}
     spaces: dict[Path, str] = {}
     for number, group in enumerate(chosen.groups):
@@ -210,7 +227,7 @@ def _contents(facts: _Facts, root: Path, chosen: Chosen, show: Show) -> dict[Pat
             call_ms=facts.run.call_ms,
             judged=facts.judged,
             unit=facts.unit,
-            service=serves,
+            service=not steps,
         )
         spaces[root / "search_spaces" / f"{one}.yaml"] = space_text(
             one,
@@ -219,8 +236,8 @@ def _contents(facts: _Facts, root: Path, chosen: Chosen, show: Show) -> dict[Pat
             text=bool(corpus.lengths),
             lengths=corpus.lengths,
             max_length=max_length_of(outline, corpus),
-            compiled_lengths=compiled_lengths(corpus, outline.model, axes if facts.padded else ()),
-            service=serves,
+            compiled_lengths=compiled_lengths(corpus, outline.model, axes if facts.padded else (), steps=steps),
+            service=not steps,
         )
     manifest = root / "calibration" / f"{facts.name}.yaml"
     text = manifest_text(

@@ -50,7 +50,12 @@ NOTHING = Declared(interface=NOTHING_DECLARED, reasons={})
 
 
 def declare(
-    source: Model, given: Mapping[str, tuple[int, ...]] | None, constants: Mapping[str, str], ask: Ask | None
+    source: Model,
+    given: Mapping[str, tuple[int, ...]] | None,
+    constants: Mapping[str, str],
+    ask: Ask | None,
+    *,
+    fixed_from: int | None = None,
 ) -> Declared:
     """Constants as the user gave them, a state for inputs that an output of their shape is named after, and the axis
     that counts samples where it is not the first.
@@ -58,6 +63,7 @@ def declare(
     Args:
         given: array of the data → its shape; None where the data are texts or come from a loader.
         constants: input → value as written.
+        fixed_from: where so many axes are free, they are given the sizes of the data; None for never.
 
     Raises:
         ConfigError: an input is fed by nothing, or a constant is no number.
@@ -87,7 +93,7 @@ def declare(
     unfed = [spec for spec in missing if spec.name not in carried and spec.name not in uses]
     if unfed:
         raise _nothing_feeds(unfed, known, given)
-    for name, (axes, why) in declared_axes(source.inputs, given or {}, carried).items():
+    for name, (axes, why) in declared_axes(source.inputs, given or {}, carried, fixed_from=fixed_from).items():
         uses[name] = InputUse(name=name, axes=axes)
         reasons[f"inputs.{name}"] = why
     return Declared(interface=Interface(inputs=tuple(uses.values()), state=state), reasons=reasons)

@@ -123,9 +123,13 @@ def _doubtful(experiment: Experiment, group: Sequence[str]) -> list[str]:
 
 def _cannot_run(target: str, issues: Sequence[OperatorIssue], model: Model) -> ConfigError:
     lines = [
-        f"\n  {issue.node}" + (f" ({issue.operator})" if issue.operator else "") + f": {issue.problem}. {issue.remedy}"
+        f"\n  {issue.node}"
+        + (f" ({issue.operator})" if issue.operator else "")
+        + f": {issue.problem.rstrip('.')}. {issue.remedy}"
         for issue in issues[:_SHOWN]
     ]
+    if any("free axes" in issue.problem for issue in issues):
+        lines.append(f"\n  `workbench init … --target {target}` alone gives every axis the size it has in the data.")
     more = f"\n  … and {len(issues) - _SHOWN} more" if len(issues) > _SHOWN else ""
     return ConfigError(
         f"{described(target).title} cannot run it:{''.join(lines)}{more}",
