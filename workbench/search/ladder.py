@@ -204,8 +204,7 @@ class _Climb(StageClock):
             if self.is_baseline and self.split == "validation":
                 check_padding(self.experiment, self.bench, session, self.split, SMOKE_SAMPLES)
                 check_company(self.experiment, self.bench, session, self.split)
-                whole = whole_samples(session, self.experiment.dataset.interface, self.experiment.model)
-                self.proof = check_metric(self.experiment, whole, self.split)
+                self.proof = check_metric(self.experiment, session, self.split)
         at = (self.effort.scored(self.experiment, self.split), self.candidate, self.bench, self.split)
         scores = AccuracyPass(*at, artifact=artifact, session=session, baseline=baseline)
         sessions.callback(scores.close)
