@@ -128,6 +128,30 @@ def chunks_of(tensor: TensorProto, size: int = 8 << 20) -> Iterator[bytes]:
         raise ConfigError(f"the data of tensor {tensor.name!r} are cut off.", file=path, hint=_CHANGED)
 
 
+def take_in(tensor: TensorProto, model: Path) -> None:
+    """Hold the data of an external tensor of the model file in the tensor itself; one that holds them is left alone.
+
+    onnx's own loader refuses a file with a second hard link; links are what package managers and the store save with.
+
+    Raises:
+        ConfigError: its file is gone or too short, or lies outside the model's folder.
+    """
+    if tensor.data_location != TensorProto.EXTERNAL:
+        return
+    place = external_place(tensor, model)
+    folder = model.parent.resolve()
+    file = (folder / place.location).resolve()
+    if not place.location.startswith("/") and not file.is_relative_to(folder):
+        rule = f"tensor {tensor.name!r} has its data at {place.location!r}, outside the model's folder."
+        raise ConfigError(rule, file=model, hint="Put the external data next to the model and export again.")
+    length = place.length or raw_bytes(tensor)
+    refer(tensor, ExternalPlace(location=str(file), offset=place.offset, length=length))
+    values = b"".join(chunks_of(tensor))
+    del tensor.external_data[:]
+    tensor.ClearField("data_location")
+    tensor.raw_data = values
+
+
 _CHANGED = "The file has changed since it was read. Start again."
 
 

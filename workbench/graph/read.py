@@ -15,10 +15,9 @@ from typing import IO
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper, shape_inference
-from onnx.external_data_helper import load_external_data_for_tensor
 
 from workbench.graph import apart
-from workbench.graph.apart import is_large, parse_apart, refer, refers_apart
+from workbench.graph.apart import is_large, parse_apart, refer, refers_apart, take_in
 from workbench.graph.bounds import MOST_BYTES, check_model, parse_model
 from workbench.graph.tensors import ExternalPlace, external_place, raw_bytes
 from workbench.values.documents.input_files import open_file, read_bytes
@@ -193,19 +192,14 @@ def _digest_of(stream: IO[bytes]) -> hashlib._Hash:
 def _take_in(proto: onnx.ModelProto, path: Path, large: bool) -> None:
     """Load external data; of a large model the small tensors, and the large ones as references to their place."""
     folder = path.parent.resolve()
-    if not large:
-        onnx.load_external_data_for_model(proto, str(path.parent))
-        return
-    for tensor in proto.graph.initializer:
+    for tensor in proto.graph.initializer if large else ():
         if tensor.data_location == TensorProto.EXTERNAL and raw_bytes(tensor) >= apart.LARGE_BYTES:
             place = external_place(tensor, path)
             file, length = (folder / place.location).resolve(), place.length or raw_bytes(tensor)
             refer(tensor, ExternalPlace(location=str(file), offset=place.offset, length=length))
     for tensor in _external_tensors(proto):
         if not refers_apart(tensor):
-            load_external_data_for_tensor(tensor, str(path.parent))
-            tensor.ClearField("data_location")
-            del tensor.external_data[:]
+            take_in(tensor, path)
 
 
 def _opset(path: Path, proto: onnx.ModelProto) -> int:

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Sequence
 import onnx
 import onnxruntime
 from onnx import TensorProto, helper
-from onnx.external_data_helper import load_external_data_for_tensor
 from onnxruntime.capi import onnxruntime_pybind11_state as _state
 
-from workbench.graph.apart import is_large
+from workbench.graph.apart import is_large, take_in
 from workbench.graph.read import stored_graph
 from workbench.graph.write import MOST_BYTES, is_apart, runnable
 from workbench.values.errors import CalibrationError
@@ -112,7 +111,5 @@ def _self_sufficient(model: Model) -> bytes:
     proto = onnx.ModelProto.FromString(payload)
     for tensor in proto.graph.initializer:
         if tensor.data_location == TensorProto.EXTERNAL and math.prod(tensor.dims) <= _SHAPE_ELEMENTS:
-            load_external_data_for_tensor(tensor, str(model.path.parent))
-            tensor.data_location = TensorProto.DEFAULT
-            del tensor.external_data[:]
+            take_in(tensor, model.path)
     return bytes(proto.SerializeToString())

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import onnx
 from onnx import ModelProto, TensorProto
 
-from workbench.graph.apart import is_large, parse_apart
+from workbench.graph.apart import is_large, parse_apart, take_in
 from workbench.graph.bounds import MOST_BYTES, parse_model
 from workbench.graph.intake.axes import batch_first, named_axes, output_to_prepared, to_prepared, unnamed
 from workbench.graph.intake.constants import build_in, constant_values, hoisted
@@ -204,10 +204,7 @@ class _Preparation:
 
     def _widen(self) -> None:
         if computes_in_half(self.proto):
-            if any(
-                t.data_location == TensorProto.EXTERNAL for g in all_graphs(self.proto.graph) for t in g.initializer
-            ):
-                onnx.load_external_data_for_model(self.proto, str(self.source.path.parent))
+            _take_in(self.proto, self.source.path)
             self.tolerance = _HALF_NOISE
             self._did(
                 "float32",
@@ -432,9 +429,14 @@ def _dims_text(value: onnx.ValueInfoProto) -> str:
 
 
 def _bytes_with_data(proto: ModelProto, path: Path) -> bytes:
-    if any(t.data_location == TensorProto.EXTERNAL for g in all_graphs(proto.graph) for t in g.initializer):
-        onnx.load_external_data_for_model(proto, str(path.parent))
+    _take_in(proto, path)
     return bytes(proto.SerializeToString())
+
+
+def _take_in(proto: ModelProto, path: Path) -> None:
+    for graph in all_graphs(proto.graph):
+        for tensor in graph.initializer:
+            take_in(tensor, path)
 
 
 def _silent(proto: ModelProto) -> ModelProto:

@@ -137,9 +137,21 @@ def _constant(
             fixed = np.array([size if isinstance(size, int) else 1], dtype=np.int64)
             constants.append(numpy_helper.from_array(fixed, part))
         parts.append(part)
-    value = numpy_helper.from_array(np.zeros(1, dtype=output.dtype))
-    nodes.append(helper.make_node("Concat", parts, [f"shape{number}"], axis=0))
-    nodes.append(helper.make_node("ConstantOfShape", [f"shape{number}"], [output.name], value=value))
+    # Made from an input's first value: where no size varies, the optimizer would leave nothing of a constant.
+    first, rank = inputs[0], len(inputs[0].shape)
+    for name, values in (("from", [0] * rank), ("to", [1] * rank), ("one", [1])):
+        constants.append(numpy_helper.from_array(np.array(values, dtype=np.int64), f"{name}{number}"))
+    constants.append(numpy_helper.from_array(np.zeros(1, dtype=np.float32), f"zero{number}"))
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(output.dtype))
+    nodes += [
+        helper.make_node("Slice", [first.name, f"from{number}", f"to{number}"], [f"corner{number}"]),
+        helper.make_node("Reshape", [f"corner{number}", f"one{number}"], [f"value{number}"]),
+        helper.make_node("Cast", [f"value{number}"], [f"float{number}"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", [f"float{number}", f"zero{number}"], [f"nothing{number}"]),
+        helper.make_node("Cast", [f"nothing{number}"], [f"typed{number}"], to=kind),
+        helper.make_node("Concat", parts, [f"shape{number}"], axis=0),
+        helper.make_node("Expand", [f"typed{number}", f"shape{number}"], [output.name]),
+    ]
     return nodes
 
 
