@@ -102,3 +102,15 @@ def test_all_mistakes_of_a_file_are_told_at_once(tmp_path: Path) -> None:
 
     keys = [line.split(": ")[1] for line in str(caught.value).splitlines()[1:]]
     assert keys == ["name", "dataset", "search_space", "model", "constraints.accuracy", "measure.calls", "sampler"]
+
+
+def test_a_space_whose_defaults_make_no_float_baseline_is_refused(tmp_path: Path) -> None:
+    settings = {"scheme": "static", "algorithm": "mse", "activation_symmetric": "false"}
+    settings |= {"weight_granularity": "channel", "attention_matmul": "false", "keep_float": "0"}
+    lines = [f"  quantization.{name}: {{choices: [{value}]}}\n" for name, value in settings.items()]
+    file = write_workspace(tmp_path, space="version: 1\ntarget: onnxruntime\nparameters:\n" + "".join(lines))
+
+    with pytest.raises(ConfigError, match="the float baseline cannot be built") as caught:
+        read_experiment(file)
+
+    assert "when:" in str(caught.value)

@@ -16,11 +16,11 @@ from workbench.space.dimensions import TARGET
 from workbench.space.lengths import with_lengths
 from workbench.space.reader import read_space, read_targets
 from workbench.space.service_reader import read_question
-from workbench.space.space import SearchSpace, build, complete
+from workbench.space.space import Forbidden, SearchSpace, build, complete
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import digest
 from workbench.values.documents.yaml_reader import Section, read_yaml
-from workbench.values.errors import nearest
+from workbench.values.errors import ConfigError, nearest
 from workbench.values.model import Model
 from workbench.values.objectives import METRICS, Constraint, Objective
 from workbench.values.preprocess import LONGEST_TEXT
@@ -191,6 +191,7 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
     check_primary_limits(top, objectives, constraints, dataset, model)
     constraints += output_constraints(dataset, model)
     text = dataset.preprocessor
+    _check_baseline(space)
     space = with_lengths(space, dataset.length_sample, None if text is None else text.max_length)
     counts: tuple[tuple[Split, int | None], ...] = (("validation", scored), ("holdout", confirmed))
     for split, count in counts:
@@ -227,6 +228,19 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
         seed=seed,
         service=service,
     )
+
+
+def _check_baseline(space: SearchSpace) -> None:
+    """Everything is compared with the float model at the space's defaults, whether or not the space proposes it."""
+    try:
+        build(space, complete(space, {"quantization.scheme": "none"}))
+    except Forbidden as error:
+        raise ConfigError(
+            f"the float baseline cannot be built from its defaults: {error}.",
+            file=space.path,
+            key="parameters",
+            hint="Settings that only INT8 has need a condition: when: {quantization.scheme: [static]}.",
+        ) from error
 
 
 def _check_service(
