@@ -19,6 +19,7 @@ from workbench.inputs.dataset import Batch, Dataset
 from workbench.inputs.dataset.batch import STEPS
 from workbench.quantization.sessions import RUNTIME_ERRORS, open_session
 from workbench.targets.base import Array, Feeds, Session
+from workbench.targets.full_rows import filled, full_rows
 from workbench.values.errors import CalibrationError, ConfigError, MeasureError, nearest
 from workbench.values.interface import Interface
 from workbench.values.model import Model, TensorSpec
@@ -100,9 +101,7 @@ def whole_samples(session: Session, interface: Interface, model: Model) -> Sessi
 
     Closing it closes the one below.
     """
-    fixed = model.fixed_batch
-    if fixed is not None and fixed > 1:
-        session = _FullRows(session, fixed)
+    session = full_rows(session, model.fixed_batch)
     if interface.state:
         session = _Carrying(session, states_of(interface, model))
     return session
@@ -118,23 +117,6 @@ def first_steps(batches: Iterable[Batch], most: int) -> Iterator[Batch]:
         feeds = {name: array[:, :most] for name, array in batch.feeds.items()}
         valid = None if batch.valid is None else batch.valid[:, :most]
         yield replace(batch, feeds=feeds, sizes=sizes, valid=valid)
-
-
-class _FullRows:
-    """Fills a batch up to the fixed one with its last row again, and gives back the rows that were asked for."""
-
-    def __init__(self, session: Session, rows: int) -> None:
-        self._session, self._rows = session, rows
-
-    def run(self, feeds: Feeds) -> dict[str, Array]:
-        rows = len(next(iter(feeds.values())))
-        if rows >= self._rows:
-            return self._session.run(feeds)
-        outputs = self._session.run(filled(feeds, self._rows))
-        return {n: array[:rows] if array.shape[:1] == (self._rows,) else array for n, array in outputs.items()}
-
-    def close(self) -> None:
-        self._session.close()
 
 
 class _Carrying:
@@ -155,14 +137,6 @@ class _Carrying:
 
     def close(self) -> None:
         self._session.close()
-
-
-def filled(feeds: Feeds, rows: int) -> Feeds:
-    """A batch with its last row repeated until it has so many."""
-    have = len(next(iter(feeds.values())))
-    if have >= rows:
-        return feeds
-    return {n: np.concatenate([array, np.repeat(array[-1:], rows - have, axis=0)]) for n, array in feeds.items()}
 
 
 def stepped(run: Run, states: Sequence[State], feeds: Feeds) -> Iterator[tuple[Feeds, Mapping[str, Array]]]:

@@ -9,6 +9,7 @@ from workbench.bundle.fingerprint import Policy, admit
 from workbench.bundle.verify import replay_golden
 from workbench.targets import open_target
 from workbench.targets.base import DeviceSession, Session
+from workbench.targets.full_rows import full_rows
 from workbench.values.documents.canonical import encode as to_json
 from workbench.values.errors import BundleError, MeasureError
 from workbench.values.preprocess import collate, encode
@@ -32,7 +33,9 @@ def open_proved(bundle: Bundle, batch: int, policy: Policy, *, device: int = 0) 
     try:
         session = target.open(manifest.artifact, bundle.model_directory, manifest.candidate, device=device)
         samples, largest = replay_golden(bundle, session, changes)
-        if not isinstance(session, DeviceSession):
+        if not isinstance(session, DeviceSession):  # which fills up its compiled batches itself
+            fixed = {spec.shape[0] for spec in manifest.model.inputs if spec.shape}
+            session = full_rows(session, next((size for size in fixed if isinstance(size, int)), None))
             _warm_up(bundle, session, batch)
     except MeasureError as error:
         raise BundleError(f"{bundle.directory}: the model does not run on this machine: {error}") from error
