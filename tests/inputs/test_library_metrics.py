@@ -1,5 +1,6 @@
 """Each metric by name against the library itself, on samples whose answer is known."""
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,8 @@ def value(folder: Path, metric: dict[str, Any], labels: Any, **outputs: Any) -> 
     (folder / "manifest.yaml").write_text(json.dumps({**keys, "files": files}))
     dataset = read_manifest(folder / "manifest.yaml")
     (batch,) = dataset.batches("validation", 100)
-    return summarize(scorer_of(dataset, None).score(batch.feeds, batch, batch.feeds))
+    with contextlib.closing(scorer_of(dataset, None)) as scorer:
+        return summarize(scorer.score(batch.feeds, batch, batch.feeds))
 
 
 def installed(name: str) -> None:

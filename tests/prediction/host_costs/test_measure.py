@@ -19,7 +19,13 @@ from workbench.values.service import HostCosts
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> HostCosts:
+def before() -> set[int]:
+    """Processes that other tests of this one have started."""
+    return {p.pid for p in psutil.Process().children(recursive=True)}
+
+
+@pytest.fixture(scope="module")
+def measured(before: set[int], tmp_path_factory: pytest.TempPathFactory) -> HostCosts:
     model, dataset = classification(tmp_path_factory.mktemp("data"))
     toolchain = open_target("onnxruntime").toolchain()
     costs, _ = measure_host_costs(model, dataset, toolchain, clients=(1, 16), load_s=0.5)
@@ -44,8 +50,9 @@ def test_the_origin_names_the_machine(measured: HostCosts) -> None:
     assert measured.origin.startswith(f"measured on {open_target('onnxruntime').toolchain().device}, ")
 
 
-def test_no_process_is_left_behind(measured: HostCosts) -> None:
-    alive = [p for p in psutil.Process().children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE]
+def test_no_process_is_left_behind(measured: HostCosts, before: set[int]) -> None:
+    new = [p for p in psutil.Process().children(recursive=True) if p.pid not in before]
+    alive = [p for p in new if p.status() != psutil.STATUS_ZOMBIE]
 
     # the program that opens models of others belongs to whoever read a model here, and ends by itself
     started = [" ".join(p.cmdline()) for p in alive]
