@@ -17,9 +17,10 @@ import onnx
 from onnx import ModelProto, NodeProto, helper, numpy_helper
 
 from workbench.graph.layers import Layer
+from workbench.graph.names import Names
 from workbench.quantization.algorithms import Request
 from workbench.quantization.amct.config import symmetric_only
-from workbench.quantization.lowering.surgery import Names, replace_nodes
+from workbench.quantization.lowering.surgery import replace_nodes
 from workbench.quantization.recipe import ActivationRecipe, ModelRecipe
 
 DOMAIN = "amct.customop"

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from workbench.commands.init.batch_axis import declared_axes
+from workbench.graph.intake.assume import numbers_of
 from workbench.values.errors import ConfigError, nearest
 from workbench.values.interface import NOTHING_DECLARED, InputUse, Interface, OutputUse
 from workbench.values.model import Model, TensorSpec
@@ -74,7 +72,7 @@ def declare(
     for name, text in constants.items():
         if name not in known:
             raise ConfigError(f"the model has no input {name!r}.", key="--constant", hint=nearest(name, known))
-        uses[name] = InputUse(name=name, constant=_number(name, text))
+        uses[name] = InputUse(name=name, constant=numbers_of(name, text))
         reasons[f"inputs.{name}"] = "as --constant says"
     fed = set(given) if given is not None else {s.name for s in source.inputs if s.shape}
     missing = [spec for spec in source.inputs if spec.name not in fed and spec.name not in uses]
@@ -88,7 +86,7 @@ def declare(
         if ask is None:
             continue
         answer = ask(f"The input {_words(spec)} is not in the data. Which constant feeds it?", ())
-        uses[spec.name] = InputUse(name=spec.name, constant=_number(spec.name, answer))
+        uses[spec.name] = InputUse(name=spec.name, constant=numbers_of(spec.name, answer))
         reasons[f"inputs.{spec.name}"] = "as it was answered"
     unfed = [spec for spec in missing if spec.name not in carried and spec.name not in uses]
     if unfed:
@@ -134,20 +132,6 @@ def _bare(name: str) -> str:
     words = [word for word in re.split(r"[^A-Za-z0-9]+", name) if word]
     kept = [word for word in words if word.lower() not in _MARKS] or words
     return _STEP.sub("", "_".join(kept)).lower()
-
-
-def _number(name: str, text: str) -> Any:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = None
-    flat: list[Any] = [value]
-    while any(isinstance(item, list) for item in flat):
-        flat = [inner for item in flat for inner in (item if isinstance(item, list) else [item])]
-    if not flat or not all(isinstance(item, bool | int | float) and math.isfinite(item) for item in flat):
-        hint = f"Write --constant {name}=16000, or --constant '{name}=[0.667, 1.0, 0.8]'."
-        raise ConfigError(f"{text!r} is no number and no list of numbers.", key=f"--constant {name}", hint=hint)
-    return value
 
 
 def _nothing_feeds(

@@ -66,11 +66,16 @@ def constants_of(written: Iterable[str], source: Model) -> tuple[InputUse, ...]:
             raise ConfigError(f"the model has no input {name!r}.", key="--constant", hint=nearest(name, names))
         if name in uses:
             raise ConfigError(f"{name!r} is given twice.", key="--constant")
-        uses[name] = InputUse(name=name, constant=_numbers(name, value))
+        uses[name] = InputUse(name=name, constant=numbers_of(name, value))
     return tuple(uses.values())
 
 
-def _numbers(name: str, text: str) -> Any:
+def numbers_of(name: str, text: str) -> Any:
+    """The value of `--constant NAME=TEXT`: a finite number or nested lists of them.
+
+    Raises:
+        ConfigError: it is none.
+    """
     try:
         value = json.loads(text)
     except ValueError:

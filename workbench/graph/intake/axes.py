@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from onnx import ModelProto, NodeProto, TensorShapeProto, helper, numpy_helper
 
-from workbench.graph.intake.graphs import Names, opset_of, rename_tensors, set_nodes
+from workbench.graph.intake.graphs import opset_of, rename_tensors, set_nodes
 from workbench.graph.intake.ports import PortPlan, is_batch_name, single
+from workbench.graph.names import Names
 from workbench.values.interface import BATCH
 
 Array = npt.NDArray[Any]

@@ -14,16 +14,9 @@ import numpy.typing as npt
 import onnxruntime
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from workbench.graph.intake.graphs import (
-    DEFAULT_DOMAINS,
-    Names,
-    all_graphs,
-    bodies,
-    drop_unused,
-    rename_tensors,
-    set_nodes,
-)
+from workbench.graph.intake.graphs import DEFAULT_DOMAINS, all_graphs, bodies, drop_unused, rename_tensors, set_nodes
 from workbench.graph.intake.random_operators import RANDOM
+from workbench.graph.names import Names
 from workbench.graph.read import infer_shapes
 
 Array = npt.NDArray[Any]

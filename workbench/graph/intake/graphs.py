@@ -47,30 +47,6 @@ def called(node: NodeProto) -> str:
     return f"{node.op_type} {node.name!r}" if node.name else f"{node.op_type} → {next(filter(None, node.output), '')!r}"
 
 
-class Names:
-    """Hands out tensor and node names that no graph of a model uses yet."""
-
-    def __init__(self, graph: GraphProto) -> None:
-        self._used = set(_names(graph))
-
-    def fresh(self, wish: str) -> str:
-        name, number = wish, 1
-        while name in self._used:
-            number += 1
-            name = f"{wish}_{number}"
-        self._used.add(name)
-        return name
-
-
-def _names(graph: GraphProto) -> Iterator[str]:
-    for one in all_graphs(graph):
-        yield from (tensor.name for tensor in one.initializer)
-        yield from (value.name for value in (*one.input, *one.output, *one.value_info))
-        for node in one.node:
-            yield node.name
-            yield from (*node.input, *node.output)
-
-
 def rename_tensors(nodes: Iterable[NodeProto], new: Mapping[str, str]) -> None:
     """Give tensors other names wherever these nodes and their bodies mention them, in place."""
     for node in nodes:

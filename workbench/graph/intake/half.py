@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from workbench.graph.intake.graphs import Names, all_graphs, rename_tensors, set_nodes
+from workbench.graph.intake.graphs import all_graphs, rename_tensors, set_nodes
+from workbench.graph.names import Names
 
 _TYPES = ("to", "dtype", "output_datatype")
 _HALF = TensorProto.FLOAT16

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from workbench.graph.intake.graphs import DEFAULT_DOMAINS, Names, all_nodes, called, opset_of, set_nodes
+from workbench.graph.intake.graphs import DEFAULT_DOMAINS, all_nodes, called, opset_of, set_nodes
+from workbench.graph.names import Names
 from workbench.graph.read import infer_shapes
 from workbench.values.errors import ConfigError
 

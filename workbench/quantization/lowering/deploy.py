@@ -18,11 +18,11 @@ import numpy.typing as npt
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from workbench.graph.apart import tensor_of
+from workbench.graph.names import Names
 from workbench.graph.read import constants
 from workbench.quantization.lowering.ascend_quant import DEQUANT, FP16_FACTOR_MASK, QUANT
 from workbench.quantization.lowering.prepare import prepare
 from workbench.quantization.lowering.surgery import (
-    Names,
     check_layers,
     default_opset,
     editable_copy,

@@ -15,11 +15,11 @@ import numpy.typing as npt
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from workbench.graph.apart import tensor_of
+from workbench.graph.names import Names
 from workbench.graph.read import constants
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.lowering.surgery import (
     MatMulParts,
-    Names,
     bias_add,
     editable_copy,
     float_constant,

@@ -8,8 +8,9 @@ import numpy as np
 from onnx import ModelProto, NodeProto
 
 from workbench.graph.apart import tensor_of
+from workbench.graph.names import Names
 from workbench.graph.read import constants
-from workbench.quantization.lowering.surgery import Names, float_constant, prune_constants
+from workbench.quantization.lowering.surgery import float_constant, prune_constants
 from workbench.quantization.record import LayerRecord, QuantizationRecord
 
 

@@ -20,8 +20,9 @@ import numpy.typing as npt
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from workbench.graph.apart import array_of, refers_apart, tensor_of
+from workbench.graph.names import Names
 from workbench.graph.read import constants
-from workbench.quantization.lowering.surgery import Names, names_read, prune_constants, replace_nodes
+from workbench.quantization.lowering.surgery import names_read, prune_constants, replace_nodes
 from workbench.values.errors import LoweringError
 
 Array = npt.NDArray[Any]

@@ -19,10 +19,11 @@ import numpy.typing as npt
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from workbench.graph.apart import tensor_of
+from workbench.graph.names import Names
 from workbench.graph.read import constants
 from workbench.quantization.lowering.folding import Edit, Wiring, edits_that_divide
 from workbench.quantization.lowering.normalize import normalized
-from workbench.quantization.lowering.surgery import Names, float_constant, prune_constants, replace_nodes
+from workbench.quantization.lowering.surgery import float_constant, prune_constants, replace_nodes
 from workbench.quantization.record import QuantizationRecord
 from workbench.values.errors import LoweringError, nearest
 

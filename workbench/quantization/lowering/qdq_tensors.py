@@ -10,8 +10,9 @@ import numpy.typing as npt
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from workbench.graph.apart import tensor_of
+from workbench.graph.names import Names
 from workbench.graph.read import constants
-from workbench.quantization.lowering.surgery import Names, float_constant
+from workbench.quantization.lowering.surgery import float_constant
 from workbench.quantization.record import ActivationScale, WeightScale
 from workbench.quantization.rounding import integers_of, scales_along
 from workbench.values.errors import LoweringError

@@ -19,26 +19,12 @@ from onnx import (
 )
 
 from workbench.graph.apart import array_of, refers_apart, tensor_of
+from workbench.graph.names import Names
 from workbench.quantization.record import LayerRecord
 from workbench.values.errors import LoweringError, nearest
 
 MAX_PROTO_BYTES = 2**31 - 1
 """Protobuf refuses larger messages; a larger model needs external data."""
-
-
-class Names:
-    """Hands out tensor and node names that a graph does not use yet."""
-
-    def __init__(self, graph: GraphProto) -> None:
-        self._used = set(all_names(graph))
-
-    def fresh(self, wish: str) -> str:
-        name, number = wish, 1
-        while name in self._used:
-            number += 1
-            name = f"{wish}_{number}"
-        self._used.add(name)
-        return name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,17 +224,6 @@ def serialize(model: ModelProto) -> bytes:
         raise LoweringError("The lowered model is larger than the 2 GiB an ONNX file may have.")
     payload: bytes = model.SerializeToString(deterministic=True)
     return payload
-
-
-def all_names(graph: GraphProto) -> Iterator[str]:
-    """Every tensor and node name of a graph and its subgraphs."""
-    yield from (tensor.name for tensor in graph.initializer)
-    yield from (value.name for value in (*graph.input, *graph.output, *graph.value_info))
-    for node in graph.node:
-        yield node.name
-        yield from (*node.input, *node.output)
-        for subgraph in _subgraphs(node):
-            yield from all_names(subgraph)
 
 
 def names_read(node: NodeProto) -> Iterator[str]:

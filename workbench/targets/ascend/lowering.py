@@ -17,8 +17,9 @@ import onnx
 from onnx import ModelProto, NodeProto, helper
 
 from workbench.graph.apart import tensor_of
+from workbench.graph.names import Names
 from workbench.quantization.lowering.ascend_quant import ANTI_QUANT, DEQUANT, QUANT
-from workbench.quantization.lowering.surgery import Names, default_opset, editable_copy, prune_constants, replace_nodes
+from workbench.quantization.lowering.surgery import default_opset, editable_copy, prune_constants, replace_nodes
 from workbench.targets.ascend.operators import NEWEST_OPSET, OLDEST_OPSET
 from workbench.values.errors import LoweringError
 

@@ -23,7 +23,8 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from workbench.graph.apart import array_of, tensor_of
-from workbench.quantization.lowering.surgery import Names, prune_constants, replace_nodes
+from workbench.graph.names import Names
+from workbench.quantization.lowering.surgery import prune_constants, replace_nodes
 from workbench.targets.onnxruntime.attention_mask import Attention, mask_inputs
 from workbench.targets.onnxruntime.draws import needed_nodes
 

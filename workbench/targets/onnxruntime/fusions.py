@@ -17,7 +17,8 @@ import numpy as np
 from onnx import ModelProto, NodeProto
 
 from workbench.graph.apart import array_of, tensor_of
-from workbench.quantization.lowering.surgery import Names, prune_constants, replace_nodes
+from workbench.graph.names import Names
+from workbench.quantization.lowering.surgery import prune_constants, replace_nodes
 
 _A_SCALE = 2
 _B_ZERO_POINT = 5
