@@ -191,8 +191,8 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
     check_primary_limits(top, objectives, constraints, dataset, model)
     constraints += output_constraints(dataset, model)
     text = dataset.preprocessor
-    _check_baseline(space)
     space = with_lengths(space, dataset.length_sample, None if text is None else text.max_length)
+    _check_baseline(space)  # which needs the lengths that words such as "optimal 4" stand for
     counts: tuple[tuple[Split, int | None], ...] = (("validation", scored), ("holdout", confirmed))
     for split, count in counts:
         if count is not None and count > dataset.size(split):
