@@ -21,8 +21,8 @@ from workbench.cann_emulator.integers import NotExpressible, expanded, has_integ
 from workbench.cann_emulator.om import OfflineModel, Tensor
 from workbench.cann_emulator.program import Array, Program
 from workbench.cann_emulator.rounding import Source, round_to, rounded_program
+from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.quantization.integers.interpreter import Interpreter
-from workbench.quantization.sessions import RUNTIME_ERRORS
 from workbench.values.errors import LoweringError, MeasureError
 
 _CHANGES_SUMS = (

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.inputs.dataset import Batch, Dataset
 from workbench.inputs.dataset.batch import STEPS
-from workbench.quantization.sessions import RUNTIME_ERRORS, open_session
+from workbench.quantization.sessions import open_session
 from workbench.targets.base import Array, Feeds, Session
 from workbench.targets.full_rows import filled, full_rows
 from workbench.values.errors import CalibrationError, ConfigError, MeasureError, nearest

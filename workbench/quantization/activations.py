@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from onnx import ModelProto
 
+from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.quantization.observe import Feeds, parts, rows_that_fit
-from workbench.quantization.sessions import RUNTIME_ERRORS, open_session
+from workbench.quantization.sessions import open_session
 from workbench.values.errors import CalibrationError
 from workbench.values.model import Model
 

@@ -25,9 +25,10 @@ import onnxruntime
 from workbench.graph.apart import array_of, is_large, kept_aside
 from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import constants, load_graph
+from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.quantization.accumulate import Accumulator, NotFiniteError
 from workbench.quantization.lowering.normalize import normalized
-from workbench.quantization.sessions import RUNTIME_ERRORS, open_session
+from workbench.quantization.sessions import open_session
 from workbench.quantization.statistics import Statistics, WeightStatistics, merge_tensors
 from workbench.quantization.weights import weight_rows
 from workbench.values.errors import CalibrationError

@@ -21,13 +21,14 @@ from onnx import TensorProto, helper
 from workbench.graph.apart import array_of, kept_aside, refers_apart, tensor_of
 from workbench.graph.layers import Layer
 from workbench.graph.read import constants, load_graph
+from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.quantization.algorithms import choose, expected_error
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.observe import Array, Feeds
 from workbench.quantization.recipe import ModelRecipe
 from workbench.quantization.record import ActivationScale, LayerRecord, WeightScale
 from workbench.quantization.rounding import integers_of, scales_along
-from workbench.quantization.sessions import RUNTIME_ERRORS, open_session
+from workbench.quantization.sessions import open_session
 from workbench.quantization.statistics import Statistics
 from workbench.values.candidate import SensitivityMetric
 from workbench.values.errors import CalibrationError

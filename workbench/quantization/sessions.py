@@ -8,20 +8,13 @@ from collections.abc import Iterable, Sequence
 import onnx
 import onnxruntime
 from onnx import TensorProto, helper
-from onnxruntime.capi import onnxruntime_pybind11_state as _state
 
 from workbench.graph.apart import is_large, take_in
 from workbench.graph.read import stored_graph
+from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.graph.write import MOST_BYTES, is_apart, runnable
 from workbench.values.errors import CalibrationError
 from workbench.values.model import Model
-
-RUNTIME_ERRORS: tuple[type[Exception], ...] = (
-    *(value for value in vars(_state).values() if isinstance(value, type) and issubclass(value, Exception)),
-    RuntimeError,
-    ValueError,
-)
-"""What ONNX Runtime raises: its classes have no base of their own, its Python layer uses built-in ones."""
 
 _SHAPE_ELEMENTS = 1024
 _FOLDER = "session.model_external_initializers_file_folder_path"

@@ -32,6 +32,7 @@ from workbench.graph.intake.ports import PortPlan, is_batch_name, plan_inputs, r
 from workbench.graph.intake.random_operators import TABLE_NAME, random_nodes, reproducible, stilled
 from workbench.graph.intake.trials import Feeds, Recipe, Run, difference, recipes, runner
 from workbench.graph.read import embedding_rows
+from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.values.documents.input_files import read_bytes
 from workbench.values.errors import ConfigError
 from workbench.values.interface import Interface
@@ -43,6 +44,8 @@ _log = logging.getLogger(__name__)
 
 _FLOAT_NOISE = 1e-3
 """Of the largest value of an output: kernels of another opset or shape sum in another order."""
+_FOLDING_ERRORS: tuple[type[Exception], ...] = (*RUNTIME_ERRORS, onnx.shape_inference.InferenceError)
+_TRIAL_ERRORS: tuple[type[Exception], ...] = (*RUNTIME_ERRORS, MemoryError)
 _HALF_NOISE = 0.05
 _ROWS = 1e-2
 
@@ -166,7 +169,7 @@ class _Preparation:
         proto = build_in(self.proto, self.constants) if self.constants else self.proto
         try:
             flat, inlined = folded(proto, self.constants, by_shape=self.by_shape)
-        except Exception as error:  # what a runtime refuses is left as it was
+        except _FOLDING_ERRORS as error:  # what they refuse is left as it was
             _log.debug("nothing was folded: %s", error)
             flat, inlined = proto, ()
         if self.constants:
@@ -248,7 +251,7 @@ class _Preparation:
     def _found_recipe(self) -> tuple[Recipe, Run]:
         try:
             run = runner(self.source.path)
-        except Exception as error:  # ONNX Runtime's classes have no base of their own
+        except RUNTIME_ERRORS as error:
             raise ConfigError(
                 f"ONNX Runtime, the reference, cannot open it: {_line(error)}", file=self.source.path
             ) from error
@@ -256,7 +259,7 @@ class _Preparation:
         for recipe in recipes(self.plans, self.interface.axes, embedding_rows(self.proto)):
             try:
                 run({**self.constants, **recipe.feeds(self.plans, 1, 0)})
-            except Exception as error:
+            except _TRIAL_ERRORS as error:  # a size may be far too large for it
                 said = said or _line(error)
                 continue
             return recipe, run
@@ -297,7 +300,7 @@ class _Preparation:
         try:
             both = run({**self.constants, **two})
             alone = [run({**self.constants, **_row(self.plans, two, row)}) for row in range(2)]
-        except Exception:
+        except RUNTIME_ERRORS:
             return False
         for name, whole in both.items():
             sizes = enumerate(zip(whole.shape, alone[0][name].shape, strict=False))
@@ -342,7 +345,7 @@ class _Preparation:
     def _shapes(self, recipe: Recipe, run: Run, batch: int) -> dict[str, tuple[int, ...]] | None:
         try:
             found = run({**self.constants, **recipe.feeds(self.plans, batch, 0)})
-        except Exception:  # a fixed batch
+        except RUNTIME_ERRORS:  # a fixed batch
             return None
         return {name: array.shape for name, array in found.items()}
 
@@ -356,7 +359,7 @@ class _Preparation:
             if self.noise:
                 run = runner(_bytes_with_data(stilled(self.original), self.source.path))
             prepared = runner(_bytes_with_data(_silent(self.proto), target) if self.noise else target)
-        except Exception as error:
+        except RUNTIME_ERRORS as error:
             raise _NotProven(f"cannot be opened: {_line(error)}", self.steps, self.source.path) from error
         worst, samples = 0.0, 0
         for batch, seed in ((1, 0), (2, 1), (3, 2)):
@@ -366,7 +369,7 @@ class _Preparation:
             ours = self._as_prepared(run({**self.constants, **feeds}))
             try:
                 theirs = prepared({plan.name: to_prepared(plan, feeds[plan.name]) for plan in self.plans})
-            except Exception as error:
+            except RUNTIME_ERRORS as error:
                 raise _NotProven(
                     f"fails where the source runs: {_line(error)}", self.steps, self.source.path
                 ) from error

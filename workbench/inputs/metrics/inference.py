@@ -120,7 +120,9 @@ def _one(spec: TensorSpec, model: Model, operator: str, values: Array | None) ->
         return _known(spec, "logits", f"the one float output, a vector of {spec.shape[-1]} scores per sample")
     if image:
         return _unknown(spec, ("mask", "values", "embedding"), f"a map {_shape(spec)} behind {operator}")
-    if rank <= 1 or spec.shape[-1] == 1:
+    if rank == 0:
+        return _unknown(spec, ("values", "logits", "probabilities"), f"of no declared shape, behind {operator}")
+    if rank == 1 or spec.shape[-1] == 1:
         return _unknown(spec, ("values", "logits", "probabilities"), f"a single number behind {operator}")
     if rank == 2 and not isinstance(spec.shape[-1], int):
         return _unknown(spec, ("signal", "logits", "values"), f"of any length {_shape(spec)} behind {operator}")

@@ -17,6 +17,7 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from workbench.graph.apart import array_of
 from workbench.graph.read import constants
+from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.quantization.integers.steps import integer_step
 from workbench.quantization.lowering.ascend_quant import (
     ANTI_QUANT,
@@ -29,7 +30,7 @@ from workbench.quantization.lowering.ascend_quant import (
     Values,
 )
 from workbench.quantization.lowering.surgery import names_read
-from workbench.quantization.sessions import RUNTIME_ERRORS, session_on
+from workbench.quantization.sessions import session_on
 from workbench.values.errors import LoweringError, MeasureError, nearest
 
 _ASCEND = (QUANT, DEQUANT, ANTI_QUANT)

@@ -18,9 +18,9 @@ from pathlib import Path
 from onnx import ModelProto
 
 from workbench.graph.read import graph_of, load_graph, read_model
+from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.graph.write import write_model, write_shared
 from workbench.quantization.lowering.dynamic import lower_dynamic
-from workbench.quantization.sessions import RUNTIME_ERRORS
 from workbench.targets.onnxruntime.attention import fuse_attention
 from workbench.targets.onnxruntime.fusions import fused
 from workbench.targets.onnxruntime.projections import layers_of, with_convolutions, with_split_transposes

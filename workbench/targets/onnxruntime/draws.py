@@ -15,8 +15,9 @@ import numpy.typing as npt
 import onnxruntime
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 
+from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.quantization.lowering.surgery import names_read, replace_nodes
-from workbench.quantization.sessions import RUNTIME_ERRORS, session_on
+from workbench.quantization.sessions import session_on
 
 MASKED = -1e4
 """The largest number that hides a position: added to a score that shall not count."""
