@@ -234,9 +234,9 @@ def holds_device_memory(environment: Environment, pid: int) -> bool:
 
 
 def half_written(workspace: Path) -> list[str]:
-    """Files that are visible under a final name and are not whole, and temporary ones beside them."""
+    """Files that are visible under a final name and are not whole."""
     store = workspace / ".workbench" / "store"
-    found = [str(path) for path in (workspace / ".workbench" / "sweeps").rglob("*.tmp")]
+    found = []
     for entry in store.glob("[a-z]*/??/*/entry.json"):
         for name, expected in json.loads(entry.read_text(encoding="utf-8"))["files"].items():
             file = entry.parent / "files" / name
@@ -244,6 +244,11 @@ def half_written(workspace: Path) -> list[str]:
                 found.append(str(file))
     found += [str(om) for om in store.glob("[a-z]*/??/*/files/*.om") if not (om.parent.parent / "entry.json").exists()]
     return found
+
+
+def drafts(workspace: Path) -> list[str]:
+    """Hidden temporary files. A kill may leave one at any moment; the next writer of its file removes it."""
+    return [str(path) for path in (workspace / ".workbench" / "sweeps").rglob("*.tmp")]
 
 
 def killed_when(environment: Environment, file: Path, ready: Callable[[int], bool]) -> list[psutil.Process]:
@@ -296,4 +301,5 @@ def test_whatever_ends_a_sweep_the_same_command_goes_on_and_at_most_one_candidat
     assert [e.status for e in last.values()] == ["complete"] * 4
     assert first.items() <= second.items() <= last.items()
     assert half_written(tmp_path) == []
+    assert drafts(tmp_path) == []
     assert not list((tmp_path / ".workbench" / "store" / ".building").iterdir())
