@@ -25,12 +25,13 @@ from workbench.cann_emulator.amct_onnx.layers import read_float_model
 from workbench.cann_emulator.amct_onnx.log import say
 from workbench.cann_emulator.amct_onnx.quantize import save_deploy
 from workbench.graph.layers import quantizable_layers
+from workbench.graph.nodes import replace_nodes
 from workbench.graph.read import constants
 from workbench.quantization.amct.record_file import record_text
 from workbench.quantization.lowering.ascend_quant import ANTI_QUANT, QUANT
 from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.quantization.lowering.normalize import normalized
-from workbench.quantization.lowering.surgery import prune_constants, replace_nodes
+from workbench.quantization.lowering.surgery import prune_constants
 from workbench.quantization.record import (
     ActivationScale,
     LayerRecord,

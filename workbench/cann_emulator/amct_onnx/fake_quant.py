@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from workbench.graph.nodes import replace_nodes
 from workbench.graph.read import constants
 from workbench.quantization.lowering.ascend_quant import ANTI_QUANT, DEQUANT, QUANT
-from workbench.quantization.lowering.surgery import prune_constants, replace_nodes
+from workbench.quantization.lowering.surgery import prune_constants
 from workbench.quantization.scales import as_half
 
 

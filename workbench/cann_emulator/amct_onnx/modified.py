@@ -18,9 +18,9 @@ from onnx import ModelProto, NodeProto, helper, numpy_helper
 
 from workbench.graph.layers import Layer
 from workbench.graph.names import Names
+from workbench.graph.nodes import replace_nodes
 from workbench.quantization.algorithms import Request
 from workbench.quantization.amct.config import symmetric_only
-from workbench.quantization.lowering.surgery import replace_nodes
 from workbench.quantization.recipe import ActivationRecipe, ModelRecipe
 
 DOMAIN = "amct.customop"

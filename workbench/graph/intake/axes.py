@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 from onnx import ModelProto, NodeProto, TensorShapeProto, helper, numpy_helper
 
-from workbench.graph.intake.graphs import opset_of, rename_tensors, set_nodes
+from workbench.graph.intake.graphs import opset_of, rename_tensors
 from workbench.graph.intake.ports import PortPlan, is_batch_name, single
 from workbench.graph.names import Names
+from workbench.graph.nodes import replace_nodes
 from workbench.values.interface import BATCH
 
 Array = npt.NDArray[Any]
@@ -136,7 +137,7 @@ def batch_first(
             value.type.tensor_type.ClearField("shape")
     nodes = list(graph.node)
     rename_tensors(nodes, new)
-    set_nodes(graph, (*first, *nodes, *last))
+    replace_nodes(graph, (*first, *nodes, *last))
     del graph.value_info[:]
     return model
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx import ModelProto, numpy_helper
 
-from workbench.graph.intake.graphs import set_nodes
+from workbench.graph.nodes import replace_nodes
 from workbench.values.errors import ConfigError
 from workbench.values.interface import Interface
 from workbench.values.model import TensorSpec
@@ -84,5 +84,5 @@ def hoisted(proto: ModelProto) -> ModelProto:
         stored = model.graph.initializer.add()
         stored.CopyFrom(tensor)
         stored.name = node.output[0]
-    set_nodes(model.graph, kept)
+    replace_nodes(model.graph, kept)
     return model

@@ -14,9 +14,10 @@ import numpy.typing as npt
 import onnxruntime
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
-from workbench.graph.intake.graphs import DEFAULT_DOMAINS, all_graphs, bodies, drop_unused, rename_tensors, set_nodes
+from workbench.graph.intake.graphs import DEFAULT_DOMAINS, all_graphs, bodies, drop_unused, rename_tensors
 from workbench.graph.intake.random_operators import RANDOM
 from workbench.graph.names import Names
+from workbench.graph.nodes import replace_nodes
 from workbench.graph.read import infer_shapes
 
 Array = npt.NDArray[Any]
@@ -211,7 +212,7 @@ def _store(graph: GraphProto, values: Mapping[str, Array]) -> None:
     graph.initializer.extend(
         numpy_helper.from_array(np.asarray(values[name], order="C"), name) for name in sorted(stored - kept)
     )
-    set_nodes(graph, replaced)
+    replace_nodes(graph, replaced)
 
 
 def _inline(graph: GraphProto, node: NodeProto, taken: bool) -> None:
@@ -221,7 +222,7 @@ def _inline(graph: GraphProto, node: NodeProto, taken: bool) -> None:
     branch.CopyFrom(dict(bodies(graph.node[place]))["then_branch" if taken else "else_branch"])
     outputs = list(graph.node[place].output)
     nodes = list(graph.node)
-    set_nodes(graph, (*nodes[:place], *nodes[place + 1 :]))
+    replace_nodes(graph, (*nodes[:place], *nodes[place + 1 :]))
     names = Names(graph)
     for name in outputs:
         names.fresh(name)
@@ -242,4 +243,4 @@ def _inline(graph: GraphProto, node: NodeProto, taken: bool) -> None:
             source = new.get(value.name, value.name)
             branch.node.append(helper.make_node("Identity", [source], [name], name=names.fresh(f"{name}_taken")))
     nodes = list(graph.node)
-    set_nodes(graph, (*nodes[:place], *branch.node, *nodes[place:]))
+    replace_nodes(graph, (*nodes[:place], *branch.node, *nodes[place:]))

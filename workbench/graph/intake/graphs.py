@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
 
+from workbench.graph.nodes import replace_nodes
+
 DEFAULT_DOMAINS = ("", "ai.onnx")
 
 
@@ -60,17 +62,6 @@ def rename_tensors(nodes: Iterable[NodeProto], new: Mapping[str, str]) -> None:
             rename_tensors(body.node, new)
 
 
-def set_nodes(graph: GraphProto, nodes: Iterable[NodeProto]) -> None:
-    """Put `nodes`, which may be nodes of the graph itself, in place of all nodes."""
-    copies = []
-    for node in nodes:
-        copy = NodeProto()
-        copy.CopyFrom(node)
-        copies.append(copy)
-    del graph.node[:]
-    graph.node.extend(copies)
-
-
 def drop_unused(graph: GraphProto, kept: Iterable[str] = ()) -> None:
     """Remove nodes of the top graph whose results nobody needs, and initializers that nobody reads, in place.
 
@@ -84,7 +75,7 @@ def drop_unused(graph: GraphProto, kept: Iterable[str] = ()) -> None:
             live.append(node)
             used |= names_read(node)
     if len(live) != len(graph.node):
-        set_nodes(graph, reversed(live))
+        replace_nodes(graph, reversed(live))
     for index in reversed([i for i, tensor in enumerate(graph.initializer) if tensor.name not in used]):
         del graph.initializer[index]
     made = {name for node in graph.node for name in node.output}

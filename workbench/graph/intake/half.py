@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from workbench.graph.intake.graphs import all_graphs, rename_tensors, set_nodes
+from workbench.graph.intake.graphs import all_graphs, rename_tensors
 from workbench.graph.names import Names
+from workbench.graph.nodes import replace_nodes
 
 _TYPES = ("to", "dtype", "output_datatype")
 _HALF = TensorProto.FLOAT16
@@ -85,4 +86,4 @@ def _cast_borders(graph: GraphProto, names: Names) -> None:
             cast = helper.make_node("Cast", [new[value.name]], [value.name], names.fresh(f"{value.name}_narrowed"))
             cast.attribute.append(helper.make_attribute("to", _HALF))
             last.append(cast)
-    set_nodes(graph, (*first, *nodes, *last))
+    replace_nodes(graph, (*first, *nodes, *last))

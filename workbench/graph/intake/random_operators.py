@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from workbench.graph.intake.graphs import DEFAULT_DOMAINS, all_nodes, called, opset_of, set_nodes
+from workbench.graph.intake.graphs import DEFAULT_DOMAINS, all_nodes, called, opset_of
 from workbench.graph.names import Names
+from workbench.graph.nodes import replace_nodes
 from workbench.graph.read import infer_shapes
 from workbench.values.errors import ConfigError
 
@@ -78,7 +79,7 @@ def reproducible(proto: ModelProto) -> tuple[ModelProto, tuple[str, ...]]:
             raise ConfigError(_refusal(node, "the rank of its input is not known"), hint=_REMEDY)
         nodes.extend(made)
         replaced.append(called(node))
-    set_nodes(model.graph, nodes)
+    replace_nodes(model.graph, nodes)
     del model.graph.value_info[:]
     return model, tuple(replaced)
 

@@ -19,6 +19,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from workbench.graph.apart import tensor_of
 from workbench.graph.names import Names
+from workbench.graph.nodes import replace_nodes
 from workbench.graph.read import constants
 from workbench.quantization.lowering.ascend_quant import DEQUANT, FP16_FACTOR_MASK, QUANT
 from workbench.quantization.lowering.prepare import prepare
@@ -29,7 +30,6 @@ from workbench.quantization.lowering.surgery import (
     float_constant,
     names_read,
     prune_constants,
-    replace_nodes,
 )
 from workbench.quantization.record import ActivationScale, LayerRecord, QuantizationRecord, WeightScale
 from workbench.quantization.rounding import integers_of

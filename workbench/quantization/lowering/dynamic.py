@@ -16,6 +16,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from workbench.graph.apart import tensor_of
 from workbench.graph.names import Names
+from workbench.graph.nodes import replace_nodes
 from workbench.graph.read import constants
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.lowering.surgery import (
@@ -25,7 +26,6 @@ from workbench.quantization.lowering.surgery import (
     float_constant,
     matmul_parts,
     prune_constants,
-    replace_nodes,
     scalar_or_vector,
 )
 from workbench.quantization.record import WeightScale

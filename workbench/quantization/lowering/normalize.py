@@ -21,8 +21,9 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from workbench.graph.apart import array_of, refers_apart, tensor_of
 from workbench.graph.names import Names
+from workbench.graph.nodes import replace_nodes
 from workbench.graph.read import constants
-from workbench.quantization.lowering.surgery import names_read, prune_constants, replace_nodes
+from workbench.quantization.lowering.surgery import names_read, prune_constants
 from workbench.values.errors import LoweringError
 
 Array = npt.NDArray[Any]

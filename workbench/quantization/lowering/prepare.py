@@ -20,10 +20,11 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto,
 
 from workbench.graph.apart import tensor_of
 from workbench.graph.names import Names
+from workbench.graph.nodes import replace_nodes
 from workbench.graph.read import constants
 from workbench.quantization.lowering.folding import Edit, Wiring, edits_that_divide
 from workbench.quantization.lowering.normalize import normalized
-from workbench.quantization.lowering.surgery import float_constant, prune_constants, replace_nodes
+from workbench.quantization.lowering.surgery import float_constant, prune_constants
 from workbench.quantization.record import QuantizationRecord
 from workbench.values.errors import LoweringError, nearest
 

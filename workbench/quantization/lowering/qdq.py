@@ -20,18 +20,12 @@ from collections.abc import Iterator
 
 from onnx import ModelProto, NodeProto, helper
 
+from workbench.graph.nodes import replace_nodes
 from workbench.quantization.lowering.integer_bias import round_biases
 from workbench.quantization.lowering.prepare import prepare
 from workbench.quantization.lowering.qdq_convolution import lowered_convolution
 from workbench.quantization.lowering.qdq_tensors import ActivationType, QuantizedTensors, check_tensor
-from workbench.quantization.lowering.surgery import (
-    bias_add,
-    check_layers,
-    editable_copy,
-    matmul_parts,
-    prune_constants,
-    replace_nodes,
-)
+from workbench.quantization.lowering.surgery import bias_add, check_layers, editable_copy, matmul_parts, prune_constants
 from workbench.quantization.record import ActivationScale, LayerRecord, QuantizationRecord
 from workbench.values.errors import LoweringError
 

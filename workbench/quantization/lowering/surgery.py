@@ -20,6 +20,7 @@ from onnx import (
 
 from workbench.graph.apart import array_of, refers_apart, tensor_of
 from workbench.graph.names import Names
+from workbench.graph.nodes import replace_nodes
 from workbench.quantization.record import LayerRecord
 from workbench.values.errors import LoweringError, nearest
 
@@ -174,17 +175,6 @@ def bias_add(
         bias = names.fresh(f"{bias}_scaled")
         graph.initializer.append(tensor_of(values, bias))
     return helper.make_node("Add", [product, bias], [node.output[0]], name=names.fresh(f"{node.name}_bias"))
-
-
-def replace_nodes(graph: GraphProto, nodes: Iterable[NodeProto]) -> None:
-    """Put `nodes`, which may be nodes of the graph itself, in place of all nodes."""
-    copies = []
-    for node in nodes:
-        copy = NodeProto()
-        copy.CopyFrom(node)
-        copies.append(copy)
-    del graph.node[:]
-    graph.node.extend(copies)
 
 
 def check_layers(model: ModelProto, layers: Mapping[str, LayerRecord]) -> None:

@@ -18,8 +18,9 @@ from onnx import ModelProto, NodeProto, helper
 
 from workbench.graph.apart import tensor_of
 from workbench.graph.names import Names
+from workbench.graph.nodes import replace_nodes
 from workbench.quantization.lowering.ascend_quant import ANTI_QUANT, DEQUANT, QUANT
-from workbench.quantization.lowering.surgery import default_opset, editable_copy, prune_constants, replace_nodes
+from workbench.quantization.lowering.surgery import default_opset, editable_copy, prune_constants
 from workbench.targets.ascend.operators import NEWEST_OPSET, OLDEST_OPSET
 from workbench.values.errors import LoweringError
 

@@ -24,7 +24,8 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from workbench.graph.apart import array_of, tensor_of
 from workbench.graph.names import Names
-from workbench.quantization.lowering.surgery import prune_constants, replace_nodes
+from workbench.graph.nodes import replace_nodes
+from workbench.quantization.lowering.surgery import prune_constants
 from workbench.targets.onnxruntime.attention_mask import Attention, mask_inputs
 from workbench.targets.onnxruntime.draws import needed_nodes
 

@@ -18,7 +18,8 @@ from onnx import ModelProto, NodeProto
 
 from workbench.graph.apart import array_of, tensor_of
 from workbench.graph.names import Names
-from workbench.quantization.lowering.surgery import prune_constants, replace_nodes
+from workbench.graph.nodes import replace_nodes
+from workbench.quantization.lowering.surgery import prune_constants
 
 _A_SCALE = 2
 _B_ZERO_POINT = 5

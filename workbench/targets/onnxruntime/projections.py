@@ -36,7 +36,8 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from workbench.graph.apart import array_of, tensor_of
 from workbench.graph.names import Names
-from workbench.quantization.lowering.surgery import default_opset, prune_constants, replace_nodes
+from workbench.graph.nodes import replace_nodes
+from workbench.quantization.lowering.surgery import default_opset, prune_constants
 
 _BIAS = 6  # of MatMulIntegerToFloat: A, B, a_scale, b_scale, a_zero_point, b_zero_point, bias
 _LARGEST_BIAS = 2**30  # leaves half of int32 to the sums

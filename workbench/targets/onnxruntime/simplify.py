@@ -26,7 +26,8 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from workbench.graph.apart import array_of, tensor_of
 from workbench.graph.names import Names
-from workbench.quantization.lowering.surgery import default_opset, names_read, prune_constants, replace_nodes
+from workbench.graph.nodes import replace_nodes
+from workbench.quantization.lowering.surgery import default_opset, names_read, prune_constants
 from workbench.targets.onnxruntime.draws import Draw, Values, distant_draws, draws, mask_of, needed_nodes
 
 _AXES_AS_INPUT = 13  # the opset from which Unsqueeze takes its axes as an input
