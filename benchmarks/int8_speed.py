@@ -41,8 +41,8 @@ from workbench.targets.base import Feeds
 from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
 from workbench.targets.openvino.library import load
 from workbench.targets.openvino.settings import OpenVinoCompile
+from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate, Quantization, Serving
-from workbench.values.results import Artifact
 
 REPOSITORY = Path(__file__).parent.parent
 SHAPES = ((1, 16), (1, 32), (1, 64), (8, 64))

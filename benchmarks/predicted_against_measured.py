@@ -56,9 +56,9 @@ from workbench.prediction.simulation import simulate
 from workbench.targets import open_target
 from workbench.targets.base import Feeds, Session
 from workbench.values.candidate import Candidate, Quantization
+from workbench.values.measurement import BatchCurve, CurvePoint, Estimate
 from workbench.values.model import Model
 from workbench.values.preprocess import Preprocessor
-from workbench.values.results import BatchCurve, CurvePoint, Estimate
 from workbench.values.service import HostCosts, ServiceLoad
 
 ROOT = Path(__file__).parents[1]

@@ -10,8 +10,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from workbench.values.artifact import Toolchain
 from workbench.values.documents.canonical import decode, encode
-from workbench.values.results import BatchCurve, Toolchain
+from workbench.values.measurement import BatchCurve
 from workbench.values.service import HostCosts, ServiceSettings
 
 LIMITS = {"throughput": 0.10, "p50": 0.15, "p99": 0.25}

@@ -27,7 +27,7 @@ from workbench.graph.read import read_model
 from workbench.targets import open_target
 from workbench.targets.base import Feeds, Session
 from workbench.values.candidate import Candidate
-from workbench.values.results import Latency
+from workbench.values.measurement import Latency
 
 WIDTH = 256
 LENGTHS = (16, 24, 32, 48, 64)

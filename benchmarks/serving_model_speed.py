@@ -34,7 +34,7 @@ import numpy as np
 from workbench.prediction.simulation import simulate
 from workbench.prediction.simulation.service_times import service_times
 from workbench.prediction.simulation.simulation import Simulated
-from workbench.values.results import BatchCurve, CurvePoint, Estimate
+from workbench.values.measurement import BatchCurve, CurvePoint, Estimate
 from workbench.values.service import HostCosts, ServiceLoad, ServiceSettings
 
 BINS = (16, 32, 48, 64)

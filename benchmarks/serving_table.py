@@ -47,7 +47,8 @@ from workbench.load.server import Samples, scrape
 from workbench.shipping.handover import bundle_contents
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import encode
-from workbench.values.results import Estimate, Evaluation, ServiceResult
+from workbench.values.measurement import Estimate, ServiceResult
+from workbench.values.results import Evaluation
 from workbench.values.service import ServiceLoad
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -21,7 +21,8 @@ from scipy.stats import kendalltau
 from workbench.evaluation.journal import Journal
 from workbench.evaluation.sweep_folders import current_journal
 from workbench.inputs.experiment import read_experiment
-from workbench.values.results import Evaluation, metrics
+from workbench.values.metrics import metrics
+from workbench.values.results import Evaluation
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -1,22 +1,19 @@
 """Evaluations with chosen numbers, for tests of what comes after measuring."""
 
+from workbench.values.artifact import Toolchain
 from workbench.values.candidate import Candidate, Quantization, Serving
-from workbench.values.results import (
+from workbench.values.measurement import (
     Accuracy,
     AccuracyComparison,
     BatchCurve,
     CurvePoint,
     Estimate,
-    Evaluation,
-    Failure,
     Latency,
     Measurement,
     ServiceFigures,
     ServiceResult,
-    StageTiming,
-    Stop,
-    Toolchain,
 )
+from workbench.values.results import Evaluation, Failure, StageTiming, Stop
 from workbench.values.service import ServiceLoad, ServiceSettings
 
 TOOLCHAIN = Toolchain(target="onnxruntime", components={"onnxruntime": "1.31.1"}, device="a CPU", features=("avx2",))

@@ -63,7 +63,10 @@ VALUES = (
         *(
             "candidate",
             "damage",
+            "artifact",
             "interface",
+            "measurement",
+            "metrics",
             "model",
             "objectives",
             "preprocess",

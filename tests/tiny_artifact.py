@@ -8,8 +8,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from workbench.graph.read import read_model
 from workbench.targets import open_target
+from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
-from workbench.values.results import Artifact
 
 
 def linear_artifact(to: Path, *, width: int = 32) -> Artifact:

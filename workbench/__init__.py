@@ -35,7 +35,8 @@ if TYPE_CHECKING:
         ToolchainError,
         WorkbenchError,
     )
-    from workbench.values.results import Estimate, Evaluation
+    from workbench.values.measurement import Estimate
+    from workbench.values.results import Evaluation
 
 __version__ = "0.1.0"
 
@@ -88,7 +89,8 @@ _HOMES = {
     "workbench.study.comparison": ("Comparison",),
     "workbench.study.limits": ("Limits",),
     "workbench.values.candidate": ("Candidate",),
-    "workbench.values.results": ("Estimate", "Evaluation"),
+    "workbench.values.measurement": ("Estimate",),
+    "workbench.values.results": ("Evaluation",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -15,7 +15,8 @@ from benchmarks.predicted_runs import (
     without_quiet_runs,
     write_record,
 )
-from workbench.values.results import BatchCurve, CurvePoint, Estimate, Toolchain
+from workbench.values.artifact import Toolchain
+from workbench.values.measurement import BatchCurve, CurvePoint, Estimate
 from workbench.values.service import HostCosts
 
 FOUR = SETTINGS[:4]

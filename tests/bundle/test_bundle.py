@@ -41,16 +41,10 @@ from workbench.targets import open_target
 from workbench.values.candidate import Candidate, Quantization
 from workbench.values.documents.canonical import file_digest
 from workbench.values.errors import BundleError, ConfigError, ToolchainError
+from workbench.values.measurement import BatchCurve, CurvePoint, Estimate, ServiceFigures, ServiceResult
+from workbench.values.metrics import metrics
 from workbench.values.preprocess import TokenInput, collate, encode, open_preprocessor
-from workbench.values.results import (
-    BatchCurve,
-    CurvePoint,
-    Estimate,
-    Evaluation,
-    ServiceFigures,
-    ServiceResult,
-    metrics,
-)
+from workbench.values.results import Evaluation
 from workbench.values.service import ServiceLoad, ServiceSettings
 
 WORDS = ("[PAD]", "[UNK]", "loan", "pay", "due", "张", "三")

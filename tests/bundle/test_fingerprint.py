@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from workbench.bundle.fingerprint import Severity, admit, compare
+from workbench.values.artifact import Toolchain
 from workbench.values.errors import BundleError
-from workbench.values.results import Toolchain
 
 CPU = Toolchain(
     target="onnxruntime",

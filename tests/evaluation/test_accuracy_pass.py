@@ -15,8 +15,8 @@ from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.inputs.metrics import per_sample, size
 from workbench.targets.base import Feeds, Session
+from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate, Quantization, Serving
-from workbench.values.results import Artifact
 
 BATCH = 24
 DYNAMIC = Candidate(

@@ -10,9 +10,9 @@ import pytest
 from tests.tiny_artifact import linear_artifact
 from workbench.evaluation.memory import peak_memory
 from workbench.targets.base import Feeds
+from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
 from workbench.values.errors import MeasureError
-from workbench.values.results import Artifact
 
 
 def feeds(width: int = 32, length: int = 8) -> list[Feeds]:

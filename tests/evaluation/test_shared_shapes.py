@@ -13,10 +13,10 @@ from workbench.graph.read import read_model
 from workbench.targets.ascend.acl import process as acl_process
 from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.targets.ascend.target import AscendTarget
+from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate, Precision, Serving
 from workbench.values.documents.canonical import file_digest
 from workbench.values.errors import CompileError
-from workbench.values.results import Artifact
 
 
 class Watched(AscendTarget):

@@ -19,7 +19,7 @@ from workbench.search.ladder import evaluate
 from workbench.space.space import build, complete
 from workbench.values.candidate import Candidate
 from workbench.values.errors import ConfigError
-from workbench.values.results import ServiceResult, Split
+from workbench.values.measurement import ServiceResult, Split
 
 HOST = "{request_ms: 0.3, batch_ms: 0.1, cores: 4, origin: a test}"
 QUESTION = f"service: {{concurrency: 32, confirm: 0, host: {HOST}}}\n"

@@ -15,15 +15,8 @@ from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.values.candidate import Candidate, Precision
 from workbench.values.documents.canonical import encode
 from workbench.values.errors import ConfigError
-from workbench.values.results import (
-    BatchCurve,
-    CurvePoint,
-    DeviceFigures,
-    Estimate,
-    Evaluation,
-    ServiceFigures,
-    ServiceResult,
-)
+from workbench.values.measurement import BatchCurve, CurvePoint, DeviceFigures, Estimate, ServiceFigures, ServiceResult
+from workbench.values.results import Evaluation
 from workbench.values.service import HostCosts, ServiceChoices, ServiceLoad, ServiceSettings
 
 NO_LENGTHS = np.zeros(1, dtype=np.int64)

@@ -19,7 +19,7 @@ from workbench.targets.base import Array, DeviceTimes, DeviceWatch, Feeds, Sessi
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import decode, encode
 from workbench.values.errors import MeasureError
-from workbench.values.results import BatchCurve
+from workbench.values.measurement import BatchCurve
 
 Shape = tuple[int, int]
 

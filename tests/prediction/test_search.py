@@ -8,7 +8,7 @@ import pytest
 from tests.prediction.simulation.services import NO_LENGTHS, NOTHING, clients, exact, poisson
 from workbench.prediction.search import best_settings
 from workbench.prediction.simulation import figures, simulate
-from workbench.values.results import BatchCurve, ServiceResult
+from workbench.values.measurement import BatchCurve, ServiceResult
 from workbench.values.service import HostCosts, ServiceChoices, ServiceLoad, ServiceQuestion, ServiceSettings
 
 BINS = (16, 32, 64)

@@ -18,7 +18,8 @@ from workbench.search.ladder import evaluate
 from workbench.shipping.service_confirmation import confirm_services
 from workbench.values.candidate import Candidate, Quantization, Serving
 from workbench.values.errors import ConfigError
-from workbench.values.results import BatchCurve, CurvePoint, Estimate, metrics
+from workbench.values.measurement import BatchCurve, CurvePoint, Estimate
+from workbench.values.metrics import metrics
 from workbench.values.service import ServiceSettings
 
 HOST = "{request_ms: 0.4, batch_ms: 0.2, client_ms: 0.1, cores: 2, origin: a test}"

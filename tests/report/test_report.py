@@ -20,8 +20,9 @@ from workbench.report.words import differing_parameters, title
 from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
 from workbench.targets.openvino.settings import OpenVinoCompile
 from workbench.values.candidate import Candidate, Serving
+from workbench.values.measurement import Estimate
 from workbench.values.objectives import Constraint, Objective
-from workbench.values.results import Estimate, Evaluation, Failure, Stop
+from workbench.values.results import Evaluation, Failure, Stop
 from workbench.values.significance import Outcomes
 
 SAMPLES = 1000

@@ -10,8 +10,10 @@ from workbench.report.columns import WIDTH
 from workbench.report.page import pareto_html
 from workbench.report.service import joint_gain, service_lines
 from workbench.report.summary import Summary
+from workbench.values.measurement import ServiceResult
+from workbench.values.metrics import metrics
 from workbench.values.objectives import Constraint, Objective
-from workbench.values.results import Evaluation, ServiceResult, metrics
+from workbench.values.results import Evaluation
 
 OBJECTIVES = (Objective(metric="service_throughput_per_s"), Objective(metric="accuracy"))
 

@@ -10,7 +10,7 @@ from workbench.load.text import result_lines
 from workbench.shipping.acceptance import Verdict, judge, read_baseline
 from workbench.shipping.acceptance_text import verdict_lines
 from workbench.values.errors import ConfigError
-from workbench.values.results import Estimate
+from workbench.values.measurement import Estimate
 from workbench.values.service import ServiceLoad
 
 FILE = Path(__file__).parents[2] / "experiments" / "baselines" / "a100-triton.yaml"

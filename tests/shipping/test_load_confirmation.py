@@ -21,7 +21,7 @@ from workbench.load.service_process import running_service
 from workbench.search.ladder import evaluate
 from workbench.shipping.load_confirmation import check_answers, confirm_bundle, confirm_by_load, load_bundle
 from workbench.values.errors import BundleError, MeasureError
-from workbench.values.results import Estimate, ServiceFigures
+from workbench.values.measurement import Estimate, ServiceFigures
 from workbench.values.service import ServiceLoad, ServiceSettings
 
 ONE = Estimate(value=1.0, low=1.0, high=1.0)

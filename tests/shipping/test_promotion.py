@@ -24,7 +24,7 @@ from workbench.tracking import store
 from workbench.tracking.champion import open_versions, promote
 from workbench.tracking.versions import CHAMPION, PREVIOUS
 from workbench.values.errors import BundleError, ConfigError, MeasureError, ToolchainError
-from workbench.values.results import ServiceFigures
+from workbench.values.measurement import ServiceFigures
 from workbench.values.service import ServiceLoad, ServiceSettings
 
 LOOSE = Limits(max_drop_pp=5.0)

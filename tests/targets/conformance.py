@@ -18,11 +18,11 @@ from workbench.graph.read import load_graph, read_model
 from workbench.quantization.lowering.dynamic import lower_dynamic
 from workbench.quantization.record import QuantizationRecord
 from workbench.targets.base import Target
+from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate, Precision, Quantization, Serving
 from workbench.values.documents.canonical import file_digest
 from workbench.values.errors import CompileError, ConfigError, LoweringError, MeasureError, ToolchainError
 from workbench.values.model import Model
-from workbench.values.results import Artifact
 
 STATIC = Quantization(
     scheme="static",

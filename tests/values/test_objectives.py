@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from tests.evaluations import evaluation, service
 from workbench.values.errors import ConfigError
+from workbench.values.metrics import metrics
 from workbench.values.objectives import (
     METRICS,
     Closest,
@@ -17,7 +18,6 @@ from workbench.values.objectives import (
     pareto_front,
     violations,
 )
-from workbench.values.results import metrics
 
 DIRECTIONS: tuple[Direction, ...] = ("minimize", "maximize")
 small = st.integers(0, 6).map(float)

@@ -6,7 +6,9 @@ from dataclasses import replace
 import pytest
 
 from tests.evaluations import evaluation
-from workbench.values.results import Failure, Measurement, Stop, evaluation_from_json, metrics
+from workbench.values.measurement import Measurement
+from workbench.values.metrics import metrics
+from workbench.values.results import Failure, Stop, evaluation_from_json
 
 STOP = Stop(stage="accuracy_subset", reason="too far off", violations={"accuracy_drop_pp": 3.0})
 FAILURE = Failure(stage="compile", kind="CompileError", message="no kernel", reproduce="workbench evaluate x")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from workbench.values.results import Estimate
+from workbench.values.measurement import Estimate
 from workbench.values.significance import (
     bootstrap_rounds,
     certain_violation,

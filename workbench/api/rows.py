@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Literal
 
 from workbench.report import Summary
-from workbench.values.results import Evaluation, Latency, ServiceResult
+from workbench.values.measurement import Latency, ServiceResult
+from workbench.values.results import Evaluation
 
 Evidence = Literal["measured held-out", "measured", "predicted", "modelled"]
 """How well a figure is known, best first: on data the search never saw and timed afresh; in the search; simulated from

@@ -22,8 +22,8 @@ from typing import Literal
 
 from workbench.targets import described
 from workbench.targets.binding import UNBOUND, Binding
+from workbench.values.artifact import Toolchain
 from workbench.values.errors import BundleError, ConfigError
-from workbench.values.results import Toolchain
 from workbench.values.versions import version_key
 
 Severity = Literal["refuse", "warn", "note"]

@@ -16,11 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.targets.base import Array
+from workbench.values.artifact import Artifact, CompiledFile
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import added_later, encode
 from workbench.values.model import Origin, TensorSpec
 from workbench.values.preprocess import TokenInput
-from workbench.values.results import Artifact, CompiledFile, Evaluation
+from workbench.values.results import Evaluation
 from workbench.values.service import ServiceSettings
 
 VERSION, READ_VERSIONS = 2, (1, 2)

@@ -6,7 +6,8 @@ from workbench.bundle.manifest import README, Manifest
 from workbench.bundle.opened import Bundle
 from workbench.values.candidate_words import describe
 from workbench.values.documents.canonical import canonical_json
-from workbench.values.results import Evaluation, metrics
+from workbench.values.metrics import metrics
+from workbench.values.results import Evaluation
 
 
 def manifest_sha256(bundle: Bundle) -> str:

@@ -7,8 +7,10 @@ from workbench.bundle.sums import SIGNATURE
 from workbench.targets import described
 from workbench.values.candidate import Serving
 from workbench.values.candidate_words import describe
+from workbench.values.measurement import ServiceFigures
+from workbench.values.metrics import metrics
 from workbench.values.model import TensorSpec
-from workbench.values.results import Evaluation, ServiceFigures, metrics
+from workbench.values.results import Evaluation
 
 
 def readme(manifest: Manifest) -> str:

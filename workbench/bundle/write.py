@@ -40,12 +40,13 @@ from workbench.bundle.signing import SecretKey
 from workbench.bundle.statement import STATEMENT, Origin, statement
 from workbench.bundle.sums import SUMS, sums_text
 from workbench.targets.base import Array
+from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import encode, file_digest
 from workbench.values.errors import BundleError, ConfigError, ToolchainError
 from workbench.values.model import Model
 from workbench.values.preprocess import Preprocessor
-from workbench.values.results import Artifact, Evaluation
+from workbench.values.results import Evaluation
 from workbench.values.service import ServiceSettings
 from workbench.values.system.scratch import scratch_folder
 

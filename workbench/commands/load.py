@@ -252,7 +252,7 @@ def _facts(server: _Server) -> dict[str, Any]:
 
 def _verdict(against: Baseline, results: list[LoadResult], facts: dict[str, Any]) -> Verdict:
     from workbench.shipping.acceptance import judge
-    from workbench.values.results import Estimate
+    from workbench.values.measurement import Estimate
 
     figures = facts.get("figures") or {}
     best = figures.get("holdout") or figures.get("validation") or {}

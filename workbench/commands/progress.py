@@ -16,7 +16,8 @@ from workbench.inputs.experiment import Experiment
 from workbench.report.scored import scored_by
 from workbench.report.words import title
 from workbench.values.candidate import Candidate
-from workbench.values.results import STAGES, Evaluation, metrics
+from workbench.values.metrics import metrics
+from workbench.values.results import STAGES, Evaluation
 
 _QUICK = ("check", "smoke")
 """Stages that are over before a line about them is read."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.shipping.promotion import LoadOnce
     from workbench.tracking.champion import Moved
     from workbench.tracking.versions import Version, Versions
-    from workbench.values.results import ServiceFigures
+    from workbench.values.measurement import ServiceFigures
 
 NOBODY = "none"
 

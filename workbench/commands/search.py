@@ -22,7 +22,8 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.search.plan import Plan
     from workbench.search.sweep import SweepEnd
     from workbench.values.damage import Damage
-    from workbench.values.results import Evaluation, Split
+    from workbench.values.measurement import Split
+    from workbench.values.results import Evaluation
 
 
 def sweep(
@@ -152,7 +153,7 @@ def evaluate(
     """Evaluate one candidate again, in full and with fresh timing; the sweep's own results stay as they are."""
     from workbench.commands.progress import outcome_words
     from workbench.search.executors import ChildProcess, Task
-    from workbench.search.ladder import failed_evaluation
+    from workbench.search.failure import failed_evaluation
     from workbench.values.errors import CrashError
 
     with opened(experiment, workspace, scratch=True) as (question, bench), ChildProcess(question, bench) as executor:

@@ -25,8 +25,9 @@ from workbench.inputs.metrics import (
     take,
 )
 from workbench.targets.base import Session
+from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
-from workbench.values.results import Artifact, Split
+from workbench.values.measurement import Split
 from workbench.values.system.source_closure import closure_digest
 
 

@@ -16,9 +16,9 @@ from workbench.inputs.experiment import Experiment
 from workbench.targets import described, open_target
 from workbench.targets.base import Target
 from workbench.targets.calibrator import Calibrator
+from workbench.values.artifact import Toolchain
 from workbench.values.candidate import Candidate
 from workbench.values.errors import CandidateError, ToolchainError
-from workbench.values.results import Toolchain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,10 +17,11 @@ from workbench.evaluation.record import record_of
 from workbench.evaluation.shared_shapes import compile_missing_shapes, shares_shapes
 from workbench.inputs.experiment import Experiment
 from workbench.quantization.record import QuantizationRecord, write_record
+from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import canonical_json, decode, file_digest
 from workbench.values.errors import ConfigError
-from workbench.values.results import Artifact, Split
+from workbench.values.measurement import Split
 from workbench.values.system.source_closure import closure_digest
 
 

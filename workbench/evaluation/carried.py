@@ -23,8 +23,8 @@ from workbench.targets.base import Array, Feeds, Session
 from workbench.targets.full_rows import filled, full_rows
 from workbench.values.errors import CalibrationError, ConfigError, MeasureError, nearest
 from workbench.values.interface import Interface
+from workbench.values.measurement import Split
 from workbench.values.model import Model, TensorSpec
-from workbench.values.results import Split
 
 STEPS_TAKEN = 8
 """Steps of every sequence that calibration sees: neighbours in time say nearly the same."""

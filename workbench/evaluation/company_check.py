@@ -21,7 +21,7 @@ from workbench.inputs.metrics import Outputs
 from workbench.quantization.common_part import common_part
 from workbench.targets.base import FLOAT32_ROWS, INT8_ROWS, Feeds, Session
 from workbench.values.errors import ConfigError
-from workbench.values.results import Split
+from workbench.values.measurement import Split
 
 LOOKED_AT = 64
 """Samples among which the smallest and the largest are looked for."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from workbench.targets.base import DeviceLoad, DeviceSession, DeviceTimes, Feeds
-from workbench.values.results import DeviceFigures
+from workbench.values.measurement import DeviceFigures
 
 LOAD_S = 4.0
 """a vendor's tool takes about a second for an answer [inferred], so a few of them need some seconds of load."""

@@ -50,7 +50,8 @@ from workbench.values.candidate import Candidate, candidate_from_json
 from workbench.values.damage import Damage
 from workbench.values.documents.sealed_json import Unsound, read_bytes, read_sealed, write_sealed
 from workbench.values.errors import ToolchainError
-from workbench.values.results import Evaluation, Split
+from workbench.values.measurement import Split
+from workbench.values.results import Evaluation
 
 SWEEP, CONTENTS, ANCHORS, STUDY = "sweep.json", "contents.json", "anchors.json", "study.log"
 DAMAGED = "damaged"

@@ -22,7 +22,7 @@ from workbench.evaluation.noise import read_counters, steadiness, verdict
 from workbench.evaluation.raw_times import RawTimes, Times, latency_of
 from workbench.targets.base import Feeds, Session
 from workbench.values.errors import MeasureError
-from workbench.values.results import Latency
+from workbench.values.measurement import Latency
 
 _WINDOW_CALLS = 5
 """Calls of one warm-up window."""

@@ -23,9 +23,9 @@ from typing import Any
 from workbench.evaluation.replay import read_request, write_request
 from workbench.targets import open_target
 from workbench.targets.base import Feeds
+from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
 from workbench.values.errors import MeasureError, WorkbenchError
-from workbench.values.results import Artifact
 from workbench.values.system.lifeline import tied
 from workbench.values.system.scratch import scratch_folder
 

@@ -20,7 +20,7 @@ from workbench.inputs.metrics import Outputs, concatenate, scorer_of, summarize,
 from workbench.inputs.metrics.agreement.judge import Array
 from workbench.targets.base import Session
 from workbench.values.errors import ConfigError, MeasureError
-from workbench.values.results import Split
+from workbench.values.measurement import Split
 
 SAMPLES = 24
 STEPS = 64

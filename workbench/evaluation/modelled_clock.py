@@ -14,7 +14,7 @@ from workbench.evaluation.measure import TimingProtocol
 from workbench.evaluation.raw_times import RawTimes, Times, latency_of
 from workbench.targets.base import DeviceSession, Feeds, Session
 from workbench.values.errors import MeasureError
-from workbench.values.results import Latency
+from workbench.values.measurement import Latency
 
 
 def time_modelled(

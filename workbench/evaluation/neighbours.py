@@ -9,7 +9,7 @@ from workbench.values.candidate import Candidate, candidate_from_json
 from workbench.values.documents.canonical import DecodeError, decode, encode
 from workbench.values.documents.sealed_json import Unsound, read_sealed, write_sealed
 from workbench.values.errors import ConfigError
-from workbench.values.results import Latency
+from workbench.values.measurement import Latency
 
 _FILE = "neighbours.json"
 

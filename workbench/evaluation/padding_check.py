@@ -22,7 +22,7 @@ from workbench.inputs.metrics import Outputs, cut_alike
 from workbench.space.dimensions import dimension_of
 from workbench.targets.base import INT8_ROWS, Session, row_tolerance
 from workbench.values.errors import ConfigError
-from workbench.values.results import Split
+from workbench.values.measurement import Split
 
 TEXTS_LOOKED_AT = 512
 """From so many of the split's first texts those are chosen that cover all lengths."""

@@ -14,9 +14,9 @@ from workbench.evaluation.replay import write_request
 from workbench.targets import described, descriptions
 from workbench.targets.base import Feeds
 from workbench.targets.profiler import Profiler
+from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
 from workbench.values.errors import ConfigError
-from workbench.values.results import Artifact
 from workbench.values.system.scratch import scratch_folder
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.values.errors import ToolchainError
-from workbench.values.results import Estimate, Latency
+from workbench.values.measurement import Estimate, Latency
 from workbench.values.significance import bootstrap_rounds, midmean
 from workbench.values.system.files import temporary_beside
 

@@ -18,10 +18,10 @@ import numpy as np
 
 from workbench.targets import open_target
 from workbench.targets.base import Array, Feeds, Session
+from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate, candidate_from_json
 from workbench.values.documents.canonical import canonical_json, decode
 from workbench.values.errors import WorkbenchError
-from workbench.values.results import Artifact
 
 REQUEST, FEEDS = "request.json", "feeds.npz"
 FAILED = 1

@@ -17,9 +17,9 @@ from typing import Any
 
 from workbench.evaluation.store import Store
 from workbench.targets.base import Target
+from workbench.values.artifact import Artifact, CompiledFile
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import canonical_json, decode
-from workbench.values.results import Artifact, CompiledFile
 
 KIND = "om"
 _PART = "part.json"

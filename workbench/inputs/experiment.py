@@ -21,10 +21,10 @@ from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import digest
 from workbench.values.documents.yaml_reader import Section, read_yaml
 from workbench.values.errors import ConfigError, nearest
+from workbench.values.measurement import Split
 from workbench.values.model import Model
 from workbench.values.objectives import METRICS, Constraint, Objective
 from workbench.values.preprocess import LONGEST_TEXT
-from workbench.values.results import Split
 from workbench.values.service import ServiceQuestion
 
 Sampler = Literal["auto", "tpe", "gp", "nsga2", "random"]

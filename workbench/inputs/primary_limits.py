@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from workbench.inputs.dataset import Dataset
 from workbench.inputs.metrics import scorer_of
 from workbench.values.documents.yaml_reader import Section
+from workbench.values.metrics import drop_metric
 from workbench.values.model import Model
 from workbench.values.objectives import Constraint, Objective
-from workbench.values.results import drop_metric
 
 
 def check_primary_limits(

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from workbench.values.results import Estimate
+from workbench.values.measurement import Estimate
 
 Floats = npt.NDArray[np.float64]
 

@@ -18,7 +18,7 @@ import numpy as np
 from workbench.values.documents.input_files import open_lines
 from workbench.values.documents.json_reader import JsonError, loads
 from workbench.values.errors import ConfigError
-from workbench.values.results import Split
+from workbench.values.measurement import Split
 
 if TYPE_CHECKING:  # types only: the clients' process imports this package too, and must start quickly
     from workbench.bundle import Bundle

@@ -9,7 +9,7 @@ from typing import Any
 
 from workbench.values.documents.canonical import decode, encode
 from workbench.values.documents.json_reader import loads
-from workbench.values.results import Estimate
+from workbench.values.measurement import Estimate
 from workbench.values.service import ServiceLoad
 
 VERSION = 1

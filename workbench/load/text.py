@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from workbench.load.result import LoadResult, ServerFigures, ServerProcesses
-from workbench.values.results import Estimate
+from workbench.values.measurement import Estimate
 
 
 def result_lines(result: LoadResult) -> list[str]:

@@ -21,7 +21,8 @@ from workbench.inputs.dataset.batch import IntArray
 from workbench.prediction.search import best_settings
 from workbench.targets import described
 from workbench.values.errors import ConfigError
-from workbench.values.results import Clock, Estimate, Evaluation, ServiceFigures, ServiceResult
+from workbench.values.measurement import Clock, Estimate, ServiceFigures, ServiceResult
+from workbench.values.results import Evaluation
 from workbench.values.service import HostCosts, ServiceChoices, ServiceLoad, ServiceQuestion, ServiceSettings
 
 LimitedBy = Literal["the model", "the front end", "the limit on P99"]

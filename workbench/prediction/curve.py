@@ -20,7 +20,7 @@ from workbench.evaluation.measure import collection_paused
 from workbench.evaluation.noise import UNSTEADY, Counters, read_counters, steadiness, suspects
 from workbench.targets.base import DeviceSession, Feeds, Session
 from workbench.values.errors import MeasureError
-from workbench.values.results import BatchCurve, CurvePoint, Estimate
+from workbench.values.measurement import BatchCurve, CurvePoint, Estimate
 from workbench.values.significance import bootstrap_rounds
 
 Floats = npt.NDArray[np.float64]

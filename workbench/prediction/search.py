@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from workbench.prediction.simulation import Simulated, figures, simulate
 from workbench.prediction.simulation.prediction import is_unstable
 from workbench.prediction.simulation.service_times import IntArray
-from workbench.values.results import BatchCurve, ServiceFigures, ServiceResult
+from workbench.values.measurement import BatchCurve, ServiceFigures, ServiceResult
 from workbench.values.service import Goal, HostCosts, ServiceChoices, ServiceLoad, ServiceQuestion, ServiceSettings
 
 _ROUNDS = ((3_000, 24, 0.4), (15_000, 10, 0.15))

@@ -15,10 +15,11 @@ from workbench.prediction.curve import FeedsOf, Yardstick, measure_curve, modell
 from workbench.prediction.host_costs import host_costs
 from workbench.prediction.search import best_settings
 from workbench.targets.base import DeviceSession, Feeds, Session
+from workbench.values.artifact import Artifact
 from workbench.values.bins import timed_length
 from workbench.values.candidate import Candidate
 from workbench.values.errors import MeasureError
-from workbench.values.results import Artifact, BatchCurve, Estimate, ServiceResult, Split
+from workbench.values.measurement import BatchCurve, Estimate, ServiceResult, Split
 from workbench.values.service import ServiceChoices, ServiceSettings
 
 CURVE_FEEDS = 4

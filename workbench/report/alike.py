@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from workbench.report.summary import ACCURACY, SERVICE, SPEED, drop_of, service_estimate, speedup_of
+from workbench.values.measurement import Estimate, ServiceResult
+from workbench.values.metrics import metrics
 from workbench.values.objectives import Objective
-from workbench.values.results import Estimate, Evaluation, ServiceResult, metrics
+from workbench.values.results import Evaluation
 from workbench.values.significance import Outcomes, indistinguishable, may_be_equal
 
 OutcomesOf = Callable[[str], Outcomes | None]

@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 from workbench.report.summary import Summary
 from workbench.report.words import interval
 from workbench.values.candidate import Candidate
-from workbench.values.results import Estimate, Evaluation, Latency
+from workbench.values.measurement import Estimate, Latency
+from workbench.values.results import Evaluation
 from workbench.values.setting_groups import GROUPS, Group, corners, differing_groups
 
 _EXACTLY_ONE = Estimate(value=1.0, low=1.0, high=1.0)

@@ -11,8 +11,9 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 
 from workbench.values.dimension import Scalar
+from workbench.values.metrics import metrics
 from workbench.values.objectives import Objective
-from workbench.values.results import Evaluation, metrics
+from workbench.values.results import Evaluation
 
 LEAST_EVALUATIONS = 15
 

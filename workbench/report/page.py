@@ -23,8 +23,9 @@ from workbench.report.summary import (
 )
 from workbench.report.text import damage_words, lines, reproduce
 from workbench.report.words import count_of, differing_parameters, interval
+from workbench.values.metrics import drop_metric
 from workbench.values.objectives import METRICS
-from workbench.values.results import Evaluation, drop_metric
+from workbench.values.results import Evaluation
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #1c1f24; background: #fff; margin: 1.5rem auto;

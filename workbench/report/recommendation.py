@@ -23,8 +23,9 @@ from workbench.report.summary import (
 )
 from workbench.report.words import count_of, differing_parameters, interval, over
 from workbench.values.candidate import Candidate
+from workbench.values.measurement import Estimate
 from workbench.values.objectives import METRICS, Objective
-from workbench.values.results import Estimate, Evaluation
+from workbench.values.results import Evaluation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

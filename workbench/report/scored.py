@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from workbench.report.words import interval
-from workbench.values.results import Accuracy, Estimate, Evaluation, drop_metric
+from workbench.values.measurement import Accuracy, Estimate
+from workbench.values.metrics import drop_metric
+from workbench.values.results import Evaluation
 
 _OF_LABELS = ("accuracy", "entity_f1")
 """Primary metrics of the tasks with labels, which every report calls accuracy."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from workbench.report.columns import WIDTH, laid_out
 from workbench.report.summary import Summary, best_known_service
-from workbench.values.results import Estimate, Evaluation, ServiceFigures, ServiceResult
+from workbench.values.measurement import Estimate, ServiceFigures, ServiceResult
+from workbench.values.results import Evaluation
 
 _COLUMNS = (
     ("", 11),

@@ -12,8 +12,10 @@ from workbench.report.words import title
 from workbench.values.candidate import Candidate
 from workbench.values.damage import Damage
 from workbench.values.dimension import Scalar
+from workbench.values.measurement import Estimate, ServiceFigures, ServiceResult
+from workbench.values.metrics import drop_metric, metrics
 from workbench.values.objectives import METRICS, Closest, Constraint, Objective, violations
-from workbench.values.results import Estimate, Evaluation, ServiceFigures, ServiceResult, drop_metric, metrics
+from workbench.values.results import Evaluation
 
 Standing = Literal["front", "dominated", "infeasible", "stopped", "failed"]
 

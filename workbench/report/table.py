@@ -11,7 +11,9 @@ from workbench.report.scored import scored
 from workbench.report.summary import Summary
 from workbench.report.words import interval
 from workbench.values.candidate import Candidate
-from workbench.values.results import Estimate, Evaluation, Latency, metrics
+from workbench.values.measurement import Estimate, Latency
+from workbench.values.metrics import metrics
+from workbench.values.results import Evaluation
 
 _COLUMNS = (
     ("", 13),

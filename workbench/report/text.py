@@ -19,8 +19,10 @@ from workbench.report.summary import Member, Recommendation, Step, Summary
 from workbench.report.table import Line, table_lines, wrapped
 from workbench.report.words import count_of, over
 from workbench.values.documents.canonical import encode
+from workbench.values.measurement import Estimate
+from workbench.values.metrics import drop_metric, metrics
 from workbench.values.objectives import METRICS
-from workbench.values.results import STAGES, Estimate, Evaluation, drop_metric, metrics
+from workbench.values.results import STAGES, Evaluation
 
 
 def lines(summary: Summary) -> str:

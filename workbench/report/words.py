@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from workbench.values.candidate import Candidate
 from workbench.values.candidate_words import describe
 from workbench.values.installed_targets import installed_target
+from workbench.values.measurement import Estimate
 from workbench.values.objectives import METRICS
-from workbench.values.results import Estimate
 
 
 def title(candidate: Candidate, baseline_id: str, *, engine: bool = False) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from workbench.inputs.experiment import Experiment
-from workbench.values.results import Split
+from workbench.values.measurement import Split
 
 FEWEST_CALLS = 50
 """Two a round: below that a round has no middle."""

@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from workbench.inputs.experiment import Experiment
+from workbench.values.measurement import AccuracyComparison, Split
 from workbench.values.paired_scores import PairedScores
-from workbench.values.results import AccuracyComparison, Split
 from workbench.values.significance import Outcomes
 
 _Z = 1.96

@@ -9,7 +9,7 @@ from dataclasses import replace
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
 from workbench.search.executors import Executor, Task
-from workbench.search.ladder import failed_evaluation
+from workbench.search.failure import failed_evaluation
 from workbench.values.errors import MAX_CRASHES, CrashError
 from workbench.values.results import MAX_ATTEMPTS, Evaluation
 

@@ -11,9 +11,10 @@ from optuna.trial import TrialState
 from workbench.inputs.experiment import Experiment
 from workbench.search.asking import FORBIDDEN, REPEAT
 from workbench.search.front import with_baseline_drop
-from workbench.search.ladder import SMOKE_CONSTRAINT
+from workbench.search.rungs.smoke import SMOKE_CONSTRAINT
+from workbench.values.metrics import metrics
 from workbench.values.objectives import METRICS, violations
-from workbench.values.results import Evaluation, metrics
+from workbench.values.results import Evaluation
 
 FORBIDDEN_CONSTRAINT = "forbidden"
 FAILED_CONSTRAINT = "failed"

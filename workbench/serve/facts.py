@@ -9,7 +9,7 @@ from workbench import __version__
 from workbench.serve.outage import Outage
 from workbench.serve.service import Service
 from workbench.values.documents.canonical import encode
-from workbench.values.results import metrics
+from workbench.values.metrics import metrics
 
 EMULATED = "EMULATED: compiled and measured on an emulator; no figure is of a device."
 

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from workbench.load.result import P99_ANSWERS, LoadResult
 from workbench.values.documents.canonical import encode
 from workbench.values.documents.yaml_reader import Section, read_yaml
-from workbench.values.results import Estimate
+from workbench.values.measurement import Estimate
 
 Outcome = Literal["passed", "failed", "not measured", "no limit"]
 Bound = Literal["at least", "at most"]

@@ -25,8 +25,9 @@ from workbench.targets.base import replay_tolerance
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import digest, file_digest
 from workbench.values.errors import ConfigError, ToolchainError
+from workbench.values.measurement import Split
 from workbench.values.preprocess import Text
-from workbench.values.results import Evaluation, Split
+from workbench.values.results import Evaluation
 from workbench.values.service import ServiceSettings
 
 GOLDEN_BATCHES = 12

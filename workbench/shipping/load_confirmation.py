@@ -29,7 +29,7 @@ from workbench.load.service_process import RunningService, running_service
 from workbench.shipping.handover import bundle_contents
 from workbench.values.candidate import Candidate
 from workbench.values.errors import MeasureError
-from workbench.values.results import ServiceFigures, Split
+from workbench.values.measurement import ServiceFigures, Split
 from workbench.values.service import ServiceLoad, ServiceSettings
 from workbench.values.system.scratch import scratch_folder
 

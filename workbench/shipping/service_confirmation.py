@@ -17,7 +17,8 @@ from workbench.inputs.experiment import Experiment
 from workbench.shipping.load_confirmation import LOAD_START_S, SHORTEST_LOAD_S, confirm_by_load, load_seconds
 from workbench.values.candidate import Candidate
 from workbench.values.errors import MAX_CRASHES, BundleError, CandidateError, CrashError
-from workbench.values.results import Evaluation, ServiceFigures, ServiceResult
+from workbench.values.measurement import ServiceFigures, ServiceResult
+from workbench.values.results import Evaluation
 
 
 class Server(Protocol):

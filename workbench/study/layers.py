@@ -39,8 +39,9 @@ from workbench.search.ladder import evaluate
 from workbench.values.candidate import Candidate, FloatUnit, Quantization, SensitivityMetric
 from workbench.values.documents.canonical import encode
 from workbench.values.errors import CalibrationError, ConfigError
+from workbench.values.metrics import metrics
 from workbench.values.objectives import feasible
-from workbench.values.results import Evaluation, metrics
+from workbench.values.results import Evaluation
 from workbench.values.system.files import write_json_atomically, write_text_atomically
 
 LADDER = (0, 1, 2, 4, 8)

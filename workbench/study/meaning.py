@@ -13,9 +13,9 @@ from workbench.inputs.metrics.meaning_scorer import MeaningScorer
 from workbench.quantization.observe import Feeds
 from workbench.study.comparison import Judgement
 from workbench.values.errors import ConfigError, MeasureError
+from workbench.values.measurement import Split
 from workbench.values.model import Model
 from workbench.values.objectives import Constraint
-from workbench.values.results import Split
 
 Array = npt.NDArray[Any]
 

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.quantization.record import QuantizationRecord
+from workbench.values.artifact import Artifact, Toolchain
 from workbench.values.candidate import Candidate
 from workbench.values.model import Model
-from workbench.values.results import Artifact, Toolchain
 
 Array = npt.NDArray[np.generic]
 Feeds = Mapping[str, Array]

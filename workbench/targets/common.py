@@ -9,11 +9,11 @@ from onnx import ModelProto, ValueInfoProto
 
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.record import QuantizationRecord
+from workbench.values.artifact import CompiledFile
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import file_digest
 from workbench.values.errors import ConfigError, LoweringError, MeasureError
 from workbench.values.model import Model
-from workbench.values.results import CompiledFile
 
 
 def graph_to_lower(model: Model, candidate: Candidate, record: QuantizationRecord | None) -> ModelProto:

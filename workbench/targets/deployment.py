@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from workbench.values.results import Toolchain
+from workbench.values.artifact import Toolchain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

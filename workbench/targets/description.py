@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from workbench.targets.base import OperatorIssue, Target
     from workbench.targets.calibrator import Calibrator
     from workbench.targets.profiler import Profiler
+    from workbench.values.artifact import Artifact, Toolchain
     from workbench.values.candidate import Candidate
-    from workbench.values.results import Artifact, Toolchain
 
 
 def nothing_to_know(artifact: Artifact, candidate: Candidate) -> tuple[str, ...]:

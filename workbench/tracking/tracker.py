@@ -36,7 +36,8 @@ from workbench.tracking.store import find_runs, mlflow_errors, open_client, open
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import encode, file_digest
 from workbench.values.errors import ToolchainError
-from workbench.values.results import Evaluation, metrics
+from workbench.values.metrics import metrics
+from workbench.values.results import Evaluation
 from workbench.values.system.scratch import scratch_folder
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from workbench.values.results import Split
+from workbench.values.measurement import Split
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

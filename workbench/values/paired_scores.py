@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from workbench.values.results import AccuracyComparison, Estimate
+from workbench.values.measurement import AccuracyComparison, Estimate
 
 Floats = npt.NDArray[np.float64]
 

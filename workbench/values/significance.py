@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from workbench.values.measurement import AccuracyComparison, Estimate
 from workbench.values.paired_scores import PairedScores, check_pair, log_stakes, paired_bootstrap
-from workbench.values.results import AccuracyComparison, Estimate
 
 Arrays = npt.NDArray[np.bool_] | npt.NDArray[np.integer]
 Outcomes = Arrays | PairedScores

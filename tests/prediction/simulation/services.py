@@ -7,7 +7,7 @@ import numpy as np
 
 from workbench.prediction.simulation import Simulated, simulate
 from workbench.prediction.simulation.service_times import IntArray
-from workbench.values.results import BatchCurve, CurvePoint, Estimate
+from workbench.values.measurement import BatchCurve, CurvePoint, Estimate
 from workbench.values.service import HostCosts, ServiceLoad, ServiceSettings
 
 NOTHING = HostCosts(request_ms=0.0, capacity=tuple(float(n) for n in range(1, 33)), origin="assumed in a test")

@@ -9,7 +9,7 @@ from tests.prediction.simulation.services import exact, point
 from workbench.prediction.simulation.service_times import service_times
 from workbench.targets.ascend.fitting import Shape, turns
 from workbench.values.errors import ConfigError
-from workbench.values.results import BatchCurve
+from workbench.values.measurement import BatchCurve
 
 
 def medians(curve: BatchCurve, bins: tuple[int, ...], max_batch: int) -> list[list[float]]:

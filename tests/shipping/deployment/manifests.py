@@ -7,8 +7,8 @@ from workbench.bundle import Manifest, Tolerance
 from workbench.bundle.manifest import SourceModel
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.targets.openvino.settings import OpenVinoCompile
+from workbench.values.artifact import Artifact, CompiledFile, Toolchain
 from workbench.values.candidate import Candidate, Precision, Serving
-from workbench.values.results import Artifact, CompiledFile, Toolchain
 from workbench.values.service import ServiceSettings
 
 TARGETS = ("onnxruntime", "openvino", "ascend910b3")

@@ -22,8 +22,8 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.cann_emulator.handmade import offline_model
 from workbench.cann_emulator.om import Dtype, Gear, OfflineModel, Tensor, write_om
 from workbench.targets.ascend.interface import Interface, Port, write_interface
+from workbench.values.artifact import Artifact, CompiledFile, Toolchain
 from workbench.values.documents.canonical import file_digest
-from workbench.values.results import Artifact, CompiledFile, Toolchain
 
 Array = npt.NDArray[Any]
 

@@ -15,8 +15,8 @@ from workbench.targets.ascend.interface import write_interface
 from workbench.targets.ascend.om_set import compile_set
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.targets.ascend.shapes import interface_of
+from workbench.values.artifact import Artifact, Toolchain
 from workbench.values.candidate import Candidate, Precision
-from workbench.values.results import Artifact, Toolchain
 
 
 @pytest.mark.parametrize("shapes", ["static", "gears"])

@@ -13,8 +13,8 @@ from workbench.targets.ascend.acl import calls as acl_calls
 from workbench.targets.ascend.acl import process as acl_process
 from workbench.targets.ascend.acl.codes import describe
 from workbench.targets.ascend.acl.session import open_session
+from workbench.values.artifact import Artifact
 from workbench.values.errors import MeasureError, ToolchainError, WorkbenchError
-from workbench.values.results import Artifact
 
 FEEDS = texts(2, 8)
 NULL_IS_A_VALUE = {"acl.mdl.get_input_data_type", "acl.mdl.get_output_data_type", "acl.get_recent_err_msg"}

@@ -27,9 +27,9 @@ from workbench.quantization.record import ActivationScale, LayerRecord, Provenan
 from workbench.targets.onnxruntime import compiler, fusions
 from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
 from workbench.targets.onnxruntime.target import OnnxRuntimeTarget
+from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate, Quantization
 from workbench.values.errors import CompileError, ConfigError
-from workbench.values.results import Artifact
 
 TARGET = OnnxRuntimeTarget()
 DYNAMIC = Candidate(target="onnxruntime", quantization=Quantization(scheme="dynamic", weight_granularity="channel"))

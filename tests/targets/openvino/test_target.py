@@ -32,9 +32,9 @@ from workbench.targets.openvino import compiler as openvino_compiler
 from workbench.targets.openvino.lowering import at_the_source, openvino_form, without_zero_points
 from workbench.targets.openvino.settings import OpenVinoCompile
 from workbench.targets.openvino.target import OpenVinoTarget
+from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate, Quantization, Serving
 from workbench.values.errors import CompileError, LoweringError, MeasureError
-from workbench.values.results import Artifact
 
 TARGET = OpenVinoTarget()
 FLOAT = Candidate(target="openvino", compile=OpenVinoCompile())

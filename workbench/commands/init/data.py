@@ -19,9 +19,9 @@ from workbench.inputs.metrics import scored_output
 from workbench.values.documents.input_files import is_file, open_lines
 from workbench.values.documents.json_reader import parse_json
 from workbench.values.errors import ConfigError
+from workbench.values.measurement import Split
 from workbench.values.model import Model
 from workbench.values.preprocess import open_preprocessor
-from workbench.values.results import Split
 
 TEXT_COLUMNS = ("text", "sentence", "content", "query", "question", "utterance", "review", "document", "title")
 LABEL_COLUMNS = ("label", "labels", "class", "category", "intent", "target", "y", "label_id")

@@ -9,7 +9,7 @@ from typing import get_args
 
 from workbench.values.documents.input_files import is_file
 from workbench.values.errors import ConfigError
-from workbench.values.results import Split
+from workbench.values.measurement import Split
 
 KINDS = {".csv": "text", ".jsonl": "text", ".npz": "arrays"}
 """What files hold, by their suffix."""

@@ -25,8 +25,8 @@ from workbench.inputs.dataset.batch import NOT_SCORED, Batch, IntArray, Task, ta
 from workbench.inputs.dataset.sizing import ONE_SIZE, Shapes, Sizing, shapes_of
 from workbench.inputs.user_code import Opaque, UserCode, UserCodeError, process_of
 from workbench.values.errors import ConfigError
+from workbench.values.measurement import Split
 from workbench.values.preprocess import Array, Feeds
-from workbench.values.results import Split
 
 Sample = tuple[dict[str, Array], Any]
 _MARK_BYTES = 8

@@ -20,6 +20,7 @@ from workbench.values.documents.json_reader import read_json
 from workbench.values.documents.yaml_reader import Section, read_yaml
 from workbench.values.errors import ConfigError, nearest
 from workbench.values.interface import Interface
+from workbench.values.measurement import Split
 from workbench.values.model import Model
 from workbench.values.preprocess import (
     LONGEST_TEXT,
@@ -29,7 +30,6 @@ from workbench.values.preprocess import (
     TokenInput,
     open_preprocessor,
 )
-from workbench.values.results import Split
 
 Kind = Literal["text", "arrays", "loader"]
 Files = Path | Mapping[str, Path]

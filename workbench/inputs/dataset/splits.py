@@ -24,9 +24,9 @@ from workbench.inputs.dataset.text import TextRows
 from workbench.values.documents.canonical import digest
 from workbench.values.errors import ConfigError, nearest
 from workbench.values.interface import NOTHING_DECLARED, Interface
+from workbench.values.measurement import Split
 from workbench.values.model import Model, TensorSpec
 from workbench.values.preprocess import Array, Feeds, Preprocessor, Text
-from workbench.values.results import Split
 
 LENGTH_SAMPLE = 2000
 """So many texts of a split say how long its texts are: a quantile's standard error is about one percentage point."""

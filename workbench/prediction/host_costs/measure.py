@@ -22,10 +22,10 @@ from workbench.prediction.host_costs.capacity import measure_capacity, processor
 from workbench.prediction.host_costs.fit import LoadedRun, busy_ms, fit_costs
 from workbench.prediction.host_costs.probe import write_probe
 from workbench.targets import REFERENCE, open_target
+from workbench.values.artifact import Toolchain
 from workbench.values.documents.canonical import decode, digest, encode
 from workbench.values.errors import BundleError, ToolchainError
 from workbench.values.model import Model
-from workbench.values.results import Toolchain
 from workbench.values.service import HostCosts, ServiceLoad, ServiceSettings
 from workbench.values.system.scratch import scratch_folder
 from workbench.values.system.source_closure import closure_digest

@@ -11,7 +11,7 @@ from scipy import special
 from workbench.evaluation.raw_times import P99_SAMPLES
 from workbench.prediction.simulation.service_times import Floats
 from workbench.prediction.simulation.simulation import Simulated
-from workbench.values.results import Estimate, ServiceFigures
+from workbench.values.measurement import Estimate, ServiceFigures
 
 _MOST_BLOCKS, _FEWEST_BLOCKS = 30, 5
 _BACKLOG_SHARE = 0.02

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.values.errors import ConfigError
-from workbench.values.results import BatchCurve
+from workbench.values.measurement import BatchCurve
 
 Floats = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

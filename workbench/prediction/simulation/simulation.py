@@ -30,7 +30,7 @@ from workbench.prediction.simulation.state import (
     rows,
 )
 from workbench.values.errors import ConfigError
-from workbench.values.results import BatchCurve, Clock
+from workbench.values.measurement import BatchCurve, Clock
 from workbench.values.service import HostCosts, ServiceLoad, ServiceSettings
 
 _FEWEST_WARM_UP = 200

@@ -25,7 +25,8 @@ from workbench.search.executors.task import Task
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import decode
 from workbench.values.errors import CrashError, ToolchainError
-from workbench.values.results import Evaluation, Latency, ServiceResult, evaluation_from_json
+from workbench.values.measurement import Latency, ServiceResult
+from workbench.values.results import Evaluation, evaluation_from_json
 from workbench.values.system.lifeline import ending, out_of_memory_kills
 
 _log = logging.getLogger(__name__)

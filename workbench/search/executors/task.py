@@ -11,7 +11,8 @@ from workbench.search.effort import FULL, Effort
 from workbench.search.ladder import evaluate
 from workbench.values.candidate import Candidate, candidate_from_json
 from workbench.values.documents.canonical import decode, encode
-from workbench.values.results import Evaluation, Split, evaluation_from_json
+from workbench.values.measurement import Split
+from workbench.values.results import Evaluation, evaluation_from_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,8 @@ from workbench.inputs.metrics import Outcomes, concatenate, load_outcomes, per_s
 from workbench.shipping.promotion.verdict import Check, CheckOutcome, Limits
 from workbench.targets import open_target
 from workbench.values.errors import BundleError, ConfigError, MeasureError
+from workbench.values.measurement import AccuracyComparison
 from workbench.values.model import Model
-from workbench.values.results import AccuracyComparison
 from workbench.values.significance import compare
 
 _NAME = "accuracy"

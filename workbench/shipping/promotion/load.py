@@ -9,7 +9,7 @@ from pathlib import Path
 from workbench.bundle import Bundle
 from workbench.shipping.promotion.verdict import Check, CheckOutcome, Limits, LoadRound
 from workbench.values.errors import BundleError, MeasureError
-from workbench.values.results import ServiceFigures
+from workbench.values.measurement import ServiceFigures
 
 LoadOnce = Callable[[Path], ServiceFigures]
 """Serve a bundle, load it, stop it. Raises MeasureError or BundleError where it does not serve."""

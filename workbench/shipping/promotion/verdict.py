@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from workbench.values.documents.canonical import encode
-from workbench.values.results import Estimate, ServiceFigures
+from workbench.values.measurement import Estimate, ServiceFigures
 
 CheckOutcome = Literal["passed", "failed", "not checked"]
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from workbench.targets.base import OperatorIssue, Target
     from workbench.targets.calibrator import Calibrator
     from workbench.targets.profiler import Profiler
+    from workbench.values.artifact import Artifact
     from workbench.values.candidate import Candidate
     from workbench.values.finding import Finding
-    from workbench.values.results import Artifact
 
 
 def _make() -> Target:

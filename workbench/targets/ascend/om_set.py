@@ -31,10 +31,10 @@ from workbench.targets.ascend.atc.passes import FUSION_RESULT, Fusion, read_fusi
 from workbench.targets.ascend.interface import Interface
 from workbench.targets.ascend.paths import place_model, work_directory
 from workbench.targets.ascend.settings import AscendCompile
+from workbench.values.artifact import CompiledFile
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import file_digest
 from workbench.values.errors import CompileError, ToolchainError
-from workbench.values.results import CompiledFile
 from workbench.values.system.files import temporary_beside
 
 BYTES_PER_COMPILE = int(2.5 * 2**30)

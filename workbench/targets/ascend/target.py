@@ -32,10 +32,10 @@ from workbench.targets.ascend.toolchain import ascend_toolchain, device_count
 from workbench.targets.base import OperatorIssue, Session
 from workbench.targets.common import compiled_file, graph_to_lower
 from workbench.targets.onnxruntime.target import OnnxRuntimeTarget
+from workbench.values.artifact import Artifact, Toolchain
 from workbench.values.candidate import Candidate
 from workbench.values.errors import CompileError, ConfigError, MeasureError
 from workbench.values.model import Model
-from workbench.values.results import Artifact, Toolchain
 from workbench.values.system.files import temporary_beside
 
 LOWERED = "lowered.onnx"

@@ -27,8 +27,8 @@ from workbench.targets.ascend.npu_smi import Card, details, overview, soc_name, 
 from workbench.targets.ascend.settings import ASCEND
 from workbench.targets.ascend.versions import cann_problem, driver_problem
 from workbench.targets.ascend.visible_devices import visible_devices
+from workbench.values.artifact import Toolchain
 from workbench.values.errors import ToolchainError
-from workbench.values.results import Toolchain
 
 _log = logging.getLogger(__name__)
 

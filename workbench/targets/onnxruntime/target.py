@@ -38,10 +38,10 @@ from workbench.targets.common import compiled_file, graph_to_lower, with_outputs
 from workbench.targets.feeds import check_host_device
 from workbench.targets.int8_issues import no_dot_product, nothing_to_quantize, quantized_already, unreadable
 from workbench.targets.onnxruntime.compiler import COMPILED, count_kernels, optimize
+from workbench.values.artifact import Artifact, Toolchain
 from workbench.values.candidate import Candidate
 from workbench.values.errors import ConfigError, MeasureError, ToolchainError, nearest
 from workbench.values.model import Model
-from workbench.values.results import Artifact, Toolchain
 from workbench.values.system.cpu import this_cpu
 from workbench.values.system.files import temporary_beside
 

@@ -14,9 +14,9 @@ from workbench.targets.space_start import SpaceStart
 
 if TYPE_CHECKING:
     from workbench.targets.base import Target
+    from workbench.values.artifact import Artifact
     from workbench.values.candidate import Candidate
     from workbench.values.finding import Finding
-    from workbench.values.results import Artifact
 
 
 def _make() -> Target:

@@ -30,10 +30,10 @@ from workbench.targets.openvino.compiler import WEIGHTS, XML, convert, reason
 from workbench.targets.openvino.library import capabilities, library, load
 from workbench.targets.openvino.lowering import openvino_form
 from workbench.targets.openvino.settings import OpenVinoCompile
+from workbench.values.artifact import Artifact, Toolchain
 from workbench.values.candidate import Candidate
 from workbench.values.errors import LoweringError, MeasureError
 from workbench.values.model import Model
-from workbench.values.results import Artifact, Toolchain
 from workbench.values.system.cpu import this_cpu
 from workbench.values.system.files import temporary_beside
 

@@ -11,9 +11,9 @@ import pytest
 from tests.targets.ascend.offline_files import Array, expected, grid, texts
 from workbench.targets.ascend.acl import process as acl_process
 from workbench.targets.ascend.acl.session import open_session
+from workbench.values.artifact import Artifact
 from workbench.values.documents.canonical import canonical_json
 from workbench.values.errors import MeasureError
-from workbench.values.results import Artifact
 
 ROOT = Path(__file__).parents[4]
 
@@ -81,7 +81,7 @@ def child(script: str, files: tuple[Path, Artifact], **environment: str) -> subp
         sys.modules["acl"] = acl
         from tests.targets.ascend.offline_files import texts, expected
         from workbench.values.documents.canonical import decode
-        from workbench.values.results import Artifact
+        from workbench.values.artifact import Artifact
         from workbench.targets.ascend.acl.session import open_session
         directory = Path({str(files[0])!r})
         files = directory, decode(Artifact, json.loads((directory / "artifact.json").read_text()))

@@ -26,9 +26,9 @@ from workbench.targets.ascend.interface import Interface, Port
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.targets.ascend.target import AscendTarget
 from workbench.targets.base import DeviceLoad, DeviceSession
+from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate, Precision
 from workbench.values.errors import MeasureError, ToolchainError
-from workbench.values.results import Artifact
 
 
 @pytest.fixture(scope="module")

@@ -22,10 +22,10 @@ from workbench.targets.base import Array, Feeds, OperatorIssue, Session
 from workbench.targets.common import compiled_file, graph_to_lower, with_outputs
 from workbench.targets.feeds import check_feeds, check_host_device, inputs_of
 from workbench.targets.int8_issues import nothing_to_quantize, quantized_already, unreadable
+from workbench.values.artifact import Artifact, Toolchain
 from workbench.values.candidate import Candidate
 from workbench.values.errors import CompileError, ConfigError, MeasureError
 from workbench.values.model import Model
-from workbench.values.results import Artifact, Toolchain
 
 PRODUCTS, OPSET = ("MatMul", "Gemm", "Conv"), 21  # the evaluator has DequantizeLinear from 19 on
 

@@ -31,8 +31,8 @@ from workbench.targets.ascend.fitting import Shape, Turn, cut, extent, joined, p
 from workbench.targets.ascend.interface import INTERFACE, Interface, Port, read_interface
 from workbench.targets.base import Array, DeviceTimes, DeviceWatch, Feeds
 from workbench.targets.feeds import Input, check_feeds
+from workbench.values.artifact import Artifact, CompiledFile
 from workbench.values.errors import MeasureError, ToolchainError, WorkbenchError
-from workbench.values.results import Artifact, CompiledFile
 
 _log = logging.getLogger(__name__)
 

@@ -1,0 +1,77 @@
+"""How right it is: first over growing parts of the split, then over all of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from workbench.evaluation.accuracy_pass import AccuracyPass
+from workbench.inputs.metrics import (
+    Outcomes,
+    per_sample,
+    primary_of,
+    save_outcomes,
+    size,
+    summarize,
+    take,
+)
+from workbench.search.limits import rejection
+from workbench.search.rungs.climb import Climb
+from workbench.values import significance
+from workbench.values.measurement import Accuracy
+from workbench.values.metrics import accuracy_metrics, drop_metric
+from workbench.values.results import Stop
+
+
+def growing_subsets(climb: Climb, scores: AccuracyPass) -> Stop | None:
+    """Score 1/8, 1/4, 1/2 … of the split; stop once the drop is certainly over its limit."""
+    metric = drop_metric(scores.scorer.unit)
+    limit = next((c.limit for c in climb.experiment.constraints if c.metric == metric), None)
+    if not climb.gates or limit is None:
+        return None
+    for look in significance.look_schedule(climb.experiment.dataset.size(climb.split)):
+        candidate = scores.first(look)
+        baseline = take(scores.baseline_outcomes(), size(candidate))
+        _keep(climb, candidate, baseline)
+        excess = significance.certain_violation(per_sample(baseline), per_sample(candidate), limit_pp=limit)
+        if excess is not None:
+            what = "accuracy drop" if scores.scorer.primary == "accuracy" else f"drop of {scores.scorer.primary}"
+            return Stop(
+                stage=climb.name,
+                reason=f"after {size(candidate)} samples the {what} is certainly at least "
+                f"{limit + excess:.2f} {scores.scorer.unit or 'pp'}; the limit is {limit:g}",
+                violations={metric: excess},
+            )
+    return None
+
+
+def full_accuracy(climb: Climb, scores: AccuracyPass) -> Stop | None:
+    outcomes = scores.full()
+    climb.cached = scores.from_store
+    save_outcomes(climb.bench.journal.outcomes(climb.candidate.id, climb.split), outcomes)
+    baseline = None if climb.is_baseline else scores.baseline_outcomes()
+    accuracy = _keep(climb, outcomes, baseline)
+    stop = climb.over_limit(accuracy_metrics(accuracy))
+    metric = drop_metric(accuracy.unit)
+    if stop is None or baseline is None or accuracy.comparison is None or metric not in stop.violations:
+        return stop
+    limit = next(c.limit for c in climb.experiment.constraints if c.metric == metric)
+    said = rejection(metric, accuracy.comparison, limit, per_sample(baseline), per_sample(outcomes))
+    others = {name: by for name, by in stop.violations.items() if name != metric}
+    further = [f"{name} is over its limit by {by:.4g}" for name, by in sorted(others.items())]
+    return replace(stop, reason="; ".join([said, *further]))
+
+
+def _keep(climb: Climb, outcomes: Outcomes, baseline: Outcomes | None) -> Accuracy:
+    primary, unit, higher = primary_of(outcomes, climb.experiment.dataset.task)
+    accuracy = Accuracy(
+        primary=primary,
+        unit=unit,
+        higher=higher,
+        proof=climb.proof,
+        values=summarize(outcomes),
+        samples=size(outcomes),
+        split=climb.split,
+        comparison=None if baseline is None else significance.compare(per_sample(baseline), per_sample(outcomes)),
+    )
+    climb.measurement = replace(climb.measurement, accuracy=accuracy)
+    return accuracy

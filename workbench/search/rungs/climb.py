@@ -1,0 +1,90 @@
+"""One candidate on its way up the ladder: what was measured so far, and where it stands."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from workbench.evaluation.bench import Bench, StageClock
+from workbench.evaluation.build import artifact_of
+from workbench.inputs.experiment import Experiment
+from workbench.search.effort import Effort
+from workbench.targets.base import Session
+from workbench.values.artifact import Artifact
+from workbench.values.candidate import Candidate
+from workbench.values.errors import CheckError
+from workbench.values.measurement import Measurement, Split
+from workbench.values.objectives import violations
+from workbench.values.results import Evaluation, StageTiming, Stop
+
+
+class Climb(StageClock):
+    """One candidate on its way up: what was measured so far, and where it stands."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        candidate: Candidate,
+        bench: Bench,
+        split: Split,
+        incumbents: tuple[Evaluation, ...],
+        gates: bool,
+        effort: Effort,
+    ) -> None:
+        self.experiment, self.candidate, self.bench = experiment, candidate, bench
+        self.split: Split = split
+        self.incumbents = incumbents
+        self.is_baseline = candidate.id == experiment.baseline.id
+        self.gates = gates and not self.is_baseline
+        self.effort = effort
+        # each is fed its own bins, as it would be served
+        self.data = experiment.dataset.with_bins(candidate.sequence_bins)
+        self.baseline_data = experiment.dataset.with_bins(experiment.baseline.sequence_bins)
+        self.name = "check"
+        self.timings: list[StageTiming] = []
+        self.measurement = Measurement()
+        self.proof = ""
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[StageClock]:
+        self.name, self.cached = name, False
+        self.bench.report(self.candidate, name)
+        began = time.perf_counter()
+        try:
+            yield self
+        finally:
+            seconds = time.perf_counter() - began
+            self.timings.append(StageTiming(stage=name, seconds=seconds, cached=self.cached))
+
+    def check(self) -> None:
+        issues = self.bench.target(self.candidate).check(self.experiment.model, self.candidate)
+        errors = [issue for issue in issues if issue.severity == "error"]
+        if errors:
+            more = f" ({len(errors) - 1} more: see `workbench inspect`.)" if len(errors) > 1 else ""
+            where = f"{errors[0].operator} {errors[0].node!r}".lstrip()
+            raise CheckError(f"{where}: {errors[0].problem} {errors[0].remedy}{more}")
+
+    def open(
+        self, artifact: Artifact, directory: Path, candidate: Candidate, sessions: contextlib.ExitStack
+    ) -> Session:
+        session = self.bench.target(candidate).open(artifact, directory, candidate)
+        sessions.callback(session.close)
+        return session
+
+    def open_baseline(self, sessions: contextlib.ExitStack) -> Session:
+        baseline = self.experiment.baseline
+        artifact, directory = artifact_of(self.experiment, baseline, self.bench)
+        return self.open(artifact, directory, baseline, sessions)
+
+    def over_limit(self, certain: Mapping[str, float]) -> Stop | None:
+        """A stop when lower (or upper) bounds that are certain already break a constraint."""
+        if not self.gates:
+            return None
+        broken = {n: v for n, v in violations(self.experiment.constraints, certain).items() if v > 0}
+        if not broken:
+            return None
+        limits = {c.metric: c.limit for c in self.experiment.constraints}
+        reason = "; ".join(f"{n} is {certain[n]:.4g}, the limit is {limits[n]:g}" for n in sorted(broken))
+        return Stop(stage=self.name, reason=reason, violations=broken)

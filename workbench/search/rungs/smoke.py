@@ -1,0 +1,54 @@
+"""A few samples before many: finite, not constant, not far from the float output."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from workbench.evaluation.carried import first_steps, whole_samples
+from workbench.inputs.metrics import (
+    agreement,
+    cut_alike,
+    not_by_distance,
+)
+from workbench.search.rungs.climb import Climb
+from workbench.targets.base import Session
+from workbench.values.errors import MeasureError
+from workbench.values.results import Stop
+
+SMOKE_SAMPLES = 8
+SMOKE_STEPS = 32
+"""Of each of them, where a state is carried."""
+SMOKE_CONSTRAINT = "smoke_cosine"
+
+
+def smoke(climb: Climb, session: Session, baseline: Session) -> Stop | None:
+    """A few samples: finite, not constant, not far from the float output."""
+    batch, at = climb.candidate.serving.batch, (climb.experiment.dataset.interface, climb.experiment.model)
+    runs, floats = whole_samples(session, *at), whole_samples(baseline, *at)
+    ours, theirs = (
+        first_steps(data.batches(climb.split, batch, stop=SMOKE_SAMPLES), SMOKE_STEPS)
+        for data in (climb.data, climb.baseline_data)
+    )
+    seen = agreement(
+        (
+            cut_alike(runs.run(mine.feeds), mine, floats.run(other.feeds), other)
+            for mine, other in zip(ours, theirs, strict=True)
+        ),
+        not_by_distance(climb.experiment.dataset),
+    )
+    if not seen.finite.all():
+        row = int(seen.indices[~seen.finite][0])
+        raise MeasureError(
+            f"the output holds NaN or Inf for row {row} of {climb.split}. Keep sensitive layers in float, or look "
+            "at the calibration range of the first layers."
+        )
+    if seen.constant:
+        raise MeasureError("every smoke sample gives the same output: the compiled model ignores its input.")
+    mean, wanted = float(np.mean(seen.cosine)), climb.experiment.smoke_cosine
+    if climb.gates and mean < wanted:
+        return Stop(
+            stage=climb.name,
+            reason=f"mean cosine with the float output is {mean:.4f} over {SMOKE_SAMPLES} samples, not {wanted:g}",
+            violations={SMOKE_CONSTRAINT: wanted - mean},
+        )
+    return None

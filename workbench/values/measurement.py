@@ -1,0 +1,253 @@
+"""What was measured of a candidate: accuracy, times of calls, a device's figures, and a service's.
+
+Latency is in milliseconds, sizes in bytes, differences in accuracy in percentage points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from workbench.values.documents.canonical import added_later
+from workbench.values.service import HostCosts, ServiceLoad, ServiceSettings
+
+Split = Literal["calibration", "validation", "holdout"]
+
+Clock = Literal["host", "modelled"]
+"""What times were read from: the host's clock, or an emulated device's model of the real one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A number with its confidence interval; `low <= value <= high`."""
+
+    value: float
+    low: float
+    high: float
+    confidence: float = 0.95
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccuracyComparison:
+    """A paired comparison with the float baseline over the same samples.
+
+    Attributes:
+        drop_pp: by how much the candidate is worse in the primary metric; negative is a gain. In percentage points for
+            a share of 0..1; otherwise in the metric's own `unit` (the name is that of the common case).
+        p_value: of the two-sided test that there is no difference.
+        test: name of the test, such as 'McNemar exact' or 'paired bootstrap over sentences'.
+        unit: of the drop: 'pp', or the metric's own, such as 'dB'.
+    """
+
+    drop_pp: Estimate
+    p_value: float
+    test: str
+    unit: str = added_later("pp")
+
+    @property
+    def is_share(self) -> bool:
+        """The metric is a share of 0..1, so its drop is in percentage points."""
+        return self.unit == "pp"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accuracy:
+    """Scores over one split.
+
+    Attributes:
+        primary: name of the metric in `values` that objectives and constraints call 'accuracy'.
+        values: metric → value in its natural unit (shares in 0..1).
+        samples: how many samples were scored; fewer than the split's size before the full stage.
+        comparison: None for the baseline itself.
+        unit: of the primary metric, such as 'dB'; empty for a share of 0..1.
+        higher: more of the primary metric is better.
+        proof: of the baseline, what planted noise does to the primary metric, in words; empty where none was planted.
+    """
+
+    primary: str
+    values: Mapping[str, float]
+    samples: int
+    split: Split
+    comparison: AccuracyComparison | None = None
+    unit: str = added_later("")
+    higher: bool = added_later(True)
+    proof: str = added_later("")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latency:
+    """Times of single calls, interleaved with the float baseline in one process.
+
+    Attributes:
+        samples: timed calls of the candidate (the baseline has as many).
+        p99_ms: None with fewer than 1000 samples: a P99 from less is a guess.
+        throughput_per_s: samples (not calls) per second of one session called back to back.
+        speedup: baseline time over candidate time, paired by round, with a bootstrap interval.
+        baseline_p50_ms: the baseline's median in the same rounds; its drift is the machine's drift.
+        quiet: False when the machine disturbed the timing; `verdict` says how, in words.
+        drift: the baseline's median here over its median when this sweep first timed it at this batch size; 1.1
+            says that the machine ran everything 10 % slower now. `metrics` divides times by it, so that
+            candidates timed hours apart compare; the fields of this class stay as timed.
+        clock: 'modelled' times were measured nowhere.
+    """
+
+    batch: int
+    samples: int
+    warmup_calls: int
+    p50_ms: Estimate
+    p95_ms: float
+    p99_ms: float | None
+    mean_ms: float
+    throughput_per_s: float
+    speedup: Estimate
+    baseline_p50_ms: float
+    quiet: bool
+    verdict: str
+    drift: float = 1.0
+    clock: Clock = "host"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceFigures:
+    """What a device beside the host says of the calls that were timed; None where it could not be read.
+
+    Attributes:
+        host_to_device_ms, execute_ms, device_to_host_ms: medians, by the device's own events.
+        memory_bytes: device memory of the session: weights, work memory, buffers.
+        power_w, utilization_percent, temperature_c: medians of samples taken while it ran.
+    """
+
+    host_to_device_ms: float
+    execute_ms: float
+    device_to_host_ms: float
+    memory_bytes: int
+    power_w: float | None = None
+    utilization_percent: float | None = None
+    temperature_c: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurvePoint:
+    """The time of one call of a model at one shape.
+
+    Attributes:
+        batch, length: rows and padded positions of the call; length 0 where samples are not sequences.
+        quantiles_ms: at evenly spaced probabilities from 0 to 1, both ends included: the spread of single calls.
+    """
+
+    batch: int
+    length: int
+    calls: int
+    p50_ms: Estimate
+    mean_ms: float
+    quantiles_ms: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchCurve:
+    """Latency against batch and length bin of one artifact, measured once; every service prediction rests on it.
+
+    Attributes:
+        points: sorted by length, then batch; every length has the same batches.
+        stepped: a call of n rows costs what the smallest measured batch that holds n costs (fixed shapes), instead of
+            lying between its neighbours.
+        threads: threads that one call keeps busy on the host; 0 where a device computes.
+        drift: the machine's speed while it was measured, as in `Latency.drift`; a curve inside a `ServiceResult` has
+            been divided by it.
+        quiet: False when the machine disturbed the timing; `verdict` says how, in words.
+    """
+
+    points: tuple[CurvePoint, ...]
+    stepped: bool
+    threads: int
+    clock: Clock
+    drift: float = 1.0
+    quiet: bool = True
+    verdict: str = ""
+
+    @property
+    def batches(self) -> tuple[int, ...]:
+        return tuple(sorted({p.batch for p in self.points}))
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        return tuple(sorted({p.length for p in self.points}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceFigures:
+    """A service under a load: simulated ('predicted'), or the real one under a load generator ('measured').
+
+    Attributes:
+        throughput_per_s: answered samples (each request carries one) per second.
+        p50_ms, p95_ms, p99_ms: of requests as their client sees them, from the intended moment of sending.
+        mean_batch: rows in a batch; `padding_share`: padded positions among all that were computed.
+        worker_busy: share of the time that a worker computes.
+        errors: answers that were no success; they are not in the latencies.
+        host: the costs a prediction assumed; None for a measurement.
+        clock: 'modelled' where the model's own times are.
+        reliable: False says that the figure must not be relied on; `note` says why, in words.
+    """
+
+    kind: Literal["predicted", "measured"]
+    settings: ServiceSettings
+    load: ServiceLoad
+    requests: int
+    throughput_per_s: Estimate
+    p50_ms: Estimate
+    p95_ms: Estimate
+    p99_ms: Estimate
+    mean_batch: float
+    padding_share: float
+    worker_busy: float | None = None
+    errors: int = 0
+    devices: int = 1
+    host: HostCosts | None = None
+    clock: Clock = "host"
+    reliable: bool = True
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceResult:
+    """The best service settings of one artifact, and what they rest on.
+
+    Attributes:
+        best: None where no setting keeps the limit on P99; then `closest` came nearest.
+        untuned: the same artifact at the first choices of the space, which nobody tuned.
+        tried: settings that were simulated, in `simulated_s` seconds.
+        confirmed: `best` under real load; None where it was not, and then `note` may say why.
+    """
+
+    curve: BatchCurve
+    best: ServiceFigures | None
+    closest: ServiceFigures
+    untuned: ServiceFigures
+    tried: int
+    simulated_s: float
+    confirmed: ServiceFigures | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """All that was measured before the evaluation ended; None where its stage was not reached.
+
+    Attributes:
+        peak_memory_bytes: what loading and running adds: resident memory of the process for a target that computes
+            on the host, device memory for one beside it.
+        device: None for a target that computes on the host.
+        startup_s: opening every file of the artifact until the first answer.
+        service: None where the experiment asks for no service.
+    """
+
+    accuracy: Accuracy | None = None
+    latency: Latency | None = None
+    size_bytes: int | None = None
+    peak_memory_bytes: int | None = None
+    int8_ops: int | None = None
+    float_matmuls_left: int | None = None
+    device: DeviceFigures | None = None
+    startup_s: float | None = None
+    service: ServiceResult | None = None

@@ -1,0 +1,86 @@
+"""An evaluation's numbers under the names that objectives, constraints and trackers use."""
+
+from __future__ import annotations
+
+from workbench.values.documents.canonical import encode
+from workbench.values.measurement import Accuracy, ServiceResult
+from workbench.values.results import Evaluation
+
+
+def metrics(evaluation: Evaluation) -> dict[str, float]:
+    """Every number of an evaluation under its stable public name, the names objectives and trackers use.
+
+    `accuracy` is the dataset's primary metric whatever its own name; what was not measured is absent. Times are
+    corrected for the drift of the machine since the sweep began (`Latency.drift`).
+    """
+    m = evaluation.measurement
+    found: dict[str, float] = {}
+    if m.accuracy is not None:
+        found.update(accuracy_metrics(m.accuracy))
+    if m.latency is not None:
+        drift = m.latency.drift
+        found["latency_p50_ms"] = m.latency.p50_ms.value / drift
+        found["latency_p95_ms"] = m.latency.p95_ms / drift
+        if m.latency.p99_ms is not None:
+            found["latency_p99_ms"] = m.latency.p99_ms / drift
+        found["throughput_per_s"] = m.latency.throughput_per_s * drift
+        found["speedup"] = m.latency.speedup.value
+        found["speedup_low"] = m.latency.speedup.low
+        found["speedup_high"] = m.latency.speedup.high
+    if m.startup_s is not None:
+        found["startup_s"] = m.startup_s
+    if m.service is not None:
+        found.update(_service_metrics(m.service))
+    for name, size in (("size_mb", m.size_bytes), ("peak_memory_mb", m.peak_memory_bytes)):
+        if size is not None:
+            found[name] = size / 1e6
+    if m.device is not None:
+        shown = {f"device_{name}": value for name, value in encode(m.device).items() if name != "memory_bytes"}
+        found.update({name: float(value) for name, value in shown.items() if value is not None})
+        found["device_memory_mb"] = m.device.memory_bytes / 1e6
+    for name, count in (("int8_ops", m.int8_ops), ("float_matmuls_left", m.float_matmuls_left)):
+        if count is not None:
+            found[name] = count
+    return found
+
+
+def accuracy_metrics(accuracy: Accuracy) -> dict[str, float]:
+    """The part of `metrics` that an accuracy alone decides, under the same names.
+
+    `accuracy` is negative where less of the primary metric is better, so that more of it is always better. The drop is
+    `accuracy_drop_pp` for a share of 0..1 and `accuracy_drop`, in the metric's own unit, for any other metric.
+    """
+    primary = accuracy.values[accuracy.primary]
+    found = {
+        **accuracy.values,
+        "accuracy": primary if accuracy.higher else -primary,
+        "accuracy_samples": accuracy.samples,
+    }
+    if accuracy.comparison is not None:
+        drop, name = accuracy.comparison.drop_pp, drop_metric(accuracy.unit)
+        found[name] = drop.value
+        found[f"{name}_low"] = drop.low
+        found[f"{name}_high"] = drop.high
+    return found
+
+
+def drop_metric(unit: str) -> str:
+    """The name under which a drop of a primary metric in `unit` (empty for a share) is searched for and limited."""
+    return "accuracy_drop" if unit else "accuracy_drop_pp"
+
+
+def _service_metrics(service: ServiceResult) -> dict[str, float]:
+    """Of the best settings: as measured under real load where that was done, else as predicted; the prediction always
+    has a name of its own too.
+
+    Where no settings keep the limit on P99, there is no throughput, and P99 is the closest settings', so that a
+    constraint on it says by how much it is broken.
+    """
+    if service.best is None:
+        return {"service_p50_ms": service.closest.p50_ms.value, "service_p99_ms": service.closest.p99_ms.value}
+    found = {"service_gain": service.best.throughput_per_s.value / service.untuned.throughput_per_s.value}
+    for prefix, figures in (("service", service.confirmed or service.best), ("service_predicted", service.best)):
+        found[f"{prefix}_throughput_per_s"] = figures.throughput_per_s.value
+        found[f"{prefix}_p50_ms"] = figures.p50_ms.value
+        found[f"{prefix}_p99_ms"] = figures.p99_ms.value
+    return found
