@@ -25,7 +25,7 @@ def test_a_limit_finer_than_one_sample_is_warned_about_with_the_samples_it_needs
     fine = read_experiment(write_workspace(tmp_path, experiment=text))
     bench = open_bench(fine, Journal(root=tmp_path), Store(warm_store), silent)
 
-    first, *_ = make_plan(fine, bench, call_ms=1.0).warnings
+    first, *_ = make_plan(fine, bench, probe=lambda: 1.0).warnings
 
     size = fine.dataset.size("validation")
     assert f"finer than one sample of validation: of {size} samples one is {100 / size:.3g} pp. 10000 samples" in first

@@ -109,7 +109,9 @@ def sweep(
                 about=question.about,
             ) as tracker,
         ):
-            plan = make_plan(question, bench, trials=trials, limit_s=time.limit_s, call_ms=_probed(executor, time))
+            plan = make_plan(
+                question, bench, trials=trials, limit_s=time.limit_s, probe=lambda: _probed(executor, time)
+            )
             on_plan(plan)
             told = _Told(on_evaluation)
             before = read_last_run(journal.root)

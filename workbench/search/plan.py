@@ -6,6 +6,7 @@ import random
 import shutil
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from workbench.evaluation.bench import Bench
@@ -15,6 +16,7 @@ from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import scoring_words
 from workbench.search.limits import too_fine
 from workbench.search.memory import check_memory, memory_of
+from workbench.search.refusals import check_targets
 from workbench.search.time_limit import Division, divided, forecast_cost, known_cost, least_limit_s, mean_cost
 from workbench.space.space import Forbidden, SpaceSize, build, draw, raw_size, size
 from workbench.values.system.control_groups import available_memory_bytes
@@ -43,7 +45,7 @@ class Plan:
         serves: whether front members are loaded for real.
         store_entries: kind → entries already in the store (of any experiment in this workspace).
         scoring: what outputs mean and must keep, a sentence each; empty where labels decide.
-        warnings: what the sweep could not tell, in sentences.
+        warnings: what the sweep could not tell, and kinds of candidates that will be refused, in sentences.
     """
 
     space: SpaceSize
@@ -74,25 +76,25 @@ def make_plan(
     *,
     trials: int | None = None,
     limit_s: float | None = None,
-    call_ms: float | None = None,
+    probe: Callable[[], float] | None = None,
 ) -> Plan:
     """Forecast a sweep; costs one compile of the float model and a few calls of it.
 
     Args:
         limit_s: of the whole run; None for the experiment's.
-        call_ms: what `probe_call_ms` found in another process; None to ask it here.
+        probe: asks `probe_call_ms` in another process; None to ask it here.
 
     Raises:
         CandidateError: the float model itself cannot be compiled or run on the target.
-        ConfigError: a sweep would take more memory than there is.
+        ConfigError: a sweep would take more memory than there is, or a target cannot run the model.
     """
     check_memory(experiment)
+    refused = check_targets(experiment, bench)
     space = size(experiment.space)
     budget = min(experiment.trials if trials is None else trials, space.candidates)
     known = {i: e for i, e in bench.journal.evaluations().items() if not e.deserves_another}
     todo = max(0, budget - len(known))
-    if call_ms is None:
-        call_ms = probe_call_ms(experiment, bench)
+    call_ms = probe_call_ms(experiment, bench) if probe is None else probe()
     measured = [e for e in known.values() if e.status == "complete"]
     if len(measured) >= 3:
         candidate_s, basis = statistics.mean(e.seconds for e in measured), f"{len(measured)} complete evaluations"
@@ -126,7 +128,7 @@ def make_plan(
         serves=experiment.service is not None and experiment.service.confirm_s > 0,
         store_entries={usage.kind: usage.entries for usage in bench.store.usage()},
         scoring=scoring_words(experiment.dataset, experiment.model),
-        warnings=tuple(too_fine(experiment)),
+        warnings=(*too_fine(experiment), *refused),
     )
 
 

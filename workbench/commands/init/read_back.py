@@ -11,8 +11,9 @@ from workbench.evaluation.data_check import check_data
 from workbench.inputs.dataset import Dataset
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.inputs.metrics import scorer_of
+from workbench.search.refusals import candidate_errors, cannot_run
 from workbench.space.space import Assignment, Forbidden, build
-from workbench.targets import described, open_target
+from workbench.targets import open_target
 from workbench.targets.base import OperatorIssue
 from workbench.values.candidate import Candidate
 from workbench.values.errors import ConfigError, ToolchainError
@@ -54,11 +55,11 @@ def read_back(
         refused = [(target, issues) for target in group if (issues := _errors(experiment, _float(experiment, target)))]
         if refused and chosen.named:
             target, issues = refused[0]
-            raise _cannot_run(target, issues, experiment.model)
+            raise _refusal(target, issues, experiment.model)
         if rest := tuple(target for target in group if target not in dict(refused)):
             kept.append(rest)
             notes += _doubtful(experiment, rest)
-        notes += [f"{t} is left out: {_cannot_run(t, issues, experiment.model)}" for t, issues in refused]
+        notes += [f"{t} is left out: {_refusal(t, issues, experiment.model)}" for t, issues in refused]
     if not kept:
         raise ConfigError(f"no target can run it. {' '.join(notes)}", key="--target")
     return tuple(kept), tuple(notes)
@@ -105,10 +106,9 @@ def _errors(experiment: Experiment, candidate: Candidate | None) -> list[Operato
     if candidate is None:
         return []
     try:
-        issues = open_target(candidate.target).check(experiment.model, candidate)
+        return candidate_errors(open_target(candidate.target), experiment.model, candidate)
     except ToolchainError:
         return []
-    return [issue for issue in issues if issue.severity == "error"]
 
 
 def _doubtful(experiment: Experiment, group: Sequence[str]) -> list[str]:
@@ -121,18 +121,8 @@ def _doubtful(experiment: Experiment, group: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(found))[:_SHOWN]
 
 
-def _cannot_run(target: str, issues: Sequence[OperatorIssue], model: Model) -> ConfigError:
-    lines = [
-        f"\n  {issue.node}"
-        + (f" ({issue.operator})" if issue.operator else "")
-        + f": {issue.problem.rstrip('.')}. {issue.remedy}"
-        for issue in issues[:_SHOWN]
-    ]
+def _refusal(target: str, issues: Sequence[OperatorIssue], model: Model) -> ConfigError:
+    more = ""
     if any("free axes" in issue.problem for issue in issues):
-        lines.append(f"\n  `workbench init … --target {target}` alone gives every axis the size it has in the data.")
-    more = f"\n  … and {len(issues) - _SHOWN} more" if len(issues) > _SHOWN else ""
-    return ConfigError(
-        f"{described(target).title} cannot run it:{''.join(lines)}{more}",
-        file=model.origin.path if model.origin is not None else model.path,
-        key="--target",
-    )
+        more = f"\n  `workbench init … --target {target}` alone gives every axis the size it has in the data."
+    return cannot_run(target, issues, model, key="--target", more=more)

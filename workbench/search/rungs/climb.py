@@ -11,6 +11,7 @@ from workbench.evaluation.bench import Bench, StageClock
 from workbench.evaluation.build import artifact_of
 from workbench.inputs.experiment import Experiment
 from workbench.search.effort import Effort
+from workbench.search.refusals import candidate_errors
 from workbench.targets.base import Session
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
@@ -59,8 +60,7 @@ class Climb(StageClock):
             self.timings.append(StageTiming(stage=name, seconds=seconds, cached=self.cached))
 
     def check(self) -> None:
-        issues = self.bench.target(self.candidate).check(self.experiment.model, self.candidate)
-        errors = [issue for issue in issues if issue.severity == "error"]
+        errors = candidate_errors(self.bench.target(self.candidate), self.experiment.model, self.candidate)
         if errors:
             more = f" ({len(errors) - 1} more: see `workbench inspect`.)" if len(errors) > 1 else ""
             where = f"{errors[0].operator} {errors[0].node!r}".lstrip()

@@ -1,0 +1,186 @@
+"""What the targets of a space refuse about its model: asked when a sweep is planned, not minutes into it."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from workbench.evaluation.bench import Bench
+from workbench.graph.layers import Layer, quantizable_layers
+from workbench.graph.read import load_graph
+from workbench.inputs.experiment import Experiment
+from workbench.quantization.lowering.normalize import normalized
+from workbench.quantization.recipe import OPERATORS, wants
+from workbench.space.dimensions import TARGET
+from workbench.space.space import Assignment, Forbidden, SearchSpace, build, choice_text, suggest
+from workbench.targets import described
+from workbench.targets.base import OperatorIssue, Target
+from workbench.values.candidate import Candidate, Quantization
+from workbench.values.dimension import Scalar
+from workbench.values.errors import ConfigError
+from workbench.values.model import Model
+
+SCHEME = "quantization.scheme"
+DECIDING = (SCHEME, "quantization.operators", "quantization.attention_matmul", "quantization.keep_float")
+"""Settings that decide what of a model becomes INT8; one candidate stands for all that agree in them."""
+_SHOWN = 5
+_DRAWS = 40
+_STOOD_FOR = 200
+"""Most combinations of those settings that are asked about."""
+
+
+def check_targets(experiment: Experiment, bench: Bench) -> tuple[str, ...]:
+    """Ask every target about the float model and about each kind of INT8 in the space.
+
+    Returns:
+        A sentence for each kind of INT8 that will be refused; the sweep can do without it.
+
+    Raises:
+        ConfigError: a target cannot run the model at all, by node and with what to do.
+    """
+    words: list[str] = []
+    kinds = refused = 0
+    for name in experiment.space.targets:
+        target = bench.targets[name]
+        asked = _standing_for(experiment.space, name)
+        floats = [candidate for _, candidate in asked if candidate.quantization.scheme == "none"][:1]
+        for candidate in floats:
+            if errors := _errors(target, experiment.model, candidate):
+                raise cannot_run(name, errors, experiment.model, key=f"{TARGET} in {experiment.space.path.name}")
+        for assignment, candidate in asked:
+            if candidate.quantization.scheme == "none":
+                continue
+            kinds += 1
+            if errors := candidate_errors(target, experiment.model, candidate):
+                refused += 1
+                words.append(f"{_kind(experiment.space, name, assignment)} will be refused: {_sentence(errors[0])}")
+    if kinds and refused == kinds:
+        words.append("no candidate of this space is INT8: what is left are float ones.")
+    return tuple(dict.fromkeys(words))
+
+
+def candidate_errors(target: Target, model: Model, candidate: Candidate) -> list[OperatorIssue]:
+    """Everything known to make a candidate fail, whatever is measured."""
+    errors = _errors(target, model, candidate)
+    if not errors and (left := _nothing_left(model, candidate.quantization)) is not None:
+        errors.append(left)
+    return errors
+
+
+def cannot_run(target: str, issues: Sequence[OperatorIssue], model: Model, *, key: str, more: str = "") -> ConfigError:
+    """The refusal of a target, a line for each of the first issues.
+
+    Args:
+        key: where the user named the target.
+        more: what else there is to say.
+    """
+    lines = [
+        f"\n  {issue.node}" + (f" ({issue.operator})" if issue.operator else "") + f": {_sentence(issue)}"
+        for issue in issues[:_SHOWN]
+    ]
+    rest = f"\n  … and {len(issues) - _SHOWN} more" if len(issues) > _SHOWN else ""
+    return ConfigError(
+        f"{described(target).title} cannot run it:{''.join(lines)}{rest}{more}",
+        file=model.path if model.origin is None else model.origin.path,
+        key=key,
+    )
+
+
+def _errors(target: Target, model: Model, candidate: Candidate) -> list[OperatorIssue]:
+    return [issue for issue in target.check(model, candidate) if issue.severity == "error"]
+
+
+def _sentence(issue: OperatorIssue) -> str:
+    return f"{issue.problem.rstrip('.')}. {issue.remedy}"
+
+
+def _kind(space: SearchSpace, target: str, assignment: Assignment) -> str:
+    """'onnxruntime: quantization.operators matmul with quantization.attention_matmul false'."""
+    said = [f"{n} {choice_text(v)}" for n, v in assignment.items() if n in DECIDING and n != SCHEME]
+    where = f"{target}: " if len(space.targets) > 1 else ""
+    return where + " with ".join([f"{SCHEME} {choice_text(assignment[SCHEME])}", *said])
+
+
+def _standing_for(space: SearchSpace, target: str) -> list[tuple[Assignment, Candidate]]:
+    """(assignment, candidate) for each combination of what decides about INT8 that a target can have; float first.
+
+    A space without a scheme of float has its float baseline all the same.
+    """
+    offered: dict[str, tuple[Scalar, ...]] = {p.name: p.choices for p in space.parameters if p.name in DECIDING}
+    offered[SCHEME] = tuple(dict.fromkeys(("none", *offered.get(SCHEME, ()))))
+    found: dict[tuple[tuple[str, Scalar], ...], tuple[Assignment, Candidate]] = {}
+    for values in itertools.islice(itertools.product(*offered.values()), _STOOD_FOR):
+        wanted = {TARGET: target, **dict(zip(offered, values, strict=True))}
+        for assignment in _walks(space, wanted):
+            try:
+                candidate = build(space, assignment)
+            except Forbidden:
+                continue
+            scheme = candidate.quantization.scheme
+            told = tuple((n, assignment[n]) for n in DECIDING if n in assignment and scheme not in ("none", "cfg"))
+            found.setdefault(((SCHEME, scheme), *told), (assignment, candidate))
+            break
+    return sorted(found.values(), key=lambda each: each[1].quantization.scheme != "none")
+
+
+def _walks(space: SearchSpace, wanted: Assignment) -> Iterator[dict[str, Scalar]]:
+    """Assignments with these values where they apply: the defaults for the rest, then anything."""
+    yield suggest(space, lambda name, choices: wanted.get(name, choices[0]))
+    rng = random.Random(0)
+    for _ in range(_DRAWS):
+        yield suggest(space, lambda name, choices: wanted[name] if name in wanted else rng.choice(choices))
+
+
+# --- what becomes INT8 -----------------------------------------------------------------------------------------------
+
+
+def _nothing_left(model: Model, quantization: Quantization) -> OperatorIssue | None:
+    """Where a candidate's own settings leave nothing that is INT8."""
+    if quantization.scheme not in ("static", "dynamic"):
+        return None
+    layers = tuple(layer for layer in _layers(model) if layer.op_type in OPERATORS["all"])
+    if quantization.scheme == "dynamic":
+        if any(layer.op_type in OPERATORS["matmul"] and layer.weight is not None for layer in layers):
+            return None
+        return _issue(
+            SCHEME,
+            f"dynamic INT8 is for products by constant matrices, of which the model has none among its {len(layers)} "
+            "layers",
+            "Use static.",
+        )
+    wanted = [layer for layer in layers if wants(quantization, layer)]
+    if not wanted:
+        return _nothing_wanted(layers, quantization)
+    kept = quantization.keep_float or 0
+    if quantization.keep_float_unit == "layer" and kept >= len(wanted):
+        rule = f"{kept} layers are to stay in float, and {len(wanted)} would be INT8: nothing is left"
+        return _issue("quantization.keep_float", rule, "Lower it.")
+    return None
+
+
+def _nothing_wanted(layers: Sequence[Layer], quantization: Quantization) -> OperatorIssue:
+    if not layers:
+        return _issue("model", "no float32 layer can be INT8", "Quantize a float32 model whose weights are constants.")
+    if any(wants(replace(quantization, attention_matmul=True), layer) for layer in layers):
+        among = (
+            f"the {len(layers)} layers" if quantization.operators == "all" else f"operators {quantization.operators!r}"
+        )
+        rule = f"among {among} only products of two activations could be INT8, and these stay in float"
+        return _issue("quantization.attention_matmul", rule, "Set it to true.")
+    rule = f"none of the {len(layers)} layers is of operators {quantization.operators!r}"
+    return _issue("quantization.operators", rule, "Use 'all'.")
+
+
+def _issue(node: str, problem: str, remedy: str) -> OperatorIssue:
+    return OperatorIssue(
+        severity="error", node=node, operator="", problem=problem, remedy=remedy, source="the model's layers"
+    )
+
+
+@functools.lru_cache(maxsize=4)
+def _layers(model: Model) -> tuple[Layer, ...]:
+    """Every candidate of a sweep asks."""
+    return quantizable_layers(normalized(load_graph(model)))
