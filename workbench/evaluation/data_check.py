@@ -6,14 +6,18 @@ import logging
 
 from workbench.evaluation.carried import states_of
 from workbench.graph.read import embedding_rows, load_graph
-from workbench.inputs.dataset import check_inputs
+from workbench.inputs.dataset import Dataset, check_inputs
 from workbench.inputs.dataset.arrays import ArrayRows
 from workbench.inputs.dataset.loader import LoaderRows
 from workbench.inputs.experiment import Experiment
-from workbench.inputs.metrics import scorer_of
+from workbench.inputs.metrics import Scorer, scorer_of
+from workbench.inputs.metrics.meaning_scorer import MeaningScorer
 from workbench.values.errors import ConfigError
 from workbench.values.preprocess import check_vocabulary
+from workbench.values.results import Split
 
+_LABELS_LOOKED_AT = 32
+"""Of each split's first samples; a wrong one behind them is found when it is scored."""
 _log = logging.getLogger(__name__)
 
 
@@ -29,7 +33,9 @@ def check_data(experiment: Experiment) -> None:
     _check_batches(experiment)
     _check_bins(experiment)
     _check_compiled_lengths(experiment)
-    scorer_of(data, model).check(model)
+    scorer = scorer_of(data, model)
+    scorer.check(model)
+    _check_labels(data, scorer)
     if data.preprocessor is not None:
         rows = embedding_rows(load_graph(model))
         for token_input in data.preprocessor.inputs:
@@ -44,6 +50,14 @@ def _check_states(experiment: Experiment) -> None:
         if error.file is not None:
             raise
         raise ConfigError(error.rule, file=experiment.dataset.path, key=error.key, hint=error.hint) from error
+
+
+def _check_labels(data: Dataset, scorer: Scorer) -> None:
+    if isinstance(scorer, MeaningScorer) and scorer.has_labels:
+        splits: tuple[Split, ...] = ("validation", "holdout")
+        for split in splits:
+            for batch in data.batches(split, _LABELS_LOOKED_AT, stop=_LABELS_LOOKED_AT):
+                scorer.check_labels(batch)
 
 
 def _check_batches(experiment: Experiment) -> None:

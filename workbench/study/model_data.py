@@ -17,7 +17,8 @@ from workbench.graph.intake.assume import constants_of
 from workbench.graph.intake.prepared import prepared
 from workbench.graph.read import embedding_rows, load_graph
 from workbench.inputs.dataset import check_inputs, read_interface, read_manifest
-from workbench.inputs.dataset.arrays import load_array, npz_arrays, read_arrays
+from workbench.inputs.dataset.arrays import read_arrays
+from workbench.inputs.dataset.stored import load_array, npz_arrays
 from workbench.quantization.observe import Feeds
 from workbench.values.errors import ConfigError, nearest
 from workbench.values.interface import NOTHING_DECLARED

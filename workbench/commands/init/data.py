@@ -12,8 +12,9 @@ import numpy as np
 
 from workbench.commands.init.splits import KINDS, assign_splits
 from workbench.inputs.dataset import Task, read_column
-from workbench.inputs.dataset.arrays import load_array, read_arrays
+from workbench.inputs.dataset.arrays import read_arrays
 from workbench.inputs.dataset.batch import IntArray
+from workbench.inputs.dataset.stored import load_array
 from workbench.inputs.dataset.text import MOST_BYTES, read_texts
 from workbench.inputs.metrics import scored_output
 from workbench.values.documents.input_files import is_file, open_lines

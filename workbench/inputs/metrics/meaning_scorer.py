@@ -11,6 +11,7 @@ import numpy as np
 
 from workbench.inputs.dataset.batch import Batch
 from workbench.inputs.metrics.agreement import MEANINGS, Judge, MetricSpec, judges_of
+from workbench.inputs.metrics.agreement.labelled import AGAINST, FLOAT, LabelledJudge
 from workbench.inputs.metrics.outcomes import MeasuredOutcomes
 from workbench.inputs.metrics.score import Outputs
 from workbench.values.documents.canonical import encode
@@ -28,7 +29,7 @@ _FOREIGN = re.compile(r"[^A-Za-z0-9_/-]")
 
 
 class MeaningScorer:
-    """Agreement with the float model, output by output.
+    """Agreement with the float model, and with labels where an output has some, output by output.
 
     A metric is named by itself where one output alone is compared, and OUTPUT.METRIC where there are several.
     """
@@ -77,6 +78,11 @@ class MeaningScorer:
     def identity(self) -> Mapping[str, object] | None:
         return {"outputs": [encode(replace(use, reason="")) for use in self.uses]} if self._declared else None
 
+    @property
+    def has_labels(self) -> bool:
+        """An output is compared with what the data say of each sample."""
+        return any(isinstance(judge, LabelledJudge) for judge in self.judges)
+
     def check(self, model: Model) -> None:
         """Every output that is judged is one of the model's."""
         given = {spec.name: spec for spec in model.outputs}
@@ -105,12 +111,24 @@ class MeaningScorer:
                         hint=nearest(name, given),
                     )
 
+    def check_labels(self, batch: Batch) -> None:
+        """Raises ConfigError for a sample without labels where an output has them, or with some of another kind."""
+        for judge in self.judges:
+            if isinstance(judge, LabelledJudge):
+                try:
+                    judge.check(batch)
+                except ConfigError as error:
+                    raise replace_file(error, self.file) from error
+
     def score(self, outputs: Outputs, batch: Batch, reference: Outputs | None) -> MeasuredOutcomes:
         if reference is None:
             raise ValueError("agreement is scored against the float model's outputs")
         tops, lows = [], []
         for judge, order in zip(self.judges, self.order, strict=True):
-            numerators, denominators = judge.judge(outputs, reference, batch)
+            try:
+                numerators, denominators = judge.judge(outputs, reference, batch)
+            except ConfigError as error:
+                raise replace_file(error, self.file) from error
             tops.append(numerators[:, order])
             lows.append(denominators[:, order])
         return MeasuredOutcomes(
@@ -139,7 +157,7 @@ class MeaningScorer:
         for number, judge in enumerate(self.judges):
             specs = {spec.name: spec for spec in judge.metrics}
             limited = (number > 0 or every) and dict(judge.use.options).get(_LIMITED, True) is not False
-            limits = dict(judge.use.limits) or (MEANINGS[judge.use.meaning].limits if limited else {})
+            limits = dict(judge.use.limits) or (_usual(judge.use) if limited else {})
             for name, limit in limits.items():
                 known = Metric(
                     direction="maximize" if specs[name].higher else "minimize",
@@ -151,6 +169,12 @@ class MeaningScorer:
 
     def _name(self, judge: Judge, metric: str, several: bool) -> str:
         return f"{_FOREIGN.sub('_', judge.use.name)}.{metric}" if several else metric
+
+
+def _usual(use: OutputUse) -> Mapping[str, float]:
+    """Those of the meaning, which are for agreement with the float model: how right that one is, nobody knows."""
+    before = FLOAT if AGAINST in dict(use.options) else ""
+    return {before + metric: limit for metric, limit in MEANINGS[use.meaning].limits.items()}
 
 
 def replace_file(error: ConfigError, file: Path) -> ConfigError:
@@ -174,7 +198,7 @@ def _order(judge: Judge) -> tuple[int, ...]:
 
 
 def _check_options(use: OutputUse) -> None:
-    common = (_PRIMARY, _LIMITED) if MEANINGS[use.meaning].make is not None else ()
+    common = (_PRIMARY, _LIMITED, AGAINST) if MEANINGS[use.meaning].make is not None else ()
     known = (*MEANINGS[use.meaning].options, *common)
     for name, _ in use.options:
         if name not in known:

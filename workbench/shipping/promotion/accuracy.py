@@ -110,7 +110,7 @@ def rescored(bundle: Bundle, data: Dataset) -> Outcomes:
     scorer = None if by_meaning else scorer_of(data, None)
     if scorer is None or scorer.needs_reference:
         raise ConfigError(
-            "data without labels are scored against a float model, which a bundle does not hold.",
+            "its outputs are compared with a float model's, which a bundle does not hold.",
             key="--experiment",
             hint="Compare by the outcomes kept in the bundles: leave --experiment out.",
         )

@@ -47,7 +47,7 @@ def detections_of(use: OutputUse, outputs: Outputs, batch: Batch) -> list[Detect
     if table.ndim < 3 or table.shape[-1] < 4:
         raise MeasureError(f"output {use.name!r} is {table.shape}; boxes are [samples, boxes, 4 or more].")
     table = table.reshape(len(batch), -1, table.shape[-1])
-    boxes = _corners(table[..., :4], word(use, "format", FORMATS))
+    boxes = corners_of(use, table[..., :4])
     scores, classes = _scores(use, table, outputs, batch)
     least, overlap = number(use, "score", 0.5), number(use, "iou", 0.5)
     return [_kept(*sample, least, overlap) for sample in zip(boxes, scores, classes, strict=True)]
@@ -66,7 +66,9 @@ def _areas(boxes: Floats) -> Floats:
     return np.asarray(np.clip(boxes[:, 2:] - boxes[:, :2], 0.0, None).prod(axis=-1), dtype=np.float64)
 
 
-def _corners(boxes: Floats, form: str) -> Floats:
+def corners_of(use: OutputUse, boxes: Floats) -> Floats:
+    """Boxes [..., 4] of the output's `format` as x1, y1, x2, y2."""
+    form = word(use, "format", FORMATS)
     first, second = boxes[..., :2], boxes[..., 2:]
     if form == "cxcywh":
         return np.concatenate([first - second / 2, first + second / 2], axis=-1)

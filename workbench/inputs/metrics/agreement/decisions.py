@@ -2,52 +2,84 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from workbench.inputs.dataset.batch import Batch, BoolArray
+from workbench.inputs.dataset.batch import NOT_SCORED, Batch, BoolArray, IntArray
 from workbench.inputs.metrics.agreement.judge import (
     Floats,
     Fractions,
     MetricSpec,
+    OneOutput,
     Outputs,
     columns,
     cosines,
     counted,
+    finite,
     flat,
+    no_label,
     number,
+    numbers_of,
+    output_of,
     pair,
 )
-from workbench.values.interface import OutputUse
 
 _SUMS_TO_ONE = 1e-2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogitsJudge:
+class _Decisions(OneOutput):
+    """What classes and probabilities share: a label is the right class of every decision."""
+
+    @property
+    def label_metrics(self) -> tuple[MetricSpec, ...]:
+        return (MetricSpec(name="accuracy", about="decisions that are the labels'"),)
+
+    def decided(self, output: Floats, batch: Batch) -> IntArray:
+        """The class of every decision."""
+        raise NotImplementedError
+
+    def check_label(self, label: Any, sample: int) -> None:
+        numbers_of(self.use, label, sample, whole=True)
+
+    def labelled(self, outputs: Outputs, labels: Sequence[Any], batch: Batch) -> Fractions:
+        """Decisions that a label gives as `NOT_SCORED` do not count, nor does padding."""
+        decided = self.decided(finite(output_of(outputs, self.use.name), self.use.name, batch), batch)
+        right, there = np.zeros(len(batch)), np.zeros(len(batch))
+        for row, label in enumerate(labels):
+            sample = int(batch.indices[row])
+            wanted = numbers_of(self.use, label, sample, whole=True)
+            own = decided[row]
+            if batch.valid is not None and own.ndim and len(own) == batch.valid.shape[1]:
+                own = own[batch.valid[row]]
+            if wanted.ndim and own.ndim and (wanted[len(own) :] == NOT_SCORED).all():
+                wanted = wanted[: len(own)]
+            if wanted.size != own.size:
+                raise no_label(self.use, sample, f"has {wanted.size} classes for {own.size} decisions")
+            wanted = wanted.reshape(own.shape)
+            scored = wanted != NOT_SCORED
+            right[row], there[row] = ((own == wanted) & scored).sum(), scored.sum()
+        return columns((right, there))
+
+
+class LogitsJudge(_Decisions):
     """Unnormalized scores [n, ..., classes]: does the largest stand at the same place, over every decision?
 
     A single score per decision is compared by its sign.
     """
 
-    use: OutputUse
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        return (self.use.name,)
-
-    @property
-    def metrics(self) -> tuple[MetricSpec, ...]:
+    def specs(self, whose: str) -> tuple[MetricSpec, ...]:
         return (
-            MetricSpec(name="top1_agreement", about="decisions with the float model's top answer"),
+            MetricSpec(name="top1_agreement", about=f"decisions with {whose} top answer"),
             MetricSpec(name="cosine", about="mean over samples", bounds=(-1.0, 1.0)),
             MetricSpec(name="max_abs_error", about="of any value", unit="abs", higher=False, bounds=None, reduce="max"),
             MetricSpec(name="mae", about="mean over values", unit="abs", higher=False, bounds=None),
-            MetricSpec(
-                name="kl", about="of the float model's softmax to this one's", unit="nats", higher=False, bounds=None
-            ),
+            MetricSpec(name="kl", about=f"of {whose} softmax to this one's", unit="nats", higher=False, bounds=None),
         )
+
+    def decided(self, output: Floats, batch: Batch) -> IntArray:
+        return _classes(output, threshold=0.0, largest=_has_classes(output))
 
     def judge(self, outputs: Outputs, reference: Outputs, batch: Batch) -> Fractions:
         ours, theirs = pair(outputs, reference, self.use.name, batch)
@@ -64,22 +96,14 @@ class LogitsJudge:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbabilitiesJudge:
+class ProbabilitiesJudge(_Decisions):
     """Probabilities [n, ...]: how far they move, and which decisions flip.
 
     A vector that sums to 1 along the last axis decides by its largest; anything else, or anything with a `threshold`
     in the manifest, by whether it reaches the threshold (0.5).
     """
 
-    use: OutputUse
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        return (self.use.name,)
-
-    @property
-    def metrics(self) -> tuple[MetricSpec, ...]:
+    def specs(self, whose: str) -> tuple[MetricSpec, ...]:
         return (
             MetricSpec(name="decision_agreement", about="decisions that do not flip"),
             MetricSpec(name="mean_dp", about="mean absolute change of a probability", higher=False),
@@ -88,15 +112,22 @@ class ProbabilitiesJudge:
 
     def judge(self, outputs: Outputs, reference: Outputs, batch: Batch) -> Fractions:
         ours, theirs = pair(outputs, reference, self.use.name, batch)
-        forced = "threshold" in dict(self.use.options)
-        largest = not forced and _has_classes(theirs) and _is_distribution(theirs, batch)
-        same, kept = _agree(ours, theirs, batch, threshold=number(self.use, "threshold", 0.5), largest=largest)
+        threshold, largest = number(self.use, "threshold", 0.5), self._by_largest(theirs, batch)
+        same, kept = _agree(ours, theirs, batch, threshold=threshold, largest=largest)
         moved = np.abs(flat(ours, batch) - flat(theirs, batch))
         return columns(
             ((same & kept).reshape(len(batch), -1).sum(axis=1), kept.reshape(len(batch), -1).sum(axis=1)),
             (moved.sum(axis=1), counted(ours, batch).reshape(len(batch), -1).sum(axis=1)),
             (moved.max(axis=1, initial=0.0), 1.0),
         )
+
+    def decided(self, output: Floats, batch: Batch) -> IntArray:
+        threshold = number(self.use, "threshold", 0.5)
+        return _classes(output, threshold=threshold, largest=self._by_largest(output, batch))
+
+    def _by_largest(self, output: Floats, batch: Batch) -> bool:
+        forced = "threshold" in dict(self.use.options)
+        return not forced and _has_classes(output) and _is_distribution(output, batch)
 
 
 def _has_classes(array: Floats) -> bool:
@@ -107,11 +138,13 @@ def _agree(
     ours: Floats, theirs: Floats, batch: Batch, *, threshold: float, largest: bool
 ) -> tuple[BoolArray, BoolArray]:
     """(equal decisions, those that are of no padding), one for each vector or one for each value."""
-    if largest:
-        same: BoolArray = ours.argmax(axis=-1) == theirs.argmax(axis=-1)
-    else:
-        same = (ours > threshold) == (theirs > threshold)
+    mine, other = (_classes(array, threshold=threshold, largest=largest) for array in (ours, theirs))
+    same: BoolArray = mine == other
     return same, counted(same, batch, least_rank=2 if largest else 3)
+
+
+def _classes(array: Floats, *, threshold: float, largest: bool) -> IntArray:
+    return (array.argmax(axis=-1) if largest else array > threshold).astype(np.int64)
 
 
 def _is_distribution(array: Floats, batch: Batch) -> bool:

@@ -2,43 +2,82 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from workbench.inputs.dataset.batch import Batch
-from workbench.inputs.metrics.agreement.boxes import Detections, detections_of, overlaps
-from workbench.inputs.metrics.agreement.judge import Floats, Fractions, MetricSpec, Outputs, columns, number, option
-from workbench.values.interface import OutputUse
+from workbench.inputs.metrics.agreement.boxes import Detections, corners_of, detections_of, overlaps
+from workbench.inputs.metrics.agreement.judge import (
+    Array,
+    Floats,
+    Fractions,
+    MetricSpec,
+    OneOutput,
+    Outputs,
+    columns,
+    no_label,
+    number,
+    numbers_of,
+    option,
+)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DetectionsJudge:
+class DetectionsJudge(OneOutput):
     """Boxes of one class match one to one, the best score first, where they overlap by at least `match` (0.5).
 
-    A sample on which neither model finds anything says nothing.
+    A sample on which neither model finds anything says nothing. Labels are [k, 4], or [k, 5] with the class at the end,
+    in the output's `format`; or a mapping of `boxes` [k, 4] and `classes` [k].
     """
-
-    use: OutputUse
 
     @property
     def reads(self) -> tuple[str, ...]:
         more = (str(option(self.use, name, "")) for name in ("scores", "labels"))
         return (self.use.name, *(name for name in more if name))
 
-    @property
-    def metrics(self) -> tuple[MetricSpec, ...]:
+    def specs(self, whose: str) -> tuple[MetricSpec, ...]:
         return (
-            MetricSpec(name="f1", about="of the float model's detections"),
-            MetricSpec(name="recall", about="float model's detections that are found again"),
-            MetricSpec(name="precision", about="detections that are the float model's too"),
+            MetricSpec(name="f1", about=f"of {whose} detections"),
+            MetricSpec(name="recall", about=f"{whose} detections that are found"),
+            MetricSpec(name="precision", about=f"detections that are {whose} too"),
             MetricSpec(name="matched_iou", about="mean overlap of detections that match"),
         )
 
     def judge(self, outputs: Outputs, reference: Outputs, batch: Batch) -> Fractions:
+        return self._compared(detections_of(self.use, outputs, batch), detections_of(self.use, reference, batch))
+
+    def labelled(self, outputs: Outputs, labels: Sequence[Any], batch: Batch) -> Fractions:
+        samples = zip(labels, batch.indices.tolist(), strict=True)
+        truths = [self._truth(label, sample) for label, sample in samples]
+        return self._compared(detections_of(self.use, outputs, batch), truths)
+
+    def check_label(self, label: Any, sample: int) -> None:
+        self._truth(label, sample)
+
+    def _truth(self, label: Any, sample: int) -> Detections:
+        classes = None
+        if isinstance(label, Mapping):
+            if "boxes" not in label:
+                raise no_label(self.use, sample, f"has {', '.join(map(str, label)) or 'nothing'}, but no boxes")
+            label, classes = label["boxes"], label.get("classes")
+        rows = np.asarray(numbers_of(self.use, label, sample), dtype=np.float64)
+        rows = rows if rows.size else np.zeros((0, 5))
+        if rows.ndim != 2 or rows.shape[1] not in (4, 5):
+            raise no_label(self.use, sample, f"has the shape {list(rows.shape)}, not [boxes, 4] or [boxes, 5]")
+        kinds: Array = rows[:, 4] if rows.shape[1] == 5 else np.zeros(len(rows))
+        if classes is not None:
+            kinds = numbers_of(self.use, classes, sample, whole=True).reshape(-1)
+        if len(kinds) != len(rows):
+            raise no_label(self.use, sample, f"has {len(kinds)} classes for {len(rows)} boxes")
+        boxes = corners_of(self.use, rows[:, :4])
+        if (boxes[:, 2:] < boxes[:, :2]).any():
+            raise no_label(self.use, sample, "has a box that ends before it begins; mind the output's `format`")
+        return Detections(boxes=boxes, classes=np.rint(kinds).astype(np.int64), scores=np.ones(len(rows)))
+
+    def _compared(self, ours: Sequence[Detections], theirs: Sequence[Detections]) -> Fractions:
         least = number(self.use, "match", 0.5)
-        both = zip(detections_of(self.use, outputs, batch), detections_of(self.use, reference, batch), strict=True)
-        counts = np.array([_counts(ours, theirs, least) for ours, theirs in both], dtype=np.float64)
+        counts = np.array([_counts(*both, least) for both in zip(ours, theirs, strict=True)], dtype=np.float64)
         matched, found, there, overlap = counts.T
         return columns((2 * matched, found + there), (matched, there), (matched, found), (overlap, matched))
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,8 @@ Outputs = Mapping[str, Array]
 Fractions = tuple[Floats, Floats]
 """Numerators and denominators [n, metrics]."""
 Option = str | int | float | bool
+_SHOWN = 60
+"""Characters of a label that are shown in an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +57,7 @@ class Judge(Protocol):
         use: the output that is judged, with its options and limits.
         reads: names of all outputs it looks at.
         metrics: in the order of the columns of `judge`; the first is the meaning's primary one.
+        label_metrics: those of `labelled`; empty where the meaning has no labels.
     """
 
     @property
@@ -62,6 +66,8 @@ class Judge(Protocol):
     def reads(self) -> tuple[str, ...]: ...
     @property
     def metrics(self) -> tuple[MetricSpec, ...]: ...
+    @property
+    def label_metrics(self) -> tuple[MetricSpec, ...]: ...
 
     def judge(self, outputs: Outputs, reference: Outputs, batch: Batch) -> Fractions:
         """Fractions of every sample of a batch.
@@ -70,6 +76,117 @@ class Judge(Protocol):
             MeasureError: an output is missing, holds NaN or infinity, or has another shape than the reference.
         """
         ...
+
+    def check_label(self, label: Any, sample: int) -> None: ...
+
+    def labelled(self, outputs: Outputs, labels: Sequence[Any], batch: Batch) -> Fractions:
+        """The same against what the data say of each sample.
+
+        Raises:
+            MeasureError: as `judge`.
+            ConfigError: a label is none of this meaning's; names the sample.
+        """
+        ...
+
+
+class OneOutput:
+    """What judges share: one output, and metrics that are the same against the float model and against labels."""
+
+    can_have_labels = True
+
+    def __init__(self, *, use: OutputUse) -> None:
+        self.use = use
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (self.use.name,)
+
+    @property
+    def metrics(self) -> tuple[MetricSpec, ...]:
+        return self.specs("the float model's")
+
+    @property
+    def label_metrics(self) -> tuple[MetricSpec, ...]:
+        return self.specs("the labels'") if self.can_have_labels else ()
+
+    def specs(self, whose: str) -> tuple[MetricSpec, ...]:
+        """The metrics, by what they compare with."""
+        raise NotImplementedError
+
+    def judge(self, outputs: Outputs, reference: Outputs, batch: Batch) -> Fractions:
+        raise NotImplementedError
+
+    def labelled(self, outputs: Outputs, labels: Sequence[Any], batch: Batch) -> Fractions:
+        """Sample by sample, each label as the answer of a model that is always right."""
+        output = output_of(outputs, self.use.name)
+        parts = []
+        for row, label in enumerate(labels):
+            ours, one = output[row : row + 1], one_of(batch, row)
+            if one.valid is not None and ours.ndim > 1 and ours.shape[1] == one.valid.shape[1]:
+                ours = ours if np.size(label) == ours.size else ours[:, one.valid[0]]
+            truth = self.truth(label, ours.shape, int(batch.indices[row]))
+            parts.append(self.judge({self.use.name: ours}, {self.use.name: truth}, one))
+        return joined(parts)
+
+    def check_label(self, label: Any, sample: int) -> None:
+        """Whether a label is one of this meaning's, as far as it can be told without an output.
+
+        Raises:
+            ConfigError: it is not; names the sample.
+        """
+        numbers_of(self.use, label, sample)
+
+    def truth(self, label: Any, shape: tuple[int, ...], sample: int) -> Array:
+        """A label as the output [1, ...] of this shape that would be right."""
+        array = numbers_of(self.use, label, sample)
+        if array.size != math.prod(shape):
+            raise no_label(self.use, sample, f"has the shape {list(array.shape)}, the output {list(shape[1:])}")
+        return array.reshape(shape)
+
+
+def numbers_of(use: OutputUse, label: Any, sample: int, *, whole: bool = False) -> Array:
+    """A label as an array of numbers.
+
+    Raises:
+        ConfigError: it is something else; names the sample.
+    """
+    try:
+        array = np.asarray(json.loads(label) if isinstance(label, str) else label)  # a CSV file holds texts alone
+    except ValueError:  # no number, or lists of different lengths
+        array = np.asarray(None)
+    if array.dtype.kind not in ("iub" if whole else "fiub") and array.size:
+        said = repr(label) if len(repr(label)) < _SHOWN else f"{array.dtype} {list(array.shape)}"
+        raise no_label(use, sample, f"is {said}, not {'whole ' if whole else ''}numbers")
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise no_label(use, sample, "holds NaN or infinity")
+    return array
+
+
+def no_label(use: OutputUse, sample: int, why: str) -> ConfigError:
+    return ConfigError(
+        f"the label of sample {sample} (counted from 0 in its file) {why}.",
+        key=f"outputs.{use.name}.against",
+        hint="docs/your-model.md says what labels of every meaning are.",
+    )
+
+
+def one_of(batch: Batch, row: int) -> Batch:
+    """A batch of one of its samples."""
+    at = slice(row, row + 1)
+    return replace(
+        batch,
+        feeds={name: array[at] for name, array in batch.feeds.items()},
+        targets=None if batch.targets is None else batch.targets[at],
+        indices=batch.indices[at],
+        valid=None if batch.valid is None else batch.valid[at],
+        truths=None if batch.truths is None else batch.truths[at],
+        sizes={name: sizes[at] for name, sizes in batch.sizes.items()},
+    )
+
+
+def joined(parts: Sequence[Fractions]) -> Fractions:
+    """Fractions of consecutive samples as one."""
+    return np.concatenate([top for top, _ in parts]), np.concatenate([low for _, low in parts])
 
 
 def option(use: OutputUse, name: str, default: Option) -> Option:

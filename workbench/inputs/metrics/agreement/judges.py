@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from workbench.inputs.metrics.agreement.decisions import LogitsJudge, ProbabilitiesJudge
 from workbench.inputs.metrics.agreement.detections import DetectionsJudge
 from workbench.inputs.metrics.agreement.judge import Judge
+from workbench.inputs.metrics.agreement.labelled import AGAINST, LabelledJudge
 from workbench.inputs.metrics.agreement.masks import MaskJudge
 from workbench.inputs.metrics.agreement.sequences import IdsJudge
 from workbench.inputs.metrics.agreement.signals import SignalJudge
@@ -61,11 +62,12 @@ def judges_of(uses: Sequence[OutputUse]) -> tuple[Judge, ...]:
     """
     first = [use for use in uses if use.meaning != "state"]
     states = [use for use in uses if use.meaning == "state"]
-    judges = []
+    judges: list[Judge] = []
     for use in (*first, *states):
         make = MEANINGS[use.meaning].make
         if make is not None:
-            judges.append(make(use=use))
+            judge = make(use=use)
+            judges.append(LabelledJudge(judge) if AGAINST in dict(use.options) else judge)
     if not any(judge.use.meaning != "state" for judge in judges):
         raise ConfigError(
             "no output is compared: all are ignored, states, or scores without boxes.",

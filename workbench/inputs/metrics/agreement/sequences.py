@@ -2,44 +2,67 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from workbench.inputs.dataset.batch import Batch, IntArray
-from workbench.inputs.metrics.agreement.judge import Array, Fractions, MetricSpec, Outputs, columns, index, output_of
-from workbench.values.interface import OutputUse
+from workbench.inputs.metrics.agreement.judge import (
+    Fractions,
+    MetricSpec,
+    OneOutput,
+    Outputs,
+    columns,
+    index,
+    numbers_of,
+    output_of,
+)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IdsJudge:
+class IdsJudge(OneOutput):
     """Whole numbers [n], [n, length] or [n, ..., length]: is the sequence the very same, and how many edits apart?
 
     A sequence ends before the first `end` id; `pad` ids at its tail do not count. The two may differ in length.
     """
 
-    use: OutputUse
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        return (self.use.name,)
-
-    @property
-    def metrics(self) -> tuple[MetricSpec, ...]:
+    def specs(self, whose: str) -> tuple[MetricSpec, ...]:
         return (
-            MetricSpec(name="exact_match", about="sequences that are identical to the float model's"),
-            MetricSpec(
-                name="edit_rate", about="edits per id of the float model's sequences", higher=False, bounds=None
-            ),
+            MetricSpec(name="exact_match", about=f"sequences that are identical to {whose}"),
+            MetricSpec(name="edit_rate", about=f"edits per id of {whose} sequences", higher=False, bounds=None),
         )
 
     def judge(self, outputs: Outputs, reference: Outputs, batch: Batch) -> Fractions:
+        return _compared(self._sequences(outputs, batch), self._sequences(reference, batch))
+
+    def check_label(self, label: Any, sample: int) -> None:
+        numbers_of(self.use, label, sample, whole=True)
+
+    def labelled(self, outputs: Outputs, labels: Sequence[Any], batch: Batch) -> Fractions:
+        samples = zip(labels, batch.indices.tolist(), strict=True)
+        theirs = [numbers_of(self.use, label, sample, whole=True).reshape(-1) for label, sample in samples]
+        return _compared(self._sequences(outputs, batch), [self._trimmed(ids.astype(np.int64)) for ids in theirs])
+
+    def _sequences(self, outputs: Outputs, batch: Batch) -> list[IntArray]:
+        array = output_of(outputs, self.use.name)
+        rows = array.reshape(len(batch), -1).astype(np.int64)
+        valid = batch.valid if batch.valid is not None and array.shape == batch.valid.shape else None
+        return [self._trimmed(ids if valid is None else ids[valid[row]]) for row, ids in enumerate(rows)]
+
+    def _trimmed(self, ids: IntArray) -> IntArray:
         end, pad = index(self.use, "end"), index(self.use, "pad")
-        ours = _sequences(output_of(outputs, self.use.name), batch, end, pad)
-        theirs = _sequences(output_of(reference, self.use.name), batch, end, pad)
-        edits = np.array([edit_distance(a, b) for a, b in zip(ours, theirs, strict=True)], dtype=np.float64)
-        lengths = np.array([max(len(ids), 1) for ids in theirs], dtype=np.float64)
-        return columns(((edits == 0).astype(np.float64), 1.0), (edits, lengths))
+        if end is not None and (ids == end).any():
+            ids = ids[: int(np.argmax(ids == end))]
+        if pad is not None:
+            real = np.flatnonzero(ids != pad)
+            ids = ids[: int(real[-1]) + 1] if real.size else ids[:0]
+        return ids
+
+
+def _compared(ours: Sequence[IntArray], theirs: Sequence[IntArray]) -> Fractions:
+    edits = np.array([edit_distance(a, b) for a, b in zip(ours, theirs, strict=True)], dtype=np.float64)
+    lengths = np.array([max(len(ids), 1) for ids in theirs], dtype=np.float64)
+    return columns(((edits == 0).astype(np.float64), 1.0), (edits, lengths))
 
 
 def edit_distance(a: IntArray, b: IntArray) -> int:
@@ -54,18 +77,3 @@ def edit_distance(a: IntArray, b: IntArray) -> int:
         best = np.concatenate([[position], best])
         row = np.minimum.accumulate(best - steps) + steps
     return int(row[-1])
-
-
-def _sequences(array: Array, batch: Batch, end: int | None, pad: int | None) -> list[IntArray]:
-    rows = array.reshape(len(batch), -1).astype(np.int64)
-    valid = batch.valid if batch.valid is not None and array.shape == batch.valid.shape else None
-    return [_trimmed(ids if valid is None else ids[valid[row]], end, pad) for row, ids in enumerate(rows)]
-
-
-def _trimmed(ids: IntArray, end: int | None, pad: int | None) -> IntArray:
-    if end is not None and (ids == end).any():
-        ids = ids[: int(np.argmax(ids == end))]
-    if pad is not None:
-        real = np.flatnonzero(ids != pad)
-        ids = ids[: int(real[-1]) + 1] if real.size else ids[:0]
-    return ids

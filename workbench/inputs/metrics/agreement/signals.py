@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from workbench.inputs.dataset.batch import Batch
 from workbench.inputs.metrics.agreement.judge import (
+    Array,
     Floats,
     Fractions,
     MetricSpec,
+    OneOutput,
     Outputs,
     columns,
     cosines,
     finite,
     number,
+    numbers_of,
     output_of,
 )
-from workbench.values.interface import OutputUse
 
 FRAME, HOP, BANDS = 1024, 256, 80
 """Of the mel spectrum, as vocoders use them."""
@@ -29,8 +31,7 @@ _FLOOR = 1e-5
 """Amplitudes below are not told apart: 100 dB under full scale."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SignalJudge:
+class SignalJudge(OneOutput):
     """Waveforms [n, ..., samples].
 
     Where the two differ in length (a model may decide how long it speaks), the shorter one is filled with silence for
@@ -38,14 +39,7 @@ class SignalJudge:
     have; `length_agreement` says how much that is. `rate` is the sampling rate (16000).
     """
 
-    use: OutputUse
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        return (self.use.name,)
-
-    @property
-    def metrics(self) -> tuple[MetricSpec, ...]:
+    def specs(self, whose: str) -> tuple[MetricSpec, ...]:
         return (
             MetricSpec(name="log_mel", about="mean distance of log-mel spectra", unit="dB", higher=False, bounds=None),
             MetricSpec(name="snr", about="signal over error, at most 100 dB", unit="dB", bounds=(-MOST_DB, MOST_DB)),
@@ -67,6 +61,10 @@ class SignalJudge:
             (cosines(ours, theirs), 1.0),
             (np.full(len(batch), common / max(width, 1)), 1.0),
         )
+
+    def truth(self, label: Any, shape: tuple[int, ...], sample: int) -> Array:
+        """A waveform may be of another length than the model's."""
+        return numbers_of(self.use, label, sample).reshape(1, -1)
 
 
 def log_mel(signals: Floats, rate: float) -> Floats:

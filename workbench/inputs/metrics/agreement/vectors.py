@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
 
 from workbench.inputs.dataset.batch import Batch
@@ -11,6 +9,7 @@ from workbench.inputs.metrics.agreement.judge import (
     Floats,
     Fractions,
     MetricSpec,
+    OneOutput,
     Outputs,
     columns,
     cosines,
@@ -25,22 +24,14 @@ GALLERY = 512
 """Neighbours are looked for among so many samples before this one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ValuesJudge:
+class ValuesJudge(OneOutput):
     """Numbers of any kind, and states: the error beside the size of the float model's numbers."""
 
-    use: OutputUse
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        return (self.use.name,)
-
-    @property
-    def metrics(self) -> tuple[MetricSpec, ...]:
+    def specs(self, whose: str) -> tuple[MetricSpec, ...]:
         return (
             MetricSpec(
                 name="relative_error",
-                about="sum of absolute errors over the sum of absolute float values",
+                about=f"sum of absolute errors over the sum of {whose} absolute values",
                 higher=False,
                 bounds=None,
             ),
@@ -62,8 +53,7 @@ class ValuesJudge:
         )
 
 
-@dataclass(slots=True, kw_only=True)
-class EmbeddingJudge:
+class EmbeddingJudge(OneOutput):
     """Vectors [n, ...]: their direction, and whether they have the same nearest neighbours.
 
     Neighbours are the `k` (10) samples, among up to `GALLERY` before this one, whose vectors of the same model point
@@ -71,19 +61,16 @@ class EmbeddingJudge:
     saw, so it must see a split from its beginning and in order.
     """
 
-    use: OutputUse
-    _ours: Floats = field(default_factory=lambda: np.zeros((0, 0)))
-    _theirs: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    can_have_labels = False
 
-    @property
-    def reads(self) -> tuple[str, ...]:
-        return (self.use.name,)
+    def __init__(self, *, use: OutputUse) -> None:
+        super().__init__(use=use)
+        self._ours, self._theirs = np.zeros((0, 0)), np.zeros((0, 0))
 
-    @property
-    def metrics(self) -> tuple[MetricSpec, ...]:
+    def specs(self, whose: str) -> tuple[MetricSpec, ...]:
         return (
             MetricSpec(name="cosine", about="mean over samples", bounds=(-1.0, 1.0)),
-            MetricSpec(name="neighbour_recall", about="nearest neighbours that are the float model's too"),
+            MetricSpec(name="neighbour_recall", about=f"nearest neighbours that are {whose} too"),
         )
 
     def judge(self, outputs: Outputs, reference: Outputs, batch: Batch) -> Fractions:
