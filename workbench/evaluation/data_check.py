@@ -13,8 +13,8 @@ from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import Scorer, scorer_of
 from workbench.inputs.metrics.meaning_scorer import MeaningScorer
 from workbench.values.errors import ConfigError
+from workbench.values.measurement import Split
 from workbench.values.preprocess import check_vocabulary
-from workbench.values.results import Split
 
 _LABELS_LOOKED_AT = 32
 """Of each split's first samples; a wrong one behind them is found when it is scored."""
