@@ -10,7 +10,6 @@ import math
 import os
 from collections import Counter
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 import onnx
@@ -19,13 +18,13 @@ from onnx import TensorProto, helper, numpy_helper, shape_inference
 from workbench.graph import apart
 from workbench.graph.apart import is_large, parse_apart, refer, refers_apart, take_in
 from workbench.graph.bounds import MOST_BYTES, check_model, parse_model
+from workbench.graph.digests import digest_of
 from workbench.graph.tensors import ExternalPlace, external_place, raw_bytes
 from workbench.values.documents.input_files import open_file, read_bytes
 from workbench.values.errors import ConfigError
 from workbench.values.model import Model, TensorSpec
 
 DEFAULT_DOMAINS = ("", "ai.onnx")
-_PIECE_BYTES = 4 << 20
 _LARGE_TENSOR = 4096  # elements; shape inference needs the values of small constants only
 _KEEPS_VALUES = {"Cast", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
 
@@ -176,17 +175,9 @@ def _opened(path: Path, *, large: bool = False) -> tuple[onnx.ModelProto, hashli
     with open_file(path, limit_bytes=MOST_BYTES) as stream:
         size_bytes = os.fstat(stream.fileno()).st_size
         if (large or is_large(size_bytes)) and (found := parse_apart(path, stream)) is not None:
-            stream.seek(0)
-            return found, _digest_of(stream), size_bytes
+            return found, digest_of(stream), size_bytes
     payload = read_bytes(path, limit_bytes=MOST_BYTES)
     return parse_model(payload, path), hashlib.sha256(payload), len(payload)
-
-
-def _digest_of(stream: IO[bytes]) -> hashlib._Hash:
-    hasher = hashlib.sha256()
-    while part := stream.read(_PIECE_BYTES):
-        hasher.update(part)
-    return hasher
 
 
 def _take_in(proto: onnx.ModelProto, path: Path, large: bool) -> None:
@@ -263,7 +254,7 @@ def _model_digest(hasher: hashlib._Hash, external: tuple[Path, ...]) -> str:
     for file in external:
         hasher.update(file.name.encode())
         with file.open("rb") as stream:
-            hasher.update(hashlib.file_digest(stream, "sha256").digest())
+            hasher.update(digest_of(stream).digest())
     return hasher.hexdigest()
 
 

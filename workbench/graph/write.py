@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ MOST_BYTES = (1 << 31) - 1
 BESIDE_BYTES = 1 << 18
 """Tensors from this size on get a file of their own where tensors lie beside the model."""
 WEIGHTS = "weights"
+WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
+"""ONNX Runtime's key for the folder of the external data of a model that comes from memory."""
 
 _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9
 
@@ -44,13 +47,14 @@ def is_apart(model: ModelProto) -> bool:
 
 
 def write_model(
-    model: ModelProto, path: Path, *, beside: str | None = None, most_bytes: int = MOST_BYTES
+    model: ModelProto, path: Path, *, beside: str | None = None, most_bytes: int | None = None
 ) -> tuple[Path, ...]:
     """Write a model; equal models give equal bytes. A file that is there is replaced.
 
     Args:
         beside: the folder beside `path` for large tensors; None where they belong into the file. Larger models than
             `most_bytes` use `weights` all the same.
+        most_bytes: `MOST_BYTES` when None.
 
     Returns:
         The files with tensors, beside `path` itself.
@@ -59,7 +63,7 @@ def write_model(
         ConfigError: what a tensor refers to has changed.
         OSError: it cannot be written.
     """
-    if beside is None and size_of(model) > most_bytes:
+    if beside is None and size_of(model) > (MOST_BYTES if most_bytes is None else most_bytes):
         beside = WEIGHTS
     if beside is None:
         with path.open("wb") as stream:
@@ -114,6 +118,41 @@ def runnable(model: ModelProto) -> Iterator[tuple[bytes, Path]]:
 def write_shared(model: ModelProto, path: Path) -> None:
     """Write a model of our own making: of a large one each large tensor beside it, so that a store keeps it once."""
     write_model(model, path, beside=WEIGHTS if is_apart(model) else None)
+
+
+def write_linked(model: ModelProto, path: Path, root: Path, files: Iterable[Path]) -> None:
+    """Write a model; of its tensors those that lie in `files` stay there, and the files are linked beside it.
+
+    Args:
+        root: the folder that `files` lie in, at any depth; beside `path` they lie the same way.
+
+    Raises:
+        ConfigError, OSError: as `write_model`.
+    """
+    slim = ModelProto()
+    slim.CopyFrom(model)
+    root, kept = root.resolve(), {file.resolve() for file in files}
+    for tensor in slim.graph.initializer:
+        if not refers_apart(tensor):
+            continue
+        file, offset, length = place_of(tensor)
+        if file not in kept:
+            continue
+        name = file.relative_to(root)
+        link_or_copy(file, path.parent / name)
+        refer(tensor, ExternalPlace(location=name.as_posix(), offset=offset, length=length))
+    write_model(slim, path)
+
+
+def link_or_copy(file: Path, place: Path) -> None:
+    """Have a file at another place too, whose folder is made; nothing to do where it is there already."""
+    if place.exists() and place.samefile(file):
+        return
+    place.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(file, place)
+    except OSError:  # another disk
+        shutil.copyfile(file, place)
 
 
 def weights_beside(path: Path) -> tuple[str, ...]:

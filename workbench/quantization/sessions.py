@@ -12,12 +12,11 @@ from onnx import TensorProto, helper
 from workbench.graph.apart import is_large, take_in
 from workbench.graph.read import stored_graph
 from workbench.graph.runtime_errors import RUNTIME_ERRORS
-from workbench.graph.write import MOST_BYTES, is_apart, runnable
+from workbench.graph.write import MOST_BYTES, WEIGHTS_FOLDER, is_apart, runnable
 from workbench.values.errors import CalibrationError
 from workbench.values.model import Model
 
 _SHAPE_ELEMENTS = 1024
-_FOLDER = "session.model_external_initializers_file_folder_path"
 
 
 def open_session(
@@ -43,7 +42,7 @@ def open_session(
             # Serialized protobuf messages merge when they are joined; the caller's graph is not changed.
             return session_on(proto, options, more=more.SerializeToString())
         if model.external_files:
-            options.add_session_config_entry(_FOLDER, str(model.path.parent.resolve()))
+            options.add_session_config_entry(WEIGHTS_FOLDER, str(model.path.parent.resolve()))
         payload = _self_sufficient(model) + more.SerializeToString()
         return onnxruntime.InferenceSession(payload, options, providers=["CPUExecutionProvider"])
     except RUNTIME_ERRORS as error:
@@ -77,7 +76,7 @@ def session_on(
         payload = proto.SerializeToString() + more
         return _opened(payload, options, without)
     with runnable(proto) as (payload, folder):
-        options.add_session_config_entry(_FOLDER, str(folder))
+        options.add_session_config_entry(WEIGHTS_FOLDER, str(folder))
         return _opened(payload + more, options, without)
 
 

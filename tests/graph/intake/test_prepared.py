@@ -9,6 +9,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.graph.intake.graphs import noisy, of_opset, port, projection, rate_dependent, recurrent, weight, write
+from workbench.graph import apart
+from workbench.graph import write as writing
 from workbench.graph.door import open_foreign
 from workbench.graph.intake.preparation import prepare, wanted
 from workbench.graph.intake.prepared import PROVENANCE, prepared
@@ -230,6 +232,41 @@ def test_external_data_stay_beside_and_are_not_copied(tmp_path: Path) -> None:
         run(path, x=rows(2, 4), state=rows(2, 2, 3).transpose(1, 0, 2)),
     )
     np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("where", ["one file", "external data", "beyond what protobuf holds"])
+@pytest.mark.parametrize("what", ["opset", "half", "noise"])
+def test_a_large_model_is_prepared_without_its_weights_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, what: str
+) -> None:
+    """Limits lowered in place of gigabytes: the result is what a small file gives."""
+    kind = np.float16 if what == "half" else np.float32
+    ports = [[port(n, ["batch", 64], TensorProto.FLOAT16 if what == "half" else TensorProto.FLOAT)] for n in "xy"]
+    nodes = [projection("y" if what != "noise" else "product")]
+    if what == "noise":
+        nodes += [helper.make_node("RandomNormalLike", ["product"], ["drawn"], name="draw", seed=1.0)]
+        nodes += [helper.make_node("Add", ["product", "drawn"], ["y"], name="sum")]
+    stored = {"w": weight(64, 64).astype(kind)}
+    path = write(tmp_path / "from" / "m.onnx", nodes, *ports, stored, opset=9 if what == "opset" else 17)
+    small = made(path, Interface(), tmp_path / "small")
+    if where == "external data":
+        (path.parent / "inner").mkdir()
+        onnx.save(onnx.load(path), path, save_as_external_data=True, location="inner/m.data", size_threshold=0)
+    monkeypatch.setattr(apart, "FROM_BYTES", 0)
+    monkeypatch.setattr(apart, "LARGE_BYTES", 1024)
+    if where == "beyond what protobuf holds":
+        monkeypatch.setattr(writing, "MOST_BYTES", 2048)
+        monkeypatch.setattr(writing, "BESIDE_BYTES", 1024)
+
+    large = made(path, Interface(), tmp_path / "large")
+
+    assert bool(large.external_files) == (where != "one file" and (what, where) != ("half", "external data"))
+    if where == "one file":
+        assert large.sha256 == small.sha256
+    elif where == "external data" and what != "half":
+        assert large.external_files[0].samefile(path.parent / "inner" / "m.data")
+    x = rows(5, 64).astype(kind)
+    np.testing.assert_array_equal(run(large.path, x=x)[0], run(small.path, x=x)[0])
 
 
 @pytest.mark.parametrize("opset", range(7, 22))

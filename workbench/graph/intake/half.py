@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from workbench.graph.apart import array_of, tensor_of
 from workbench.graph.intake.graphs import all_graphs, rename_tensors
 from workbench.graph.names import Names
 from workbench.graph.nodes import replace_nodes
@@ -45,7 +46,10 @@ def in_float32(proto: ModelProto) -> ModelProto:
 
 def _widen(graph: GraphProto, *, top: bool) -> None:
     for tensor in graph.initializer:
-        _widen_tensor(tensor)
+        if tensor.data_type == _HALF:
+            wide = array_of(tensor).astype(np.float32)
+            # only the top graph's weights may stay apart: those of bodies are written as they are
+            tensor.CopyFrom(tensor_of(wide, tensor.name) if top else numpy_helper.from_array(wide, tensor.name))
     if not top:
         for value in (*graph.input, *graph.output):
             if value.type.tensor_type.elem_type == _HALF:

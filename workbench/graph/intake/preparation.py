@@ -8,8 +8,6 @@ Runs in a process with limits (see `prepared`), since it runs a model of somebod
 from __future__ import annotations
 
 import logging
-import os
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,12 +18,12 @@ import numpy.typing as npt
 import onnx
 from onnx import ModelProto, TensorProto
 
-from workbench.graph.apart import is_large, parse_apart, take_in
-from workbench.graph.bounds import MOST_BYTES, parse_model
+from workbench.graph.apart import kept_aside
 from workbench.graph.intake.axes import batch_first, named_axes, output_to_prepared, to_prepared, unnamed
 from workbench.graph.intake.constants import build_in, constant_values, hoisted
+from workbench.graph.intake.files import graph_to_prepare, light_graph, runner_of, take_all_in, write_prepared
 from workbench.graph.intake.fold import folded
-from workbench.graph.intake.graphs import all_graphs, called, opset_of
+from workbench.graph.intake.graphs import called, opset_of
 from workbench.graph.intake.half import computes_in_half, in_float32
 from workbench.graph.intake.opset import WANTED, raised
 from workbench.graph.intake.ports import PortPlan, is_batch_name, plan_inputs, remedy, single
@@ -33,7 +31,6 @@ from workbench.graph.intake.random_operators import TABLE_NAME, random_nodes, re
 from workbench.graph.intake.trials import Feeds, Recipe, Run, difference, recipes, runner
 from workbench.graph.read import embedding_rows
 from workbench.graph.runtime_errors import RUNTIME_ERRORS
-from workbench.values.documents.input_files import read_bytes
 from workbench.values.errors import ConfigError
 from workbench.values.interface import Interface
 from workbench.values.model import Model, PreparationStep, TensorSpec
@@ -56,17 +53,7 @@ def wanted(source: Model, interface: Interface) -> bool:
     Raises:
         ConfigError: the interface does not fit the model.
     """
-    return _wanted(_light(source), source, interface)
-
-
-def _light(source: Model) -> ModelProto:
-    """The graph, of a large file without its weights."""
-    if is_large(source.size_bytes):
-        with source.path.open("rb") as stream:
-            found = parse_apart(source.path, stream)
-        if found is not None:
-            return found
-    return parse_model(read_bytes(source.path, limit_bytes=MOST_BYTES), source.path)
+    return _wanted(light_graph(source), source, interface)
 
 
 def _wanted(proto: ModelProto, source: Model, interface: Interface) -> bool:
@@ -102,13 +89,14 @@ def prepare(source: Model, interface: Interface, folder: Path) -> tuple[Path, tu
     Raises:
         ConfigError: what only the user can know or change, with what to write; or the two files do not agree.
     """
-    try:
-        return _Preparation(source, interface, folder).done()
-    except _NotProven as error:
-        if not error.branches:
-            raise
-        # what exporters declare of shapes inside an If need not hold, so that a branch may have been taken wrongly
-        return _Preparation(source, interface, folder, by_shape=False).done()
+    with kept_aside(source.size_bytes):
+        try:
+            return _Preparation(source, interface, folder).done()
+        except _NotProven as error:
+            if not error.branches:
+                raise
+            # what exporters declare of shapes inside an If need not hold, so that a branch may have been taken wrongly
+            return _Preparation(source, interface, folder, by_shape=False).done()
 
 
 class _NotProven(ConfigError):
@@ -130,8 +118,7 @@ class _Preparation:
 
     def __init__(self, source: Model, interface: Interface, folder: Path, *, by_shape: bool = True) -> None:
         self.source, self.interface, self.folder, self.by_shape = source, interface, folder, by_shape
-        payload = read_bytes(source.path, limit_bytes=MOST_BYTES)
-        self.original = self.proto = parse_model(payload, source.path)
+        self.original = self.proto = graph_to_prepare(source)
         self.plans = plan_inputs(source.inputs, interface)
         self.constants = constant_values(source.inputs, interface)
         self.steps: list[PreparationStep] = []
@@ -151,7 +138,7 @@ class _Preparation:
             return None
         self.proto = hoisted(self.proto) if self.proto is not self.original else self.proto
         target = self.folder / self.source.path.name
-        self._write(target)
+        write_prepared(self.proto, target, self.source)
         return target, tuple(self._proven(target))
 
     # --- steps ---
@@ -207,7 +194,7 @@ class _Preparation:
 
     def _widen(self) -> None:
         if computes_in_half(self.proto):
-            _take_in(self.proto, self.source.path)
+            take_all_in(self.proto, self.source.path)
             self.tolerance = _HALF_NOISE
             self._did(
                 "float32",
@@ -357,8 +344,8 @@ class _Preparation:
         recipe, run = self._recipe()
         try:
             if self.noise:
-                run = runner(_bytes_with_data(stilled(self.original), self.source.path))
-            prepared = runner(_bytes_with_data(_silent(self.proto), target) if self.noise else target)
+                run = runner_of(stilled(self.original), self.source.path)
+            prepared = runner_of(_silent(self.proto), target) if self.noise else runner(target)
         except RUNTIME_ERRORS as error:
             raise _NotProven(f"cannot be opened: {_line(error)}", self.steps, self.source.path) from error
         worst, samples = 0.0, 0
@@ -392,17 +379,6 @@ class _Preparation:
             found[name] = array if axis == 0 else output_to_prepared(axis, array)
         return found
 
-    def _write(self, target: Path) -> None:
-        payload = self.proto.SerializeToString(deterministic=True)
-        for file in self.source.external_files:
-            place = self.folder / file.relative_to(self.source.path.parent.resolve())
-            place.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                os.link(file, place)
-            except OSError:  # another disk
-                shutil.copyfile(file, place)
-        target.write_bytes(payload)
-
 
 def _changing(name: str, shapes: Sequence[Mapping[str, tuple[int, ...]] | None]) -> int | None:
     two, three = shapes
@@ -429,17 +405,6 @@ def _with_dims(plan: PortPlan, value: onnx.ValueInfoProto) -> PortPlan:
 def _dims_text(value: onnx.ValueInfoProto) -> str:
     dims = value.type.tensor_type.shape.dim
     return "[" + ", ".join(str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?" for d in dims) + "]"
-
-
-def _bytes_with_data(proto: ModelProto, path: Path) -> bytes:
-    _take_in(proto, path)
-    return bytes(proto.SerializeToString())
-
-
-def _take_in(proto: ModelProto, path: Path) -> None:
-    for graph in all_graphs(proto.graph):
-        for tensor in graph.initializer:
-            take_in(tensor, path)
 
 
 def _silent(proto: ModelProto) -> ModelProto:

@@ -131,12 +131,14 @@ def _make(source: Model, interface: Interface, place: Path) -> Model:
         model = open_foreign(inside / name) if name else source
         found = Provenance(file=name, sha256=model.sha256, origin=origin)
         write_text_atomically(inside / PROVENANCE, canonical_json(found) + "\n")
+        inside_at = inside.resolve()
         if place.exists():  # of an earlier make that was damaged
             place.rename(draft / "damaged")
         inside.rename(place)
     if not name:
         return source
-    return replace(open_foreign(place / name), origin=origin)
+    moved = (place.resolve() / file.relative_to(inside_at) for file in model.external_files)
+    return replace(model, path=place / name, external_files=tuple(moved), origin=origin)
 
 
 @functools.cache

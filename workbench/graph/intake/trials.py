@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnxruntime
+from onnx import ModelProto
 
 from workbench.graph.intake.ports import PortPlan
+from workbench.graph.write import WEIGHTS_FOLDER, runnable
 from workbench.values.interface import AxisUse
 
 Array = npt.NDArray[Any]
@@ -81,17 +83,31 @@ def recipes(plans: Sequence[PortPlan], axes: Sequence[AxisUse], rows: Mapping[st
         yield Recipe(size=size, kind=kind, rows=rows, bins=bins)
 
 
-def session(model: Path | bytes) -> onnxruntime.InferenceSession:
+def session(model: Path | bytes, weights: Path | None = None) -> onnxruntime.InferenceSession:
+    """Args:
+    weights: the folder of the external data of a model that is given as bytes.
+    """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4
+    if weights is not None:
+        options.add_session_config_entry(WEIGHTS_FOLDER, str(weights))
     source = model if isinstance(model, bytes) else str(model)
     return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
 
 def runner(model: Path | bytes) -> Run:
     """Outputs by name; raises whatever ONNX Runtime raises."""
-    opened = session(model)
+    return _runner(session(model))
+
+
+def runner_apart(proto: ModelProto) -> Run:
+    """`runner` of a graph whose weights lie apart."""
+    with runnable(proto) as (payload, folder):
+        return _runner(session(payload, folder))
+
+
+def _runner(opened: onnxruntime.InferenceSession) -> Run:
     names = [value.name for value in opened.get_outputs()]
 
     def run(feeds: Mapping[str, Array]) -> dict[str, Array]:

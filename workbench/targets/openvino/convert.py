@@ -27,6 +27,7 @@ def main(lowered: str, xml: str, precision: str) -> int:
         for output in model.outputs:  # one name each, the ONNX file's: tensors that merged have several
             output.get_tensor().set_names({output.get_node().get_friendly_name().removesuffix("/sink_port_0")})
         openvino.save_model(model, xml, compress_to_fp16=False)
+        del model, output  # with its weights, before they are loaded again in their kernels' order
         settings = {"INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1}
         kernels = Counter(kind for kind, _ in executed(core, xml, settings))
         # With Snippets a whole attention block is one operator that does not tell its products' types. Low precision
