@@ -25,6 +25,7 @@ from workbench.serve.refusals import Refusal
 from workbench.serve.requests import fitted, input_rules, text_or_words
 from workbench.serve.samples import TextSample, Tokenizing
 from workbench.serve.settings import Limits
+from workbench.serve.sizes import Padding
 from workbench.shipping.deployment import DeploymentSettings
 from workbench.shipping.handover import bundle_contents, hand_over
 from workbench.targets.base import Array, Session
@@ -140,6 +141,7 @@ class LoadedBundle:
         self._tokenizing = None if preprocessor is None else Tokenizing(preprocessor)
         self._rules = input_rules(bundle.manifest, None if preprocessor is None else preprocessor.largest_id)
         self._longest = None if preprocessor is None else preprocessor.bins[-1]
+        self._padding = Padding(bundle.manifest)
         self._answers = answers_for(bundle.manifest)
         self._limits = Limits()
 
@@ -190,7 +192,8 @@ class LoadedBundle:
             CandidateError: the model fails.
         """
         try:
-            feeds = fitted({name: np.asarray(value) for name, value in inputs.items()}, self._rules, self._longest)
+            given = fitted({name: np.asarray(value) for name, value in inputs.items()}, self._rules, self._longest)
+            feeds, sizes = self._padding.padded(given)
         except Refusal as refusal:
             raise ConfigError(refusal.message) from None
         rows = len(next(iter(feeds.values())))
@@ -199,7 +202,8 @@ class LoadedBundle:
             batch = {name: array[turn] for name, array in feeds.items()}
             parts.append(self._outputs(batch, len(next(iter(batch.values())))))
         try:
-            return {name: finite(np.concatenate([part[name] for part in parts])) for name in parts[0]}
+            joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+            return {name: finite(self._padding.cut(name, array, sizes)) for name, array in joined.items()}
         except NotFinite:
             raise _not_finite() from None
 

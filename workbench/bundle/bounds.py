@@ -21,6 +21,7 @@ MOST_RELATIVE, MOST_ABSOLUTE = 0.05, 1e-3
 the largest golden output (`absolute_fault`). Export writes a hundredth at most."""
 MOST_THREADS, MOST_BATCH, MOST_WORKERS = 1024, 65_536, 1024
 MOST_LENGTH, MOST_BINS, MOST_INPUTS = 1 << 20, 1024, 256
+MOST_PAD = 1e30
 MOST_GOLDEN, MOST_FILES, MOST_LABELS = 4096, 65_536, 1 << 20
 MOST_DIMENSION, MOST_RANK = 1 << 40, 16
 MOST_NAME = 200
@@ -179,6 +180,12 @@ def _numbers(manifest: Manifest) -> Iterator[str]:
     for name, value, low, high in checks:
         yield from _between(name, value, low, high)
     yield from _lengths("candidate.serving.sequence_bins", serving.sequence_bins or ())
+    if len(manifest.axes) > MOST_INPUTS or len({axis.name for axis in manifest.axes}) != len(manifest.axes):
+        yield f"{len(manifest.axes)} axes, or two of one name"
+    for axis in manifest.axes:
+        yield from _lengths(f"axes.{axis.name[:40]}", axis.bins)
+        if list(axis.bins) != sorted(set(axis.bins)) or not abs(axis.pad) <= MOST_PAD:
+            yield f"axes.{axis.name[:40]}: bins that do not ascend, or a padding beyond {MOST_PAD:g}"
     text = manifest.text
     if text is not None:
         yield from _between("text.max_length", text.max_length, 1, MOST_LENGTH)

@@ -19,6 +19,7 @@ from workbench.targets.base import Array
 from workbench.values.artifact import Artifact, CompiledFile
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import added_later, encode
+from workbench.values.interface import AxisUse
 from workbench.values.model import Origin, TensorSpec
 from workbench.values.preprocess import TokenInput
 from workbench.values.results import Evaluation
@@ -105,6 +106,7 @@ class Manifest:
     Attributes:
         service: what the service uses unless its command says otherwise.
         outcomes: None where the candidate was not confirmed on holdout.
+        axes: those that arrays are padded along, to which sizes and with what.
     """
 
     name: str
@@ -130,6 +132,7 @@ class Manifest:
     files: Mapping[str, FileSum]
     service: ServiceSettings = field(default_factory=ServiceSettings)
     outcomes: HoldoutOutcomes | None = None
+    axes: tuple[AxisUse, ...] = added_later(())  # it gives a dataclass field
 
     @property
     def deploy_files(self) -> tuple[str, ...]:

@@ -67,6 +67,11 @@ def readme(manifest: Manifest) -> str:
             "special tokens included",
             f"- a batch is padded to the smallest of {', '.join(map(str, manifest.text.bins))} that holds it",
         ]
+    for axis in (axis for axis in manifest.axes if axis.bins):
+        lines.append(
+            f"- arrays of any size up to {axis.bins[-1]} along `{axis.name}` may be sent: they are padded with "
+            f"{axis.pad:g} to the smallest of {', '.join(map(str, axis.bins))} that holds them; answers are cut back"
+        )
     lines += ["", "## Acceptance figures", "", *_figures(manifest), "", "## Files", ""]
     lines += [f"- `model/{f.file}`: {f.size_bytes / 1e6:.1f} MB" for f in artifact.files]
     lines += [

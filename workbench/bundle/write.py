@@ -44,6 +44,7 @@ from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import encode, file_digest
 from workbench.values.errors import BundleError, ConfigError, ToolchainError
+from workbench.values.interface import AxisUse
 from workbench.values.model import Model
 from workbench.values.preprocess import Preprocessor
 from workbench.values.results import Evaluation
@@ -66,6 +67,7 @@ class BundleContents:
         datasets: split → digest of the data it was calibrated and scored with.
         labels: name of each class or tag id; empty without names.
         preprocessor: None when requests are arrays.
+        axes: that arrays are padded along, with the bins of this candidate.
         service: what the service is to use.
         outcomes: file of the holdout outcomes, None when the candidate was not confirmed.
         outcome_samples_sha256: `HoldoutOutcomes.samples_sha256` of that file.
@@ -88,6 +90,7 @@ class BundleContents:
     labels: tuple[str, ...] = ()
     record: Path | None = None
     preprocessor: Preprocessor | None = None
+    axes: tuple[AxisUse, ...] = ()
     service: ServiceSettings = field(default_factory=ServiceSettings)
     outcomes: Path | None = None
     outcome_samples_sha256: str = ""
@@ -219,6 +222,7 @@ def _fill(
         files={},
         service=contents.service,
         outcomes=outcomes,
+        axes=contents.axes,
     )
     if deployment is not None:
         (to / DEPLOY).mkdir()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from workbench import __version__
@@ -93,10 +94,11 @@ def _bodies(manifest: Manifest, most: int) -> list[dict[str, Any]]:
     text: dict[str, Any] = {"type": "string", "minLength": 1}
     words = {"type": "array", "items": text, "minItems": 1}
     several = {"type": "array", "items": {"oneOf": [text, words]}, "minItems": 1, "maxItems": most}
+    largest = {axis.name: axis.bins[-1] for axis in manifest.axes if axis.bins}
     tensors = {
         "type": "object",
         "properties": {
-            s.name: {"type": "array", "description": f"{s.dtype} {[d if d is not None else '?' for d in s.shape]}"}
+            s.name: {"type": "array", "description": f"{s.dtype} [{', '.join(_size(d, largest) for d in s.shape)}]"}
             for s in manifest.model.inputs
         },
         "required": [s.name for s in manifest.model.inputs],
@@ -115,6 +117,12 @@ def _bodies(manifest: Manifest, most: int) -> list[dict[str, Any]]:
         {"type": "object", "properties": {name: schema}, "required": [name], "additionalProperties": False}
         for name, schema in fields.items()
     ]
+
+
+def _size(axis: int | str | None, largest: Mapping[str, int]) -> str:
+    """'frames ≤ 200' for one that is padded."""
+    limit = f" ≤ {largest[axis]}" if isinstance(axis, str) and axis in largest else ""
+    return ("?" if axis is None else str(axis)) + limit
 
 
 def _bodies_shown(manifest: Manifest) -> dict[str, Any]:

@@ -74,6 +74,7 @@ def info(service: Service) -> dict[str, Any]:
         "inputs": encode(manifest.model.inputs),
         "outputs": encode(manifest.model.outputs),
         "text": None if manifest.text is None else {"max_length": manifest.text.max_length, "bins": manifest.text.bins},
+        **({"axes": encode(manifest.axes)} if manifest.axes else {}),
         "service": {**encode(settings.service), "limits": encode(settings.limits)},
         "made_with": encode(toolchain),
         "runs_on": first.get("toolchain"),

@@ -10,6 +10,7 @@ import numpy as np
 
 from workbench.serve.batcher import Batch, Row
 from workbench.serve.requests import Text
+from workbench.serve.sizes import Sizes
 from workbench.targets.base import Array
 from workbench.values.preprocess import Encoded, Preprocessor, Tokens, collate, encoder
 
@@ -69,9 +70,10 @@ class TextSample:
 
 @dataclass(frozen=True, slots=True)
 class RawSample:
-    """One row of raw tensors: input name → array without the batch axis."""
+    """One row of raw tensors: input name → array without the batch axis, padded as it runs."""
 
     inputs: Mapping[str, Array]
+    sizes: Sizes
 
 
 class Tokenizing:
@@ -93,9 +95,9 @@ def raw_key(arrays: Mapping[str, Array]) -> Hashable:
     return ("raw", *((name, array.shape[1:]) for name, array in sorted(arrays.items())))
 
 
-def raw_rows(arrays: Mapping[str, Array]) -> list[RawSample]:
+def raw_rows(arrays: Mapping[str, Array], sizes: Sizes) -> list[RawSample]:
     rows = len(next(iter(arrays.values())))
-    return [RawSample({name: array[row] for name, array in arrays.items()}) for row in range(rows)]
+    return [RawSample({name: array[row] for name, array in arrays.items()}, sizes) for row in range(rows)]
 
 
 def rows_computed(rows: int, compiled: Sequence[int]) -> int:

@@ -25,6 +25,7 @@ from workbench.serve.refusals import Refusal
 from workbench.serve.requests import Question, arrays, input_rules, parse
 from workbench.serve.samples import RawSample, Tokenizing, batch_of, raw_key, raw_rows, rows_computed
 from workbench.serve.settings import ServeSettings
+from workbench.serve.sizes import Padding, Sizes
 from workbench.serve.workers import Worker, Workers
 from workbench.targets.base import Array
 
@@ -72,6 +73,7 @@ class Service:
         self._answers = answers_for(manifest)
         self._rules = input_rules(manifest, None if self.preprocessor is None else self.preprocessor.largest_id)
         self._longest = None if self.preprocessor is None else self.preprocessor.bins[-1]
+        self._padding = Padding(manifest)
         self._batcher = Batcher(
             max_batch_size=service.max_batch_size,
             batch_timeout_s=service.batch_timeout_ms / 1000,
@@ -211,8 +213,9 @@ class Service:
         """(key, sample) of each row. Others get their turn while many long texts are tokenized."""
         if question.inputs is not None:
             found = arrays(question.inputs, self._rules, self.settings.limits, self._longest)
-            key = raw_key(found)
-            return [(key, row) for row in raw_rows(found)]
+            padded, sizes = self._padding.padded(found)
+            key = raw_key(padded)
+            return [(key, row) for row in raw_rows(padded, sizes)]
         tokenizing = self._tokenizing
         if tokenizing is None:
             raise Refusal("fields", "This model takes arrays, not texts: send inputs.")
@@ -285,7 +288,7 @@ class Service:
             if wrong:
                 raise Refusal("internal", f"Output {wrong[0]!r} does not have one row for each sample.")
             if isinstance(rows[0].item, RawSample):
-                found: Sequence[Any] = [{n: finite(a[i]) for n, a in outputs.items()} for i in range(len(rows))]
+                found: Sequence[Any] = [self._raw_answer(outputs, i, row.item.sizes) for i, row in enumerate(rows)]
             else:
                 found = texts_answered(self._answers, outputs, [row.item for row in rows])
         except NotFinite:
@@ -300,6 +303,9 @@ class Service:
             return
         for row, result in zip(rows, found, strict=True):
             self._finish(row, result)
+
+    def _raw_answer(self, outputs: Mapping[str, Array], row: int, sizes: Sizes) -> dict[str, Array]:
+        return {n: finite(self._padding.cut(n, array[row : row + 1], sizes)[0]) for n, array in outputs.items()}
 
     def refused(self, batch: Batch, worker: int, error: str) -> None:
         self._running.discard(batch)

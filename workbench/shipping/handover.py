@@ -60,6 +60,7 @@ def bundle_contents(experiment: Experiment, candidate: Candidate, bench: Bench, 
     record = journal.record(candidate.id)
     outcomes = journal.outcomes(candidate.id, "holdout")
     data = experiment.dataset
+    padded = data.with_bins(candidate.sequence_bins)
     return BundleContents(
         name=experiment.name,
         about=experiment.about,
@@ -75,7 +76,8 @@ def bundle_contents(experiment: Experiment, candidate: Candidate, bench: Bench, 
         tolerance=Tolerance(absolute=share * largest, relative=share),
         labels=data.labels,
         record=record if candidate.quantization.calibrated else None,
-        preprocessor=data.with_bins(candidate.sequence_bins).preprocessor,
+        preprocessor=padded.preprocessor,
+        axes=() if padded.sizing is None else padded.sizing.uses,
         service=service_settings(candidate, evaluations),
         outcomes=outcomes if any(e.split == "holdout" for e in evaluations) and outcomes.exists() else None,
         outcome_samples_sha256=_scored_samples(experiment),

@@ -11,7 +11,9 @@ import numpy as np
 
 from workbench.inputs.dataset.batch import Batch
 from workbench.inputs.metrics.agreement import MEANINGS, Judge, MetricSpec, judges_of
+from workbench.inputs.metrics.agreement.judge import Fractions, joined, one_of
 from workbench.inputs.metrics.agreement.labelled import AGAINST, FLOAT, LabelledJudge
+from workbench.inputs.metrics.extents import Extents, own_parts
 from workbench.inputs.metrics.outcomes import MeasuredOutcomes
 from workbench.inputs.metrics.score import Outputs
 from workbench.values.documents.canonical import encode
@@ -36,16 +38,19 @@ class MeaningScorer:
 
     needs_reference = True
 
-    def __init__(self, *, uses: Sequence[OutputUse], file: Path, declared: bool) -> None:
+    def __init__(
+        self, *, uses: Sequence[OutputUse], file: Path, declared: bool, extents: Extents | None = None
+    ) -> None:
         """
         Args:
             file: the manifest, for errors.
             declared: the manifest says what outputs mean; else the model and the code did.
+            extents: what tells of padded samples where their outputs end; None where nothing is padded.
 
         Raises:
             ConfigError: an option or a limit is none of its meaning's.
         """
-        self.uses, self.file, self._declared = tuple(uses), file, declared
+        self.uses, self.file, self._declared, self._extents = tuple(uses), file, declared, extents
         try:
             for use in self.uses:
                 _check_options(use)
@@ -126,7 +131,7 @@ class MeaningScorer:
         tops, lows = [], []
         for judge, order in zip(self.judges, self.order, strict=True):
             try:
-                numerators, denominators = judge.judge(outputs, reference, batch)
+                numerators, denominators = self._judged(judge, outputs, reference, batch)
             except ConfigError as error:
                 raise replace_file(error, self.file) from error
             tops.append(numerators[:, order])
@@ -141,6 +146,19 @@ class MeaningScorer:
             denominators=np.concatenate(lows, axis=1),
             lengths=batch.lengths,
         )
+
+    def _judged(self, judge: Judge, outputs: Outputs, reference: Outputs, batch: Batch) -> Fractions:
+        """Sample by sample where samples are padded along named axes, each without its padding."""
+        if self._extents is None or judge.use.meaning == "boxes":  # boxes lie where they lie
+            return judge.judge(outputs, reference, batch)
+        alike = all(outputs[name].shape == reference[name].shape for name in judge.reads if name in outputs)
+        if alike and not self._extents.padded(batch):
+            return judge.judge(outputs, reference, batch)
+        parts = []
+        for row in range(len(batch)):
+            ours, theirs = (own_parts(of, judge.reads, batch, row, self._extents) for of in (outputs, reference))
+            parts.append(judge.judge(ours, theirs, one_of(batch, row)))
+        return joined(parts)
 
     def close(self) -> None:
         """Nothing was started."""

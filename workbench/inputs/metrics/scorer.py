@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from workbench.inputs.dataset import Batch, Dataset
+from workbench.inputs.metrics.extents import Extents
 from workbench.inputs.metrics.meaning_scorer import MeaningScorer
 from workbench.inputs.metrics.outcomes import Outcomes
 from workbench.inputs.metrics.score import Outputs, check_outputs, outcomes_of
@@ -118,7 +119,12 @@ def scorer_of(dataset: Dataset, model: Model | None) -> Scorer:
         return UserScorer(dataset.metric, dataset)
     if dataset.task != "tensors":
         return TaskScorer(data=dataset)
-    return MeaningScorer(uses=uses_of(dataset, model), file=dataset.path, declared=bool(dataset.interface.outputs))
+    return MeaningScorer(
+        uses=uses_of(dataset, model),
+        file=dataset.path,
+        declared=bool(dataset.interface.outputs),
+        extents=Extents(model, dataset.interface) if model is not None and dataset.interface.axes else None,
+    )
 
 
 def output_constraints(dataset: Dataset, model: Model) -> tuple[Constraint, ...]:
