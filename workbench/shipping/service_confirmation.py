@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Protocol
+from dataclasses import dataclass, replace
 
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.device_lock import device_lock
@@ -21,23 +20,25 @@ from workbench.values.measurement import ServiceFigures, ServiceResult
 from workbench.values.results import Evaluation
 
 
-class Server(Protocol):
-    """Serves and loads one candidate, and says what its confirmation then holds of its service."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadTrial:
+    """One candidate to be served and loaded.
 
-    def __call__(
-        self,
-        candidate: Candidate,
-        report: Callable[[str], None],
-        /,
-        *,
-        seconds: float | None = None,
-        until: float | None = None,
-    ) -> ServiceResult:
-        """Load it for exactly so many seconds, or as long as the experiment asks for; end it at that moment.
+    Attributes:
+        report: told one sentence for each step.
+        seconds: of load, exactly; None for as long as the experiment asks for.
+        until: moment of `time.perf_counter` at which it is ended; None for no such moment.
+    """
 
-        Raises:
-            CrashError: the process that did so died.
-        """
+    candidate: Candidate
+    report: Callable[[str], None]
+    seconds: float | None = None
+    until: float | None = None
+
+
+Server = Callable[[LoadTrial], ServiceResult]
+"""Carries a trial out and says what the confirmation then holds of the service; raises a CrashError where the process
+that did so died."""
 
 
 def confirm_services(
@@ -80,7 +81,8 @@ def confirm_services(
         if server is None:
             found = served(experiment, candidate, bench, report=report, seconds=seconds)
         else:
-            found = _served_elsewhere(server, candidate, service, report, seconds, end)
+            trial = LoadTrial(candidate=candidate, report=report, seconds=seconds, until=end)
+            found = _served_elsewhere(server, trial, service)
         measurement = replace(confirmed.measurement, service=found)
         shorter = () if seconds is None else (f"{seconds:.0f} s of load instead of {question.confirm_s:g} s",)
         journal.write(replace(confirmed, measurement=measurement, cut=(*confirmed.cut, *shorter)))
@@ -153,20 +155,13 @@ def served(
     return replace(service, confirmed=found.figures)
 
 
-def _served_elsewhere(
-    server: Server,
-    candidate: Candidate,
-    service: ServiceResult,
-    report: Callable[[str], None],
-    seconds: float | None,
-    until: float | None,
-) -> ServiceResult:
+def _served_elsewhere(server: Server, trial: LoadTrial, service: ServiceResult) -> ServiceResult:
     """A candidate whose process dies is tried once more, and then not recommended."""
     for attempt in range(1, MAX_CRASHES + 1):
         try:
-            return server(candidate, report, seconds=seconds, until=until)
+            return server(trial)
         except CrashError as crash:
-            report(f"{candidate.short_id}: {crash}")
+            trial.report(f"{trial.candidate.short_id}: {crash}")
             last = f"its process died {attempt} times. {crash}"
     assert service.best is not None  # else it is not served
     return replace(service, best=None, closest=service.best, note=f"it does not serve: {last}")

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
@@ -28,6 +28,9 @@ from workbench.values.errors import CrashError, ToolchainError
 from workbench.values.measurement import Latency, ServiceResult
 from workbench.values.results import Evaluation, evaluation_from_json
 from workbench.values.system.lifeline import ending, out_of_memory_kills
+
+if TYPE_CHECKING:  # a type only: the child imports this package too, and must start quickly
+    from workbench.shipping.service_confirmation import LoadTrial
 
 _log = logging.getLogger(__name__)
 
@@ -92,26 +95,16 @@ class ChildProcess:
         task = {"task": "time", "candidate": candidate.to_json()}
         return decode(Latency, self._ask(task, candidate, until=until))
 
-    def confirm_service(
-        self,
-        candidate: Candidate,
-        report: Callable[[str], None],
-        *,
-        seconds: float | None = None,
-        until: float | None = None,
-    ) -> ServiceResult:
+    def confirm_service(self, trial: LoadTrial) -> ServiceResult:
         """Serve and load a confirmed candidate; what its confirmation then says of its service.
-
-        Args:
-            seconds: of load, exactly; None for what the experiment asks for.
 
         Raises:
             CrashError: the child died.
             ToolchainError: the machine, not the candidate, is at fault.
             TimeUp: it took until then, and the child was killed with the service.
         """
-        task = {"task": "service", "candidate": candidate.to_json(), "seconds": seconds}
-        return decode(ServiceResult, self._ask(task, candidate, report, until=until))
+        task = {"task": "service", "candidate": trial.candidate.to_json(), "seconds": trial.seconds}
+        return decode(ServiceResult, self._ask(task, trial.candidate, trial.report, until=trial.until))
 
     def _ask(
         self,
