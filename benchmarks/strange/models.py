@@ -21,23 +21,33 @@ EXTRAS = (
     *("none", "none", "constant_input", "if_constant", "if_data", "loop", "scan", "random", "nonzero"),
     *("half", "constant_nodes", "external", "initializer_inputs", "two_inputs", "dropout", "foreign_operator"),
 )
-WIDTH, CLASSES = 24, 5
+WIDTHS, CLASSES = (8, 17, 24, 40, 64), (2, 3, 5, 11)
+LENGTHS = (6, 10, 13)
+"""Of sequences and half the side of images; the first set of files has 24, 5 and 10 throughout."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Specification:
-    """What one file is made of; `seed` draws its weights and samples."""
+    """What one file is made of.
 
+    Attributes:
+        number: its place in the set; `seed` draws its weights and samples.
+    """
+
+    number: int
     seed: int
     opset: int
     body: str
     head: str
     batch: str
     extra: str
+    width: int = 24
+    classes: int = 5
+    length: int = 10
 
     @property
     def name(self) -> str:
-        return f"{self.seed:02d}-{self.body}-{self.head}-{self.batch}-{self.extra}-o{self.opset}".replace("_", "")
+        return f"{self.number:02d}-{self.body}-{self.head}-{self.batch}-{self.extra}-o{self.opset}".replace("_", "")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,7 +93,10 @@ class _Graph:
 
 
 def draw_specifications(count: int, seed: int = 0) -> list[Specification]:
-    """`count` files in which every opset, body, head, batch and extra occurs; deterministic."""
+    """`count` files in which every opset, body, head, batch and extra occurs; deterministic.
+
+    Another seed gives other combinations, weights and samples, and other sizes in every file.
+    """
     rng = np.random.default_rng(seed)
 
     def column(choices: tuple[str | int, ...]) -> list[Any]:
@@ -91,9 +104,16 @@ def draw_specifications(count: int, seed: int = 0) -> list[Specification]:
         return [choices[i] for _ in range(rounds) for i in rng.permutation(len(choices))][:count]
 
     columns = [column(c) for c in (OPSETS, BODIES, HEADS, BATCHES, EXTRAS)]
+    sizes: list[dict[str, int]] = [{}] * count
+    if seed:
+        drawn = zip(*(rng.choice(c, count) for c in (WIDTHS, CLASSES, LENGTHS)), strict=True)
+        sizes = [{"width": int(w), "classes": int(c), "length": int(n)} for w, c, n in drawn]
+    rows = zip(*columns, sizes, strict=True)
     return [
-        Specification(seed=i, opset=opset, body=body, head=head, batch=batch, extra=extra)
-        for i, (opset, body, head, batch, extra) in enumerate(zip(*columns, strict=True))
+        Specification(
+            number=i, seed=1000 * seed + i, opset=opset, body=body, head=head, batch=batch, extra=extra, **size
+        )
+        for i, (opset, body, head, batch, extra, size) in enumerate(rows)
     ]
 
 
@@ -117,8 +137,8 @@ def write_model(specification: Specification, folder: Path) -> tuple[Path, dict[
 
     top, width, per_position = _body(graph, s, given)
     if s.extra == "two_inputs":
-        other = given("other", (WIDTH,), rng.normal(size=(160, WIDTH)).astype(np.float32))
-        extra = graph.dense(other, WIDTH, width)
+        other = given("other", (s.width,), rng.normal(size=(160, s.width)).astype(np.float32))
+        extra = graph.dense(other, s.width, width)
         top = graph.add("Add", top, extra if not per_position else _unsqueezed(graph, extra, 1))
     top = _extra(graph, s, top, width, constants)
     outputs = _heads(graph, s, top, width, per_position)
@@ -146,20 +166,22 @@ def _body(graph: _Graph, s: Specification, given: Any) -> tuple[str, int, bool]:
     """Returns the tensor [batch, width] or [batch, positions, width], its width, and whether it has positions."""
     rng = graph.rng
     if s.body in ("image", "map"):
-        free = s.seed % 2
-        shape = ("height", "width") if free else (16, 16)
-        base = rng.normal(size=(160, 3, 16, 16)).astype(np.float32).cumsum(axis=-1) / 4
+        free, side = s.seed % 2, 16 if s.length == 10 else 2 * s.length
+        shape = ("height", "width") if free else (side, side)
+        base = rng.normal(size=(160, 3, side, side)).astype(np.float32).cumsum(axis=-1) / 4
         x = given("image", (3, *shape), base)
         x = graph.add("Relu", graph.add("Conv", x, graph.kernel(8, 3, 3, 3), kernel_shape=[3, 3], pads=[1, 1, 1, 1]))
         x = graph.add(
             "Relu",
-            graph.add("Conv", x, graph.kernel(WIDTH, 8, 3, 3), kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2]),
+            graph.add(
+                "Conv", x, graph.kernel(s.width, 8, 3, 3), kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2]
+            ),
         )
         if s.body == "map":
-            x = graph.add("Conv", x, graph.kernel(WIDTH, WIDTH, 1, 1), kernel_shape=[1, 1])
-            x = graph.add("Reshape", x, graph.constant([0, WIDTH, -1], np.int64))
-            return graph.add("Transpose", x, perm=[0, 2, 1]), WIDTH, True
-        return graph.add("Flatten", graph.add("GlobalAveragePool", x)), WIDTH, False
+            x = graph.add("Conv", x, graph.kernel(s.width, s.width, 1, 1), kernel_shape=[1, 1])
+            x = graph.add("Reshape", x, graph.constant([0, s.width, -1], np.int64))
+            return graph.add("Transpose", x, perm=[0, 2, 1]), s.width, True
+        return graph.add("Flatten", graph.add("GlobalAveragePool", x)), s.width, False
     if s.body == "audio":
         x = given(
             "audio",
@@ -168,31 +190,32 @@ def _body(graph: _Graph, s: Specification, given: Any) -> tuple[str, int, bool]:
         )
         x = graph.add("Relu", graph.add("Conv", x, graph.kernel(16, 1, 7), kernel_shape=[7], pads=[3, 3], strides=[2]))
         x = graph.add(
-            "Relu", graph.add("Conv", x, graph.kernel(WIDTH, 16, 5), kernel_shape=[5], pads=[2, 2], strides=[2])
+            "Relu", graph.add("Conv", x, graph.kernel(s.width, 16, 5), kernel_shape=[5], pads=[2, 2], strides=[2])
         )
-        return graph.add("Transpose", x, perm=[0, 2, 1]), WIDTH, True
+        return graph.add("Transpose", x, perm=[0, 2, 1]), s.width, True
     if s.body in ("ids", "tokens"):
-        ids = given("ids", ("length" if s.seed % 2 else 12,), rng.integers(0, 40, (160, 12)), kind=TensorProto.INT64)
-        x = graph.add("Gather", graph.weight(40, WIDTH), ids)
-        x = graph.add("Relu", graph.dense(x, WIDTH, WIDTH))
-        return (x, WIDTH, True) if s.body == "tokens" else (graph.mean(x, 1, False), WIDTH, False)
+        positions = s.length + 2
+        drawn = rng.integers(0, 40, (160, positions))
+        ids = given("ids", ("length" if s.seed % 2 else positions,), drawn, kind=TensorProto.INT64)
+        x = graph.add("Gather", graph.weight(40, s.width), ids)
+        x = graph.add("Relu", graph.dense(x, s.width, s.width))
+        return (x, s.width, True) if s.body == "tokens" else (graph.mean(x, 1, False), s.width, False)
     if s.body == "attention":
-        x = given(
-            "features", ("length" if s.seed % 2 else 10, WIDTH), rng.normal(size=(160, 10, WIDTH)).astype(np.float32)
-        )
-        q, k, v = (graph.dense(x, WIDTH, WIDTH) for _ in range(3))
+        drawn = rng.normal(size=(160, s.length, s.width)).astype(np.float32)
+        x = given("features", ("length" if s.seed % 2 else s.length, s.width), drawn)
+        q, k, v = (graph.dense(x, s.width, s.width) for _ in range(3))
         scores = graph.add("MatMul", q, graph.add("Transpose", k, perm=[0, 2, 1]))
         x = graph.add("MatMul", graph.add("Sigmoid", scores), v)
-        return x, WIDTH, True
+        return x, s.width, True
     if s.body == "recurrent":
         x = given("frame", (16,), rng.normal(size=(160, 16)).astype(np.float32))
-        state = given("state", (2, WIDTH), np.tanh(rng.normal(size=(160, 2, WIDTH))).astype(np.float32), at=1)
-        new = graph.add("Tanh", graph.add("Add", graph.dense(state, WIDTH, WIDTH), graph.dense(x, 16, WIDTH)))
+        state = given("state", (2, s.width), np.tanh(rng.normal(size=(160, 2, s.width))).astype(np.float32), at=1)
+        new = graph.add("Tanh", graph.add("Add", graph.dense(state, s.width, s.width), graph.dense(x, 16, s.width)))
         graph.nodes.append(helper.make_node("Identity", [new], ["state_out"], "state_out"))
-        return graph.mean(new, 0, False), WIDTH, False
+        return graph.mean(new, 0, False), s.width, False
     if s.body == "lstm":
         x = given("sequence", (8, 16), rng.normal(size=(160, 8, 16)).astype(np.float32), at=1)
-        size = WIDTH
+        size = s.width
         w = graph.constant(rng.normal(0, 0.2, (1, 4 * size, 16)))
         r = graph.constant(rng.normal(0, 0.2, (1, 4 * size, size)))
         graph.count += 1
@@ -203,10 +226,10 @@ def _body(graph: _Graph, s: Specification, given: Any) -> tuple[str, int, bool]:
             if graph.opset >= 13
             else graph.add("Squeeze", last, axes=[0])
         )
-        return graph.dense(squeezed, size, WIDTH), WIDTH, False
+        return graph.dense(squeezed, size, s.width), s.width, False
     x = given("x", (16,), rng.normal(size=(160, 16)).astype(np.float32))
     x = graph.add("Relu", graph.dense(x, 16, 32))
-    return graph.add("Relu", graph.dense(x, 32, WIDTH)), WIDTH, False
+    return graph.add("Relu", graph.dense(x, 32, s.width)), s.width, False
 
 
 def _extra(graph: _Graph, s: Specification, top: str, width: int, constants: dict[str, Any]) -> str:
@@ -305,7 +328,7 @@ def _heads(graph: _Graph, s: Specification, top: str, width: int, per_position: 
         return [(norm, "embedding", kind)]
     if s.head == "sigmoid":
         return [(graph.add("Sigmoid", graph.dense(top, width, 1)), "probability", kind)]
-    logits = graph.dense(top, width, CLASSES)
+    logits = graph.dense(top, width, s.classes)
     if s.head == "softmax":
         return [(graph.add("Softmax", logits, axis=last), "output", kind)]
     if s.head == "argmax":
