@@ -49,6 +49,14 @@ def test_external_data_joins_the_digest_and_the_size(tmp_path: Path) -> None:
     assert WEIGHT_LAYERS[0] in {layer.name for layer in quantizable_layers(load_graph(after))}
 
 
+def test_a_name_that_stands_for_two_outputs_is_refused(tmp_path: Path) -> None:
+    proto = tiny_encoder()
+    proto.graph.output.append(proto.graph.output[0])
+
+    with pytest.raises(ConfigError, match=r"output 'logits' is declared more than once.*Export"):
+        read_model(saved(proto, tmp_path))
+
+
 def test_missing_external_data_is_named(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(tiny_encoder(), path, save_as_external_data=True, location="weights.bin", size_threshold=64)

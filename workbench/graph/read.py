@@ -47,6 +47,13 @@ def read_model(path: Path) -> Model:
         raise ConfigError("the model has no inputs.", file=path, hint="Export it with at least one input.")
     if not outputs:
         raise ConfigError("the model has no outputs.", file=path, hint="The file is damaged; export it again.")
+    for kind, specs in (("input", inputs), ("output", outputs)):
+        if twice := [name for name, count in Counter(spec.name for spec in specs).items() if count > 1]:
+            raise ConfigError(
+                f"the {kind} {twice[0]!r} is declared more than once, so that its name does not tell which is meant.",
+                file=path,
+                hint=f"Export the model with each {kind} once, or under names of their own.",
+            )
     return Model(
         path=path,
         sha256=_model_digest(hasher, external),

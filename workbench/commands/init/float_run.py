@@ -12,7 +12,7 @@ from workbench.evaluation.carried import first_steps, whole_samples
 from workbench.inputs.dataset import Dataset
 from workbench.inputs.metrics import Outputs
 from workbench.targets import REFERENCE, open_target
-from workbench.values.errors import ConfigError, MeasureError
+from workbench.values.errors import CompileError, ConfigError, MeasureError
 from workbench.values.model import Model
 
 _SAMPLES = 32
@@ -47,6 +47,7 @@ def run_float(model: Model, dataset: Dataset, fixed_batch: int | None) -> FloatR
         )
     found: list[Outputs] = []
     times_ms: list[float] = []
+    given = model.origin.path if model.origin is not None else model.path
     try:
         session = open_target(REFERENCE).probe(model.path, ())
         whole = whole_samples(session, dataset.interface, model)
@@ -61,10 +62,16 @@ def run_float(model: Model, dataset: Dataset, fixed_batch: int | None) -> FloatR
                     break
         finally:
             whole.close()
+    except CompileError as error:
+        raise ConfigError(
+            f"the float model cannot be run, and all that is calibrated and compared rests on running it. {error}",
+            file=given,
+            hint="Export it without what is named there, or in float32.",
+        ) from error
     except MeasureError as error:
         raise ConfigError(
             f"the float model fails with the first samples of the validation: {error}",
-            file=model.origin.path if model.origin is not None else model.path,
+            file=given,
             hint="Are the arrays what it was trained on: their order of axes, type and range?",
         ) from error
     steady = times_ms[1:] or times_ms

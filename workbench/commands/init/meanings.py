@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import get_args
 
@@ -85,7 +86,8 @@ def _value(text: str) -> str | int | float | bool:
 
 def _cannot_know(unknown: Sequence[InferredOutput], model: Model) -> ConfigError:
     told = "; ".join(f"{one.name!r} ({one.reason}): {', '.join((*one.candidates, 'ignored'))}" for one in unknown)
-    written = " ".join(f"--output {one.name}={one.candidates[0] if one.candidates else 'values'}" for one in unknown)
+    said = (f"{one.name}={one.candidates[0] if one.candidates else 'values'}" for one in unknown)
+    written = " ".join(f"--output {shlex.quote(one)}" for one in said)
     which = "an output means" if len(unknown) == 1 else "some outputs mean"
     return ConfigError(
         f"nothing tells what {which}, and a wrong guess would give a wrong accuracy. {told}.",
