@@ -110,7 +110,6 @@ def initialize(
     Raises:
         ConfigError: a file exists already, an argument is missing, model and data do not fit, or a target that was
             named cannot run the model.
-        CompileError: the target refused the model.
     """
     chosen_name = _name_of(model) if name is None else name
     if not re.fullmatch(r"\w[\w.-]*", chosen_name):

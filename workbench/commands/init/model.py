@@ -17,7 +17,7 @@ from workbench.quantization.lowering.normalize import normalized
 from workbench.targets import REFERENCE, described
 from workbench.targets.int8_issues import quantized_already
 from workbench.targets.space_start import SpaceStart
-from workbench.values.errors import ConfigError
+from workbench.values.errors import CompileError, ConfigError
 from workbench.values.model import Model
 
 _FEWEST_POSITIONS = 16  # the segment table, which looks like one of positions, has two rows
@@ -80,8 +80,7 @@ def examine_model(
         kind: what the user says it is about.
 
     Raises:
-        ConfigError: the file is no readable model.
-        CompileError: the target refused it.
+        ConfigError: the file is no readable model, is quantized already, or a target refused it.
     """
     model = open_foreign(model) if isinstance(model, Path) else model
     targets = targets or (REFERENCE,)
@@ -107,8 +106,16 @@ def examine_model(
         kind=found,
         kind_reason=reason,
         targets=targets,
-        starts=tuple(described(target).space_start(model.path) for target in targets),
+        starts=tuple(_space_start(target, model, source or model) for target in targets),
     )
+
+
+def _space_start(target: str, model: Model, source: Model) -> SpaceStart:
+    try:
+        return described(target).space_start(model.path)
+    except CompileError as error:
+        hint = "Export it without what is named there, or in float32; `workbench inspect` says what other targets take."
+        raise ConfigError(str(error), file=source.path, hint=hint) from error
 
 
 def longest_text(proto: onnx.ModelProto) -> int | None:
