@@ -4,7 +4,7 @@ import pytest
 
 from workbench.commands.init.batch_axis import declared_axes
 from workbench.commands.init.interface import declare, state_pairs
-from workbench.commands.init.sizes import limit_pp
+from workbench.commands.init.limit import limit_pp
 from workbench.commands.init.targets import choose_targets
 from workbench.values.errors import ConfigError
 from workbench.values.model import Model, TensorSpec
@@ -69,7 +69,8 @@ def test_the_shape_of_one_sample_tells_which_axis_counts_them(
 
 
 def test_one_sample_is_less_than_the_limit() -> None:
-    assert [limit_pp(samples) for samples in (1000, 201, 200, 100, 50, 3)] == [0.5, 0.5, 1.0, 1.5, 3.0, 50.0]
+    assert [limit_pp(samples, 0.5) for samples in (1000, 201, 200, 100, 50, 3)] == [0.5, 0.5, 1.0, 1.5, 3.0, 50.0]
+    assert [limit_pp(samples, 2.0) for samples in (1000, 51, 50, 3)] == [2.0, 2.0, 3.0, 50.0]
 
 
 def test_targets_of_a_host_share_an_experiment_and_a_device_has_its_own() -> None:

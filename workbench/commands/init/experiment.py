@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
+from workbench.commands.init.limit import Limit
 from workbench.commands.init.model import Outline
 from workbench.commands.init.scalar import scalar
-from workbench.commands.init.sizes import USUAL_LIMIT_PP, Sizes, concurrency, p99_ms
+from workbench.commands.init.sizes import Sizes, concurrency, p99_ms
 from workbench.targets import described
+
+_CALLS = (1000, 500, 200, 100, 60)
+_TIMING_S = 60.0
+"""For the timed calls of a candidate and of the baseline beside it."""
 
 
 def experiment_text(
@@ -21,16 +27,14 @@ def experiment_text(
     cores: int,
     call_ms: float,
     judged: str,
-    unit: str = "",
     service: bool = True,
 ) -> str:
     """The experiment file.
 
     Args:
-        name, manifest: of the experiment and its space, and of the dataset manifest.
+        name, manifest: of the experiment and its space; of the dataset manifest, and so of the model.
         show: gives the path to write for a file.
         judged: what accuracy is, in words.
-        unit: of the primary metric; empty for a share of 0..1, whose losses are percentage points.
         service: whether one can be asked for.
     """
     titles = " or ".join(described(target).title for target in outline.targets)
@@ -45,7 +49,7 @@ def experiment_text(
         *_rehearsal(outline),
         "version: 1",
         f"name: {scalar(name)}",
-        f"about: Which INT8 and serving settings make {name} faster on {titles} without losing accuracy?",
+        f"about: Which INT8 and serving settings make {manifest} faster on {titles} without losing accuracy?",
         f"model: {scalar(show(outline.source.path))}",
         f"dataset: {scalar(f'../calibration/{manifest}.yaml')}",
         f"{f'target: {target}':<40}# what executes the model",
@@ -57,10 +61,10 @@ def experiment_text(
         "# Others: latency_p50_ms, latency_p95_ms, throughput_per_s, size_mb, peak_memory_mb"
         + (", service_throughput_per_s." if service else "."),
         f"objectives: [{first}, accuracy]",
-        *_limits(sizes, unit),
+        *_limits(sizes.limit),
         *(_service(outline, cores, call_ms) if service else _no_service()),
         "budget: {trials: 24, timeout: 30m}      # whichever comes first",
-        "measure: {calls: 1000, short_calls: 100}  # timed calls in full (P99 needs 1000), and in the first quick look",
+        _measure(call_ms),
         "sampler: auto",
         "seed: 0",
     ]
@@ -88,25 +92,39 @@ def _scored(sizes: Sizes, host: bool) -> list[str]:
     ]
 
 
-def _limits(sizes: Sizes, unit: str) -> list[str]:
-    if unit:
+def _limits(limit: Limit) -> list[str]:
+    if limit.worst is None:
         return [
-            f"# Accuracy is in {unit} here, of which no usual loss is known: state yours, as accuracy: WORST VALUE.",
+            f"# Accuracy is in {limit.unit} here, of which no usual loss is known: state yours, as accuracy_drop: LOSS.",
             "constraints: {}",
         ]
-    fewest = min(sizes.scored or (sizes.validation, sizes.holdout))
-    one = 100 / fewest
-    lines = [
-        "constraints:",
-        f"  accuracy_drop_pp: {sizes.limit_pp:<18g}# at most so many percentage points below the float model",
-    ]
-    if sizes.limit_pp > USUAL_LIMIT_PP:
-        need = round(100 / USUAL_LIMIT_PP) + 1
-        lines.append(
-            f"  # One of {fewest} samples is {one:.2g} points, so that a finer limit could not be told from chance:"
-        )
-        lines.append(f"  # with {need} samples in validation and holdout each, {USUAL_LIMIT_PP:g} can be asked for.")
+    key = "accuracy_drop" if limit.unit else "accuracy_drop_pp"
+    loss = f"at most so many {limit.unit or 'percentage points'} worse than the float model"
+    if limit.why:
+        loss += f"; {limit.why}"
+    lines = ["constraints:", f"  {f'{key}: {limit.worst:g}':<36}# {loss}"]
+    if limit.counted is not None and limit.worst > limit.usual:
+        one, need = 100 / limit.counted, math.ceil(100 / limit.usual) + 1
+        lines += [
+            f"  # One of {limit.counted} {limit.what} is {one:.2g} points, so that a finer limit could not be told from "
+            "chance:",
+            f"  # with {need} {limit.what} in validation and holdout each, {limit.usual:g} can be asked for.",
+        ]
     return lines
+
+
+def _measure(call_ms: float) -> str:
+    """Fewer timed calls where a thousand would take most of the time that a candidate has."""
+    calls = next((calls for calls in _CALLS if 2 * calls * call_ms <= 1000 * _TIMING_S), _CALLS[-1])
+    if calls == _CALLS[0]:
+        return (
+            "measure: {calls: 1000, short_calls: 100}  # timed calls in full (P99 needs 1000), and in the first quick "
+            "look"
+        )
+    return (
+        f"measure: {{calls: {calls}, short_calls: {max(10, calls // 10)}}}  # timed calls in full, and in the first "
+        f"quick look; 1000 of {call_ms:.3g} ms would take too long, but P99 needs them"
+    )
 
 
 def _service(outline: Outline, cores: int, call_ms: float) -> list[str]:

@@ -62,7 +62,6 @@ class _Facts:
     run: FloatRun
     dataset: Dataset
     judged: str
-    unit: str
     padded: bool
 
 
@@ -126,18 +125,25 @@ def initialize(
     declared = declare(source, corpus.arrays, wishes.constants, wishes.ask, fixed_from=fixed)
     ready = prepared(source, declared.interface)
     outline = examine_model(ready, *flat, source=source, texts=bool(corpus.lengths), kind=wishes.kind)
+    said: list[str] = []
     with scratch_folder("init") as staging:
-        with about_the_users_files(staging):
-            facts = _facts(chosen_name, staging, outline, corpus, declared, wishes)
-        staged = _contents(facts, staging, chosen, _absolute)
-        _write_all(staged)
-        groups, notes = read_back(chosen, [path for path in staged if path.parent.name == "experiments"], staging)
-    chosen = replace(chosen, groups=groups)
+        while True:
+            with about_the_users_files(staging):
+                facts = _facts(chosen_name, staging, outline, corpus, declared, wishes)
+            staged = _contents(facts, staging, chosen, _absolute)
+            _write_all(staged)
+            experiments = [path for path in staged if path.parent.name == "experiments"]
+            groups, notes = read_back(chosen, experiments, staging, one_size=not corpus.sizes)
+            said += notes
+            chosen = replace(chosen, groups=groups)
+            outline = outline.on([target for group in groups for target in group])
+            if not facts.padded or _compiled(outline):
+                break  # else the samples were padded for a target that was left out
     contents = _contents(facts, to, chosen, _relative)
     _write_all(contents)
     return Started(
         files=tuple(contents),
-        notes=(*chosen.notes, *notes, *_said(facts)),
+        notes=(*chosen.notes, *dict.fromkeys(said), *_said(facts)),
         commands=_commands(facts, to, chosen),
     )
 
@@ -159,7 +165,7 @@ def _facts(name: str, staging: Path, outline: Outline, corpus: Corpus, declared:
     """Read the data as the staged manifest says, and run the float model on them, so that the rest is known."""
     model, steps = outline.model, bool(declared.interface.state)
     axes = differing_axes(corpus, model, steps=steps)
-    padded = bool(axes) and any(installed_target(target).settings.compiles_shapes for target in outline.targets)
+    padded = bool(axes) and _compiled(outline)
     manifest = staging / "data" / f"{name}.yaml"
     text = manifest_text(
         name, lambda path: _absolute(path, manifest), outline, corpus, declared, axes=axes, padded=padded
@@ -175,7 +181,7 @@ def _facts(name: str, staging: Path, outline: Outline, corpus: Corpus, declared:
     elif wishes.outputs:
         hint = "Take the labels out of the data, or --output out of the command."
         raise ConfigError(f"means nothing for the task {corpus.task}, which has labels.", key="--output", hint=hint)
-    judged, unit = judged_by(dataset, model)
+    judged = judged_by(dataset, model)
     return _Facts(
         name=name,
         outline=outline,
@@ -185,9 +191,12 @@ def _facts(name: str, staging: Path, outline: Outline, corpus: Corpus, declared:
         run=run,
         dataset=dataset,
         judged=judged,
-        unit=unit,
         padded=padded,
     )
+
+
+def _compiled(outline: Outline) -> bool:
+    return any(installed_target(target).settings.compiles_shapes for target in outline.targets)
 
 
 def _name_of(model: Path) -> str:
@@ -215,7 +224,7 @@ def _contents(facts: _Facts, root: Path, chosen: Chosen, show: Show) -> dict[Pat
     for number, group in enumerate(chosen.groups):
         one, outline = _group_name(facts.name, chosen, number), facts.outline.on(group)
         experiment = root / "experiments" / f"{one}.yaml"
-        sizes: Sizes = sizes_of(facts.dataset, outline)
+        sizes: Sizes = sizes_of(facts.dataset, outline, facts.run)
         experiments[experiment] = experiment_text(
             one,
             facts.name,
@@ -225,7 +234,6 @@ def _contents(facts: _Facts, root: Path, chosen: Chosen, show: Show) -> dict[Pat
             cores=facts.cores,
             call_ms=facts.run.call_ms,
             judged=facts.judged,
-            unit=facts.unit,
             service=not steps,
         )
         spaces[root / "search_spaces" / f"{one}.yaml"] = space_text(
@@ -237,6 +245,7 @@ def _contents(facts: _Facts, root: Path, chosen: Chosen, show: Show) -> dict[Pat
             max_length=max_length_of(outline, corpus),
             compiled_lengths=compiled_lengths(corpus, outline.model, axes if facts.padded else (), steps=steps),
             service=not steps,
+            about=facts.name,
         )
     manifest = root / "calibration" / f"{facts.name}.yaml"
     text = manifest_text(

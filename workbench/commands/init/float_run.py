@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from workbench.evaluation.carried import first_steps, whole_samples
-from workbench.inputs.dataset import Dataset
+from workbench.inputs.dataset import Batch, Dataset
 from workbench.inputs.metrics import Outputs
 from workbench.targets import REFERENCE, open_target
 from workbench.values.errors import CompileError, ConfigError, MeasureError
@@ -25,10 +25,12 @@ class FloatRun:
     """
     Attributes:
         outputs: by name, [n, ...]; of the first sample alone where samples differ in their shapes.
+        rows: batches and what came of each.
         call_ms: median of single calls on one thread, of the model's own batch where that is fixed.
     """
 
     outputs: Outputs
+    rows: tuple[tuple[Batch, Outputs], ...]
     samples: int
     call_ms: float
 
@@ -45,7 +47,7 @@ def run_float(model: Model, dataset: Dataset, fixed_batch: int | None) -> FloatR
         raise ConfigError(
             f"the model takes batches of {batch}, and the validation has {stop} samples.", file=dataset.path
         )
-    found: list[Outputs] = []
+    found: list[tuple[Batch, Outputs]] = []
     times_ms: list[float] = []
     given = model.origin.path if model.origin is not None else model.path
     try:
@@ -56,7 +58,7 @@ def run_float(model: Model, dataset: Dataset, fixed_batch: int | None) -> FloatR
             rows = dataset.batches("validation", batch, stop=stop // batch * batch)
             for one in first_steps(rows, _STEPS):
                 started = time.perf_counter()
-                found.append(whole.run(one.feeds))
+                found.append((one, whole.run(one.feeds)))
                 times_ms.append(1e3 * (time.perf_counter() - started))
                 if time.perf_counter() - begin > _LONGEST_S:
                     break
@@ -75,7 +77,12 @@ def run_float(model: Model, dataset: Dataset, fixed_batch: int | None) -> FloatR
             hint="Are the arrays what it was trained on: their order of axes, type and range?",
         ) from error
     steady = times_ms[1:] or times_ms
-    return FloatRun(outputs=_together(found), samples=len(found) * batch, call_ms=statistics.median(steady))
+    return FloatRun(
+        outputs=_together([outputs for _, outputs in found]),
+        rows=tuple(found),
+        samples=len(found) * batch,
+        call_ms=statistics.median(steady),
+    )
 
 
 def _together(found: list[Outputs]) -> Outputs:

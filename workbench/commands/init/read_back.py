@@ -26,24 +26,26 @@ _JUDGED = {
 _SHOWN = 5
 
 
-def judged_by(dataset: Dataset, model: Model) -> tuple[str, str]:
-    """(what accuracy is, its unit), for people.
+def judged_by(dataset: Dataset, model: Model) -> str:
+    """What accuracy is, for people.
 
     Raises:
         ConfigError: nothing can be scored.
     """
     scorer = scorer_of(dataset, model)
     try:
-        words = _JUDGED.get(dataset.task, f"{scorer.primary}, compared with the float model's answers")
-        return words, scorer.unit
+        return _JUDGED.get(dataset.task, f"{scorer.primary}, compared with the float model's answers")
     finally:
         scorer.close()
 
 
 def read_back(
-    chosen: Chosen, experiments: Sequence[Path], staging: Path
+    chosen: Chosen, experiments: Sequence[Path], staging: Path, *, one_size: bool
 ) -> tuple[tuple[tuple[str, ...], ...], tuple[str, ...]]:
     """(groups whose every target runs the float model, what else is to be known).
+
+    Args:
+        one_size: all samples of an input have the same size.
 
     Raises:
         ConfigError: the files do not fit the data or the model, or no target, or one that was named, can run it.
@@ -55,11 +57,11 @@ def read_back(
         refused = [(target, issues) for target in group if (issues := _errors(experiment, _float(experiment, target)))]
         if refused and chosen.named:
             target, issues = refused[0]
-            raise _refusal(target, issues, experiment.model)
+            raise _refusal(target, issues, experiment.model, one_size)
         if rest := tuple(target for target in group if target not in dict(refused)):
             kept.append(rest)
             notes += _doubtful(experiment, rest)
-        notes += [f"{t} is left out: {_refusal(t, issues, experiment.model)}" for t, issues in refused]
+        notes += [f"{t} is left out: {_refusal(t, issues, experiment.model, one_size)}" for t, issues in refused]
     if not kept:
         raise ConfigError(f"no target can run it. {' '.join(notes)}", key="--target")
     return tuple(kept), tuple(notes)
@@ -121,8 +123,9 @@ def _doubtful(experiment: Experiment, group: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(found))[:_SHOWN]
 
 
-def _refusal(target: str, issues: Sequence[OperatorIssue], model: Model) -> ConfigError:
+def _refusal(target: str, issues: Sequence[OperatorIssue], model: Model, one_size: bool) -> ConfigError:
     more = ""
     if any("free axes" in issue.problem for issue in issues):
-        more = f"\n  `workbench init … --target {target}` alone gives every axis the size it has in the data."
+        first = "" if one_size else "Samples differ in size: resize or pad them to one and write them again; then "
+        more = f"\n  {first}`workbench init … --target {target}` alone gives every axis the size it has in the data."
     return cannot_run(target, issues, model, key="--target", more=more)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from workbench.commands.init.float_run import FloatRun
+from workbench.commands.init.limit import Limit, limit_of
 from workbench.commands.init.model import Outline
 from workbench.inputs.dataset import Dataset
 from workbench.targets import described
 
-USUAL_LIMIT_PP = 0.5
-_LIMITS_PP = (USUAL_LIMIT_PP, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 50.0, 100.0)
 _FEWEST = 50
 """Samples that an experiment may ask for."""
 _MANY = (3000, 6000)
@@ -25,7 +25,7 @@ class Sizes:
     Attributes:
         validation, holdout: samples in all.
         scored: (validation, holdout) samples to use of them; None for all.
-        limit_pp: the least usual limit that one sample's loss stays below.
+        limit: on the loss of accuracy.
     """
 
     calibration: int
@@ -33,10 +33,10 @@ class Sizes:
     validation: int
     holdout: int
     scored: tuple[int, int] | None
-    limit_pp: float
+    limit: Limit
 
 
-def sizes_of(dataset: Dataset, outline: Outline) -> Sizes:
+def sizes_of(dataset: Dataset, outline: Outline, run: FloatRun) -> Sizes:
     """From the splits as they are divided, and what the target says is enough."""
     there = (dataset.size("validation"), dataset.size("holdout"))
     wanted = outline.start.scored or _MANY
@@ -51,13 +51,8 @@ def sizes_of(dataset: Dataset, outline: Outline) -> Sizes:
         validation=there[0],
         holdout=there[1],
         scored=(used[0], used[1]) if used != there and min(used) >= _FEWEST else None,
-        limit_pp=limit_pp(min(used)),
+        limit=limit_of(dataset, outline.model, run, min(used)),
     )
-
-
-def limit_pp(samples: int) -> float:
-    """The smallest of the usual limits that is more than one of so many samples, in percentage points."""
-    return next((limit for limit in _LIMITS_PP if 100 / samples < limit), _LIMITS_PP[-1])
 
 
 def concurrency(outline: Outline, cores: int) -> int:

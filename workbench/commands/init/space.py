@@ -45,6 +45,7 @@ def space_text(
     max_length: int | None = None,
     compiled_lengths: Sequence[int] = (),
     service: bool = True,
+    about: str = "",
 ) -> str:
     """The search space.
 
@@ -53,6 +54,7 @@ def space_text(
         lengths, max_length: of the texts; choices that come to the same bins stand once.
         compiled_lengths: of samples that are arrays along a free axis, for targets that compile every length.
         service: which settings a service may be told.
+        about: the model, where the space has a name of its own.
     """
     weights = [layer for layer in outline.layers if layer.weight is not None]
     attention = sum(layer.second is not None for layer in outline.layers)
@@ -61,7 +63,7 @@ def space_text(
     titles = " or ".join(described(target).title for target in outline.targets)
     names = ", ".join(outline.targets)
     lines = [
-        f"# What may vary when {name} runs on {titles}.",
+        f"# What may vary when {about or name} runs on {titles}.",
         f"# INT8 can serve {len(weights)} of its layers and {attention} of its products of two activations.",
         f"# The machine this was written on has {cores} cores.",
         f"# It was taken for a model of kind {outline.kind!r}: {outline.kind_reason}.",
@@ -81,8 +83,13 @@ def space_text(
     if threaded:
         lines += ["", *_parameter("serving.intra_op_threads", threads, _for(outline, threaded))]
     for one in bins:
-        lines.append("  # Padded lengths, each group of samples a queue of its own: the N with the least padding for")
-        lines.append('  # these data; one is the longest alone. Lists such as "32 64 128" work too.')
+        if text:
+            lines.append(
+                "  # Padded lengths, each group of samples a queue of its own: the N with the least padding for"
+            )
+            lines.append('  # these data; one is the longest alone. Lists such as "32 64 128" work too.')
+        else:
+            lines.append("  # The lengths that are compiled; each sample is padded to the least that holds it.")
         lines += _parameter(one.name, [f'"{choice}"' for choice in one.choices], _for(outline, one.targets))
     lines += _batches(outline)
     lines += _service(outline, cores) if service else []

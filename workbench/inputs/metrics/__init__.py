@@ -37,6 +37,7 @@ from workbench.inputs.metrics.score import (
 from workbench.inputs.metrics.scorer import Scorer, output_constraints, scorer_of
 from workbench.inputs.metrics.summary import by_length, by_type, per_sample, primary_metric, primary_of, summarize
 from workbench.inputs.metrics.uses import not_by_distance, uses_of
+from workbench.inputs.metrics.usual import counted_in_a_sample, usual_loss
 from workbench.inputs.metrics.words import scoring_words
 
 __all__ = [
@@ -57,6 +58,7 @@ __all__ = [
     "by_type",
     "check_outputs",
     "concatenate",
+    "counted_in_a_sample",
     "cut_alike",
     "infer_outputs",
     "load_outcomes",
@@ -75,4 +77,5 @@ __all__ = [
     "summarize",
     "take",
     "uses_of",
+    "usual_loss",
 ]

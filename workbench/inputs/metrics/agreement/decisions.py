@@ -71,7 +71,7 @@ class LogitsJudge(_Decisions):
 
     def specs(self, whose: str) -> tuple[MetricSpec, ...]:
         return (
-            MetricSpec(name="top1_agreement", about=f"decisions with {whose} top answer"),
+            MetricSpec(name="top1_agreement", about=f"decisions with {whose} top answer", counts=True),
             MetricSpec(name="cosine", about="mean over samples", bounds=(-1.0, 1.0)),
             MetricSpec(name="max_abs_error", about="of any value", unit="abs", higher=False, bounds=None, reduce="max"),
             MetricSpec(name="mae", about="mean over values", unit="abs", higher=False, bounds=None),
@@ -105,7 +105,7 @@ class ProbabilitiesJudge(_Decisions):
 
     def specs(self, whose: str) -> tuple[MetricSpec, ...]:
         return (
-            MetricSpec(name="decision_agreement", about="decisions that do not flip"),
+            MetricSpec(name="decision_agreement", about="decisions that do not flip", counts=True),
             MetricSpec(name="mean_dp", about="mean absolute change of a probability", higher=False),
             MetricSpec(name="max_dp", about="largest absolute change of a probability", higher=False, reduce="max"),
         )

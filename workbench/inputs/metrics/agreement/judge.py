@@ -33,6 +33,7 @@ class MetricSpec:
         unit: empty for a share of 0..1 and for what is read as one.
         bounds: of one sample's value; None where there are none.
         reduce: as in `MeasuredOutcomes`.
+        counts: numerators and denominators are numbers of things, such as decisions; one of them is its finest step.
     """
 
     name: str
@@ -41,6 +42,7 @@ class MetricSpec:
     higher: bool = True
     bounds: tuple[float, float] | None = (0.0, 1.0)
     reduce: str = "ratio"
+    counts: bool = False
 
     @property
     def best(self) -> float:
