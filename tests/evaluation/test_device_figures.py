@@ -2,13 +2,14 @@
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from workbench.evaluation.device_figures import device_figures
 from workbench.evaluation.measure import TimingProtocol
-from workbench.evaluation.modelled_clock import time_modelled
+from workbench.evaluation.modelled_clock import modelled_call_ms, time_modelled
 from workbench.targets.base import DeviceLoad, DeviceSession, DeviceTimes, Feeds
 from workbench.values.errors import MeasureError
 
@@ -44,12 +45,12 @@ class Clocked:
 FEEDS = [{"ids": np.zeros((1, length), np.int64)} for length in (16, 32, 16, 64)]
 
 
-def test_one_call_for_each_shape_stands_for_all_of_them() -> None:
+def test_the_time_of_each_shape_stands_for_all_of_its_calls() -> None:
     candidate, baseline = Clocked(0.5), Clocked(1.0)
 
     latency, raw = time_modelled(candidate, baseline, FEEDS, 1, TimingProtocol(calls=1000))
 
-    assert (candidate.calls, baseline.calls) == (3, 3)
+    assert (candidate.calls, baseline.calls) == (6, 6)
     assert latency.clock == "modelled"
     assert latency.quiet
     assert latency.samples == 1000
@@ -67,8 +68,17 @@ def test_times_that_are_known_are_not_asked_for_again() -> None:
     first, _ = time_modelled(candidate, baseline, FEEDS, 1, TimingProtocol(calls=100), known=known)
     second, _ = time_modelled(candidate, baseline, FEEDS[:2], 1, TimingProtocol(calls=100), known=known)
 
-    assert (candidate.calls, baseline.calls) == (3, 3)
+    assert (candidate.calls, baseline.calls) == (6, 6)
     assert second.p95_ms <= first.p95_ms
+
+
+def test_a_call_between_whose_parts_the_host_was_kept_is_made_again() -> None:
+    class Kept(Clocked):
+        def times(self) -> DeviceTimes:
+            kept_ms = 5.0 if self.calls % 3 == 1 else 0.0
+            return replace(super().times(), execute_ms=self.last + kept_ms)
+
+    assert modelled_call_ms(Kept(1.0), FEEDS[0]) == 16.75
 
 
 def test_a_model_timed_against_itself_has_a_speed_up_of_one() -> None:

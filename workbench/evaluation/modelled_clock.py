@@ -16,6 +16,9 @@ from workbench.targets.base import DeviceSession, Feeds, Session
 from workbench.values.errors import MeasureError
 from workbench.values.measurement import Latency
 
+_MODELLED_CALLS = 5
+_AGREE = 1.001
+
 
 def time_modelled(
     candidate: Session,
@@ -31,7 +34,7 @@ def time_modelled(
 ) -> tuple[Latency, RawTimes]:
     """The same figures by an emulated device's own clock: copies and execution, nothing of the host.
 
-    Such a clock gives equal feeds equal times, so one call for each shape of the feeds stands for all of them; the
+    Such a clock gives equal feeds equal times, so one for each shape of the feeds stands for all of them; the
     times are laid out in the rounds that a measurement would have. Nothing here was measured, and `Latency.clock`
     says so.
 
@@ -65,6 +68,22 @@ def time_modelled(
     return replace(latency_of(raw, batch, 0, True, words, protocol.seed), clock="modelled"), raw
 
 
+def modelled_call_ms(session: DeviceSession, feed: Feeds) -> float:
+    """Milliseconds of one call by the device's clock: that of two calls that agree, else the least of a few.
+
+    Between the parts of a call the host may be kept by other programs so long that the clock takes it for the caller's
+    own time. Nothing makes a call shorter than it is.
+    """
+    found: list[float] = []
+    for _ in range(_MODELLED_CALLS):
+        session.run(feed)
+        found.append(session.times().total_ms)
+        least = sorted(found)[:2]
+        if len(least) == 2 and least[1] <= _AGREE * least[0]:
+            break
+    return min(found)
+
+
 def _modelled_ms(
     session: Session,
     name: str,
@@ -80,7 +99,6 @@ def _modelled_ms(
         feed = feeds[int(np.argmax(shapes == shape))]
         key = (name, repr(sorted((port, array.shape) for port, array in feed.items())))
         if key not in known:
-            session.run(feed)
-            known[key] = session.times().total_ms
+            known[key] = modelled_call_ms(session, feed)
         times[shape] = known[key]
     return times

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.evaluation.measure import collection_paused
+from workbench.evaluation.modelled_clock import modelled_call_ms
 from workbench.evaluation.noise import UNSTEADY, Counters, read_counters, steadiness, suspects
 from workbench.targets.base import DeviceSession, Feeds, Session
 from workbench.values.errors import MeasureError
@@ -135,8 +136,7 @@ def modelled_curve(
     """
     points = []
     for batch, length in _shapes(batches, lengths):
-        session.run(feeds_of(batch, length)[0])
-        time_ms = session.times().total_ms
+        time_ms = modelled_call_ms(session, feeds_of(batch, length)[0])
         points.append(
             CurvePoint(
                 batch=batch,

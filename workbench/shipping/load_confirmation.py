@@ -174,7 +174,7 @@ def service_figures(result: LoadResult, settings: ServiceSettings) -> ServiceFig
     if p50 is None or p95 is None or p99 is None:
         raise MeasureError(f"{result.url}: no request was answered ({result.failed} failed).", transient=True)
     server = result.server
-    if server is None or server.mean_batch is None or server.padding_share is None:
+    if server is None or server.mean_batch is None:
         raise MeasureError(f"{result.url}: /metrics did not say how it batched.", transient=True)
     enough = result.answered >= P99_ANSWERS
     return ServiceFigures(
@@ -187,7 +187,7 @@ def service_figures(result: LoadResult, settings: ServiceSettings) -> ServiceFig
         p95_ms=p95,
         p99_ms=p99,
         mean_batch=server.mean_batch,
-        padding_share=server.padding_share,
+        padding_share=server.padding_share or 0.0,  # none is told of samples that are no sequences
         worker_busy=min(1.0, server.worker_busy) if server.worker_busy is not None else None,
         errors=result.failed,
         reliable=result.reliable and enough,

@@ -95,7 +95,7 @@ def _scored(sizes: Sizes, host: bool) -> list[str]:
 def _limits(limit: Limit) -> list[str]:
     if limit.worst is None:
         return [
-            f"# Accuracy is in {limit.unit} here, of which no usual loss is known: state yours, as accuracy_drop: LOSS.",
+            f"# Accuracy is in {limit.unit} here, and nobody knows what loss is usual: state it, accuracy_drop: LOSS.",
             "constraints: {}",
         ]
     key = "accuracy_drop" if limit.unit else "accuracy_drop_pp"
@@ -106,8 +106,7 @@ def _limits(limit: Limit) -> list[str]:
     if limit.counted is not None and limit.worst > limit.usual:
         one, need = 100 / limit.counted, math.ceil(100 / limit.usual) + 1
         lines += [
-            f"  # One of {limit.counted} {limit.what} is {one:.2g} points, so that a finer limit could not be told from "
-            "chance:",
+            f"  # One of {limit.counted} {limit.what} is {one:.2g} points, and chance would decide on a finer limit;",
             f"  # with {need} {limit.what} in validation and holdout each, {limit.usual:g} can be asked for.",
         ]
     return lines
