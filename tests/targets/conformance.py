@@ -16,8 +16,9 @@ from tests.model_zoo import write_halves
 from tests.targets.encoder import Array, ids, model_of, record_for, run, save, value
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.lowering.dynamic import lower_dynamic
-from workbench.quantization.record import QuantizationRecord
-from workbench.targets.base import Target
+from workbench.quantization.record import ActivationScale, QuantizationRecord
+from workbench.targets.base import StatesForms, Target
+from workbench.targets.classes import numerics_class, time_class
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate, Precision, Quantization, Serving
 from workbench.values.documents.canonical import file_digest
@@ -46,6 +47,23 @@ def compiled(
     file = lowered(target, model, candidate, record, to / "lowered")
     (to / "compiled").mkdir()
     return target.compile(file, candidate, to / "compiled"), to / "compiled"
+
+
+def classes(target: Target, artifact: tuple[Artifact, Path], candidate: Candidate) -> tuple[str, str]:
+    """(numerics class, time class at the suite's shape)"""
+    return (
+        numerics_class(target, *artifact, candidate),
+        time_class(target, *artifact, candidate, batch=BATCH, length=LENGTH),
+    )
+
+
+def with_wider_scales(record: QuantizationRecord) -> QuantizationRecord:
+    """Scales of activations as another algorithm chooses them: zero points where they were, so kernels stay."""
+
+    def wider(scale: ActivationScale) -> ActivationScale:
+        return replace(scale, scale=scale.scale * 1.25, low=scale.low * 1.25, high=scale.high * 1.25)
+
+    return replace(record, layers=tuple(replace(each, activation=wider(each.activation)) for each in record.layers))
 
 
 class TargetConformance:
@@ -351,6 +369,59 @@ class TargetConformance:
 
         with pytest.raises(MeasureError, match="cannot load"):
             target.open(artifact, tmp_path, float_candidate)
+
+    # --- classes ---------------------------------------------------------------------------------------------------
+
+    def test_values_of_scales_change_what_is_computed_and_not_how_long_it_takes(
+        self,
+        target: Target,
+        model: Model,
+        static_candidate: Candidate,
+        record: QuantizationRecord,
+        static_artifact: tuple[Artifact, Path],
+        tmp_path: Path,
+    ) -> None:
+        other = compiled(target, model, static_candidate, with_wider_scales(record), tmp_path / "wider")
+        ours, theirs = classes(target, static_artifact, static_candidate), classes(target, other, static_candidate)
+
+        assert ours == classes(target, static_artifact, static_candidate)
+        assert ours[0] != theirs[0]
+        assert static_artifact[0].kernels == other[0].kernels
+        if isinstance(target, StatesForms):  # of others every byte decides
+            assert ours[1] == theirs[1]
+
+    def test_another_form_of_scales_is_another_time_class(
+        self,
+        target: Target,
+        model: Model,
+        model_path: Path,
+        static_candidate: Candidate,
+        static_artifact: tuple[Artifact, Path],
+        float_candidate: Candidate,
+        float_artifact: tuple[Artifact, Path],
+        tmp_path: Path,
+    ) -> None:
+        channels = record_for(model_path, ids(BATCH, LENGTH), per_channel=True)
+        candidate = replace(static_candidate, quantization=replace(STATIC, weight_granularity="channel"))
+        by_channel = compiled(target, model, candidate, channels, tmp_path / "channels")
+
+        found = {
+            classes(target, artifact, asked)[1]
+            for artifact, asked in (
+                (static_artifact, static_candidate),
+                (by_channel, candidate),
+                (float_artifact, float_candidate),
+            )
+        }
+
+        assert len(found) == 3
+
+    def test_threads_decide_times(
+        self, target: Target, static_candidate: Candidate, static_artifact: tuple[Artifact, Path]
+    ) -> None:
+        threads = replace(static_candidate, serving=replace(static_candidate.serving, intra_op_threads=2))
+
+        assert classes(target, static_artifact, threads)[1] != classes(target, static_artifact, static_candidate)[1]
 
     # --- probe -----------------------------------------------------------------------------------------------------
 

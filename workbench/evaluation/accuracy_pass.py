@@ -139,6 +139,8 @@ class AccuracyPass:
         identity = self.scorer.identity
         return {
             **({} if identity is None else {"scorer": identity}),
+            # what a runtime rounds further when it opens the files is not in them
+            **({"opened_with": candidate.compile} if candidate.compile.rounds_further() else {}),
             "artifact": [f.sha256 for f in artifact.files],
             "toolchain": self.bench.toolchain(candidate),
             "data": self.experiment.dataset.with_bins(candidate.sequence_bins).digest(self.split),

@@ -206,3 +206,32 @@ class Target(Protocol):
         Raises:
             MeasureError: the runtime cannot load it.
         """
+
+
+@runtime_checkable
+class StatesForms(Protocol):
+    """A target that says what of its artifacts decides outputs, and what decides times (`targets.classes` asks).
+
+    Optional: of a target without it every byte of an artifact and every setting that it is opened with decides both.
+    Serving settings and the toolchain belong to a class in any case, and are not said here.
+    """
+
+    def numerics_form(self, artifact: Artifact, directory: Path, candidate: Candidate) -> str:
+        """Equal for two artifacts only if they give equal outputs, to the bit, for equal feeds.
+
+        Raises:
+            CandidateError: a file cannot be read.
+        """
+
+    def time_form(
+        self, artifact: Artifact, directory: Path, candidate: Candidate, *, batch: int, length: int | None
+    ) -> str:
+        """Equal for two artifacts only if the same kernels run on the same types and shapes for a feed of this shape:
+        what may differ is the values of weights, scales and zero points. May call the vendor's tools.
+
+        Args:
+            length: padded positions of a row; None where samples are no sequences.
+
+        Raises:
+            CandidateError: a file cannot be read.
+        """

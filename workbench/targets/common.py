@@ -9,11 +9,15 @@ from onnx import ModelProto, ValueInfoProto
 
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.record import QuantizationRecord
+from workbench.values.artifact import Artifact, CompiledFile
 from workbench.values.artifact import CompiledFile
 from workbench.values.candidate import Candidate
-from workbench.values.documents.canonical import file_digest
+from workbench.values.documents.canonical import digest, file_digest
 from workbench.values.errors import ConfigError, LoweringError, MeasureError
 from workbench.values.model import Model
+<<<<<<< HEAD
+=======
+>>>>>>> f077fa5 (Numerics and time classes of artifacts: a target may state what decides outputs and what decides times)
 
 
 def graph_to_lower(model: Model, candidate: Candidate, record: QuantizationRecord | None) -> ModelProto:
@@ -43,6 +47,11 @@ def compiled_file(directory: Path, name: str) -> CompiledFile:
     return CompiledFile(
         batch=None, sequence_bin=None, file=name, sha256=file_digest(file), size_bytes=file.stat().st_size
     )
+
+
+def whole_files(artifact: Artifact) -> str:
+    """The digest of every file of an artifact: the form of one about which nothing better is known."""
+    return digest([[file.batch, file.sequence_bin, file.sha256] for file in artifact.files])
 
 
 def with_outputs(lowered: Path, tensors: Sequence[str]) -> tuple[ModelProto, int]:

@@ -24,9 +24,9 @@ from workbench.targets.ascend.atc.atc import (
 from workbench.targets.ascend.atc.command import Shape, argument_vector, compile_flags, shapes_of
 from workbench.targets.ascend.atc.config_files import write_config_files
 from workbench.targets.ascend.atc.failure import complete_log, failure_of, no_file
-from workbench.targets.ascend.atc.flags import check_flags
 from workbench.targets.ascend.atc.om_info import OmInfo, parse_info
 from workbench.targets.ascend.atc.om_json import KernelCounts, count_kernels
+from workbench.targets.ascend.atc.om_to_json import run_to_json
 from workbench.targets.ascend.atc.passes import FUSION_RESULT, Fusion, read_fusions
 from workbench.targets.ascend.interface import Interface
 from workbench.targets.ascend.paths import place_model, work_directory
@@ -216,16 +216,10 @@ def _output(directory: Path, name: str) -> Path | None:
 def _count(job: _Job, compiled: _Compiled, shape: Shape) -> KernelCounts:
     directory = job.root / "json"
     directory.mkdir()
-    file = directory / "model.json"
     what = f"{shape.name}.om into JSON"
-    flags = {"mode": "1", "om": str(compiled.om), "json": str(file)}
-    check_flags(flags)
-    run = run_atc(
-        [str(job.atc), *argument_vector(flags)],
-        directory=directory,
-        log=job.to / "json.log",
-        environment=compile_environment(job.environment, directory, workers=job.workers),
-        timeout_s=job.timeout_s,
+    environment = compile_environment(job.environment, directory, workers=job.workers)
+    run, file = run_to_json(
+        job.atc, compiled.om, directory, log=job.to / "json.log", environment=environment, timeout_s=job.timeout_s
     )
     try:
         if run.status != 0:

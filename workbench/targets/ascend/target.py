@@ -12,6 +12,7 @@ every shape in a file is fixed, so the session pads and cuts.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from workbench.graph.apart import kept_aside
@@ -24,16 +25,18 @@ from workbench.targets.ascend.atc.compile_story import write_story
 from workbench.targets.ascend.check import candidate_issues
 from workbench.targets.ascend.interface import INTERFACE, write_interface
 from workbench.targets.ascend.lowering import atc_form
+from workbench.targets.ascend.om_form import om_form, serving_files
 from workbench.targets.ascend.om_set import compile_set
 from workbench.targets.ascend.probe import DeployProbe
 from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.targets.ascend.shapes import interface_of
 from workbench.targets.ascend.toolchain import ascend_toolchain, device_count
 from workbench.targets.base import OperatorIssue, Session
-from workbench.targets.common import compiled_file, graph_to_lower
+from workbench.targets.common import compiled_file, graph_to_lower, whole_files
 from workbench.targets.onnxruntime.target import OnnxRuntimeTarget
 from workbench.values.artifact import Artifact, Toolchain
 from workbench.values.candidate import Candidate
+from workbench.values.documents.canonical import digest
 from workbench.values.errors import CompileError, ConfigError, MeasureError
 from workbench.values.model import Model
 from workbench.values.system.files import temporary_beside
@@ -86,6 +89,25 @@ class AscendTarget:
     def open(self, artifact: Artifact, directory: Path, candidate: Candidate, *, device: int = 0) -> Session:
         # the whole set: a service may form any batch it was compiled for, and memory is measured on what is loaded here
         return open_session(directory, artifact, device_id=device)
+
+    def numerics_form(self, artifact: Artifact, directory: Path, candidate: Candidate) -> str:
+        """Every file: an OM holds the command line that it was compiled with."""
+        return whole_files(artifact)
+
+    def time_form(
+        self, artifact: Artifact, directory: Path, candidate: Candidate, *, batch: int, length: int | None
+    ) -> str:
+        """The files that serve this shape, as ATC tells of them, and the flags that its JSON may not show.
+
+        Runs ATC once for each file: keep the answer.
+        """
+        settings = candidate.compile
+        assert isinstance(settings, AscendCompile)  # Candidate checks it
+        flags = replace(settings, disabled_fusions=(), enabled_fusions=())
+        if settings.shapes == "static":
+            flags = replace(flags, batches=(1,), sequence_bins=())
+        files = serving_files(artifact, batch, length)
+        return digest([flags, [[f.batch, f.sequence_bin, om_form(directory / f.file)] for f in files]])
 
     def devices(self) -> int:
         return device_count()

@@ -25,8 +25,9 @@ import numpy as np
 import onnx
 
 from workbench.graph.apart import is_large, kept_aside
+from workbench.graph.form import graph_form
 from workbench.graph.layers import quantizable_layers
-from workbench.graph.read import load_graph, stored_graph
+from workbench.graph.read import graph_of, load_graph, stored_graph
 from workbench.graph.write import weights_beside, write_shared
 from workbench.quantization.lowering.dynamic import lower_dynamic
 from workbench.quantization.lowering.normalize import normalized
@@ -132,6 +133,16 @@ class OnnxRuntimeTarget:
             raise MeasureError(f"{file}: ONNX Runtime cannot load it: {_first_line(error)}") from error
         return OnnxRuntimeSession(session)
 
+    def numerics_form(self, artifact: Artifact, directory: Path, candidate: Candidate) -> str:
+        """The optimized graph with its constants: settings that left it as it is changed no bit."""
+        return _form(directory / artifact.files[0].file, values=True)
+
+    def time_form(
+        self, artifact: Artifact, directory: Path, candidate: Candidate, *, batch: int, length: int | None
+    ) -> str:
+        """The optimized graph, whose operators are the kernels; one file takes every shape."""
+        return _form(directory / artifact.files[0].file, values=False)
+
     def devices(self) -> int:
         return 1
 
@@ -185,6 +196,13 @@ class OnnxRuntimeSession:
                 isinstance(wanted, int) and wanted != given for wanted, given in zip(shape, array.shape, strict=True)
             ):
                 raise MeasureError(f"Input {name!r} is fed shape {array.shape}; the model takes {tuple(shape)}.")
+
+
+def _form(file: Path, *, values: bool) -> str:
+    try:
+        return graph_form(graph_of(file), values=values)
+    except ConfigError as error:
+        raise MeasureError(f"{file}: cannot be read: {error}") from error
 
 
 def _lowered(proto: onnx.ModelProto, candidate: Candidate, record: QuantizationRecord | None) -> onnx.ModelProto:

@@ -16,12 +16,17 @@ from pathlib import Path
 
 from workbench.targets.openvino.settings import OpenVinoCompile
 from workbench.values.candidate import Candidate
+from workbench.values.documents.canonical import canonical_json, digest
+from workbench.values.documents.json_reader import loads
 from workbench.values.errors import CompileError
+from workbench.values.system.files import temporary_beside
 from workbench.values.system.lifeline import tied
 
 XML = "model.xml"
 WEIGHTS = "model.bin"
 LOG = "compile.log"
+EXECUTED = "executed.json"
+"""The digest of the compiled graph without the values of its constants. Artifacts are equal without it."""
 
 PRODUCTS = frozenset({"Convolution", "Deconvolution", "FullyConnected", "MatMul"})
 """Layer types that multiply matrices, in OpenVINO's runtime model."""
@@ -41,7 +46,10 @@ _PLACES = (
 
 
 def convert(lowered: Path, candidate: Candidate, to: Path) -> tuple[int, int, Mapping[str, int]]:
-    """Write `XML`, `WEIGHTS` and `LOG` below `to`; returns (integer products, float products, layer type → count).
+    """Write `XML`, `WEIGHTS`, `EXECUTED` and `LOG` below `to`.
+
+    Returns:
+        (integer products, float products, layer type → count).
 
     Raises:
         CompileError: OpenVINO refused the model, crashed or took too long (the last two are transient).
@@ -52,6 +60,8 @@ def convert(lowered: Path, candidate: Candidate, to: Path) -> tuple[int, int, Ma
     raw.mkdir()
     try:
         told = json.loads(_run(lowered, raw / XML, settings.inference_precision, log_path))
+        with temporary_beside(to / EXECUTED, durable=False) as draft:
+            draft.write_text(canonical_json({"form": digest(told["executed"])}), encoding="utf-8")
         for name in (WEIGHTS, XML):  # the graph last: without it the weights are no model
             (raw / name).replace(to / name)
     finally:
@@ -60,6 +70,12 @@ def convert(lowered: Path, candidate: Candidate, to: Path) -> tuple[int, int, Ma
         raw.rmdir()
     precisions = Counter(precision in INTEGER for kind, precision in told["layers"] if kind in PRODUCTS)
     return precisions[True], precisions[False], told["kernels"]
+
+
+def executed_form(directory: Path) -> str | None:
+    """What `convert` told of the compiled graph; None where the files came without it."""
+    file = directory / EXECUTED
+    return str(loads(file.read_bytes())["form"]) if file.exists() else None
 
 
 def _run(lowered: Path, xml: Path, precision: str, log_path: Path) -> str:

@@ -23,15 +23,16 @@ from workbench.graph.apart import kept_aside
 from workbench.graph.write import write_shared
 from workbench.quantization.record import QuantizationRecord
 from workbench.targets.base import Array, Feeds, OperatorIssue, Session
-from workbench.targets.common import compiled_file, graph_to_lower
+from workbench.targets.common import compiled_file, graph_to_lower, whole_files
 from workbench.targets.feeds import Input, check_feeds, check_host_device
 from workbench.targets.openvino.check import model_issues, setting_issues
-from workbench.targets.openvino.compiler import WEIGHTS, XML, convert, reason
+from workbench.targets.openvino.compiler import WEIGHTS, XML, convert, executed_form, reason
 from workbench.targets.openvino.library import capabilities, library, load
 from workbench.targets.openvino.lowering import openvino_form
 from workbench.targets.openvino.settings import OpenVinoCompile
 from workbench.values.artifact import Artifact, Toolchain
 from workbench.values.candidate import Candidate
+from workbench.values.documents.canonical import digest
 from workbench.values.errors import LoweringError, MeasureError
 from workbench.values.model import Model
 from workbench.values.system.cpu import this_cpu
@@ -103,6 +104,18 @@ class OpenVinoTarget:
         xml = str(directory / artifact.files[0].file)
         compiled = load(xml, properties, xml)
         return OpenVinoSession(compiled, streams, {port.any_name: i for i, port in enumerate(compiled.outputs)})
+
+    def numerics_form(self, artifact: Artifact, directory: Path, candidate: Candidate) -> str:
+        """The converted graph and the precision of what is not INT8; a hint sets what is set explicitly here."""
+        settings = candidate.compile
+        assert isinstance(settings, OpenVinoCompile)  # Candidate checks it
+        return digest([whole_files(artifact), settings.inference_precision])
+
+    def time_form(
+        self, artifact: Artifact, directory: Path, candidate: Candidate, *, batch: int, length: int | None
+    ) -> str:
+        """The graph that the plugin executes, as it was told when the artifact was made; one file takes every shape."""
+        return digest([executed_form(directory) or whole_files(artifact), candidate.compile])
 
     def devices(self) -> int:
         return 1
