@@ -17,7 +17,7 @@ from tests.targets.encoder import Array, ids, model_of, record_for, run, save, v
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.lowering.dynamic import lower_dynamic
 from workbench.quantization.record import ActivationScale, QuantizationRecord
-from workbench.targets.base import StatesForms, Target
+from workbench.targets.base import DeviceSession, StatesForms, Target
 from workbench.targets.classes import numerics_class, time_class
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate, Precision, Quantization, Serving
@@ -55,6 +55,15 @@ def classes(target: Target, artifact: tuple[Artifact, Path], candidate: Candidat
         numerics_class(target, *artifact, candidate),
         time_class(target, *artifact, candidate, batch=BATCH, length=LENGTH),
     )
+
+
+def modelled_ms(target: Target, artifact: tuple[Artifact, Path], candidate: Candidate) -> float:
+    session = target.open(*artifact, candidate)
+    assert isinstance(session, DeviceSession)
+    session.run(ids(BATCH, LENGTH))
+    times = session.times()
+    session.close()
+    return times.execute_ms
 
 
 def with_wider_scales(record: QuantizationRecord) -> QuantizationRecord:
@@ -389,6 +398,10 @@ class TargetConformance:
         assert static_artifact[0].kernels == other[0].kernels
         if isinstance(target, StatesForms):  # of others every byte decides
             assert ours[1] == theirs[1]
+        if target.toolchain().emulated:  # whose clock has no noise
+            assert modelled_ms(target, other, static_candidate) == modelled_ms(
+                target, static_artifact, static_candidate
+            )
 
     def test_another_form_of_scales_is_another_time_class(
         self,

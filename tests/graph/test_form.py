@@ -1,0 +1,130 @@
+"""Which differences of two graphs are only numbers."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+from tests.targets.encoder import Array, model_of, tiny_encoder, value
+from workbench.graph.form import graph_form
+
+QUANTIZE = helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["q"], name="quantize")
+DEQUANTIZE = helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["y"], name="dequantize")
+
+
+def quantizer(scale: float = 0.1, zero: Array | None = None) -> ModelProto:
+    numbers: dict[str, Array] = {"scale": np.array(scale, np.float32), "zero": np.array(3, np.int8)}
+    return model_of(
+        [QUANTIZE, DEQUANTIZE],
+        numbers if zero is None else {**numbers, "zero": zero},
+        [value("x", ["n", 4])],
+        [value("y", ["n", 4])],
+    )
+
+
+def one_operator(kind: str, constant: Array, **attributes: object) -> ModelProto:
+    node = helper.make_node(kind, ["x", "c"], ["y"], name="only", **attributes)
+    return model_of([node], {"c": constant}, [value("x", ["n", 4])], [value("y", ["n", 4])])
+
+
+def renamed(model: ModelProto) -> ModelProto:
+    """Every tensor and node under another name; ports keep theirs."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    ports = {port.name for port in (*copy.graph.input, *copy.graph.output)}
+    for node in copy.graph.node:
+        node.name = f"other {node.name}"
+        node.doc_string = "another exporter"
+        for names in (node.input, node.output):
+            names[:] = [name if name in ports or not name else f"other {name}" for name in names]
+    for tensor in copy.graph.initializer:
+        tensor.name = f"other {tensor.name}"
+    return copy
+
+
+@pytest.mark.parametrize("values", [False, True])
+def test_names_do_not_count(values: bool) -> None:
+    encoder = tiny_encoder()
+
+    assert graph_form(renamed(encoder), values=values) == graph_form(encoder, values=values)
+
+
+def test_numbers_count_only_where_they_are_asked_for() -> None:
+    ours, theirs = quantizer(scale=0.1), quantizer(scale=0.2, zero=np.array(-5, np.int8))
+
+    assert graph_form(ours) == graph_form(theirs)
+    assert graph_form(ours, values=True) != graph_form(theirs, values=True)
+
+
+@pytest.mark.parametrize(
+    "zero", [np.array(3, np.uint8), np.array([3, 3, 3, 3], np.int8)], ids=["another type", "one for each column"]
+)
+def test_another_form_of_zero_point_counts(zero: Array) -> None:
+    assert graph_form(quantizer()) != graph_form(quantizer(zero=zero))
+
+
+def test_a_zero_point_that_is_left_out_counts() -> None:
+    without = quantizer()
+    del without.graph.node[0].input[2]
+
+    assert graph_form(quantizer()) != graph_form(without)
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "second"),
+    [
+        ("Reshape", np.array([0, 4]), np.array([-1, 4])),
+        ("Pow", np.array(2, np.float32), np.array(3, np.float32)),
+        ("Tile", np.array([1, 2]), np.array([2, 1])),
+    ],
+)
+def test_what_decides_how_much_is_computed_counts(kind: str, first: Array, second: Array) -> None:
+    assert graph_form(one_operator(kind, first)) != graph_form(one_operator(kind, second))
+
+
+def test_attributes_count() -> None:
+    weight = np.ones((4, 4), np.float32)
+
+    assert graph_form(one_operator("Gemm", weight, transB=1)) != graph_form(one_operator("Gemm", weight, transB=0))
+
+
+def test_small_constants_may_be_one_tensor_or_several() -> None:
+    """ONNX Runtime merges scalars whose values happen to agree."""
+    apart = quantizer()
+    apart.graph.node[1].input[1] = "another"
+    apart.graph.initializer.append(numpy_helper.from_array(np.array(0.1, np.float32), "another"))
+
+    assert graph_form(apart) == graph_form(quantizer())
+
+
+def test_large_constants_are_told_apart() -> None:
+    def sums(second: str) -> ModelProto:
+        nodes = [helper.make_node("Add", ["x", "a"], ["s"]), helper.make_node("Add", ["s", second], ["y"])]
+        table = np.zeros((200, 200), np.float32)
+        ports = [value("x", [200, 200])], [value("y", [200, 200])]
+        return model_of(nodes, {"a": table, "b": table}, *ports)
+
+    assert graph_form(sums("a")) != graph_form(sums("b"))
+
+
+def test_branches_count() -> None:
+    def choice(inner: str) -> ModelProto:
+        branches = [
+            helper.make_graph([helper.make_node(kind, ["x"], ["r"])], kind, [], [value("r", ["n", 4])])
+            for kind in (inner, "Neg")
+        ]
+        node = helper.make_node("If", ["c"], ["y"], then_branch=branches[0], else_branch=branches[1])
+        condition = helper.make_tensor_value_info("c", TensorProto.BOOL, [])
+        return model_of([node], {}, [condition, value("x", ["n", 4])], [value("y", ["n", 4])])
+
+    assert graph_form(choice("Relu")) == graph_form(choice("Relu"))
+    assert graph_form(choice("Relu")) != graph_form(choice("Abs"))
+
+
+def test_a_constant_node_is_a_constant() -> None:
+    node = helper.make_node("Constant", [], ["scale"], value=numpy_helper.from_array(np.array(0.1, np.float32)))
+    as_node = quantizer()
+    del as_node.graph.initializer[0]
+    as_node.graph.node.insert(0, node)
+
+    assert graph_form(as_node, values=True) == graph_form(quantizer(), values=True)

@@ -1,0 +1,65 @@
+"""What of ATC's JSON decides a time; the emulated atc's own files go through the conformance suite."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from workbench.targets.ascend.om_form import structure_of
+
+
+def model(**changed: Any) -> dict[str, Any]:
+    """A quantizing operator behind an input, as ATC's JSON tells of them."""
+    quant = {
+        "name": "dense.quant",
+        "type": "AscendQuant",
+        "input": ["ids:0"],
+        "input_desc": [{"name": "ids", "dtype": "DT_FLOAT16", "shape": {"dim": [4, 16]}}],
+        "output_desc": [{"name": "q", "dtype": "DT_INT8", "shape": {"dim": [4, 16]}}],
+        "attr": [
+            {"key": "scale", "value": {"f": 31.5}},
+            {"key": "_kernelname", "value": {"s": "te_ascendquant_0123456789abcdef0123_1__kernel0"}},
+            {"key": "_datadump_original_op_names", "value": {"list": {"s": ["dense.quant"]}}},
+        ],
+        **changed,
+    }
+    return {"graph": [{"op": [{"name": "ids", "type": "Data"}, quant]}]}
+
+
+def attributes(**changed: Any) -> list[dict[str, Any]]:
+    found = copy.deepcopy(model()["graph"][0]["op"][1]["attr"])
+    return [{**each, "value": changed.get(each["key"], each["value"])} for each in found]
+
+
+def test_factors_digests_and_names_do_not_count() -> None:
+    other = model(
+        name="another",
+        attr=attributes(
+            scale={"f": 12.0},
+            _kernelname={"s": "te_ascendquant_fedcba9876543210fedc_1__kernel0"},
+            _datadump_original_op_names={"list": {"s": ["another"]}},
+        ),
+    )
+
+    assert structure_of(other) == structure_of(model())
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        model(type="AscendAntiQuant"),
+        model(input=["ids:1"]),
+        model(output_desc=[{"name": "q", "dtype": "DT_INT8", "shape": {"dim": [8, 16]}}]),
+        model(attr=attributes(_kernelname={"s": "te_ascendquant_fast_0123456789abcdef0123_1__kernel0"})),
+        model(attr=attributes(_datadump_original_op_names={"list": {"s": ["dense", "dense.quant"]}})),
+    ],
+    ids=["operator", "edge", "shape", "kernel", "what was fused"],
+)
+def test_all_else_counts(other: dict[str, Any]) -> None:
+    assert structure_of(other) != structure_of(model())
+
+
+@pytest.mark.parametrize("data", [None, {}, {"graph": []}, {"graph": [{"op": [{"name": "no type"}]}]}])
+def test_another_document_is_told(data: Any) -> None:
+    with pytest.raises(ValueError, match=r"list `graph`|no type"):
+        structure_of(data)
