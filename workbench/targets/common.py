@@ -10,14 +10,10 @@ from onnx import ModelProto, ValueInfoProto
 from workbench.graph.read import load_graph, read_model
 from workbench.quantization.record import QuantizationRecord
 from workbench.values.artifact import Artifact, CompiledFile
-from workbench.values.artifact import CompiledFile
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import digest, file_digest
 from workbench.values.errors import ConfigError, LoweringError, MeasureError
 from workbench.values.model import Model
-<<<<<<< HEAD
-=======
->>>>>>> f077fa5 (Numerics and time classes of artifacts: a target may state what decides outputs and what decides times)
 
 
 def graph_to_lower(model: Model, candidate: Candidate, record: QuantizationRecord | None) -> ModelProto:
