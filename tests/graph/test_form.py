@@ -70,6 +70,23 @@ def test_a_zero_point_that_is_left_out_counts() -> None:
     assert graph_form(quantizer()) != graph_form(without)
 
 
+def test_a_zero_point_of_zero_may_be_left_out_where_its_type_is_told_otherwise() -> None:
+    """ONNX Runtime's optimizer does so."""
+
+    def product(*zero_points: Array) -> ModelProto:
+        names = [f"zero {place}" for place in range(len(zero_points))]
+        node = helper.make_node("MatMulInteger", ["x", "w", *names], ["y"], name="only")
+        numbers = {"w": np.ones((4, 4), np.int8), **dict(zip(names, zero_points, strict=True))}
+        ports = [helper.make_tensor_value_info(n, t, ["n", 4]) for n, t in (("x", TensorProto.UINT8), ("y", 6))]
+        return model_of([node], numbers, ports[:1], ports[1:])
+
+    nothing, scalar, columns = np.array(128, np.uint8), np.array(0, np.int8), np.zeros(4, np.int8)
+
+    assert graph_form(product(nothing)) == graph_form(product(nothing, scalar))
+    assert graph_form(product(nothing)) != graph_form(product(nothing, columns))
+    assert graph_form(product(nothing), values=True) != graph_form(product(nothing, scalar), values=True)
+
+
 @pytest.mark.parametrize(
     ("kind", "first", "second"),
     [

@@ -11,6 +11,7 @@ Large ones are told apart, since reading one twice is not reading two.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,6 +34,16 @@ _INTEGER_BIAS = frozenset({"DequantizeLinear", "QAttention", "QGemm", "QLinearCo
 
 _BY_VALUE = frozenset({"Clip", "If", "Loop", "NonMaxSuppression", "Pow", "Range", "Resize", "Upsample"})
 """Operators whose constants decide how much is computed, or by which kernel, whatever their type."""
+
+_ZERO_POINTS: Mapping[str, tuple[int, ...]] = {
+    "ConvInteger": (2, 3),
+    "DynamicQuantizeMatMul": (3,),
+    "MatMulInteger": (2, 3),
+    "MatMulIntegerToFloat": (4, 5),
+    "QAttention": (6, 7),
+}
+"""Operator → its zero points of a type that its other inputs tell. One of a whole tensor may be left out, and ONNX
+Runtime's optimizer does so where it is 0: the kernel multiplies with it all the same (onnxruntime 1.31.1)."""
 
 
 def graph_form(model: ModelProto, *, values: bool = False) -> str:
@@ -84,10 +95,22 @@ class _Form:
         return [
             "" if node.domain == "ai.onnx" else node.domain,
             node.op_type,
-            [self.source(name, node.op_type, names, constants) for name in node.input],
+            self.sources(node, names, constants),
             [bool(name) for name in node.output],
             [self.attribute(attribute, names, constants, within) for attribute in attributes],
         ]
+
+    def sources(self, node: NodeProto, names: Mapping[str, str], constants: Mapping[str, TensorProto]) -> list[Any]:
+        found = [self.source(name, node.op_type, names, constants) for name in node.input]
+        if self.values:
+            return found
+        places = _ZERO_POINTS.get(node.op_type, ())
+        found += [""] * (max(places, default=-1) + 1 - len(found))
+        for place in places:
+            tensor = constants.get(node.input[place]) if place < len(node.input) else None
+            if tensor is not None and math.prod(tensor.dims) == 1:
+                found[place] = ""
+        return found
 
     def source(
         self, name: str, operator: str, names: Mapping[str, str], constants: Mapping[str, TensorProto]
