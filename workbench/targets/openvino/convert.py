@@ -31,10 +31,13 @@ def main(lowered: str, xml: str, precision: str) -> int:
         for output in model.outputs:  # one name each, the ONNX file's: tensors that merged have several
             output.get_tensor().set_names({output.get_node().get_friendly_name().removesuffix("/sink_port_0")})
         openvino.save_model(model, xml, compress_to_fp16=False)
+        stored = constants(model)
         del model, output  # with its weights, before they are loaded again in their kernels' order
         settings = {"INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1}
         graph = executed_graph(core, xml, settings)
         kernels = Counter(kind for kind, _ in executed(graph))
+        form = {"operators": structure(graph), "constants": stored}
+        del graph
         # With Snippets a whole attention block is one operator that does not tell its products' types. Low precision
         # is decided before Snippets, so the same products show one by one without them.
         layers = executed(executed_graph(core, xml, {**settings, "SNIPPETS_MODE": "DISABLE"}))
@@ -42,7 +45,6 @@ def main(lowered: str, xml: str, precision: str) -> int:
     except Exception as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
-    form = {"operators": structure(graph), "constants": constants(model)}
     print(json.dumps({"kernels": dict(sorted(kernels.items())), "layers": layers, "executed": form}))
     return 0
 
