@@ -126,8 +126,6 @@ def compare(
         fixed, taken = _whole_batches(
             [read_model(each.path) for each in sides], batch, samples, dataset.size("validation")
         )
-        if dataset.interface.state:  # what is scored are sequences, what is compared are single steps
-            scoring = None
         feeds = (
             calibration_feeds(dataset, question.model, batch=fixed, samples=taken, split="validation")
             if scoring is None
@@ -158,7 +156,7 @@ def _batches(
         check_inputs(dataset, models[0])
         scoring = scoring_of(dataset, models[0])
         fixed, taken = _whole_batches(models, batch, samples, dataset.size("calibration"))
-        if scoring is not None and not dataset.interface.state:
+        if scoring is not None:
             return scoring.feeds("calibration", fixed, taken), f"{data.name}, calibration split", scoring
         found = open_data(data, models[0], batch=fixed, samples=taken)
     else:

@@ -188,6 +188,10 @@ class Scoring(Protocol):
         """Take in the outputs of the batch that was read last."""
         ...
 
+    def whole(self, open_a: Callable[[], Run], open_b: Callable[[], Run]) -> None:
+        """Run what the batches are only parts of, such as whole sequences; called behind the last batch."""
+        ...
+
     def judgements(self) -> tuple[Judgement, ...]: ...
 
 
@@ -276,6 +280,9 @@ def compare(
             for part in work:
                 part.result()
             count += 1
+    if scoring is not None and count:
+        outputs = [name for name in flow.outputs if name in theirs]
+        scoring.whole(lambda: _runner(a, outputs), lambda: _runner(b, outputs))
     if count == 0:
         raise ConfigError("there is nothing to compare.", hint="Give at least one batch of data.")
     return Comparison(
