@@ -11,9 +11,12 @@ from tests.tiny import EXPERIMENT, write_workspace
 from workbench.evaluation.bench import open_bench
 from workbench.evaluation.journal import Journal
 from workbench.evaluation.store import Store
+from workbench.inputs.dataset import read_manifest
 from workbench.inputs.experiment import Experiment, read_experiment
+from workbench.inputs.metrics import output_constraints
 from workbench.search.limits import rejection, samples_to_be_certain, samples_to_see, too_fine
 from workbench.search.plan import make_plan
+from workbench.values.interface import Interface, OutputUse
 from workbench.values.objectives import Constraint
 from workbench.values.significance import compare
 
@@ -35,6 +38,35 @@ def test_a_limit_of_a_sample_or_more_and_no_limit_are_not_warned_about(question:
     assert too_fine(question) == []
     assert too_fine(replace(question, constraints=())) == []
     assert too_fine(replace(question, constraints=(Constraint(metric="accuracy_drop_pp", limit=0.0),))) == []
+
+
+def test_entities_are_counted_where_they_weigh(question: Experiment, tmp_path: Path) -> None:
+    tags = np.array([[1, 2, 0, 1], [0, 0, 0, 0], [1, 0, -100, -100]])
+    np.savez(tmp_path / "x.npz", input_ids=np.ones((3, 4), np.int64), labels=tags)
+    (tmp_path / "tags.json").write_text('["O", "B-A", "I-A"]')
+    files = "files: {calibration: x.npz, validation: x.npz, holdout: x.npz}"
+    (tmp_path / "ner.yaml").write_text(f"version: 1\ntask: ner\nlabels: tags.json\n{files}\n")
+    ner = replace(question, dataset=read_manifest(tmp_path / "ner.yaml"))
+
+    found = too_fine(replace(ner, constraints=(Constraint(metric="accuracy_drop_pp", limit=33.0),)))
+
+    assert len(found) == 2
+    assert "finer than one entity of validation: of 3 entities one is 33.3 pp" in found[0]
+    assert too_fine(replace(ner, constraints=(Constraint(metric="accuracy_drop_pp", limit=34.0),))) == []
+
+
+@pytest.mark.parametrize(("limit", "warned"), [(0.999, True), (0.5, False), (1.0, False)])
+def test_limits_of_outputs_are_held_against_one_sample(question: Experiment, limit: float, warned: bool) -> None:
+    use = OutputUse(name="logits", meaning="logits", limits=(("top1_agreement", limit), ("cosine", 0.9999)))
+    data = replace(question.dataset, task="tensors", interface=Interface(outputs=(use,)))
+    constraints = output_constraints(data, question.model)
+
+    found = too_fine(replace(question, dataset=data, constraints=constraints))
+
+    size = data.size("validation")
+    said = f"top1_agreement >= 0.999 is finer than one sample of validation: of {size} samples one is {1 / size:.3g}"
+    assert any(said in one for one in found) == warned
+    assert len(found) == (2 if warned else 0)
 
 
 @pytest.mark.parametrize("limit_pp", [0.1, 0.5, 2.0])

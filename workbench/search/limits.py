@@ -6,33 +6,92 @@ import math
 
 import numpy as np
 
+from workbench.inputs.dataset import Dataset
 from workbench.inputs.experiment import Experiment
+from workbench.inputs.metrics import GOLD, scorer_of
+from workbench.inputs.metrics.agreement import MetricSpec
+from workbench.inputs.metrics.agreement.labelled import AGAINST, FLOAT
+from workbench.inputs.metrics.entities import count_entities, tag_set
+from workbench.inputs.metrics.meaning_scorer import MeaningScorer
+from workbench.values.interface import OutputUse
 from workbench.values.measurement import AccuracyComparison, Split
+from workbench.values.objectives import Constraint
 from workbench.values.paired_scores import PairedScores
 from workbench.values.significance import Outcomes
 
 _Z = 1.96
+_ONE_VECTOR = 2
+"""Axes of an output with one decision a sample."""
+_ROUNDING = 1e-9
+_COUNTED_AT_ONCE = 64
 
 
 def too_fine(experiment: Experiment) -> list[str]:
-    """A sentence for each split whose single sample weighs more than the limit on the drop.
-
-    Sentences with entities weigh by how many each holds, which nobody has counted yet; of them nothing is said.
-    """
-    limit_pp = next((c.limit for c in experiment.constraints if c.metric == "accuracy_drop_pp"), None)
-    if limit_pp is None or limit_pp <= 0 or experiment.dataset.task == "ner":
-        return []
-    found = []
+    """A sentence for each limit and split whose single sample, or entity, weighs more than the limit allows."""
     splits: tuple[Split, ...] = ("validation", "holdout")
-    for split in splits:
-        samples = experiment.dataset.size(split)
-        if 100 / samples > limit_pp:
-            found.append(
-                f"accuracy_drop_pp <= {limit_pp:g} pp is finer than one sample of {split}: of {samples} samples one is "
-                f"{100 / samples:.3g} pp. {samples_to_see(limit_pp)} samples are needed to see such a drop, about "
-                f"{samples_to_be_certain(limit_pp)} to be certain of a smaller one."
-            )
+    found = []
+    for constraint in experiment.constraints:
+        for split in splits:
+            said = None
+            if constraint.metric == "accuracy_drop_pp":
+                said = _drop_too_fine(experiment, constraint.limit, split)
+            elif constraint.of_output is not None:
+                said = _output_too_fine(experiment, constraint, split)
+            found += [said] if said is not None else []
     return found
+
+
+def _drop_too_fine(experiment: Experiment, limit_pp: float, split: Split) -> str | None:
+    data = experiment.dataset
+    scorer = scorer_of(data, experiment.model)
+    if limit_pp <= 0 or (
+        isinstance(scorer, MeaningScorer) and not _one_each(experiment, *scorer.spec_of(scorer.primary))
+    ):
+        return None
+    entities = data.task == "ner" and data.metric is None
+    count, one = (_entities(data, split), "entity") if entities else (data.size(split), "sample")
+    many = "entities" if entities else "samples"
+    if count and 100 / count <= limit_pp:
+        return None
+    if not count:
+        return f"accuracy_drop_pp <= {limit_pp:g} pp says nothing of {split}, which holds no {one} at all."
+    return (
+        f"accuracy_drop_pp <= {limit_pp:g} pp is finer than one {one} of {split}: of {count} {many} one is "
+        f"{100 / count:.3g} pp. {samples_to_see(limit_pp)} {many} are needed to see such a drop, about "
+        f"{samples_to_be_certain(limit_pp)} to be certain of a smaller one."
+    )
+
+
+def _output_too_fine(experiment: Experiment, constraint: Constraint, split: Split) -> str | None:
+    """Of a share of what samples have one of, against the float model, where all of them agree at best."""
+    data = experiment.dataset
+    scorer = scorer_of(data, experiment.model)
+    if not isinstance(scorer, MeaningScorer):
+        return None
+    spec, use = scorer.spec_of(constraint.metric)
+    labelled = AGAINST in dict(use.options) and not spec.name.rpartition(".")[2].startswith(FLOAT)
+    allowed, samples = 1 - constraint.limit, data.size(split)
+    if labelled or not _one_each(experiment, spec, use) or allowed <= 0 or samples * allowed >= 1 - _ROUNDING:
+        return None
+    needed = math.ceil(1 / allowed - _ROUNDING)
+    return (
+        f"{constraint} is finer than one sample of {split}: of {samples} samples one is {1 / samples:.3g}, so that "
+        f"all of them must agree. {needed} samples are needed for one to differ."
+    )
+
+
+def _one_each(experiment: Experiment, spec: MetricSpec, use: OutputUse) -> bool:
+    """Whether a metric is the share of samples that do well, each being one."""
+    shape = next((known.shape for known in experiment.model.outputs if known.name == use.name), ())
+    one_decision = spec.counts == "decisions" and len(shape) == _ONE_VECTOR and not experiment.dataset.interface.state
+    return spec.counts == "sequences" or one_decision
+
+
+def _entities(data: Dataset, split: Split) -> int:
+    """Entities that the labels name in a split, cut as texts are cut."""
+    tags = tag_set(data.labels)
+    golds = (batch.targets for batch in data.batches(split, _COUNTED_AT_ONCE))
+    return sum(int(count_entities(tags, gold, gold)[0][..., GOLD].sum()) for gold in golds if gold is not None)
 
 
 def samples_to_see(limit_pp: float) -> int:

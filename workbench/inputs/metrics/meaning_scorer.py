@@ -116,6 +116,11 @@ class MeaningScorer:
                         hint=nearest(name, given),
                     )
 
+    def spec_of(self, metric: str) -> tuple[MetricSpec, OutputUse]:
+        """A metric by the name that constraints have, and the output it is of."""
+        columns = [judge for judge, order in zip(self.judges, self.order, strict=True) for _ in order]
+        return next((spec, judge.use) for spec, judge in zip(self.specs, columns, strict=True) if spec.name == metric)
+
     def check_labels(self, batch: Batch) -> None:
         """Raises ConfigError for a sample without labels where an output has them, or with some of another kind."""
         for judge in self.judges:

@@ -34,7 +34,7 @@ class _Decisions(OneOutput):
 
     @property
     def label_metrics(self) -> tuple[MetricSpec, ...]:
-        return (MetricSpec(name="accuracy", about="decisions that are the labels'"),)
+        return (MetricSpec(name="accuracy", about="decisions that are the labels'", counts="decisions"),)
 
     def decided(self, output: Floats, batch: Batch) -> IntArray:
         """The class of every decision."""
@@ -71,7 +71,7 @@ class LogitsJudge(_Decisions):
 
     def specs(self, whose: str) -> tuple[MetricSpec, ...]:
         return (
-            MetricSpec(name="top1_agreement", about=f"decisions with {whose} top answer", counts=True),
+            MetricSpec(name="top1_agreement", about=f"decisions with {whose} top answer", counts="decisions"),
             MetricSpec(name="cosine", about="mean over samples", bounds=(-1.0, 1.0)),
             MetricSpec(name="max_abs_error", about="of any value", unit="abs", higher=False, bounds=None, reduce="max"),
             MetricSpec(name="mae", about="mean over values", unit="abs", higher=False, bounds=None),
@@ -105,7 +105,7 @@ class ProbabilitiesJudge(_Decisions):
 
     def specs(self, whose: str) -> tuple[MetricSpec, ...]:
         return (
-            MetricSpec(name="decision_agreement", about="decisions that do not flip", counts=True),
+            MetricSpec(name="decision_agreement", about="decisions that do not flip", counts="decisions"),
             MetricSpec(name="mean_dp", about="mean absolute change of a probability", higher=False),
             MetricSpec(name="max_dp", about="largest absolute change of a probability", higher=False, reduce="max"),
         )

@@ -38,9 +38,9 @@ class DetectionsJudge(OneOutput):
 
     def specs(self, whose: str) -> tuple[MetricSpec, ...]:
         return (
-            MetricSpec(name="f1", about=f"of {whose} detections", counts=True),
-            MetricSpec(name="recall", about=f"{whose} detections that are found"),
-            MetricSpec(name="precision", about=f"detections that are {whose} too"),
+            MetricSpec(name="f1", about=f"of {whose} detections", counts="detections"),
+            MetricSpec(name="recall", about=f"{whose} detections that are found", counts="detections"),
+            MetricSpec(name="precision", about=f"detections that are {whose} too", counts="detections"),
             MetricSpec(name="matched_iou", about="mean overlap of detections that match"),
         )
 

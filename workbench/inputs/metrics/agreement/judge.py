@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,8 @@ class MetricSpec:
         unit: empty for a share of 0..1 and for what is read as one.
         bounds: of one sample's value; None where there are none.
         reduce: as in `MeasuredOutcomes`.
-        counts: numerators and denominators are numbers of things, such as decisions; one of them is its finest step.
+        counts: what a sample is one of, or has some of, where the metric is a share of these; empty where samples have
+            shares of their own.
     """
 
     name: str
@@ -42,7 +43,7 @@ class MetricSpec:
     higher: bool = True
     bounds: tuple[float, float] | None = (0.0, 1.0)
     reduce: str = "ratio"
-    counts: bool = False
+    counts: Literal["", "sequences", "decisions", "detections"] = ""
 
     @property
     def best(self) -> float:

@@ -28,7 +28,7 @@ class IdsJudge(OneOutput):
 
     def specs(self, whose: str) -> tuple[MetricSpec, ...]:
         return (
-            MetricSpec(name="exact_match", about=f"sequences that are identical to {whose}", counts=True),
+            MetricSpec(name="exact_match", about=f"sequences that are identical to {whose}", counts="sequences"),
             MetricSpec(name="edit_rate", about=f"edits per id of {whose} sequences", higher=False, bounds=None),
         )
 
