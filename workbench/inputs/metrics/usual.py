@@ -24,7 +24,7 @@ def usual_loss(scorer: Scorer) -> float | None:
     judge, order = scorer.judges[0], scorer.order[0]
     first, limits = judge.metrics[order[0]], MEANINGS[judge.use.meaning].limits
     specs = {spec.name: spec for spec in judge.metrics}
-    alike = {name: limit for name, limit in limits.items() if specs[name].unit == first.unit}
+    alike = {name: limit for name, limit in limits.items() if name in specs and specs[name].unit == first.unit}
     losses = {name: abs(specs[name].best - limit) for name, limit in alike.items()}
     return losses.get(first.name, max(losses.values(), default=None))
 
