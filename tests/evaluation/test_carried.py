@@ -8,11 +8,21 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
-from workbench.evaluation.carried import calibration_feeds, single_steps, states_of, timed_feeds, whole_samples
+from workbench.evaluation.carried import (
+    calibration_feeds,
+    growing_axes,
+    single_steps,
+    states_of,
+    timed_feeds,
+    whole_samples,
+)
 from workbench.graph.read import read_model
 from workbench.inputs.dataset import Dataset, check_inputs, read_manifest
+from workbench.targets import open_target
 from workbench.targets.base import Array, Feeds
-from workbench.values.errors import ConfigError
+from workbench.values.candidate import Candidate
+from workbench.values.errors import ConfigError, MeasureError
+from workbench.values.interface import AxisUse
 from workbench.values.model import Model
 
 SIZES = np.array([3, 5, 1, 4])
@@ -118,5 +128,96 @@ def test_a_fixed_batch_is_filled_up_and_cut_again(tmp_path: Path) -> None:
 def test_a_state_that_cannot_be_carried_is_refused(tmp_path: Path) -> None:
     model = recurrent(tmp_path / "m.onnx", state="past")
     dataset = sequences(tmp_path, recurrent(tmp_path / "n.onnx"))
-    with pytest.raises(ConfigError, match="how large 'past' is before the first step is not known"):
-        states_of(dataset.interface, model)
+    assert states_of(dataset.interface, model)[0].sizes == (2,), "the output says how large it is"
+    other = recurrent(tmp_path / "o.onnx", state=3)
+    with pytest.raises(ConfigError, match=r"'hN' has the shape \[batch, 2\], 'h' \[batch, 3\]"):
+        states_of(dataset.interface, other)
+
+
+def cached(path: Path) -> Model:
+    """present = past and x, y = the sum of all that was seen, seen = mask over it: [batch, past + 1]."""
+    info, float32 = helper.make_tensor_value_info, TensorProto.FLOAT
+    nodes = [
+        helper.make_node("Unsqueeze", ["x", "one"], ["new"]),
+        helper.make_node("Concat", ["past", "new"], ["present"], axis=1),
+        helper.make_node("ReduceSum", ["present", "one"], ["y"], keepdims=0),
+        helper.make_node("ReduceSum", ["present", "two"], ["sums"], keepdims=0),
+        helper.make_node("Mul", ["sums", "mask"], ["seen"]),
+    ]
+    inputs = [
+        info("x", float32, ["batch", 2]),
+        info("mask", float32, ["batch", "past + 1"]),
+        info("past", float32, ["batch", "past", 2]),
+    ]
+    outputs = [
+        info("y", float32, ["batch", 2]),
+        info("seen", float32, ["batch", "total"]),
+        info("present", float32, ["batch", "total", 2]),
+    ]
+    sizes = [onnx.numpy_helper.from_array(np.array([axis]), name) for name, axis in (("one", 1), ("two", 2))]
+    graph = helper.make_graph(nodes, "cached", inputs, outputs, sizes)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return read_model(path)
+
+
+def with_cache(folder: Path, model: Model, more: str = "") -> Dataset:
+    x = np.random.default_rng(0).normal(size=(4, 5, 2)).astype(np.float32)
+    np.savez(folder / "data.npz", x=x, mask=np.ones((4, 5, 8), np.float32), **{"x.sizes": SIZES, "mask.sizes": SIZES})
+    files = "{calibration: data.npz, validation: data.npz, holdout: data.npz}"
+    text = f"version: 1\ntask: tensors\nfiles: {files}\nstate: {{present: past}}\n{more}"
+    (folder / "m.yaml").write_text(text, encoding="utf-8")
+    dataset = read_manifest(folder / "m.yaml", model)
+    check_inputs(dataset, model)
+    return dataset
+
+
+@pytest.mark.parametrize("target", ["onnxruntime", "openvino"])
+@pytest.mark.parametrize("start", [0, 2])
+def test_a_state_that_grows_begins_with_its_size_and_gives_what_each_step_added(
+    tmp_path: Path, start: int, target: str
+) -> None:
+    model = cached(tmp_path / "m.onnx")
+    dataset = with_cache(tmp_path, model, f"axes: {{past: {{start: {start}}}}}\n" if start else "")
+    made, candidate = open_target(target), Candidate(target=target)
+    for name in ("lowered", "compiled"):
+        (tmp_path / name).mkdir()
+    lowered = made.lower(model, candidate, None, tmp_path / "lowered")
+    artifact = made.compile(lowered, candidate, tmp_path / "compiled")
+    session = whole_samples(made.open(artifact, tmp_path / "compiled", candidate), dataset.interface, model)
+
+    (batch,) = dataset.batches("validation", 4)
+    outputs = session.run(batch.feeds)
+    session.close()
+
+    x = batch.feeds["x"]
+    np.testing.assert_allclose(outputs["y"], np.cumsum(x, axis=1), rtol=1e-5, atol=1e-6)
+    assert np.array_equal(outputs["present"][:, :, 0], x)
+    assert outputs["seen"].shape == (4, 5, start + 5)
+    np.testing.assert_allclose(outputs["seen"][:, 0, start], x[:, 0].sum(axis=1), rtol=1e-5)
+    assert not outputs["seen"][:, 0, start + 1 :].any()
+
+
+def test_single_steps_of_a_growing_state_are_as_large_as_the_float_model_left_them(tmp_path: Path) -> None:
+    model = cached(tmp_path / "m.onnx")
+    dataset = with_cache(tmp_path, model)
+
+    feeds = list(calibration_feeds(dataset, model, batch=4, samples=4))
+    timed = timed_feeds(dataset, model, "validation", count=6, batch=1, seed=0)
+
+    assert {f["past"].shape[1] for f in feeds} == {0, 1, 2, 3, 4}
+    assert sum(len(f["x"]) for f in feeds) == SIZES.sum()
+    assert all(f["mask"].shape[1] == f["past"].shape[1] + 1 for f in (*feeds, *timed))
+    assert growing_axes(dataset.interface, model) == (AxisUse(name="past", start=0),)
+
+
+def test_what_a_growing_state_cannot_have_is_refused_with_what_to_write(tmp_path: Path) -> None:
+    model = cached(tmp_path / "m.onnx")
+
+    with pytest.raises(ConfigError, match="an axis of a state, which grows from step to step and is never padded"):
+        with_cache(tmp_path, model, "axes: {past: {bins: [4, 8]}}\n")
+    with pytest.raises(ConfigError, match="no state has a free axis 'pasts'"):
+        with_cache(tmp_path, model, "axes: {pasts: {start: 1}}\n")
+    dataset = with_cache(tmp_path, model, "axes: {past: {start: 6}}\n")
+    session = whole_samples(Runs(model.path), dataset.interface, model)
+    with pytest.raises(MeasureError, match="'mask' has 8 along axis 1, and 9 are needed where 'past' has grown to 8"):
+        session.run(next(iter(dataset.batches("validation", 4))).feeds)

@@ -3,6 +3,9 @@
 A model that carries a state takes one step in a call. Scored are whole sequences: `whole_samples` runs step after step,
 from zeros or what the manifest declares, and stacks the outputs [n, steps, ...]. Calibrated and timed are single steps,
 whose states are what the float model reached there: `calibration_feeds` and `timed_feeds`.
+
+A state may grow along a free axis, as a cache of keys and values does: it begins with the size that the manifest
+declares (0 without), and what is stacked of it is what each step added.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from workbench.quantization.sessions import open_session
 from workbench.targets.base import Array, Feeds, Session
 from workbench.targets.full_rows import filled, full_rows
 from workbench.values.errors import CalibrationError, ConfigError, MeasureError, nearest
-from workbench.values.interface import Interface
+from workbench.values.interface import AxisUse, Interface
 from workbench.values.measurement import Split
 from workbench.values.model import Model, TensorSpec
 
@@ -40,17 +43,29 @@ class State:
     """One value that is carried.
 
     Attributes:
+        sizes: of one sample before the first step.
         initial: before the first step, as the manifest gives it; None for zeros.
+        grows: the axis of a batch along which its size changes from step to step; None where it never does.
+        followers: (fed input, its axis, how many more) of inputs that are as long as the state at every step, or longer
+            by a number, by the names of their axes: 'past', 'past + 1'. Samples hold them at their longest.
     """
 
     output: str
     spec: TensorSpec
+    sizes: tuple[int, ...]
     initial: Any = None
+    grows: int | None = None
+    followers: tuple[tuple[str, int, int], ...] = ()
+
+    @property
+    def axis(self) -> str | None:
+        """The name of the axis along which it grows; None where it does not, or the axis has no name."""
+        name = None if self.grows is None else self.spec.shape[self.grows]
+        return name if isinstance(name, str) else None
 
     def first(self, rows: int) -> npt.NDArray[Any]:
         """[rows, ...] before the first step."""
-        shape = tuple(size for size in self.spec.shape[1:] if isinstance(size, int))
-        made = np.zeros((rows, *shape), dtype=self.spec.dtype)
+        made = np.zeros((rows, *self.sizes), dtype=self.spec.dtype)
         if self.initial is not None:
             made += np.asarray(self.initial).astype(self.spec.dtype)
         return made
@@ -61,10 +76,11 @@ def states_of(interface: Interface, model: Model) -> tuple[State, ...]:
 
     Raises:
         ConfigError: an output or input that the model lacks, or that cannot be carried: another type, another shape,
-            a size that is not known before the first step.
+            or several sizes that are not known before the first step.
     """
     inputs, outputs = {s.name: s for s in model.inputs}, {s.name: s for s in model.outputs}
     initial = {use.name: use.initial for use in interface.inputs}
+    starts = {use.name: use.start for use in interface.axes if use.start is not None}
     found = []
     for output, name in interface.state:
         key = f"state.{output}"
@@ -73,28 +89,59 @@ def states_of(interface: Interface, model: Model) -> tuple[State, ...]:
         if name not in inputs:
             raise ConfigError(f"the model has no input {name!r}.", key=key, hint=nearest(name, inputs))
         spec, given = inputs[name], outputs[output]
-        if not all(isinstance(size, int) for size in spec.shape[1:]):
-            free = next(size for size in spec.shape[1:] if not isinstance(size, int))
-            raise ConfigError(
-                f"input {name!r} has the shape {_said(spec)}, and how large {free or '?'!r} is before the first step "
-                "is not known.",
-                key=key,
-                hint=f"Write its size: inputs: {{{name}: {{axes: [batch, SIZE, ...]}}}}. A state that grows from step "
-                "to step, such as a cache of keys and values, is not carried here.",
-            )
         if given.dtype != spec.dtype:
             raise ConfigError(f"{output!r} is {given.dtype}, {name!r} takes {spec.dtype}.", key=key)
-        state = State(output=output, spec=spec, initial=initial.get(name))
+        sizes, grows = _sizes(spec, given, starts, key)
+        state = State(output=output, spec=spec, sizes=sizes, initial=initial.get(name), grows=grows)
+        state = replace(state, followers=_followers(state.axis, interface, model))
         try:
             state.first(1)
         except ValueError as error:
             raise ConfigError(
-                f"its initial value has the shape {list(np.shape(state.initial))}, one sample of it "
-                f"{list(spec.shape[1:])}.",
+                f"its initial value has the shape {list(np.shape(state.initial))}, one sample of it {list(sizes)}.",
                 key=f"inputs.{name}.initial",
             ) from error
         found.append(state)
     return tuple(found)
+
+
+def _sizes(
+    spec: TensorSpec, given: TensorSpec, starts: Mapping[str, int], key: str
+) -> tuple[tuple[int, ...], int | None]:
+    """(sizes of one sample before the first step, the axis along which they change)."""
+    known: list[int | str | None] = list(spec.shape)
+    if len(given.shape) == len(spec.shape):  # what the output always has, the input has from the beginning
+        for axis, (size, out) in enumerate(zip(spec.shape, given.shape, strict=True)):
+            if axis and isinstance(size, int) and isinstance(out, int) and size != out:
+                raise ConfigError(f"{given.name!r} has the shape {_said(given)}, {spec.name!r} {_said(spec)}.", key=key)
+            known[axis] = size if isinstance(size, int) else out if isinstance(out, int) else size
+    free = [axis for axis, size in enumerate(known) if axis and not isinstance(size, int)]
+    if len(free) > 1:
+        raise ConfigError(
+            f"input {spec.name!r} has the shape {_said(spec)}: a state grows along one axis, and here {len(free)} have "
+            "no size before the first step.",
+            key=key,
+            hint=f"Write the others' sizes: inputs: {{{spec.name}: {{axes: [batch, SIZE, ...]}}}}.",
+        )
+    sizes = [size if isinstance(size, int) else starts.get(str(size), 0) for size in known[1:]]
+    return tuple(sizes), free[0] if free else None
+
+
+def _followers(axis: str | None, interface: Interface, model: Model) -> tuple[tuple[str, int, int], ...]:
+    carried = {name for _, name in interface.state}
+    found = []
+    for spec in model.inputs if axis is not None else ():
+        for place, name in enumerate(spec.shape):
+            base, _, more = str(name).partition("+")
+            if spec.name not in carried and base.strip() == axis and (more.strip() or "0").isdecimal():
+                found.append((spec.name, place, int(more.strip() or 0)))
+    return tuple(found)
+
+
+def growing_axes(interface: Interface, model: Model) -> tuple[AxisUse, ...]:
+    """The named axes along which states grow, with the sizes that they begin with; sorted."""
+    grown = {s.axis: s.sizes[s.grows - 1] for s in states_of(interface, model) if s.axis is not None and s.grows}
+    return tuple(AxisUse(name=name, start=size) for name, size in sorted(grown.items()))
 
 
 def whole_samples(session: Session, interface: Interface, model: Model) -> Session:
@@ -128,9 +175,13 @@ class _Carrying:
 
     def run(self, feeds: Feeds) -> dict[str, Array]:
         found: dict[str, list[Array]] = {}
-        for _, outputs in stepped(self._session.run, self._states, feeds):
+        growing = {state.output: state for state in self._states if state.grows is not None}
+        for fed, outputs in stepped(self._session.run, self._states, feeds):
             for name, array in outputs.items():
-                found.setdefault(name, []).append(array)
+                added = _added(array, fed[growing[name].spec.name], growing[name]) if name in growing else array
+                found.setdefault(name, []).append(added)
+        if growing:
+            found = {name: _of_one_size(arrays) for name, arrays in found.items()}
         try:
             return {name: np.stack(arrays, axis=1) for name, arrays in found.items()}
         except ValueError as error:
@@ -149,17 +200,57 @@ def stepped(run: Run, states: Sequence[State], feeds: Feeds) -> Iterator[tuple[F
     rows, steps = next(iter(feeds.values())).shape[:2]
     carried = {state.spec.name: state.first(rows) for state in states}
     for step in range(steps):
-        fed = {**{name: np.ascontiguousarray(array[:, step]) for name, array in feeds.items()}, **carried}
+        fed: dict[str, Array] = {name: np.ascontiguousarray(array[:, step]) for name, array in feeds.items()}
+        fed |= carried
+        for state in states:
+            _follow(state, carried[state.spec.name], fed)
         outputs = run(fed)
         yield fed, outputs
         for state in states:
             value = outputs[state.output]
-            if value.shape != carried[state.spec.name].shape:
+            if _but(value.shape, state.grows) != _but(carried[state.spec.name].shape, state.grows):
                 raise MeasureError(
                     f"output {state.output!r} has the shape {value.shape}, input {state.spec.name!r}, which it becomes "
                     f"in the next step, {carried[state.spec.name].shape}."
                 )
             carried[state.spec.name] = value.astype(state.spec.dtype, copy=False)
+
+
+def _but(shape: tuple[int, ...], axis: int | None) -> tuple[int, ...]:
+    """A shape without the axis that may change."""
+    return shape if axis is None or axis >= len(shape) else (*shape[:axis], *shape[axis + 1 :])
+
+
+def _follow(state: State, value: Array, fed: dict[str, Array]) -> None:
+    """Cut the inputs that are as long as the state is now."""
+    for name, axis, more in state.followers:
+        wanted = value.shape[state.grows or 0] + more
+        if fed[name].shape[axis] < wanted:
+            raise MeasureError(
+                f"input {name!r} has {fed[name].shape[axis]} along axis {axis}, and {wanted} are needed where "
+                f"{state.spec.name!r} has grown to {wanted - more}: give samples the longest that they reach."
+            )
+        fed[name] = np.ascontiguousarray(fed[name][(slice(None),) * axis + (slice(wanted),)])
+
+
+def _added(value: Array, before: Array, state: State) -> Array:
+    """What a step added to a state; all of it where it did not grow."""
+    assert state.grows is not None
+    size = before.shape[state.grows]
+    if value.shape[state.grows] <= size:
+        return value
+    return value[(slice(None),) * state.grows + (slice(size, None),)]
+
+
+def _of_one_size(arrays: list[Array]) -> list[Array]:
+    """Outputs whose size follows the state, such as scores over all that was seen, filled up with zeros."""
+    shapes = {array.shape for array in arrays}
+    if len(shapes) == 1 or len({len(shape) for shape in shapes}) > 1:
+        return arrays
+    largest = tuple(max(sizes) for sizes in zip(*shapes, strict=True))
+    return [
+        np.pad(array, [(0, most - size) for most, size in zip(largest, array.shape, strict=True)]) for array in arrays
+    ]
 
 
 # --- single steps ---------------------------------------------------------------------------------------------------
@@ -191,8 +282,13 @@ def single_steps(
     """
     states, run = states_of(interface, model), _float_run(model)
     for batch in batches:
-        chosen = [_drawn(int(row), int(steps), taken, most) for row, steps in _lengths(batch)]
-        last = max(steps[-1] for steps in chosen)
+        lengths = list(_lengths(batch))
+        if any(state.grows is not None for state in states):  # only equal steps have states of equal size
+            common = _drawn(lengths[0][0], max(steps for _, steps in lengths), taken, most)
+            chosen = [[step for step in common if step < steps] for _, steps in lengths]
+        else:
+            chosen = [_drawn(row, steps, taken, most) for row, steps in lengths]
+        last = max(steps[-1] for steps in chosen if steps)
         found: list[list[Feeds]] = [[] for _ in chosen]
         feeds = {name: array[:, : last + 1] for name, array in batch.feeds.items()}
         for step, (fed, _) in enumerate(stepped(run, states, feeds)):

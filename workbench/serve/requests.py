@@ -38,6 +38,7 @@ class InputRule:
 
     Attributes:
         shape: of one row; None for any size.
+        empty: the axis of a row along which it may have the size 0, as a state that grows has at first; None for none.
         lowest, highest: of integers, both inclusive.
     """
 
@@ -46,9 +47,12 @@ class InputRule:
     shape: tuple[int | None, ...]
     lowest: int
     highest: int
+    empty: int | None = None
 
 
-def input_rule(spec: TensorSpec, *, highest: int | None = None, lowest: int | None = None) -> InputRule:
+def input_rule(
+    spec: TensorSpec, *, highest: int | None = None, lowest: int | None = None, growing: Sequence[str] = ()
+) -> InputRule:
     """The rule of a model input; without bounds, those of its type."""
     dtype = np.dtype(spec.dtype)
     bounds = np.iinfo(dtype) if dtype.kind in "iu" else None
@@ -58,6 +62,7 @@ def input_rule(spec: TensorSpec, *, highest: int | None = None, lowest: int | No
         shape=tuple(size if isinstance(size, int) else None for size in spec.shape[1:]),
         lowest=lowest if lowest is not None else int(bounds.min) if bounds else 0,
         highest=highest if highest is not None else int(bounds.max) if bounds else 0,
+        empty=next((axis for axis, size in enumerate(spec.shape[1:]) if size in growing), None),
     )
 
 
@@ -66,8 +71,11 @@ def input_rules(manifest: Manifest, largest_id: int | None) -> list[InputRule]:
     text = manifest.text
     roles = {} if text is None else {entry.name: entry.role for entry in text.inputs}
     highest = {"ids": largest_id, "mask": 1, "types": 1}
+    growing = [axis.name for axis in manifest.axes if axis.start is not None]
     return [
-        input_rule(spec, lowest=0, highest=highest[roles[spec.name]]) if spec.name in roles else input_rule(spec)
+        input_rule(spec, lowest=0, highest=highest[roles[spec.name]])
+        if spec.name in roles
+        else input_rule(spec, growing=growing)
         for spec in manifest.model.inputs
     ]
 
@@ -167,6 +175,8 @@ def _array(value: object, rule: InputRule) -> Array:
 
 def _fitting(array: Array, rule: InputRule, longest: int | None) -> Array:
     where = f"inputs.{rule.name}"
+    if not array.size and rule.empty is not None:
+        return _nothing_yet(array, rule)
     allowed = {"i": "iu", "u": "iu", "f": "iuf", "b": "b"}.get(rule.dtype.kind, "")
     if array.size and array.dtype.kind not in allowed:
         raise Refusal("inputs", f"{where} must hold {rule.dtype} numbers only.")
@@ -184,6 +194,18 @@ def _fitting(array: Array, rule: InputRule, longest: int | None) -> Array:
     if rule.dtype.kind == "f" and not np.isfinite(cast).all():
         raise Refusal("inputs", f"{where} holds a number that {rule.dtype} cannot.")
     return cast
+
+
+def _nothing_yet(array: Array, rule: InputRule) -> Array:
+    """A state before the first step; nested lists end where nothing is in them."""
+    axis = rule.empty
+    assert axis is not None
+    sizes = [*rule.shape[:axis], 0, *rule.shape[axis + 1 :]]
+    given = array.shape[1 : axis + 2]
+    fits = len(given) == axis + 1 and all(b is None or a == b for a, b in zip(given, sizes, strict=False))
+    if not fits or None in rule.shape[axis + 1 :]:
+        raise Refusal("inputs", f"inputs.{rule.name} is empty where it may not be.")
+    return np.zeros((len(array), *given, *(size or 0 for size in sizes[axis + 1 :])), dtype=rule.dtype)
 
 
 def _numbers_only(value: list[Any]) -> bool:

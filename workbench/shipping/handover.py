@@ -15,7 +15,7 @@ from workbench.bundle import BundleContents, GoldenBatch, Origin, Tolerance, wri
 from workbench.bundle.signing import SecretKey
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of
-from workbench.evaluation.carried import calibration_feeds
+from workbench.evaluation.carried import calibration_feeds, growing_axes
 from workbench.evaluation.journal import Journal
 from workbench.inputs.dataset import Batch, Dataset
 from workbench.inputs.experiment import Experiment
@@ -77,7 +77,7 @@ def bundle_contents(experiment: Experiment, candidate: Candidate, bench: Bench, 
         labels=data.labels,
         record=record if candidate.quantization.calibrated else None,
         preprocessor=padded.preprocessor,
-        axes=() if padded.sizing is None else padded.sizing.uses,
+        axes=(*(() if padded.sizing is None else padded.sizing.uses), *growing_axes(data.interface, experiment.model)),
         service=service_settings(candidate, evaluations),
         outcomes=outcomes if any(e.split == "holdout" for e in evaluations) and outcomes.exists() else None,
         outcome_samples_sha256=_scored_samples(experiment),

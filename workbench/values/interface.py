@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from workbench.values.documents.canonical import added_later
+
 Meaning = Literal[
     "logits", "probabilities", "ids", "boxes", "scores", "mask", "signal", "embedding", "values", "state", "ignored"
 ]
@@ -39,11 +41,13 @@ class AxisUse:
     Attributes:
         bins: sizes that a batch is padded to, ascending; empty where samples are fed with the size they have.
         pad: value of the padding.
+        start: of an axis along which a state grows: its size before a sequence's first step; None for any other.
     """
 
     name: str
     bins: tuple[int, ...] = ()
     pad: float = 0.0
+    start: int | None = added_later(None)  # it gives a dataclass field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -180,24 +180,38 @@ def sizing_of(interface: Interface, model: Model | None, file: Path) -> Sizing:
         known[spec.name] = tuple(d if isinstance(d, str) else None for d in spec.shape[1:])
     fed = {name: axes for name, axes in known.items() if name not in carried | fixed}
     names = {axis for axes in fed.values() for axis in axes if axis is not None}
+    uses = tuple(use for use in interface.axes if use.start is None)
     if model is not None:
-        _check_names(interface, names, file)
+        grown = {axis for name, axes in known.items() if name in carried for axis in axes if axis is not None}
+        _check_names(interface.axes, names, grown, file)
         _check_pads(interface, fed, model, file)
-    return Sizing(axes=tuple(sorted(fed.items())), uses=interface.axes, steps=bool(interface.state))
+    return Sizing(axes=tuple(sorted(fed.items())), uses=uses, steps=bool(interface.state))
 
 
 def shapes_of(sample: Sample) -> Shapes:
     return tuple(sorted((name, tuple(array.shape)) for name, array in sample.items()))
 
 
-def _check_names(interface: Interface, known: set[str], file: Path) -> None:
-    for axis in interface.axes:
-        if axis.name not in known:
+def _check_names(axes: Iterable[AxisUse], fed: set[str], grown: set[str], file: Path) -> None:
+    """
+    Args:
+        grown: axes of states, which have a size to start with instead of bins.
+    """
+    for axis in axes:
+        if axis.start is None and axis.name in grown - fed:
             raise ConfigError(
-                f"no input has a free axis {axis.name!r}.",
+                f"{axis.name!r} is an axis of a state, which grows from step to step and is never padded.",
                 file=file,
                 key=f"axes.{axis.name}",
-                hint=nearest(axis.name, known) if known else "Every axis of the model's inputs has a fixed size.",
+                hint=f"Write axes: {{{axis.name}: {{start: 0}}}}, its size before the first step, or leave it out.",
+            )
+        known = fed if axis.start is None else grown
+        if axis.name not in known:
+            raise ConfigError(
+                f"no {'input' if axis.start is None else 'state'} has a free axis {axis.name!r}.",
+                file=file,
+                key=f"axes.{axis.name}",
+                hint=nearest(axis.name, known) if known else "Every axis of them has a fixed size.",
             )
 
 
