@@ -97,6 +97,9 @@ def init(
     output: Annotated[
         list[str] | None, typer.Option(help="OUTPUT=MEANING where it cannot be inferred; repeat for several")
     ] = None,
+    metric: Annotated[
+        str | None, typer.Option(help="file.py:function, or NAME:OPTION=VALUE,… of a library; decides the accuracy")
+    ] = None,
     loader_template: Annotated[
         Path | None, typer.Option(help="write a loader.py to be filled in for data of any other kind, and nothing else")
     ] = None,
@@ -121,6 +124,7 @@ def init(
         kind=kind,
         constants=pairs(constant or (), "--constant"),
         outputs=pairs(output or (), "--output"),
+        metric=metric,
         ask=_ask if sys.stdin.isatty() and sys.stdout.isatty() else None,
     )
     started = initialize(model, data, to, name=name, targets=target or (), wishes=wishes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,8 @@ _LONGEST_MEASURED = 1 << 16
 _MEASURED_TEXTS = 20_000
 _CLASS_DIGITS = 6
 """Of an index: a larger number is a name of another system, and no class of a model."""
+_LABELS = "labels"
+"""Array that a manifest reads where it names no other."""
 _LABELS_HINT = (
     "Write them as a JSON list in the order of the model's outputs (`id2label` in the checkpoint's config.json) "
     "and give it with --labels: in a wrong order every accuracy would be wrong."
@@ -66,8 +68,13 @@ class Corpus:
     loader: tuple[Path, str] | None = None
 
 
-def examine_data(data: Sequence[Path], model: Model, *, tokenizer: Path | None, labels: Path | None) -> Corpus:
+def examine_data(
+    data: Sequence[Path], model: Model, *, tokenizer: Path | None, labels: Path | None, metric: bool = False
+) -> Corpus:
     """Find out splits, columns, task and lengths.
+
+    Args:
+        metric: arrays of labels are for a metric of the user's to read, whatever they hold.
 
     Raises:
         ConfigError: a file cannot be read, no column of a known name holds texts, or an argument is missing.
@@ -87,7 +94,7 @@ def examine_data(data: Sequence[Path], model: Model, *, tokenizer: Path | None, 
         return _examine_texts(files, model, tokenizer, labels)
     if tokenizer is not None:
         raise ConfigError("arrays need no tokenizer.", key="--tokenizer", hint="Leave it out.")
-    return _examine_arrays(files, model, labels)
+    return _examine_arrays(files, model, labels, metric=metric)
 
 
 def _loader(written: Path) -> tuple[Path, str] | None:
@@ -101,12 +108,26 @@ def _loader(written: Path) -> tuple[Path, str] | None:
     return Path(file), function
 
 
-def _examine_arrays(files: Mapping[Split, Path], model: Model, labels: Path | None) -> Corpus:
+def _examine_arrays(files: Mapping[Split, Path], model: Model, labels: Path | None, *, metric: bool) -> Corpus:
     first = files["calibration"]
+    inputs = {spec.name for spec in model.inputs}
+    if metric:
+        rows = read_arrays(first, label=None if _LABELS in inputs else _LABELS, classes=None, tags=False, truths=True)
+        if labels is not None:
+            raise ConfigError("means nothing beside a metric of arrays.", key="--labels", hint="Leave one of them out.")
+        return Corpus(
+            task="tensors",
+            files=files,
+            columns={},
+            labels=None,
+            label_note="",
+            arrays={name: array.shape for name, array in rows.inputs},
+            sizes=_sizes(files, inputs),
+        )
     rows = read_arrays(first, label=None, classes=None, tags=False)
     shapes = {name: array.shape for name, array in rows.inputs}
     numbers = {name for name, array in rows.inputs if np.dtype(array.dtype).kind in "iu"}
-    label = _match(numbers - {spec.name for spec in model.inputs}, LABEL_COLUMNS)
+    label = _match(numbers - inputs, LABEL_COLUMNS)
     task: Task = "tensors"
     if label is not None:
         task = "ner" if len(shapes[label]) == 2 else "classification"
@@ -125,14 +146,16 @@ def _examine_arrays(files: Mapping[Split, Path], model: Model, labels: Path | No
         labels=labels,
         label_note="names in the order of the model's outputs",
         arrays={name: shape for name, shape in shapes.items() if name != label},
-        sizes=_sizes(files),
+        sizes=_sizes(files, inputs),
     )
 
 
-def _sizes(files: Mapping[Split, Path]) -> dict[str, IntArray]:
+def _sizes(files: Mapping[Split, Path], inputs: Container[str]) -> dict[str, IntArray]:
     found: dict[str, list[IntArray]] = {}
     for path in files.values():
         for name, array in read_arrays(path, label=None, classes=None, tags=False).sizes:
+            if name not in inputs:
+                continue
             values = np.asarray(load_array(array), dtype=np.int64)
             found.setdefault(name, []).append(values.reshape(len(values), -1))
     return {name: np.concatenate(parts) for name, parts in found.items()}

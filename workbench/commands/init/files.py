@@ -16,6 +16,7 @@ from workbench.commands.init.float_run import FloatRun, run_float
 from workbench.commands.init.interface import Ask, Declared, declare, with_outputs
 from workbench.commands.init.manifest import manifest_text, max_length_of
 from workbench.commands.init.meanings import meanings_of
+from workbench.commands.init.metric import WishedMetric, score_some, wished_metric
 from workbench.commands.init.model import Outline, examine_model
 from workbench.commands.init.read_back import about_the_users_files, judged_by, read_back
 from workbench.commands.init.sizes import Sizes, sizes_of
@@ -63,6 +64,7 @@ class _Facts:
     dataset: Dataset
     judged: str
     padded: bool
+    metric: WishedMetric | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +76,7 @@ class Wishes:
         kind: of model, where it is not what is inferred.
         constants: input → number, as written.
         outputs: output → meaning, as written.
+        metric: `file.py:function`, or a name with options, as written; then nothing is asked of outputs.
         ask: asks whoever sits before the terminal; None where nobody does.
     """
 
@@ -82,6 +85,7 @@ class Wishes:
     kind: str | None = None
     constants: Mapping[str, str] = field(default_factory=dict)
     outputs: Mapping[str, str] = field(default_factory=dict)
+    metric: str | None = None
     ask: Ask | None = None
 
 
@@ -119,7 +123,10 @@ def initialize(
         if path.exists():
             raise ConfigError("exists already and is not overwritten.", file=path, hint="Choose another --name.")
     source = open_foreign(model)
-    corpus = examine_data(data, source, tokenizer=wishes.tokenizer, labels=wishes.labels)
+    metric = None if wishes.metric is None else wished_metric(wishes.metric)
+    if metric is not None and wishes.outputs:
+        raise ConfigError("means nothing beside --metric, which decides what accuracy is.", key="--output")
+    corpus = examine_data(data, source, tokenizer=wishes.tokenizer, labels=wishes.labels, metric=metric is not None)
     flat = tuple(target for group in chosen.groups for target in group)
     fixed = _fixed_from(source, corpus, flat)
     declared = declare(source, corpus.arrays, wishes.constants, wishes.ask, fixed_from=fixed)
@@ -129,7 +136,7 @@ def initialize(
     with scratch_folder("init") as staging:
         while True:
             with about_the_users_files(staging):
-                facts = _facts(chosen_name, staging, outline, corpus, declared, wishes)
+                facts = _facts(chosen_name, staging, outline, corpus, declared, wishes, metric)
             staged = _contents(facts, staging, chosen, _absolute)
             _write_all(staged)
             experiments = [path for path in staged if path.parent.name == "experiments"]
@@ -161,20 +168,37 @@ def _fixed_from(source: Model, corpus: Corpus, targets: Sequence[str]) -> int | 
     return 2 if all(installed_target(target).settings.compiles_shapes for target in targets) else None
 
 
-def _facts(name: str, staging: Path, outline: Outline, corpus: Corpus, declared: Declared, wishes: Wishes) -> _Facts:
+def _facts(
+    name: str,
+    staging: Path,
+    outline: Outline,
+    corpus: Corpus,
+    declared: Declared,
+    wishes: Wishes,
+    metric: WishedMetric | None,
+) -> _Facts:
     """Read the data as the staged manifest says, and run the float model on them, so that the rest is known."""
     model, steps = outline.model, bool(declared.interface.state)
     axes = differing_axes(corpus, model, steps=steps)
     padded = bool(axes) and _compiled(outline)
     manifest = staging / "data" / f"{name}.yaml"
     text = manifest_text(
-        name, lambda path: _absolute(path, manifest), outline, corpus, declared, axes=axes, padded=padded
+        name,
+        lambda path: _absolute(path, manifest),
+        outline,
+        corpus,
+        declared,
+        axes=axes,
+        padded=padded,
+        metric=metric,
     )
     labels = {manifest.with_name(f"{name}.labels.json"): _labels_text(corpus)} if _labels_text(corpus) else {}
     _write_all({manifest: text, **labels})
     dataset = read_manifest(manifest, model)
     run = run_float(model, dataset, outline.fixed_batch)
-    if corpus.task == "tensors":
+    if metric is not None:
+        score_some(dataset, model, run)
+    elif corpus.task == "tensors":
         uses = meanings_of(model, run, declared.interface.state, wishes.outputs, wishes.ask)
         declared = with_outputs(declared, uses)
         dataset = replace(dataset, interface=replace(dataset.interface, outputs=uses))
@@ -192,6 +216,7 @@ def _facts(name: str, staging: Path, outline: Outline, corpus: Corpus, declared:
         dataset=dataset,
         judged=judged,
         padded=padded,
+        metric=metric,
     )
 
 
@@ -256,6 +281,7 @@ def _contents(facts: _Facts, root: Path, chosen: Chosen, show: Show) -> dict[Pat
         facts.declared,
         axes=axes,
         padded=facts.padded,
+        metric=facts.metric,
     )
     contents = {**experiments, manifest: text, **spaces}
     if labels := _labels_text(corpus):

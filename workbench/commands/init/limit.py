@@ -40,7 +40,10 @@ def limit_of(dataset: Dataset, model: Model, run: FloatRun, samples: int) -> Lim
     Args:
         samples: of the smaller of the splits that are scored.
     """
-    if dataset.task != "tensors":
+    own = dataset.metric
+    if own is not None and own.unit_of(own.name):
+        return Limit(worst=None, usual=0.0, unit=own.unit_of(own.name), counted=None)
+    if dataset.task != "tensors" or own is not None:
         return Limit(worst=limit_pp(samples, USUAL_LIMIT_PP), usual=USUAL_LIMIT_PP, counted=samples)
     with contextlib.closing(scorer_of(dataset, model)) as scorer:
         usual = usual_loss(scorer)

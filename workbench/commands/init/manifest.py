@@ -9,6 +9,7 @@ from workbench.commands.init.axes import FreeAxis
 from workbench.commands.init.data import Corpus
 from workbench.commands.init.interface import NOTHING, Declared
 from workbench.commands.init.interface_text import interface_lines
+from workbench.commands.init.metric import WishedMetric
 from workbench.commands.init.model import Outline
 from workbench.commands.init.scalar import scalar
 from workbench.values.model import Model
@@ -29,6 +30,7 @@ def manifest_text(
     *,
     axes: Sequence[FreeAxis] = (),
     padded: bool = False,
+    metric: WishedMetric | None = None,
 ) -> str:
     """The dataset manifest.
 
@@ -60,7 +62,9 @@ def manifest_text(
         ]
     if corpus.columns:
         lines.append(f"columns: {{{', '.join(f'{key}: {scalar(text)}' for key, text in corpus.columns.items())}}}")
-    if corpus.task == "tensors":
+    if metric is not None:
+        lines += ["# Decides what accuracy is, instead of what outputs mean.", f"metric: {metric.text(show)}"]
+    elif corpus.task == "tensors":
         lines.append("# No labels were found: candidates are compared with the float model's own answers.")
     if corpus.labels is not None:
         path = show(corpus.labels) if isinstance(corpus.labels, Path) else f"{name}.labels.json"

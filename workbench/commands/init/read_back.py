@@ -34,6 +34,8 @@ def judged_by(dataset: Dataset, model: Model) -> str:
     """
     scorer = scorer_of(dataset, model)
     try:
+        if dataset.metric is not None:
+            return f"{scorer.primary}, the metric of the dataset's manifest"
         return _JUDGED.get(dataset.task, f"{scorer.primary}, compared with the float model's answers")
     finally:
         scorer.close()
