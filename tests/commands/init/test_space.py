@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from tests.commands.init.making import parameters, start, write_text_model
 from tests.model_zoo import write_cnn
@@ -12,6 +12,7 @@ from workbench.commands.init.model import examine_model
 from workbench.commands.init.space import space_text
 from workbench.space.reader import read_space
 from workbench.space.space import combinations
+from workbench.targets.onnxruntime.compiler import levels_that_differ
 from workbench.targets.onnxruntime.settings import ONNXRUNTIME_FUSIONS
 
 
@@ -21,6 +22,26 @@ def test_only_fusions_that_change_the_model_get_a_switch(folder: Path) -> None:
 
     assert switches == set(examine_model(folder / "model.onnx").start.fusions)
     assert switches <= set(ONNXRUNTIME_FUSIONS)
+
+
+def test_levels_that_come_to_the_same_operators_stand_once(tmp_path: Path) -> None:
+    write_cnn(tmp_path / "cnn.onnx")
+    product = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "product",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 4])],
+        [numpy_helper.from_array(np.ones((4, 4), np.float32), "w")],
+    )
+    onnx.save(
+        helper.make_model(product, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "one.onnx"
+    )
+
+    assert levels_that_differ(tmp_path / "cnn.onnx") == ("all", "extended", "basic")
+    assert levels_that_differ(tmp_path / "one.onnx") == ("all",)
+    text = space_text("one", examine_model(tmp_path / "one.onnx"), 2)
+    assert "graph_optimization" not in text
+    assert "static" in text
 
 
 def test_threads_are_halved_down_to_one(folder: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ opens, whatever the level.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from onnx import ModelProto
 
-from workbench.graph.read import graph_of, load_graph, read_model
+from workbench.graph.read import graph_of, load_graph, operator_counts, read_model
 from workbench.graph.runtime_errors import RUNTIME_ERRORS
 from workbench.graph.write import write_model, write_shared
 from workbench.quantization.lowering.dynamic import lower_dynamic
@@ -157,6 +158,10 @@ def count_kernels(model: ModelProto) -> tuple[int, int, Mapping[str, int]]:
     return int8_ops, float_matmuls_left, dict(sorted(kernels.items()))
 
 
+_LEVELS: tuple[GraphOptimization, ...] = ("all", "extended", "basic")
+_LARGE_BYTES = 64 << 20
+
+
 def fusions_that_fire(model_path: Path) -> tuple[str, ...]:
     """Names of `ONNXRUNTIME_FUSIONS` that change this float model or its dynamic INT8 form, sorted.
 
@@ -166,16 +171,54 @@ def fusions_that_fire(model_path: Path) -> tuple[str, ...]:
         ConfigError: the model cannot be read.
         CompileError: the runtime refused it.
     """
-    proto = load_graph(read_model(model_path))
     with scratch_folder("fusions") as folder:
         fired = _fired(model_path, folder)
-        try:
-            quantized = lower_dynamic(proto, "tensor")
-        except LoweringError:  # a model without INT8 layers has only its float form
-            return fired
-        lowered = folder / "dynamic.onnx"
-        write_model(quantized, lowered)
-        return tuple(sorted({*fired, *_fired(lowered, folder, _ALWAYS_OFF_FOR_INT8)}))
+        lowered = _dynamic_form(model_path, folder)
+        return fired if lowered is None else tuple(sorted({*fired, *_fired(lowered, folder, _ALWAYS_OFF_FOR_INT8)}))
+
+
+def levels_that_differ(model_path: Path) -> tuple[GraphOptimization, ...]:
+    """Levels from all that a model is optimized by down to `basic`, one of those that give its float form and its
+    dynamic INT8 form the same operators. All of them where looking would take long, or the runtime refuses a form, and
+    of convolutions, whose static INT8 form is laid out anew at `all` whatever becomes of the float one.
+
+    Raises:
+        ConfigError: the model cannot be read.
+    """
+    model = read_model(model_path)
+    convolved = {"Conv", "ConvTranspose"} & operator_counts(load_graph(model)).keys()
+    if convolved or model.size_bytes > _LARGE_BYTES:
+        return _LEVELS
+    with scratch_folder("levels") as folder:
+        kept = _kept_levels(model_path, _LEVELS)
+        lowered = _dynamic_form(model_path, folder)
+        integer = () if lowered is None else _kept_levels(lowered, _LEVELS[:-1])
+    return tuple(level for level in _LEVELS if level in {*kept, *integer})
+
+
+def _dynamic_form(model_path: Path, folder: Path) -> Path | None:
+    """None for a model without INT8 layers, which has only its float form."""
+    try:
+        quantized = lower_dynamic(load_graph(read_model(model_path)), "tensor")
+    except LoweringError:
+        return None
+    lowered = folder / "dynamic.onnx"
+    write_model(quantized, lowered)
+    return lowered
+
+
+def _kept_levels(model_path: Path, levels: Sequence[GraphOptimization]) -> Sequence[GraphOptimization]:
+    command = [sys.executable, "-P", str(Path(__file__).with_name("levels.py")), str(model_path), *levels]
+    try:
+        done = subprocess.run(
+            tied(command), stdin=subprocess.DEVNULL, capture_output=True, timeout=_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return levels
+    if done.returncode != 0:
+        return levels
+    said = json.loads(done.stdout)
+    return [level for level in levels if level in said]
 
 
 def _fired(model_path: Path, folder: Path, disabled: Sequence[str] = ()) -> tuple[str, ...]:

@@ -30,19 +30,19 @@ def _findings(environment: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _space_start(model: Path) -> SpaceStart:
-    """Compiles the model twice, to see which fusions change it."""
-    from workbench.targets.onnxruntime.compiler import fusions_that_fire
+    """Compiles the model some times, to see which fusions and levels change it."""
+    from workbench.targets.onnxruntime.compiler import fusions_that_fire, levels_that_differ
 
+    levels = levels_that_differ(model)
+    basic = (
+        {"compile.graph_optimization": ("basic",)},
+        "ONNX Runtime forms integer kernels from `extended` on; below it an INT8 file runs in float.",
+    )
     return SpaceStart(
         schemes=("dynamic", "static"),
-        parameters={"compile.graph_optimization": ("all", "extended", "basic")},
+        parameters={"compile.graph_optimization": levels} if len(levels) > 1 else {},
         fusions=tuple(name for name in fusions_that_fire(model) if name in ONNXRUNTIME_FUSIONS),
-        forbid=(
-            (
-                {"compile.graph_optimization": ("basic",)},
-                "ONNX Runtime forms integer kernels from `extended` on; below it an INT8 file runs in float.",
-            ),
-        ),
+        forbid=(basic,) if "basic" in levels else (),
     )
 
 
