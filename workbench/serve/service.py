@@ -23,6 +23,7 @@ from workbench.serve.keys import watched_keys
 from workbench.serve.metrics import Metrics
 from workbench.serve.refusals import Refusal
 from workbench.serve.requests import Question, arrays, input_rules, parse
+from workbench.serve.room import with_room
 from workbench.serve.samples import RawSample, Tokenizing, batch_of, raw_key, raw_rows, rows_computed
 from workbench.serve.settings import ServeSettings
 from workbench.serve.sizes import Padding, Sizes
@@ -60,6 +61,7 @@ class Service:
     """State of one service. Make it inside the event loop, give it its workers, then start it."""
 
     def __init__(self, bundle: Bundle, settings: ServeSettings, metrics: Metrics) -> None:
+        settings = with_room(settings, bundle)
         self.bundle, self.settings, self.metrics = bundle, settings, metrics
         self.draining = False
         self.started_s = time.monotonic()

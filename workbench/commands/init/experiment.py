@@ -121,7 +121,7 @@ def _measure(call_ms: float) -> str:
             "look"
         )
     return (
-        f"measure: {{calls: {calls}, short_calls: {max(10, calls // 10)}}}  # timed calls in full, and in the first "
+        f"measure: {{calls: {calls}, short_calls: {max(20, calls // 10)}}}  # timed calls in full, and in the first "
         f"quick look; 1000 of {call_ms:.3g} ms would take too long, but P99 needs them"
     )
 

@@ -103,7 +103,8 @@ class OpenVinoTarget:
         }
         xml = str(directory / artifact.files[0].file)
         compiled = load(xml, properties, xml)
-        return OpenVinoSession(compiled, streams, {port.any_name: i for i, port in enumerate(compiled.outputs)})
+        outputs = {_name_of(port): i for i, port in enumerate(compiled.outputs)}
+        return OpenVinoSession(compiled, streams, outputs)
 
     def numerics_form(self, artifact: Artifact, directory: Path, candidate: Candidate) -> str:
         """The converted graph and the precision of what is not INT8; a hint sets what is set explicitly here."""
@@ -127,7 +128,7 @@ class OpenVinoTarget:
         except RuntimeError as error:
             raise MeasureError(f"{lowered}: OpenVINO cannot load it: {reason(str(error))}") from error
         known = {name: output for op in model.get_ordered_ops() for output in op.outputs() for name in output.names}
-        outputs = {port.get_node().get_friendly_name().removesuffix(_RESULT): i for i, port in enumerate(model.outputs)}
+        outputs = {_name_of(port): i for i, port in enumerate(model.outputs)}
         wanted = [name for name in dict.fromkeys(tensors) if name in known and name not in outputs]
         wanted = [name for name in wanted if known[name].element_type == openvino.Type.f32]
         for name in wanted:
@@ -135,6 +136,12 @@ class OpenVinoTarget:
             model.add_outputs(known[name])
         properties = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1}
         return OpenVinoSession(load(model, properties, str(lowered)), 1, outputs)
+
+
+def _name_of(port: Any) -> str:
+    """Of an input or output as the ONNX file has it. A tensor keeps the names of all nodes that do nothing to it."""
+    name: str = port.get_node().get_friendly_name().removesuffix(_RESULT)
+    return name if name in port.names else str(port.any_name)
 
 
 class OpenVinoSession:
@@ -146,7 +153,7 @@ class OpenVinoSession:
 
     def __init__(self, compiled: Any, streams: int, outputs: Mapping[str, int]) -> None:
         self._inputs = {
-            port.any_name: Input(
+            _name_of(port): Input(
                 dtype=np.dtype(port.element_type.to_dtype()),
                 shape=tuple(None if size.is_dynamic else size.get_length() for size in port.partial_shape),
             )

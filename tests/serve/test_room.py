@@ -1,0 +1,22 @@
+"""Limits of a body follow from what one sample takes."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from tests.serve.making import make_bundle
+from workbench.bundle import read_bundle
+from workbench.serve.room import with_room
+from workbench.serve.settings import Limits, ServeSettings
+from workbench.values.model import TensorSpec
+
+
+def test_a_picture_fits_into_a_body_and_texts_keep_their_limit(tmp_path: Path) -> None:
+    bundle, settings = read_bundle(make_bundle(tmp_path)), ServeSettings()
+    picture = TensorSpec(name="input", dtype="float32", shape=("batch", 3, 240, 320))
+    manifest = replace(bundle.manifest, text=None, model=replace(bundle.manifest.model, inputs=(picture,)))
+
+    limits = with_room(settings, replace(bundle, manifest=manifest)).limits
+
+    assert with_room(settings, bundle) == settings
+    assert limits.body_bytes == 2 * 26 * 3 * 240 * 320 > Limits().body_bytes
+    assert limits.unread_bytes >= 16 * limits.body_bytes
