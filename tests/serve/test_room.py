@@ -8,10 +8,11 @@ from workbench.bundle import read_bundle
 from workbench.serve.room import with_room
 from workbench.serve.settings import Limits, ServeSettings
 from workbench.values.model import TensorSpec
+from workbench.values.service import ServiceSettings
 
 
 def test_a_picture_fits_into_a_body_and_texts_keep_their_limit(tmp_path: Path) -> None:
-    bundle, settings = read_bundle(make_bundle(tmp_path)), ServeSettings()
+    bundle, settings = read_bundle(make_bundle(tmp_path)), ServeSettings(service=ServiceSettings())
     picture = TensorSpec(name="input", dtype="float32", shape=("batch", 3, 240, 320))
     manifest = replace(bundle.manifest, text=None, model=replace(bundle.manifest.model, inputs=(picture,)))
 

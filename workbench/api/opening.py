@@ -101,7 +101,9 @@ def journal_of(question: Experiment) -> Journal:
     if journal is None or not journal.evaluations():
         if journal is not None and (damage := journal.damage()):
             raise damaged(f"No sound evaluation is left in {journal.root}", damage, question)
-        raise ConfigError("has not been swept yet.", file=question.path, hint=f"Run: workbench sweep {question.path}")
+        rule = "has not been swept yet." if journal is None else "no candidate of its sweep is finished yet."
+        more = "" if journal is None else " again, and give it more time (--timeout)"
+        raise ConfigError(rule, file=question.path, hint=f"Run: workbench sweep {question.path}{more}")
     return journal
 
 
