@@ -101,7 +101,7 @@ def test_detections_are_matched_after_thresholds_and_suppression() -> None:
     away = scored(uses, {"boxes": moved, "scores": scores}, {"boxes": boxes, "scores": scores})
     lost = scored(uses, {"boxes": boxes, "scores": scores - [[[0, 0.15]]]}, {"boxes": boxes, "scores": scores})
 
-    assert same == {"f1": 1.0, "recall": 1.0, "precision": 1.0, "matched_iou": pytest.approx(1.0)}
+    assert same == {"f1": 1.0, "recall": 1.0, "precision": 1.0, "matched_iou": pytest.approx(1.0), "image_ap": 1.0}
     assert (away["recall"], away["precision"]) == (0.5, 0.5)  # two are kept of three over the score
     assert (lost["recall"], lost["precision"]) == (0.5, 1.0)
 

@@ -49,6 +49,18 @@ def test_detections_are_held_against_labelled_boxes() -> None:
     assert found["float_f1"] == 1.0
 
 
+def test_average_precision_of_a_picture_is_cocos() -> None:
+    """One of two boxes is found exactly, before a wrong one: precision 1 up to recall 0.5, then 0."""
+    boxes = [[[0, 0, 10, 10, 0.9], [40, 40, 50, 50, 0.8]], [[0, 0, 10, 8, 0.9], [40, 40, 50, 50, 0.6]]]
+    labels = [[[0, 0, 10, 10], [20, 20, 30, 30]], [[0, 0, 10, 10]]]
+
+    found = scored("boxes", boxes, boxes, labels)
+
+    half, shrunk = 51 / 101, 7 / 10  # 51 of 101 recalls; an overlap of 0.8 counts at 0.50 to 0.80
+    assert found["image_ap"] == pytest.approx((half + shrunk) / 2)
+    assert found["float_image_ap"] == 1.0
+
+
 def test_a_picture_without_labelled_boxes_counts_what_is_found_in_it() -> None:
     found = scored("boxes", [[[0, 0, 10, 10, 0.9]]], [[[0, 0, 10, 10, 0.9]]], [np.zeros((0, 5))])
 

@@ -168,7 +168,7 @@ NAMED: Mapping[str, NamedMetric] = {
     ),
     "map": _of_set(
         "mean average precision of detections",
-        "Use coco_ap, each image's own average precision, or `outputs:` with the meaning boxes.",
+        "Use image_ap, each image's own average precision: `outputs:` with the meaning boxes and `primary: image_ap`.",
     ),
     "bleu": _of_set("corpus BLEU", "Use cer or wer, or your own function that gives sentence scores."),
 }

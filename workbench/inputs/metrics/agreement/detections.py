@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from workbench.inputs.dataset.batch import Batch
+from workbench.inputs.metrics.agreement.average_precision import average_precision
 from workbench.inputs.metrics.agreement.boxes import Detections, corners_of, detections_of, overlaps
 from workbench.inputs.metrics.agreement.judge import (
     Array,
@@ -42,6 +43,7 @@ class DetectionsJudge(OneOutput):
             MetricSpec(name="recall", about=f"{whose} detections that are found", counts="detections"),
             MetricSpec(name="precision", about=f"detections that are {whose} too", counts="detections"),
             MetricSpec(name="matched_iou", about="mean overlap of detections that match"),
+            MetricSpec(name="image_ap", about=f"mean over images of their average precision at {whose} detections"),
         )
 
     def judge(self, outputs: Outputs, reference: Outputs, batch: Batch) -> Fractions:
@@ -79,7 +81,14 @@ class DetectionsJudge(OneOutput):
         least = number(self.use, "match", 0.5)
         counts = np.array([_counts(*both, least) for both in zip(ours, theirs, strict=True)], dtype=np.float64)
         matched, found, there, overlap = counts.T
-        return columns((2 * matched, found + there), (matched, there), (matched, found), (overlap, matched))
+        precisions = np.array([average_precision(*both) for both in zip(ours, theirs, strict=True)])
+        return columns(
+            (2 * matched, found + there),
+            (matched, there),
+            (matched, found),
+            (overlap, matched),
+            (precisions, (found + there > 0).astype(np.float64)),
+        )
 
 
 def _counts(ours: Detections, theirs: Detections, least: float) -> tuple[int, int, int, float]:
