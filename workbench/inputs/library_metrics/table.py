@@ -164,7 +164,8 @@ NAMED: Mapping[str, NamedMetric] = {
     "mcc": _of_set("Matthews' correlation", "`task: classification` compares accuracy and reports macro_f1."),
     "roc_auc": _of_set("area under the ROC curve", "Use log_loss, or accuracy by `task: classification`."),
     "r2": _of_set(
-        "share of the variance explained", "Use mean_squared_error: at one set's variance they say the same."
+        "share of the variance explained",
+        "Use `outputs:` with the meaning values, `against: labels` and `primary: r2`; or mean_squared_error.",
     ),
     "map": _of_set(
         "mean average precision of detections",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,18 +39,26 @@ class MeaningScorer:
     needs_reference = True
 
     def __init__(
-        self, *, uses: Sequence[OutputUse], file: Path, declared: bool, extents: Extents | None = None
+        self,
+        *,
+        uses: Sequence[OutputUse],
+        file: Path,
+        declared: bool,
+        extents: Extents | None = None,
+        labelled: Callable[[], Iterable[Batch]] | None = None,
     ) -> None:
         """
         Args:
             file: the manifest, for errors.
             declared: the manifest says what outputs mean; else the model and the code did.
+            labelled: batches of the validation, for metrics that ask for the mean of its labels.
             extents: what tells of padded samples where their outputs end; None where nothing is padded.
 
         Raises:
             ConfigError: an option or a limit is none of its meaning's.
         """
         self.uses, self.file, self._declared, self._extents = tuple(uses), file, declared, extents
+        self._labelled = labelled
         try:
             for use in self.uses:
                 _check_options(use)
@@ -136,6 +144,8 @@ class MeaningScorer:
         tops, lows = [], []
         for judge, order in zip(self.judges, self.order, strict=True):
             try:
+                if isinstance(judge, LabelledJudge) and self._labelled is not None:
+                    judge.learn(self._labelled)
                 numerators, denominators = self._judged(judge, outputs, reference, batch)
             except ConfigError as error:
                 raise replace_file(error, self.file) from error

@@ -9,8 +9,9 @@ may remember what it saw (a rank among samples needs the samples before).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from workbench.inputs.dataset import Batch, Dataset
@@ -23,6 +24,9 @@ from workbench.inputs.metrics.user_scorer import UserScorer
 from workbench.inputs.metrics.uses import uses_of
 from workbench.values.model import Model
 from workbench.values.objectives import Constraint
+
+_READ_AT_ONCE = 64
+_labels: dict[str, tuple[Batch, ...]] = {}
 
 
 class Scorer(Protocol):
@@ -123,8 +127,17 @@ def scorer_of(dataset: Dataset, model: Model | None) -> Scorer:
         uses=uses_of(dataset, model),
         file=dataset.path,
         declared=bool(dataset.interface.outputs),
+        labelled=functools.partial(_labels_of, dataset),
         extents=Extents(model, dataset.interface) if model is not None and dataset.interface.axes else None,
     )
+
+
+def _labels_of(dataset: Dataset) -> tuple[Batch, ...]:
+    """What the data say of every sample of the validation; read once by a process."""
+    key = dataset.digest("validation")
+    if key not in _labels:
+        _labels[key] = tuple(replace(batch, feeds={}) for batch in dataset.batches("validation", _READ_AT_ONCE))
+    return _labels[key]
 
 
 def output_constraints(dataset: Dataset, model: Model) -> tuple[Constraint, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from workbench.inputs.dataset.batch import Batch
 from workbench.inputs.metrics.agreement.judge import Fractions, Judge, Outputs, no_label
+from workbench.inputs.metrics.agreement.vectors import ValuesJudge
 from workbench.values.errors import ConfigError
 from workbench.values.interface import OutputUse
 
@@ -28,7 +29,7 @@ class LabelledJudge:
             ConfigError: the meaning has no labels, or `against` does not say where they are.
         """
         self.use, self.reads, self._judge = judge.use, judge.reads, judge
-        self._key = _key(judge.use)
+        self._key, self._learned = _key(judge.use), False
         if not judge.label_metrics:
             raise ConfigError(
                 f"{judge.use.meaning} cannot be compared with labels.",
@@ -48,6 +49,12 @@ class LabelledJudge:
 
     def labelled(self, outputs: Outputs, labels: Sequence[Any], batch: Batch) -> Fractions:
         return self._judge.labelled(outputs, labels, batch)
+
+    def learn(self, batches: Callable[[], Iterable[Batch]]) -> None:
+        """What the labels of a whole split tell; once, and only where the judge asks for it."""
+        if isinstance(self._judge, ValuesJudge) and not self._learned:
+            self._learned = True
+            self._judge.learn([label for batch in batches() for label in self._labels(batch)])
 
     def check_label(self, label: Any, sample: int) -> None:
         self._judge.check_label(label, sample)
