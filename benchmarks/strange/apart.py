@@ -57,7 +57,8 @@ def contradictions(
         said.append(f"{row['parameters']['quantization.scheme']}: {primary}, computed apart {apart:.3g}, same {same}")
         if apart > APART and not moved:
             faults.append(f"{name[:12]}: outputs are {apart:.3g} apart, and every figure says they are the same")
-        if apart < 1e-5 and row["metrics"].get("accuracy_drop_pp", 0) > 1:
+        # of few ids one sample in some dozens may change that is not among those looked at here
+        if apart < 1e-5 and row["metrics"].get("accuracy_drop_pp", 0) > (20 if "exact_match" in row["metrics"] else 1):
             faults.append(f"{name[:12]}: outputs are the same, and a drop is claimed")
         claimed = row["metrics"].get("exact_match", row["metrics"].get("top1_agreement"))
         if claimed is not None and len(same) == 1 and abs(claimed - next(iter(same.values()))) > 0.35:

@@ -57,6 +57,9 @@ def test_what_nothing_feeds_is_built_in_or_asked_for_with_the_option_to_write() 
         ((-1, 3, None, None), (40, 3, 8, 8), None),
         ((8, None, 16), (40, 8, 16), (8, "batch", 16)),
         ((16,), (40, 16), (16,)),
+        (("batch", 16), (40, 32), None),
+        ((None, 16), (40, 32), None),
+        (("time", 1, 80), (40, 50, 80), ("time", "batch", 80)),
         ((1, 3, "height", 8), (40, 1, 3, 8, 8), (1, 3, "height", 8)),
     ],
 )

@@ -9,7 +9,9 @@ from onnx import TensorProto, helper
 from tests.small_graphs import saved, weight
 from tests.targets.encoder import model_of
 from workbench.commands.init import Wishes, initialize
+from workbench.commands.init.float_run import FloatRun, check_answers
 from workbench.values.errors import ConfigError
+from workbench.values.interface import OutputUse
 
 
 def started(tmp_path: Path, kind: int, output: str) -> None:
@@ -36,3 +38,42 @@ def test_a_model_that_the_reference_cannot_open_is_refused_with_its_file(tmp_pat
 def test_the_option_to_write_can_be_pasted_into_a_shell(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"such as --output 'my y=values'"):
         started(tmp_path, TensorProto.FLOAT, "my y")
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (np.array([[1.0], [np.nan]], np.float32), r"output 'y' holds NaN or infinity, first for sample 1 .*y=ignored"),
+        (np.ones((2, 1), np.float32), r"the same answer to each of the 2 first samples"),
+    ],
+)
+def test_answers_that_nothing_can_be_held_against_are_refused(values: np.ndarray, said: str) -> None:
+    run = FloatRun(outputs={"y": values, "other": np.array([[0.0], [1.0]])}, samples=2, rows=(), call_ms=1.0)
+    ignored = OutputUse(name="other", meaning="ignored")
+
+    with pytest.raises(ConfigError, match=said):
+        check_answers(run, [ignored], Path("m.onnx"))
+    check_answers(run, [OutputUse(name="y", meaning="ignored")], Path("m.onnx"))
+
+
+def test_a_number_shared_by_a_call_and_undeclared_outputs_go_through_init(tmp_path: Path) -> None:
+    """A diffusion model's time step has no axis for samples, so one call is one sample; labels need no shape."""
+    nodes = [
+        helper.make_node("Mul", ["x", "t"], ["scaled"], "scaled"),
+        helper.make_node("MatMul", ["scaled", "w"], ["logits"], "product"),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])
+    t = helper.make_tensor_value_info("t", TensorProto.FLOAT, [1])
+    y = helper.make_tensor_value_info("logits", TensorProto.FLOAT, None)
+    model = saved(model_of(nodes, {"w": weight(4, 3)}, [x, t], [y]), tmp_path)
+    for seed in (1, 2):
+        random = np.random.default_rng(seed)
+        x_values, t_values = (random.normal(size=(60, size)).astype(np.float32) for size in (4, 1))
+        np.savez(tmp_path / f"{seed}.npz", x=x_values, t=t_values, labels=random.integers(0, 3, 60))
+
+    started = initialize(
+        model, [tmp_path / "1.npz", tmp_path / "2.npz"], tmp_path, name="m", targets=(), wishes=Wishes()
+    )
+
+    assert "task: classification" in (tmp_path / "calibration" / "m.yaml").read_text()
+    assert len(started.files) == 3

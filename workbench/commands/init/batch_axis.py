@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from workbench.graph.intake.ports import is_batch_name
 from workbench.values.interface import BATCH
 from workbench.values.model import TensorSpec
 
@@ -42,7 +43,7 @@ def declared_axes(
             found[spec.name] = (_named(spec, None), why)
             continue
         places = [k for k in range(len(spec.shape)) if _fits(_without(spec.shape, k), sample)]
-        places = [k for k in places if not isinstance(spec.shape[k], int)] or places
+        places = [k for k in places if not isinstance(spec.shape[k], int)] or [k for k in places if _may_count(spec, k)]
         if fixed and 0 in places:
             found[spec.name] = ((BATCH, *sample), "the sizes that all samples have")
         elif places and 0 not in places:
@@ -60,6 +61,15 @@ def _free(spec: TensorSpec) -> list[str]:
         for axis, size in enumerate(spec.shape[1:], 1)
         if not isinstance(size, int) or size < 1
     ]
+
+
+def _may_count(spec: TensorSpec, axis: int) -> bool:
+    """Whether an axis of a fixed size may count samples: not beside one whose name says that it does, nor beside a free
+    one, unless it is 1."""
+    others = _without(spec.shape, axis)
+    if any(isinstance(size, str) and is_batch_name(size) for size in others):
+        return axis == 0
+    return axis == 0 or spec.shape[axis] == 1 or all(isinstance(size, int) and size > 0 for size in others)
 
 
 def _without(shape: Shape, axis: int) -> Shape:

@@ -12,7 +12,7 @@ from pathlib import Path
 from workbench.commands.init.axes import compiled_lengths, differing_axes
 from workbench.commands.init.data import Corpus, examine_data
 from workbench.commands.init.experiment import experiment_text
-from workbench.commands.init.float_run import FloatRun, run_float
+from workbench.commands.init.float_run import FloatRun, check_answers, run_float
 from workbench.commands.init.interface import Ask, Declared, declare, with_outputs
 from workbench.commands.init.manifest import manifest_text, max_length_of
 from workbench.commands.init.meanings import meanings_of
@@ -202,6 +202,7 @@ def _facts(
         uses = meanings_of(model, run, declared.interface.state, wishes.outputs, wishes.ask)
         declared = with_outputs(declared, uses)
         dataset = replace(dataset, interface=replace(dataset.interface, outputs=uses))
+        check_answers(run, uses, outline.source.path)
     elif wishes.outputs:
         hint = "Take the labels out of the data, or --output out of the command."
         raise ConfigError(f"means nothing for the task {corpus.task}, which has labels.", key="--output", hint=hint)

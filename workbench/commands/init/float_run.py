@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 import statistics
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -13,6 +16,7 @@ from workbench.inputs.dataset import Batch, Dataset
 from workbench.inputs.metrics import Outputs
 from workbench.targets import REFERENCE, open_target
 from workbench.values.errors import CompileError, ConfigError, MeasureError
+from workbench.values.interface import OutputUse
 from workbench.values.model import Model
 
 _SAMPLES = 32
@@ -83,6 +87,36 @@ def run_float(model: Model, dataset: Dataset, fixed_batch: int | None) -> FloatR
         samples=len(found) * batch,
         call_ms=statistics.median(steady),
     )
+
+
+def check_answers(run: FloatRun, uses: Sequence[OutputUse], file: Path) -> None:
+    """Whether anything can be held against these answers.
+
+    Args:
+        uses: what outputs mean; those that are ignored are not looked at.
+
+    Raises:
+        ConfigError: they hold NaN or infinity, or are the same for every sample.
+    """
+    ignored = {use.name for use in uses if use.meaning == "ignored"}
+    floats = {n: a for n, a in run.outputs.items() if a.dtype.kind == "f" and n not in ignored}
+    for name, array in floats.items():
+        rows = ~np.isfinite(array).reshape(len(array) if array.ndim else 1, -1).all(axis=1)
+        if rows.any():
+            raise ConfigError(
+                f"the float model's output {name!r} holds NaN or infinity, first for sample {int(rows.argmax())} of "
+                "the validation, so that nothing can be compared with it.",
+                file=file,
+                hint=f"Repair the data or the model; where it does not matter: --output {shlex.quote(name)}=ignored",
+            )
+    judged = {n: a for n, a in run.outputs.items() if n not in ignored and a.ndim and len(a) > 1}
+    if floats and judged.keys() >= floats.keys() and all((a == a[:1]).all() for a in judged.values()):
+        raise ConfigError(
+            f"the float model gives the same answer to each of the {run.samples} first samples of the validation, so "
+            "that no candidate could be told from another.",
+            file=file,
+            hint="Do the samples differ, and do the weights lie in the file?",
+        )
 
 
 def _together(found: list[Outputs]) -> Outputs:

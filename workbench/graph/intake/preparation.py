@@ -370,7 +370,9 @@ class _Preparation:
         ]
 
     def _fixed(self) -> bool:
-        return all(plan.batch is None or isinstance(plan.dims[plan.batch], int) for plan in self.plans)
+        return single(self.plans) or all(
+            plan.batch is None or isinstance(plan.dims[plan.batch], int) for plan in self.plans
+        )
 
     def _as_prepared(self, outputs: Mapping[str, Array]) -> dict[str, Array]:
         found = {}

@@ -29,6 +29,9 @@ _EMBEDDING = re.compile(r"embed|d_?vector|x_?vector|feature|speaker|pooler", re.
 _MASK = re.compile(r"mask|seg(?:ment)?", re.IGNORECASE)
 _NEXT = re.compile(r"(?:_?(?:out|next|new)|n|N|')$")
 _PROBABILITY = ("Sigmoid", "HardSigmoid", "Softmax")
+_CHOOSING = ("ArgMax", "ArgMin", "TopK")
+_SMALL = ("uint8", "int8", "uint16", "int16")
+"""Levels of pictures and sounds, more often than ids."""
 _NORMALIZING = ("LpNormalization",)
 _TOLERANCE = 1e-2
 _LEAST_PIXELS = 8
@@ -134,6 +137,8 @@ def _whole_numbers(spec: TensorSpec, operator: str) -> InferredOutput:
     image = len(spec.shape) >= 3 and all(isinstance(size, int) and size >= _LEAST_PIXELS for size in sizes)
     if image and operator == "ArgMax":
         return _known(spec, "mask", f"ends in ArgMax, a class per pixel {_shape(spec)}")
+    if spec.dtype in _SMALL and operator not in _CHOOSING:
+        return _unknown(spec, ("values", "signal", "mask", "ids"), f"{spec.dtype}, behind {operator}: levels or ids")
     return _known(spec, "ids", f"whole numbers ({spec.dtype}), behind {operator}")
 
 
