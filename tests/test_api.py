@@ -219,7 +219,7 @@ def summary_of(*evaluations: workbench.Evaluation, confirmed: workbench.Evaluati
         constraints=(),
         evaluations=evaluations,
         confirmations={} if confirmed is None else {confirmed.candidate.id: confirmed},
-        outcomes=lambda _: None,
+        outcomes=lambda *_: None,
         baseline_id=evaluations[0].candidate.id,
     )
 

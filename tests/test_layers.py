@@ -63,6 +63,7 @@ VALUES = (
         *(
             "candidate",
             "damage",
+            "evidence",
             "artifact",
             "interface",
             "measurement",

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from workbench.api.bundle import Exported, LoadedBundle, export, load_bundle
     from workbench.api.opening import read_experiment
     from workbench.api.result import SweepResult, read_sweep
-    from workbench.api.rows import Evidence, Row
+    from workbench.api.rows import Row
     from workbench.api.study import calibrate, compare
     from workbench.api.sweep import sweep
     from workbench.inputs.experiment import Experiment
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         ToolchainError,
         WorkbenchError,
     )
+    from workbench.values.evidence import Evidence
     from workbench.values.measurement import Estimate
     from workbench.values.results import Evaluation
 
@@ -80,7 +81,7 @@ _HOMES = {
     "workbench.api.bundle": ("Exported", "LoadedBundle", "export", "load_bundle"),
     "workbench.api.opening": ("read_experiment",),
     "workbench.api.result": ("SweepResult", "read_sweep"),
-    "workbench.api.rows": ("Evidence", "Row"),
+    "workbench.api.rows": ("Row",),
     "workbench.api.study": ("calibrate", "compare"),
     "workbench.api.sweep": ("sweep",),
     "workbench.inputs.experiment": ("Experiment",),
@@ -89,6 +90,7 @@ _HOMES = {
     "workbench.study.comparison": ("Comparison",),
     "workbench.study.limits": ("Limits",),
     "workbench.values.candidate": ("Candidate",),
+    "workbench.values.evidence": ("Evidence",),
     "workbench.values.measurement": ("Estimate",),
     "workbench.values.results": ("Evaluation",),
 }

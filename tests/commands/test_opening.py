@@ -41,7 +41,7 @@ def summary_of_one() -> Summary:
         constraints=(),
         evaluations=[found],
         confirmations={},
-        outcomes=lambda _: None,
+        outcomes=lambda *_: None,
         baseline_id=found.candidate.id,
     )
 

@@ -64,7 +64,7 @@ def judge(
         constraints=() if drop_limit is None else (Constraint(metric="accuracy_drop_pp", limit=drop_limit),),
         evaluations=[BASELINE, *evaluations],
         confirmations={e.candidate.id: e for e in confirmations},
-        outcomes=(outcomes or {}).get,
+        outcomes=lambda candidate_id, split: (outcomes or {}).get(candidate_id) if split == "validation" else None,
         baseline_id=BASELINE.candidate.id,
     )
 
@@ -177,7 +177,7 @@ def test_when_the_held_out_data_contradicts_all_the_best_is_recommended_with_a_w
         constraints=(Constraint(metric="accuracy_drop_pp", limit=0.5),),
         evaluations=[broken_baseline, fast],
         confirmations={fast.candidate.id: on_holdout(fast, drop_pp=1.0, speedup=1.9)},
-        outcomes=lambda _: None,
+        outcomes=lambda *_: None,
         baseline_id=BASELINE.candidate.id,
     )
 
@@ -276,7 +276,7 @@ def test_nothing_measured_at_all_is_said() -> None:
         constraints=(Constraint(metric="accuracy_drop_pp", limit=0.5),),
         evaluations=[evaluation(failure=failure)],
         confirmations={},
-        outcomes=lambda _: None,
+        outcomes=lambda *_: None,
         baseline_id=BASELINE.candidate.id,
     )
 
@@ -422,7 +422,8 @@ def test_json_is_plain_data_that_survives_a_round_trip() -> None:
 
     assert json.loads(json.dumps(data, allow_nan=False)) == data
     assert data["front"][0]["holdout"]["accuracy_drop_pp"] == pytest.approx(0.4)
-    assert {c["standing"] for c in data["candidates"]} == {"front", "dominated", "infeasible", "stopped"}
+    assert {c["standing"] for c in data["candidates"]} == {"front", "infeasible", "stopped"}
+    assert {m["evidence"] for m in data["front"]} == {"measured held-out", "measured"}
 
 
 def test_detail_gives_settings_numbers_and_the_command_to_run_it_again() -> None:
@@ -475,7 +476,13 @@ def test_the_page_is_self_contained_and_escapes_what_it_shows() -> None:
     assert "href=" not in markup
     assert "<script src" not in page
     assert "too <wrong>" not in page.replace("too &lt;wrong&gt;", "")
-    for name in ("Pareto front (2)", "breaks a constraint (1)", "stopped early (1)", "float baseline", "recommended"):
+    for name in (
+        "Pareto front, measured held-out (2)",
+        "Pareto front, measured (1)",
+        "breaks a constraint, measured (1)",
+        "float baseline",
+        "recommended",
+    ):
         assert name in page
 
 

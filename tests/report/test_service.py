@@ -26,7 +26,7 @@ def summary_of(evaluations: Sequence[Evaluation], *confirmed: Evaluation, limit_
         constraints=(Constraint(metric="service_p99_ms", limit=limit_ms),),
         evaluations=evaluations,
         confirmations={e.candidate.id: e for e in confirmed},
-        outcomes=lambda _: None,
+        outcomes=lambda *_: None,
         baseline_id=evaluations[0].candidate.id,
     )
 
@@ -84,7 +84,7 @@ def test_without_a_service_nothing_is_said_of_one() -> None:
         constraints=(),
         evaluations=[evaluation()],
         confirmations={},
-        outcomes=lambda _: None,
+        outcomes=lambda *_: None,
         baseline_id=evaluation().candidate.id,
     )
 
@@ -126,7 +126,7 @@ def test_a_member_whose_measured_p99_breaks_the_limit_is_passed_over() -> None:
 
 
 def test_services_are_told_apart_only_beyond_the_intervals_of_their_curves() -> None:
-    alike = Alike(OBJECTIVES, lambda _: None, "")
+    alike = Alike(OBJECTIVES, lambda *_: None, "")
     one, near, far = quantized(service(800)), quantized(service(815), 1), quantized(service(950), 2)
 
     assert alike.in_metric(one, near, "service_throughput_per_s")
@@ -142,11 +142,11 @@ def test_an_unreliable_figure_says_so_in_its_row() -> None:
     assert "UNRELIABLE: the client was at its limit" in text
 
 
-def test_the_page_says_that_its_axis_is_a_prediction_and_which_column_was_measured() -> None:
+def test_the_page_says_how_well_its_axis_is_known_and_which_column_was_measured() -> None:
     best = quantized(service(800))
     page = pareto_html(summary_of([plain(service(500)), best], held_out(best, service(800, measured_per_s=777))))
 
-    assert "service_throughput_per_s (more is better, predicted)" in page
+    assert "service_throughput_per_s (more is better, measured held-out or predicted)" in page
     heads = ["served /s,<br>predicted", "served /s,<br>measured", "P99 ms,<br>predicted", "P99 ms,<br>measured"]
     assert [page.find(head) > 0 for head in heads] == [True] * 4
 

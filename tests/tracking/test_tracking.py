@@ -71,7 +71,7 @@ def judged(found: list[Evaluation], *, confirmed: bool = True) -> Summary:
         confirmations={
             e.candidate.id: replace(e, split="holdout") for e in found if confirmed and e.status == "complete"
         },
-        outcomes=lambda _: None,
+        outcomes=lambda *_: None,
         baseline_id=BASELINE.candidate.id,
     )
 
@@ -393,7 +393,7 @@ def test_two_trackers_write_to_one_store_at_once(workspace: Path) -> None:
 # --- the way into the UI -------------------------------------------------------------------------------------------
 
 
-def test_links_name_the_mode_the_view_and_three_members_of_the_front(workspace: Path) -> None:
+def test_links_name_the_mode_the_view_and_members_of_the_front_beside_the_baseline(workspace: Path) -> None:
     said = swept(workspace)
 
     assert links_of(workspace, NAME) == said
@@ -401,6 +401,9 @@ def test_links_name_the_mode_the_view_and_three_members_of_the_front(workspace: 
     assert all("workflowType=machine_learning" in line for line in said)
     (recommended,) = runs(workspace, "tags.recommended = 'true'")
     assert f"runs=%5B%22{recommended.info.run_id}" in said[1]
+    (baseline,) = runs(workspace, "tags.baseline = 'true'")
+    assert f"{baseline.info.run_id}%22%5D" in said[1]
+    assert {run.data.tags["evidence"] for run in runs(workspace, "tags.pareto = 'true'")} == {"measured held-out"}
 
 
 def test_links_need_nothing_but_ids() -> None:
@@ -520,7 +523,7 @@ def test_the_real_ui_lists_compares_and_shows_the_page(browser: Browser, served:
 
     listed = browser.open(candidates, "6 matching runs", "latency_p50_ms", "accuracy_drop_pp", "speedup", "pareto")
     browser.picture(tmp_path / "runs.png")
-    compared = browser.open(comparison, "Comparing 3 Runs", "quantization.keep_float", "holdout_speedup")
+    compared = browser.open(comparison, "Comparing 4 Runs", "quantization.keep_float", "holdout_speedup")
     browser.picture(tmp_path / "compare.png")
     browser.open(page, "pareto.html")
     wait_for(lambda: browser.call("POST", f"{browser.session}/elements", {"using": "tag name", "value": "iframe"}))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.report import Summary
     from workbench.values.candidate import Candidate
     from workbench.values.damage import Damage
+    from workbench.values.measurement import Split
 
 
 def read_experiment(file: Path | str, *, workspace: Path | str | None = None) -> Experiment:
@@ -169,8 +170,8 @@ def summary_of(question: Experiment, journal: Journal) -> Summary:
     from workbench.inputs.metrics import load_outcomes, per_sample
     from workbench.report import summarize
 
-    def outcomes(candidate_id: str) -> Any:
-        path = journal.outcomes(candidate_id, "validation")
+    def outcomes(candidate_id: str, split: Split) -> Any:
+        path = journal.outcomes(candidate_id, split)
         return per_sample(load_outcomes(path)) if path.exists() else None
 
     return summarize(

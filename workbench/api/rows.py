@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
 
 from workbench.report import Summary
-from workbench.values.measurement import Latency, ServiceResult
+from workbench.values.evidence import level_of
 from workbench.values.results import Evaluation
-
-Evidence = Literal["measured held-out", "measured", "predicted", "modelled"]
-"""How well a figure is known, best first: on data the search never saw and timed afresh; in the search; simulated from
-measurements; by a model of a device, which is no measurement at all."""
 
 Row = dict[str, str | int | float | bool | None]
 
@@ -52,9 +47,9 @@ def _row(summary: Summary, evaluation: Evaluation) -> Row:
         "baseline": candidate.id == summary.baseline_id,
         "same": member.letters if member is not None else "",
         "emulated": evaluation.toolchain.emulated,
-        "accuracy_evidence": None if measured.accuracy is None else _measured(evaluation),
-        "latency_evidence": None if measured.latency is None else _of_latency(evaluation, measured.latency),
-        "service_evidence": None if measured.service is None else _of_service(evaluation, measured.service),
+        "accuracy_evidence": level_of(evaluation, "accuracy"),
+        "latency_evidence": level_of(evaluation, "latency_p50_ms"),
+        "service_evidence": level_of(evaluation, "service_p99_ms"),
     }
     row.update(summary.numbers(evaluation))
     if measured.latency is not None:
@@ -65,24 +60,6 @@ def _row(summary: Summary, evaluation: Evaluation) -> Row:
     row["seconds"] = evaluation.seconds
     row.update(candidate.parameters())
     return row
-
-
-def _measured(evaluation: Evaluation) -> Evidence:
-    if evaluation.toolchain.emulated:
-        return "modelled"
-    return "measured held-out" if evaluation.split == "holdout" else "measured"
-
-
-def _of_latency(evaluation: Evaluation, latency: Latency) -> Evidence:
-    return "modelled" if latency.clock == "modelled" else _measured(evaluation)
-
-
-def _of_service(evaluation: Evaluation, service: ServiceResult) -> Evidence:
-    """Of the figures that `results.metrics` gives: under real load where that was done, else simulated."""
-    figures = service.confirmed or service.best or service.closest
-    if figures.clock == "modelled" or evaluation.toolchain.emulated:
-        return "modelled"
-    return _measured(evaluation) if figures.kind == "measured" else "predicted"
 
 
 def _filled(rows: Iterable[Row]) -> list[Row]:

@@ -40,6 +40,9 @@ MOST_NEIGHBOURS = 3
 NEIGHBOURS_SHARE = 0.25
 """Candidates that are timed to take a speed-up apart, and the share of the time left that they may take."""
 
+CONFIRMATION_ROUNDS = 3
+"""A member that held-out data refuses lets those onto the front that it was better than; they are confirmed in turn."""
+
 _log = logging.getLogger(__name__)
 
 OnEvaluation = Callable[[Evaluation, bool], None]
@@ -127,19 +130,25 @@ def sweep(
             stages.searching = False
             found = summary_of(question, journal)
             _time_neighbours(journal, executor, time, found)
-            front = _by_importance(found)
-            confirm(question, bench, front, listeners=(told,), executor=executor, time=time)
-            with contextlib.suppress(TimeUp):
-                confirm_services(
-                    question,
-                    bench,
-                    journal,
-                    front,
-                    report=on_message,
-                    server=executor.confirm_service,
-                    end=time.end,
-                )
-            _time_neighbours(journal, executor, time, summary_of(question, journal))  # where another is recommended
+            front, asked = _by_importance(found), set[str]()
+            for _ in range(CONFIRMATION_ROUNDS):
+                asked.update(e.candidate.id for e in front)
+                confirm(question, bench, front, listeners=(told,), executor=executor, time=time)
+                with contextlib.suppress(TimeUp):
+                    confirm_services(
+                        question,
+                        bench,
+                        journal,
+                        front,
+                        report=on_message,
+                        server=executor.confirm_service,
+                        end=time.end,
+                    )
+                found = summary_of(question, journal)
+                front = _by_importance(found)
+                if asked.issuperset(e.candidate.id for e in front):
+                    break
+            _time_neighbours(journal, executor, time, found)  # where another is recommended
             ended(end, [c.id for c in left_to_load(question, journal, front)])
             summary = summary_of(question, journal)
             links = tracker.conclude(

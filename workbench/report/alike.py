@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from workbench.report.summary import ACCURACY, SERVICE, SPEED, drop_of, service_estimate, speedup_of
-from workbench.values.measurement import Estimate, ServiceResult
+from workbench.report.reading import ACCURACY, SERVICE, SPEED, drop_of, service_estimate, speedup_of
+from workbench.values.measurement import Estimate, ServiceResult, Split
 from workbench.values.metrics import metrics
 from workbench.values.objectives import Objective
 from workbench.values.results import Evaluation
 from workbench.values.significance import Outcomes, indistinguishable, may_be_equal
 
-OutcomesOf = Callable[[str], Outcomes | None]
-"""Candidate id → its per-sample outcomes on the validation split, None where they were not kept."""
+OutcomesOf = Callable[[str, Split], Outcomes | None]
+"""Candidate id, split → its per-sample outcomes there, None where they were not kept."""
 
 
 class Alike:
@@ -21,17 +21,21 @@ class Alike:
 
     def __init__(self, objectives: Sequence[Objective], outcomes: OutcomesOf, baseline_id: str) -> None:
         self._objectives, self._read, self._baseline_id = objectives, outcomes, baseline_id
-        self._outcomes: dict[str, Outcomes | None] = {}
+        self._outcomes: dict[tuple[str, Split], Outcomes | None] = {}
 
     def altogether(self, a: Evaluation, b: Evaluation) -> bool:
         """In speed, in accuracy, and in every objective."""
         names = dict.fromkeys(("speedup", "accuracy", *(o.metric for o in self._objectives)))
         return all(self.in_metric(a, b, name) for name in names)
 
+    def apart(self, a: Evaluation, b: Evaluation, metrics_: Sequence[str]) -> bool:
+        """In one of these at least."""
+        return not all(self.in_metric(a, b, name) for name in metrics_)
+
     def in_metric(self, a: Evaluation, b: Evaluation, metric: str) -> bool:
         """Times through the intervals of the speed-up (of the time per call or sample when batch sizes differ),
-        accuracy through the paired test, a predicted service through the intervals of the times it rests on,
-        everything else as it stands: sizes and counts carry no noise."""
+        accuracy through the paired test, a service through its intervals (of a predicted one, with those of the
+        times it rests on), everything else as it stands: sizes and counts carry no noise."""
         if metric in ACCURACY:
             return self._in_accuracy(a, b)
         if metric in SPEED:
@@ -44,7 +48,7 @@ class Alike:
         return metrics(a)[metric] == metrics(b)[metric]
 
     def _in_accuracy(self, a: Evaluation, b: Evaluation) -> bool:
-        ours, theirs = self._of(a.candidate.id), self._of(b.candidate.id)
+        ours, theirs = (self._of(a), self._of(b)) if a.split == b.split else (None, None)
         if ours is not None and theirs is not None and len(ours) == len(theirs) and type(ours) is type(theirs):
             return indistinguishable(ours, theirs)
         first, second = drop_of(a, self._baseline_id), drop_of(b, self._baseline_id)
@@ -52,10 +56,11 @@ class Alike:
             return metrics(a)["accuracy"] == metrics(b)["accuracy"]
         return first.low <= second.high and second.low <= first.high
 
-    def _of(self, candidate_id: str) -> Outcomes | None:
-        if candidate_id not in self._outcomes:
-            self._outcomes[candidate_id] = self._read(candidate_id)
-        return self._outcomes[candidate_id]
+    def _of(self, evaluation: Evaluation) -> Outcomes | None:
+        key = evaluation.candidate.id, evaluation.split
+        if key not in self._outcomes:
+            self._outcomes[key] = self._read(*key)
+        return self._outcomes[key]
 
 
 def _time(evaluation: Evaluation, *, per_sample: bool) -> Estimate:
@@ -67,8 +72,11 @@ def _time(evaluation: Evaluation, *, per_sample: bool) -> Estimate:
 
 
 def _service(result: ServiceResult, metric: str) -> Estimate:
-    """A prediction with the interval of the batch curve in it: a simulation knows only how it varies by itself."""
-    found = service_estimate(result.confirmed or result.best or result.closest, metric)
+    """As measured under load; else a prediction with the interval of the batch curve in it, as a simulation knows only
+    how it varies by itself."""
+    if result.confirmed is not None:
+        return service_estimate(result.confirmed, metric)
+    found = service_estimate(result.best or result.closest, metric)
     points = [p.p50_ms for p in result.curve.points]
     share = sum((p.high - p.low) / (2 * p.value) for p in points) / len(points) if points else 0.0
     return replace(found, low=found.low * (1 - share), high=found.high * (1 + share))

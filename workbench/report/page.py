@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import plotly.graph_objects as go
 
 from workbench.report.factors import float_alike, taken_apart
 from workbench.report.importance import Importance
+from workbench.report.reading import ACCURACY, SERVICE, service_estimate
 from workbench.report.scored import scored, scored_by
 from workbench.report.summary import (
-    ACCURACY,
-    SERVICE,
     Standing,
     Summary,
     best_known_drop,
     best_known_service,
     best_known_speedup,
-    service_estimate,
 )
 from workbench.report.text import damage_words, lines, reproduce
-from workbench.report.words import count_of, differing_parameters, interval
+from workbench.report.words import count_of, differing_parameters, evidence_sentence, interval
+from workbench.values.evidence import LEVELS, Evidence, level_for
 from workbench.values.metrics import drop_metric
 from workbench.values.objectives import METRICS
 from workbench.values.results import Evaluation
@@ -39,6 +38,10 @@ p { margin: .4rem 0; max-width: 60rem; } .muted { color: #5b6470; }
 table { border-collapse: collapse; font-size: 13px; } th, td { text-align: left; vertical-align: bottom;
         padding: .3rem .7rem; border-bottom: 1px solid #d9dee5; white-space: nowrap; } td.n, th.n { text-align: right; }
 tr.chosen td { background: #e5f4ec; font-weight: 600; } code { font-size: 13px; }
+.evidence { display: inline-block; padding: 0 .5rem; border-radius: .7rem; border: 1px solid #9aa3ad; font-size: 12px; }
+.measured-held-out { background: #0a7d43; border-color: #0a7d43; color: #fff; } .measured { border-color: #0a7d43; }
+.shared { border-style: dashed; border-color: #2457c5; } .predicted { border-style: dashed; border-color: #8a4b00;
+color: #8a4b00; } .modelled { border-style: dotted; border-color: #b3261e; color: #b3261e; }
 .bar { display: inline-block; height: .7em; background: #4269d0; }
 pre { font-size: 12px; line-height: 1.35; overflow-x: auto; background: #f6f7f9; padding: .8rem; }
 """
@@ -46,7 +49,7 @@ pre { font-size: 12px; line-height: 1.35; overflow-x: auto; background: #f6f7f9;
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Trace:
-    """How the points of one standing are drawn."""
+    """How the points of one standing are drawn; a level of evidence that is no fresh measurement is drawn hollow."""
 
     name: str
     color: str
@@ -105,9 +108,19 @@ def _verdict(summary: Summary) -> str:
     apart = f"<p>{_text(factors.sentence())}</p>" if factors is not None else ""
     return (
         f'<div class="verdict"><p><b>Recommended: {_text(summary.title(chosen.candidate))}</b> '
-        f'<span class="muted">{chosen.candidate.short_id}</span></p><p>{_text(recommended.reason)}</p>{apart}{warnings}'
+        f'<span class="muted">{chosen.candidate.short_id}</span></p><p>{_text(recommended.reason)}</p>'
+        f"{_evidence(recommended.evidence)}{apart}{warnings}"
         f"<p><code>{_text(reproduce(summary, chosen))}</code></p></div>"
     )
+
+
+def _evidence(level: Evidence | None) -> str:
+    return "" if level is None else f'<p class="{_kind(level)}">{_text(evidence_sentence(level))}</p>'
+
+
+def _kind(level: Evidence) -> str:
+    """The class by which the style tells levels apart."""
+    return f"evidence {level.replace(' ', '-')}"
 
 
 # --- the scatter ---------------------------------------------------------------------------------------------------
@@ -145,9 +158,11 @@ def _figure(summary: Summary, x: str, y: str) -> go.Figure:
     chosen = summary.recommended.candidate_id if summary.recommended is not None else None
     drawn = [e for e in summary.evaluations if _has(summary, e, x, y)]
     for standing, look in _TRACES.items():
-        points = [e for e in drawn if summary.standing(e) == standing]
-        if points:
-            figure.add_trace(_scatter(summary, points, x, y, look))
+        for level in LEVELS:
+            points = [e for e in drawn if summary.standing(e) == standing and _level(summary, e, x, y) == level]
+            if points:
+                known = replace(look, name=f"{look.name}, {level}", symbol=_symbol(look.symbol, level))
+                figure.add_trace(_scatter(summary, points, x, y, known))
     baseline = [e for e in drawn if e.candidate.id == summary.baseline_id]
     winner = [e for e in drawn if e.candidate.id == chosen]
     if baseline:
@@ -176,6 +191,7 @@ def _figure(summary: Summary, x: str, y: str) -> go.Figure:
 def _scatter(
     summary: Summary, points: Sequence[Evaluation], x: str, y: str, look: _Trace, *, bars: bool = True
 ) -> go.Scatter:
+    points = [summary.strongest(e) for e in points]
     values = [summary.numbers(e) for e in points]
     return go.Scatter(
         x=[v[x] for v in values],
@@ -211,7 +227,7 @@ def _margins(evaluation: Evaluation, metric: str) -> tuple[float, float]:
     if metric == "latency_p50_ms" and m.latency is not None:
         p50, drift = m.latency.p50_ms, m.latency.drift
         return (p50.value - p50.low) / drift, (p50.high - p50.value) / drift
-    service = m.service.best if m.service is not None else None
+    service = m.service.confirmed or m.service.best if m.service is not None else None
     if service is not None and metric in SERVICE:
         found = service_estimate(service, metric)
         return found.value - found.low, found.high - found.value
@@ -239,15 +255,29 @@ def _hover(summary: Summary, evaluation: Evaluation) -> str:
     return "<br>".join(rows)
 
 
+def _level(summary: Summary, evaluation: Evaluation, x: str, y: str) -> Evidence | None:
+    return level_for(summary.strongest(evaluation), (x, y))
+
+
+_SYMBOLS: dict[Evidence, str] = {"shared": "square-open", "predicted": "diamond-open", "modelled": "hexagon-open"}
+
+
+def _symbol(plain: str, level: Evidence) -> str:
+    """Full for what was measured on held-out data, hollow for the search, another form for what was not measured."""
+    if plain.endswith("-open") or level == "measured held-out":
+        return plain
+    return _SYMBOLS.get(level, f"{plain}-open")
+
+
 def _has(summary: Summary, evaluation: Evaluation, x: str, y: str) -> bool:
-    numbers = summary.numbers(evaluation)
+    numbers = summary.numbers(summary.strongest(evaluation))
     return x in numbers and y in numbers
 
 
 def _limit(summary: Summary, metric: str) -> float | None:
     """Where a constraint cuts this axis; a limit on the drop cuts the axis of accuracy below the baseline."""
     limits = {c.metric: c.limit for c in summary.constraints}
-    baseline = summary.numbers(summary.baseline) if summary.baseline is not None else {}
+    baseline = summary.numbers(summary.strongest(summary.baseline)) if summary.baseline is not None else {}
     by = scored(summary.evaluations)
     if metric == "accuracy" and metric not in limits and by.drop_metric in limits and metric in baseline:
         return baseline["accuracy"] - limits[by.drop_metric] / by.scale
@@ -257,8 +287,9 @@ def _limit(summary: Summary, metric: str) -> float | None:
 def _axis_title(metric: str, summary: Summary) -> str:
     known = METRICS[metric]
     arrow = "less is better" if known.direction == "minimize" else "more is better"
-    # What the search knew of a service is a simulation; only the front is loaded for real, and the table has both.
-    facts = [arrow, *(["predicted"] if metric in SERVICE else []), *(["EMULATED"] if summary.emulated else [])]
+    drawn = {level_for(summary.strongest(e), (metric,)) for e in summary.evaluations if e.status == "complete"}
+    levels = [level for level in LEVELS if level in drawn]
+    facts = [arrow, *([" or ".join(levels)] if levels else []), *(["EMULATED"] if summary.emulated else [])]
     return f"{metric} ({', '.join(facts)})"
 
 
@@ -266,7 +297,7 @@ def _axis_title(metric: str, summary: Summary) -> str:
 
 
 def _front_table(summary: Summary) -> str:
-    rows = [m.evaluation for m in summary.front]
+    rows = [m.evaluation for m in (*summary.front, *summary.fallen)]
     baseline = summary.baseline
     alike = float_alike(summary)
     if alike is not None:
@@ -277,16 +308,16 @@ def _front_table(summary: Summary) -> str:
         return '<p class="muted">The front is empty.</p>'
     differing = differing_parameters([e.candidate for e in rows])
     by = scored(summary.evaluations)
-    heads = [("id", ""), ("same", ""), ("speed-up", "n"), (f"drop {by.drop_unit}", "n"), (by.column, "n")]
-    heads += [("P50 ms", "n")]
-    heads += [("MB", "n")]
+    heads = [("id", ""), ("same", ""), ("evidence", "")]
+    heads += [(name, "n") for name in ("speed-up", f"drop {by.drop_unit}", by.column, "P50 ms", "MB")]
     if any(best_known_service(summary, e) is not None for e in rows):
         heads += [(f"{what} {how}", "n") for what in ("served /s,", "P99 ms,") for how in ("predicted", "measured")]
         heads += [("service settings", "")]
     heads += [(name, "") for name in differing]
     head = "".join(f'<th class="{kind}">{_broken(name)}</th>' for name, kind in heads)
     body = "".join(_front_row(summary, e, differing) for e in rows)
-    note = "Speed-up and drop are those of the held-out confirmation where there is one. The same letter: cannot be "
+    note = "Every figure is the best known one: that of the held-out confirmation where there is one. The evidence is "
+    note += "that of the weakest figure among the objectives. The same letter: cannot be "
     note += "told apart. Settings that are alike in all of them are left out."
     if alike is not None:
         note += f" {alike.candidate.short_id} is not on the front: it is the float model at the lengths of the "
@@ -306,13 +337,14 @@ def _scored_value(evaluation: Evaluation) -> str:
 
 def _front_row(summary: Summary, evaluation: Evaluation, differing: Sequence[str]) -> str:
     member = summary.member(evaluation.candidate.id)
-    numbers = summary.numbers(evaluation)
+    known = summary.strongest(evaluation)
+    numbers = summary.numbers(known)
     speedup, drop = best_known_speedup(summary, evaluation), best_known_drop(summary, evaluation)
     is_baseline = evaluation.candidate.id == summary.baseline_id
     figures = [
         interval(speedup, "x", 2) if speedup is not None else "",
         interval(drop, "", 2, signed=True) if drop is not None and not is_baseline else "",
-        _scored_value(evaluation),
+        _scored_value(known),
         f"{numbers['latency_p50_ms']:.2f}",
         f"{numbers['size_mb']:.1f}" if "size_mb" in numbers else "",
     ]
@@ -328,7 +360,11 @@ def _front_row(summary: Summary, evaluation: Evaluation, differing: Sequence[str
         ]
     values = evaluation.candidate.parameters()
     name = evaluation.candidate.short_id + (" (float)" if is_baseline else "")
+    name += " (off the front)" if any(m.id == evaluation.candidate.id for m in summary.fallen) else ""
+    level = summary.evidence(evaluation)
+    kind = "" if level is None else _kind(level)
     cells = [f"<td>{name}</td><td>{member.letters if member is not None else ''}</td>"]
+    cells += [f'<td><span class="{kind}">{level or ""}</span></td>']
     cells += [f'<td class="n">{_text(figure)}</td>' for figure in figures]
     cells += [f"<td>{_text(str(values.get(key, '')))}</td>" for key in differing]
     chosen = summary.recommended is not None and summary.recommended.candidate_id == evaluation.candidate.id

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from workbench.report.alike import Alike
+from workbench.report.known import BASES, Basis, common
+from workbench.report.reading import ACCURACY, SERVICE, SPEED, cost_of, drop_of
 from workbench.report.scored import scored
 from workbench.report.summary import (
-    ACCURACY,
-    SERVICE,
-    SPEED,
     Member,
     Recommendation,
     Step,
@@ -18,13 +17,12 @@ from workbench.report.summary import (
     best_known_drop,
     best_known_service,
     best_known_speedup,
-    cost_of,
-    drop_of,
 )
 from workbench.report.words import count_of, differing_parameters, interval, over
 from workbench.values.candidate import Candidate
+from workbench.values.evidence import level_for
 from workbench.values.measurement import Estimate
-from workbench.values.objectives import METRICS, Objective
+from workbench.values.objectives import METRICS
 from workbench.values.results import Evaluation
 
 
@@ -33,31 +31,35 @@ class _Choice:
     """The chosen one and how it came to be chosen.
 
     Attributes:
+        chosen: by the evidence that it was chosen by.
+        searched: the same candidate in the search.
         criteria: metrics in the order in which they decided.
         rivals: how many, itself included, cannot be told apart from the best in the first criterion.
         ties: how many of them are left after every criterion, so that only simplicity decided.
-        passed_over: what the held-out data, or a certain loss of accuracy, speaks against.
+        passed_over: what looked better in the search and is not, with why.
     """
 
     chosen: Evaluation
+    searched: Evaluation
     criteria: Sequence[str]
     rivals: int
     ties: int
-    passed_over: Sequence[Evaluation]
+    passed_over: Sequence[tuple[Evaluation, str]]
 
 
 def recommend(summary: Summary, alike: Alike) -> Recommendation:
-    """The best in the first objective whose advantage is real; then accuracy, then simplicity decide.
+    """The best in the first objective whose advantage is real; then the other criteria, then simplicity decide.
 
-    Needs at least one feasible candidate. The recommendation that `summary` may hold already is not read.
+    Needs at least one member of the front. The recommendation that `summary` may hold already is not read.
     """
     choice = _choose(summary, alike)
     return Recommendation(
         candidate_id=choice.chosen.candidate.id,
         reason=_reason(summary, choice),
-        warnings=_warnings(summary, choice.chosen),
-        alternatives=_alternatives(summary, choice.chosen, alike),
-        steps=_steps(summary, choice.chosen, alike),
+        warnings=_warnings(summary, choice.searched),
+        alternatives=_alternatives(summary, choice.searched, alike),
+        steps=_steps(summary, choice.searched, alike),
+        evidence=level_for(choice.chosen, [o.metric for o in summary.objectives]),
     )
 
 
@@ -78,84 +80,103 @@ def complexity(candidate: Candidate, baseline: Candidate) -> int:
 def _choose(summary: Summary, alike: Alike) -> _Choice:
     """Step by step, those stay who cannot be told apart from the best of the step.
 
-    First comes the leading objective, then the others, then accuracy and speed if they were no objectives, then the
-    fewest settings. The rest is point values and, last, the id, so that equal input gives an equal answer.
+    All are compared by the strongest evidence that there is on a candidate besides the baseline; who has less is not
+    in question. First comes the leading objective, then the others, then accuracy and speed if they were no
+    objectives, then what else is limited, then the fewest settings. The rest is point values and, last, the id, so that
+    equal input gives an equal answer.
     """
-    baseline = summary.baseline if summary.baseline is not None and summary.is_feasible(summary.baseline) else None
     pool = [m.evaluation for m in summary.front]
+    baseline = summary.baseline
+    if baseline is not None and not summary.is_feasible(summary.strongest(baseline)):
+        baseline = None
     if baseline is not None and baseline not in pool:
         pool.append(baseline)
-    fit = [e for e in pool if not _is_contradicted(summary, e)]
-    left = fit or pool
-    criteria = _criteria(summary.objectives)
-    if criteria[0] in SPEED and baseline in left and not any(_faster(summary, e) for e in left if e is not baseline):
-        left = [baseline]
+    against = {e.candidate.id: _against(summary, e) for e in pool}
+    fit = [e for e in pool if not against[e.candidate.id]] or pool
+    basis = _basis(summary, fit)
+    left = [views[basis] for e in fit if basis in (views := summary.views(e))]
+    criteria = _criteria(summary, left)
+    origin = next((e for e in left if e.candidate.id == summary.baseline_id), None)
+    if criteria[0] in SPEED and origin is not None and not any(_faster(e) for e in left if e is not origin):
+        left = [origin]
     counts = []
     for metric in criteria:
         best = min(left, key=lambda e: cost_of(e, metric, summary.baseline_id))
         left = [e for e in left if e is best or alike.in_metric(e, best, metric)]
         counts.append(len(left))
-    origin = baseline or left[0]
+    plain = (origin or left[0]).candidate
 
     def simplest(e: Evaluation) -> tuple[object, ...]:
         costs = [cost_of(e, metric, summary.baseline_id) for metric in reversed(criteria)]
-        return complexity(e.candidate, origin.candidate), *costs, e.candidate.id
+        return complexity(e.candidate, plain), *costs, e.candidate.id
 
+    chosen = min(left, key=simplest)
+    searched = next(e for e in pool if e.candidate.id == chosen.candidate.id)
+    fallen = [(m.evaluation, m.against or "it is not feasible on held-out data") for m in summary.fallen]
+    passed = [(e, why) for e in pool if (why := against[e.candidate.id]) and e is not searched and e not in fit]
     return _Choice(
-        chosen=min(left, key=simplest),
+        chosen=chosen,
+        searched=searched,
         criteria=criteria,
         rivals=counts[0],
         ties=counts[-1],
-        passed_over=[e for e in pool if e not in fit] if fit else [],
+        passed_over=[(e, why) for e, why in (*passed, *fallen) if _looked_better(summary, e, searched, criteria[0])],
     )
 
 
-def _criteria(objectives: Sequence[Objective]) -> list[str]:
+def _basis(summary: Summary, fit: Sequence[Evaluation]) -> Basis:
+    """The strongest evidence on any candidate besides the baseline, or on the baseline where it is alone."""
+    others = [e for e in fit if e.candidate.id != summary.baseline_id] or fit
+    return min((basis for e in others for basis in summary.views(e)), key=BASES.index)
+
+
+def _criteria(summary: Summary, compared: Sequence[Evaluation]) -> list[str]:
     """The leading objective is the first that is not accuracy: the limit on accuracy is what constraints are for."""
-    names = [o.metric for o in objectives]
+    names = [o.metric for o in summary.objectives]
     others = [name for name in names if name not in ACCURACY]
     order = others + [name for name in names if name in ACCURACY]
     order += [] if any(name in ACCURACY for name in names) else ["accuracy"]
     order += [] if any(name in (*SPEED, *SERVICE) for name in names) else ["speedup"]
-    return order
+    limited = [c.metric for c in summary.constraints if c.metric in (*SPEED, *SERVICE)]
+    further = [*limited, *(["service_p99_ms"] if summary.question.serves else [])]
+    known = [name for name in further if all(name in summary.numbers(e) for e in compared)]
+    return list(dict.fromkeys((*order, *known)))
 
 
-def _is_contradicted(summary: Summary, evaluation: Evaluation) -> bool:
-    """Whether the held-out data breaks a constraint, or, with no limit on accuracy, a loss of accuracy is certain."""
+def _against(summary: Summary, evaluation: Evaluation) -> str:
+    """What its confirmation holds against it, or, with no limit on accuracy, that a loss of accuracy is certain."""
     member = summary.member(evaluation.candidate.id)
-    if member is not None and (member.broken_on_holdout or _does_not_serve(member)):
-        return True
-    limited = any(c.metric in ACCURACY for c in summary.constraints)
-    drop = drop_of(evaluation, summary.baseline_id)
-    return not limited and drop is not None and drop.low > 0
+    if member is not None and member.against:
+        return member.against
+    drop = drop_of(summary.strongest(evaluation), summary.baseline_id)
+    if not any(c.metric in ACCURACY for c in summary.constraints) and drop is not None and drop.low > 0:
+        return f"it certainly loses {scored(summary.evaluations).noun}, and no constraint says how much may be lost"
+    return ""
 
 
-def _does_not_serve(member: Member) -> bool:
-    """Whether its confirmation found no service settings that work, though the search did."""
-    confirmed = member.confirmation.measurement.service if member.confirmation is not None else None
-    return confirmed is not None and confirmed.best is None
+def _faster(evaluation: Evaluation) -> bool:
+    latency = evaluation.measurement.latency
+    return latency is not None and latency.speedup.low > 1
 
 
-def _faster(summary: Summary, evaluation: Evaluation) -> bool:
-    speedup = best_known_speedup(summary, evaluation)
-    return speedup is not None and speedup.low > 1
+def _looked_better(summary: Summary, other: Evaluation, chosen: Evaluation, metric: str) -> bool:
+    costs = [cost_of(e, metric, summary.baseline_id) for e in (other, chosen) if metric in summary.numbers(e)]
+    return other.candidate.id != summary.baseline_id and len(costs) == 2 and costs[0] < costs[1]
 
 
 # --- the words for it ----------------------------------------------------------------------------------------------
 
 
 def _reason(summary: Summary, choice: _Choice) -> str:
-    chosen, lead = choice.chosen, choice.criteria[0]
+    chosen, lead = choice.searched, choice.criteria[0]
     if chosen.candidate.id == summary.baseline_id:
         beaten = "is faster beyond the noise" if lead in SPEED else "beats it"
         words = [f"Ship the float baseline as it is: no candidate that meets every constraint {beaten}."]
     else:
         words = [_merit(summary, choice), *_gain(summary, chosen)]
     words += [
-        f"{other.candidate.short_id} looked better in {lead} and was passed over: {_why_not(summary, other)}."
-        for other in choice.passed_over
-        if other.candidate.id != summary.baseline_id
-        and cost_of(other, lead, summary.baseline_id) < cost_of(chosen, lead, summary.baseline_id)
+        f"{other.candidate.short_id} looked better in {lead} and was passed over: {why}."
+        for other, why in choice.passed_over
     ]
     return " ".join(words)
 
@@ -180,7 +201,7 @@ def _gain(summary: Summary, chosen: Evaluation) -> list[str]:
     speedup, drop = best_known_speedup(summary, chosen), best_known_drop(summary, chosen)
     if speedup is None:
         return []
-    where = "held-out data" if chosen.candidate.id in summary.confirmations else "the validation split"
+    where = "held-out data" if summary.strongest(chosen).split == "holdout" else "the validation split"
     how = "emulated" if summary.emulated else "measured"
     cost = f", with {scored(summary.evaluations).drop_words(drop)}" if drop is not None else ""
     words = [f"Against the float baseline it is {interval(speedup, 'x', 2)} as fast{cost}, {how} on {where}."]
@@ -201,21 +222,9 @@ def _served(summary: Summary, chosen: Evaluation) -> list[str]:
     ]
 
 
-def _why_not(summary: Summary, evaluation: Evaluation) -> str:
-    member = summary.member(evaluation.candidate.id)
-    broken = member.broken_on_holdout if member is not None else {}
-    if broken:
-        return "on held-out data it breaks " + ", ".join(over(name, by) for name, by in broken.items())
-    if member is not None and _does_not_serve(member):
-        service = best_known_service(summary, evaluation)
-        return service.note if service is not None and service.note else "its service keeps no limit on held-out data"
-    noun = scored(summary.evaluations).noun
-    return f"it certainly loses {noun}, and no constraint says how much may be lost"
-
-
 def _warnings(summary: Summary, chosen: Evaluation) -> tuple[str, ...]:
     found = []
-    latency = chosen.measurement.latency
+    latency = summary.strongest(chosen).measurement.latency
     if summary.emulated:
         found.append("These numbers come from the emulator; they say nothing about a real device.")
     if latency is not None and not latency.quiet:
@@ -254,6 +263,10 @@ def _trade(summary: Summary, chosen: Evaluation, member: Member, alike: Alike) -
     """'1.08x as fast, -0.40 pp accuracy' with what is no more than noise marked as such."""
     other = member.evaluation
     broken = "".join(f"; on held-out data it breaks {over(n, by)}" for n, by in member.broken_on_holdout.items())
+    known = level_for(summary.strongest(chosen), [o.metric for o in summary.objectives])
+    chosen, other = common(summary.views(chosen), summary.views(other))
+    level = level_for(other, [o.metric for o in summary.objectives])
+    broken += f" ({level})" if level != known else ""
     if alike.altogether(chosen, other):
         return f"cannot be told apart from it{broken}"
     step = _difference(summary, chosen, other)

@@ -132,7 +132,7 @@ def _shown(summary: Summary) -> Iterator[Evaluation]:
     baseline = summary.baseline
     if baseline is not None and summary.member(summary.baseline_id) is None and baseline.status == "complete":
         yield baseline
-    for member in summary.front:
+    for member in (*summary.front, *summary.fallen):
         yield member.evaluation
 
 

@@ -1,27 +1,25 @@
-"""What a sweep found, as values, and how the reports read its numbers; `verdict` makes them."""
+"""What a sweep found, as values; `verdict` makes them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from workbench.evaluation.last_run import LastRun
 from workbench.evaluation.neighbours import Neighbour
+from workbench.report.known import Question, Views, strongest, views
+from workbench.report.reading import drop_of, numbers_of
 from workbench.report.words import title
 from workbench.values.candidate import Candidate
 from workbench.values.damage import Damage
 from workbench.values.dimension import Scalar
-from workbench.values.measurement import Estimate, ServiceFigures, ServiceResult
-from workbench.values.metrics import drop_metric, metrics
-from workbench.values.objectives import METRICS, Closest, Constraint, Objective, violations
+from workbench.values.evidence import Evidence, level_for
+from workbench.values.measurement import Estimate, ServiceResult
+from workbench.values.objectives import Closest, Constraint, Objective
 from workbench.values.results import Evaluation
 
 Standing = Literal["front", "dominated", "infeasible", "stopped", "failed"]
-
-SPEED = ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "throughput_per_s", "speedup")
-SERVICE = ("service_throughput_per_s", "service_p50_ms", "service_p99_ms")
-ACCURACY = ("accuracy", "accuracy_drop_pp", "accuracy_drop")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +40,13 @@ class Optimism:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A candidate on the Pareto front.
+    """A candidate on the Pareto front, or one that its confirmation took off it.
 
     Attributes:
         confirmation: the same candidate on the holdout split, timed afresh; None before it was confirmed.
         letters: members that share a letter cannot be told apart; empty when it differs from every other.
         broken_on_holdout: constraints that the holdout numbers break, metric → by how much.
+        against: what its confirmation holds against it, in words; empty for nothing.
     """
 
     evaluation: Evaluation
@@ -55,6 +54,7 @@ class Member:
     letters: str
     optimism: Optimism | None
     broken_on_holdout: Mapping[str, float]
+    against: str = ""
 
     @property
     def id(self) -> str:
@@ -88,6 +88,7 @@ class Recommendation:
     """The candidate to ship.
 
     Attributes:
+        evidence: the weakest level among the figures that it was chosen by.
         reason: why this one, in a few sentences.
         warnings: what speaks against relying on it, in sentences.
         alternatives: other front members: candidate id → what it would cost and buy.
@@ -99,6 +100,7 @@ class Recommendation:
     warnings: tuple[str, ...]
     alternatives: Mapping[str, str]
     steps: tuple[Step, ...]
+    evidence: Evidence | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +110,8 @@ class Summary:
     Attributes:
         experiment_file: as the user would type it; part of the commands that reproduce a candidate.
         evaluations: all of the search, on the validation split, in the order given.
-        front: best first in the first objective.
+        front: by the strongest evidence on each; the best known first, then the best in the first objective.
+        fallen: confirmed, and not on the front by what the confirmation measured.
         recommended: None only when no candidate meets every constraint; then `closest` says who came closest.
         stops, failures: reason → count.
         emulated: any number here comes from our emulator and says nothing about a real device.
@@ -133,6 +136,23 @@ class Summary:
     damage: tuple[Damage, ...] = ()
     run: LastRun | None = None
     neighbours: tuple[Neighbour, ...] = ()
+    fallen: tuple[Member, ...] = ()
+
+    @property
+    def question(self) -> Question:
+        return Question(objectives=self.objectives, constraints=self.constraints, baseline_id=self.baseline_id)
+
+    def views(self, evaluation: Evaluation) -> Views:
+        """What is known of a candidate whose search evaluation this is, strongest first."""
+        return views(evaluation, self.confirmations.get(evaluation.candidate.id), serves=self.question.serves)
+
+    def strongest(self, evaluation: Evaluation) -> Evaluation:
+        """The same candidate by the strongest evidence on it."""
+        return strongest(self.views(evaluation)) if evaluation.status == "complete" else evaluation
+
+    def evidence(self, evaluation: Evaluation) -> Evidence | None:
+        """The weakest level among its objectives, by the strongest evidence on each candidate."""
+        return level_for(self.strongest(evaluation), [o.metric for o in self.objectives])
 
     @property
     def baseline(self) -> Evaluation | None:
@@ -154,68 +174,26 @@ class Summary:
         return numbers_of(evaluation, self.baseline_id)
 
     def is_feasible(self, evaluation: Evaluation) -> bool:
-        return is_feasible(evaluation, self.objectives, self.constraints, self.baseline_id)
+        """Every objective measured and every constraint met, in the evaluation given."""
+        return self.question.keeps(evaluation)
 
     def standing(self, evaluation: Evaluation) -> Standing:
         if evaluation.status != "complete":
             return evaluation.status
         if self.member(evaluation.candidate.id) is not None:
             return "front"
-        return "dominated" if self.is_feasible(evaluation) else "infeasible"
-
-
-# --- reading an evaluation -----------------------------------------------------------------------------------------
-
-
-def is_feasible(
-    evaluation: Evaluation, objectives: Sequence[Objective], constraints: Sequence[Constraint], baseline_id: str
-) -> bool:
-    """Complete, every objective and every constraint measured, every constraint met."""
-    if evaluation.status != "complete":
-        return False
-    numbers = numbers_of(evaluation, baseline_id)
-    found = violations(constraints, numbers)
-    return all(o.metric in numbers for o in objectives) and all(found.get(c.metric, 1.0) <= 0 for c in constraints)
-
-
-def numbers_of(evaluation: Evaluation, baseline_id: str) -> dict[str, float]:
-    """`results.metrics`, with the baseline's drop against itself, which is 0, made explicit."""
-    numbers, accuracy = metrics(evaluation), evaluation.measurement.accuracy
-    if evaluation.candidate.id == baseline_id and "accuracy" in numbers:
-        numbers.setdefault(drop_metric("" if accuracy is None else accuracy.unit), 0.0)
-    return numbers
-
-
-def drop_of(evaluation: Evaluation, baseline_id: str) -> Estimate | None:
-    """In percentage points, or in the metric's own unit where that is no share of 0..1; 0 for the baseline, None where
-    it was not measured."""
-    accuracy = evaluation.measurement.accuracy
-    if accuracy is not None and accuracy.comparison is not None:
-        return accuracy.comparison.drop_pp
-    if accuracy is not None and evaluation.candidate.id == baseline_id:
-        return Estimate(value=0.0, low=0.0, high=0.0)
-    return None
-
-
-def speedup_of(evaluation: Evaluation) -> Estimate:
-    """Of a complete evaluation."""
-    latency = evaluation.measurement.latency
-    assert latency is not None, "a complete evaluation has a latency"
-    return latency.speedup
+        return "dominated" if self.is_feasible(self.strongest(evaluation)) else "infeasible"
 
 
 def best_known_speedup(summary: Summary, evaluation: Evaluation) -> Estimate | None:
-    """The one timed afresh at the end where there is one, since nobody was chosen for it; else the search's."""
-    found = summary.confirmations.get(evaluation.candidate.id, evaluation)
-    latency = found.measurement.latency or evaluation.measurement.latency
+    """By the strongest evidence: nobody was chosen for what was timed afresh."""
+    latency = summary.strongest(evaluation).measurement.latency
     return latency.speedup if latency is not None else None
 
 
 def best_known_drop(summary: Summary, evaluation: Evaluation) -> Estimate | None:
-    """The drop on holdout where it was confirmed, else the one of the search; zero for the baseline."""
-    confirmed = summary.confirmations.get(evaluation.candidate.id)
-    found = drop_of(confirmed, summary.baseline_id) if confirmed is not None else None
-    return found if found is not None else drop_of(evaluation, summary.baseline_id)
+    """By the strongest evidence; zero for the baseline."""
+    return drop_of(summary.strongest(evaluation), summary.baseline_id)
 
 
 def best_known_service(summary: Summary, evaluation: Evaluation) -> ServiceResult | None:
@@ -224,18 +202,3 @@ def best_known_service(summary: Summary, evaluation: Evaluation) -> ServiceResul
         if one is not None and one.measurement.service is not None:
             return one.measurement.service
     return None
-
-
-def service_estimate(figures: ServiceFigures, metric: str) -> Estimate:
-    """One of `SERVICE`, with its interval."""
-    return {
-        "service_throughput_per_s": figures.throughput_per_s,
-        "service_p50_ms": figures.p50_ms,
-        "service_p99_ms": figures.p99_ms,
-    }[metric]
-
-
-def cost_of(evaluation: Evaluation, metric: str, baseline_id: str) -> float:
-    """The metric turned so that less is better."""
-    value = numbers_of(evaluation, baseline_id)[metric]
-    return -value if METRICS[metric].direction == "maximize" else value

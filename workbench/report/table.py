@@ -11,6 +11,7 @@ from workbench.report.scored import scored
 from workbench.report.summary import Summary
 from workbench.report.words import interval
 from workbench.values.candidate import Candidate
+from workbench.values.evidence import cell, level_for
 from workbench.values.measurement import Estimate, Latency
 from workbench.values.metrics import metrics
 from workbench.values.results import Evaluation
@@ -29,7 +30,7 @@ _COLUMNS = (
 )
 _LEGEND = (
     "Same letters: cannot be told apart in speed, accuracy and objectives. Intervals are 95 %. int8/float counts "
-    "operators in integer kernels and matrix products left in float. holdout: data the search never saw, fresh timing."
+    "operators in integer kernels and matrix products left in float. held-out: data the search never saw, timed afresh."
 )
 _HARD_SPACE = "\N{NO-BREAK SPACE}"
 """Where a line must not break; printed as an ordinary space."""
@@ -55,6 +56,8 @@ def table_lines(summary: Summary, width: int) -> list[Line]:
     rows += _float_alike(summary)
     for member in summary.front:
         rows.append(_row(summary, member.evaluation, member.letters, marked=member.id == chosen))
+    for member in summary.fallen:
+        rows.append(_row(summary, member.evaluation, "", marked=False, note=f"off the front: {member.against}"))
     by = scored(summary.evaluations)
     named = {"accuracy": by.column, "drop pp": f"drop {by.drop_unit}"}
     heads = [named.get(name, name) for name, _ in _COLUMNS]
@@ -78,10 +81,10 @@ def _row(
         facts.append(f"same: {marks}")
     style = "bold green" if marked else ""
     name = _name(evaluation.candidate, facts, style or "bold", marked=marked)
-    numbers = [(_cells(evaluation, "validation"), style)]
+    numbers = [(_cells(evaluation), style)]
     confirmed = summary.confirmations.get(evaluation.candidate.id)
     if confirmed is not None and confirmed.status == "complete":
-        numbers.append((_cells(confirmed, "holdout"), style or "dim"))
+        numbers.append((_cells(confirmed), style or "dim"))
     elif confirmed is not None:
         name.append((f"    holdout: {confirmed.status} at {confirmed.stage_reached}", "red"))
     return name, numbers
@@ -109,11 +112,13 @@ def _name(candidate: Candidate, facts: Sequence[str], style: str, *, marked: boo
     return wrapped(words, style, indent=" " * 16)
 
 
-def _cells(evaluation: Evaluation, split: str) -> list[str]:
+def _cells(evaluation: Evaluation) -> list[str]:
     numbers, m = metrics(evaluation), evaluation.measurement
     drop = m.accuracy.comparison.drop_pp if m.accuracy is not None and m.accuracy.comparison is not None else None
     numbers |= {"accuracy": m.accuracy.values[m.accuracy.primary]} if m.accuracy is not None else {}
-    return _written(split, numbers, drop, m.latency.speedup if m.latency is not None else None)
+    level = level_for(evaluation, ("accuracy", "latency_p50_ms"))
+    known = "" if level is None else cell(level, held_out=evaluation.split == "holdout")
+    return _written(known, numbers, drop, m.latency.speedup if m.latency is not None else None)
 
 
 def _time_cells(latency: Latency) -> list[str]:
@@ -125,9 +130,9 @@ def _time_cells(latency: Latency) -> list[str]:
     return _written("times only", numbers, None, latency.speedup)
 
 
-def _written(split: str, numbers: Mapping[str, float], drop: Estimate | None, speedup: Estimate | None) -> list[str]:
+def _written(known: str, numbers: Mapping[str, float], drop: Estimate | None, speedup: Estimate | None) -> list[str]:
     return [
-        split,
+        known,
         _number(numbers, "accuracy", ".4f"),
         interval(drop, "", 2, signed=True) if drop is not None else "",
         _number(numbers, "latency_p50_ms", ".2f"),

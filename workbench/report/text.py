@@ -17,8 +17,9 @@ from workbench.report.scored import Scored, scored
 from workbench.report.service import service_lines
 from workbench.report.summary import Member, Recommendation, Step, Summary
 from workbench.report.table import Line, table_lines, wrapped
-from workbench.report.words import count_of, over
+from workbench.report.words import count_of, evidence_sentence, over
 from workbench.values.documents.canonical import encode
+from workbench.values.evidence import level_of
 from workbench.values.measurement import Estimate
 from workbench.values.metrics import drop_metric, metrics
 from workbench.values.objectives import METRICS
@@ -100,11 +101,13 @@ def to_json(summary: Summary) -> dict[str, Any]:
         "recommended": None if recommended is None else encode(recommended),
         "closest": None if summary.closest is None else encode(summary.closest),
         "front": [_member_json(summary, member) for member in summary.front],
+        "fallen": [_member_json(summary, member) for member in summary.fallen],
         "candidates": [
             {
                 "id": e.candidate.id,
                 "what": summary.title(e.candidate),
                 "standing": summary.standing(e),
+                "evidence": summary.evidence(e),
                 "stage_reached": e.stage_reached,
                 "parameters": e.candidate.parameters(),
                 "metrics": summary.numbers(e),
@@ -145,7 +148,11 @@ def _heading(summary: Summary) -> list[Line]:
     limits = ", ".join(map(str, summary.constraints))
     found = [
         (f"{summary.experiment_name}: {goals}" + (f"; {limits}" if limits else ""), "bold"),
-        (f"{count_of(len(summary.evaluations), 'candidate')}, {len(summary.front)} on the Pareto front", ""),
+        (
+            f"{count_of(len(summary.evaluations), 'candidate')}, {len(summary.front)} on the Pareto front"
+            + (f", {len(summary.fallen)} off it by the confirmation" if summary.fallen else ""),
+            "",
+        ),
     ]
     by = scored(summary.evaluations)
     if by.name != "accuracy":
@@ -184,6 +191,7 @@ def _verdict(summary: Summary) -> list[Line]:
         return [
             *wrapped(f"Recommended: {chosen.candidate.short_id}  {summary.title(chosen.candidate)}", "bold green"),
             *wrapped(recommended.reason),
+            *(wrapped(evidence_sentence(recommended.evidence)) if recommended.evidence is not None else []),
             *(wrapped(factors.sentence()) if (factors := taken_apart(summary)) is not None else []),
             *(line for warning in recommended.warnings for line in wrapped(f"Mind: {warning}", "yellow")),
             *wrapped(f"Again: {reproduce(summary, chosen)}", "dim"),
@@ -237,7 +245,8 @@ def step_words(step: Step, by: Scored) -> str:
 
 
 def _optimism(summary: Summary) -> list[Line]:
-    told = [m.optimism for m in summary.front if m.optimism is not None and m.id != summary.baseline_id]
+    members = (*summary.front, *summary.fallen)
+    told = [m.optimism for m in members if m.optimism is not None and m.id != summary.baseline_id]
     if not told:
         return []
     speed = sum(o.speedup for o in told) / len(told)
@@ -307,9 +316,10 @@ def _all_numbers(evaluation: Evaluation) -> list[str]:
         if name == "accuracy_drop" and m.accuracy is not None:
             unit = m.accuracy.unit
         text = f"{value:.6g}"
+        level = level_of(evaluation, name)
         if name in estimates:
             text += f"  [{estimates[name].low:.4g}, {estimates[name].high:.4g}]"
-        found.append(f"  {name:<34} {text} {unit}".rstrip())
+        found.append(f"  {name:<34} {text} {unit}".rstrip() + (f"  {level}" if level is not None else ""))
     if m.accuracy is not None and m.accuracy.comparison is not None:
         test = m.accuracy.comparison
         found.append(f"  {'difference to the baseline':<34} p = {test.p_value:.3g}, {test.test}")
@@ -326,12 +336,14 @@ def _member_json(summary: Summary, member: Member) -> dict[str, Any]:
         "id": member.id,
         "what": summary.title(member.evaluation.candidate),
         "letters": member.letters,
+        "evidence": summary.evidence(member.evaluation),
         "parameters": member.evaluation.candidate.parameters(),
         "validation": summary.numbers(member.evaluation),
         "holdout": None if confirmed is None else summary.numbers(confirmed),
         "optimism": None if member.optimism is None else encode(member.optimism),
         "cut": [] if confirmed is None else list(confirmed.cut),
         "broken_on_holdout": dict(member.broken_on_holdout),
+        "against": member.against,
         "reproduce": reproduce(summary, member.evaluation),
     }
 

@@ -1,7 +1,7 @@
 """From evaluations to a verdict: who is on the Pareto front, who cannot be told apart, who came closest, whom to ship.
 
-Every function is pure. A difference that the measurements cannot show prefers nothing. What the held-out data
-contradicts is not recommended, but the held-out numbers choose nothing by themselves, so that they stay unbiased. Where
+Every function is pure. A difference that the measurements cannot show prefers nothing. The strongest evidence on a
+candidate decides (`known`): once a front is confirmed, front and recommendation are those of the confirmation. Where
 the float baseline wins, that is the verdict.
 """
 
@@ -15,10 +15,14 @@ from workbench.evaluation.last_run import LastRun
 from workbench.evaluation.neighbours import Neighbour
 from workbench.report.alike import Alike, OutcomesOf
 from workbench.report.groups import letters
+from workbench.report.known import Question, common, in_order, searched_front, views
+from workbench.report.known import front as front_of
+from workbench.report.reading import drop_of, numbers_of, speedup_of
 from workbench.report.recommendation import recommend
-from workbench.report.summary import Member, Optimism, Summary, cost_of, drop_of, is_feasible, numbers_of, speedup_of
+from workbench.report.summary import Member, Optimism, Summary
+from workbench.report.words import over
 from workbench.values.damage import Damage
-from workbench.values.objectives import Closest, Constraint, Objective, closest_to_feasible, pareto_front, violations
+from workbench.values.objectives import Closest, Constraint, Objective, closest_to_feasible, violations
 from workbench.values.results import Evaluation
 
 
@@ -45,15 +49,25 @@ def summarize(
         run: how its last run ended, where that is known.
         neighbours: candidates that were timed beside the search.
     """
-    able = [e for e in evaluations if is_feasible(e, objectives, constraints, baseline_id)]
-    points = [[numbers_of(e, baseline_id)[o.metric] for o in objectives] for e in able]
-    front = [able[i] for i in pareto_front(points, [o.direction for o in objectives])]
-    front.sort(key=lambda e: (cost_of(e, objectives[0].metric, baseline_id), e.candidate.id))
+    asked = Question(objectives=tuple(objectives), constraints=tuple(constraints), baseline_id=baseline_id)
+    known = {
+        e.candidate.id: views(e, confirmations.get(e.candidate.id), serves=asked.serves)
+        for e in evaluations
+        if e.status == "complete"
+    }
     alike = Alike(objectives, outcomes, baseline_id)
-    marks = letters(len(front), lambda i, j: alike.altogether(front[i], front[j]))
+    better = front_of(known, asked, alike)
+    ids = in_order([i for i, other in better.items() if not other], known, asked)
+    searched = searched_front(known, asked)
+    ids = ids or in_order(searched, known, asked)  # all of them contradicted: they are shown, with what they break
+    marks = letters(len(ids), lambda i, j: alike.altogether(*common(known[ids[i]], known[ids[j]])))
     members = tuple(
-        _member(e, confirmations.get(e.candidate.id), mark, constraints, baseline_id)
-        for e, mark in zip(front, marks, strict=True)
+        _member(known[i]["search"], confirmations.get(i), mark, asked) for i, mark in zip(ids, marks, strict=True)
+    )
+    fallen = tuple(
+        _member(known[i]["search"], confirmations[i], "", asked, better.get(i, ""))
+        for i in sorted(known, key=lambda i: (i not in searched, i))
+        if i not in ids and i != baseline_id and "held out" in known[i]
     )
     summary = Summary(
         experiment_name=experiment_name,
@@ -65,30 +79,28 @@ def summarize(
         baseline_id=baseline_id,
         front=members,
         recommended=None,
-        closest=None if able else _closest(evaluations, constraints, baseline_id),
+        closest=None if ids else _closest(evaluations, constraints, baseline_id),
         stops=Counter(_stop_reason(e) for e in evaluations if e.stop is not None),
         failures=Counter(f"{e.failure.stage}: {e.failure.kind}" for e in evaluations if e.failure is not None),
         emulated=any(e.toolchain.emulated for e in evaluations),
         damage=tuple(damage),
         run=run,
         neighbours=tuple(neighbours),
+        fallen=fallen,
     )
-    return replace(summary, recommended=recommend(summary, alike)) if able else summary
+    return replace(summary, recommended=recommend(summary, alike)) if ids else summary
 
 
 def _member(
-    evaluation: Evaluation,
-    confirmation: Evaluation | None,
-    mark: str,
-    constraints: Sequence[Constraint],
-    baseline_id: str,
+    evaluation: Evaluation, confirmation: Evaluation | None, mark: str, asked: Question, better: str = ""
 ) -> Member:
+    """Args: better: the candidate that took it off the front."""
     broken: dict[str, float] = {}
     optimism = None
     if confirmation is not None and confirmation.status == "complete":
-        found = violations(constraints, numbers_of(confirmation, baseline_id))
+        found = violations(asked.constraints, numbers_of(confirmation, asked.baseline_id))
         broken = {name: by for name, by in found.items() if by > 0}
-        before, after = drop_of(evaluation, baseline_id), drop_of(confirmation, baseline_id)
+        before, after = drop_of(evaluation, asked.baseline_id), drop_of(confirmation, asked.baseline_id)
         optimism = Optimism(
             drop_pp=after.value - before.value if before is not None and after is not None else None,
             speedup=speedup_of(evaluation).value - speedup_of(confirmation).value,
@@ -99,7 +111,22 @@ def _member(
         letters=mark,
         optimism=optimism,
         broken_on_holdout=broken,
+        against=_against(confirmation, broken, better),
     )
+
+
+def _against(confirmation: Evaluation | None, broken: Mapping[str, float], better: str) -> str:
+    """What a confirmation holds against a candidate; a failure of the moment is none of its faults."""
+    if confirmation is None:
+        return ""
+    if broken:
+        return "on held-out data it breaks " + ", ".join(over(name, by) for name, by in broken.items())
+    service, failure = confirmation.measurement.service, confirmation.failure
+    if service is not None and service.best is None:
+        return service.note or "its service keeps no limit on held-out data"
+    if failure is not None and not failure.transient:
+        return f"its confirmation failed at {failure.stage}: {failure.message}"
+    return f"{better[:12]} is better by the same evidence" if better else ""
 
 
 def _closest(evaluations: Sequence[Evaluation], constraints: Sequence[Constraint], baseline_id: str) -> Closest | None:

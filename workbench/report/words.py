@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from workbench.values.candidate import Candidate
 from workbench.values.candidate_words import describe
+from workbench.values.evidence import MEANINGS, Evidence
 from workbench.values.installed_targets import installed_target
 from workbench.values.measurement import Estimate
 from workbench.values.objectives import METRICS
@@ -55,3 +56,8 @@ def over(metric: str, by: float) -> str:
     """'accuracy_drop_pp by 0.3 pp'; a metric of one of the model's outputs stands as it is called."""
     unit = METRICS[metric].unit if metric in METRICS else ""
     return f"{metric} by {by:.3g}" + (f" {unit}" if unit else "")
+
+
+def evidence_sentence(level: Evidence) -> str:
+    """'Evidence: predicted (simulated from measurements).'"""
+    return f"Evidence: {level} ({MEANINGS[level]})."

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 HOST, PORT = "127.0.0.1", 5000
 
 VIEW = "workbench"
-VIEW_TAGS = ("pareto", "recommended", "same", "status")
+VIEW_TAGS = ("pareto", "recommended", "same", "evidence", "status")
 VIEW_METRICS = (
     "service_throughput_per_s",
     "service_p99_ms",
@@ -93,7 +93,13 @@ def links_of(workspace: Path, experiment_name: str, host: str = HOST, port: int 
         chosen = f"tags.sweep = '{last.data.tags['sweep']}' and tags.pareto = 'true'"
         front = find_runs(client, experiment.experiment_id, chosen, order="metrics.latency_p50_ms ASC")
         front.sort(key=lambda run: run.data.tags.get("recommended") != "true")
-        ids = [run.info.run_id for run in front]
+        floats = find_runs(
+            client,
+            experiment.experiment_id,
+            f"tags.sweep = '{last.data.tags['sweep']}' and tags.baseline = 'true'",
+        )
+        baseline = floats[0].info.run_id if floats else None
+        ids = compared_runs([run.info.run_id for run in front], baseline)
         return link_lines(experiment.experiment_id, ids, last.info.run_id, host, port) + versions
 
 
@@ -131,11 +137,16 @@ def save_view(client: MlflowClient, experiment_id: str, order: str) -> None:
     client.set_experiment_tag(experiment_id, f"mlflow.sharedViewState.{VIEW}", json.dumps(state))
 
 
-def link_lines(experiment_id: str, front: Sequence[str], sweep: str | None, host: str, port: int) -> list[str]:
-    """What each address shows, and the address, for what there is: `front` and `sweep` are ids of runs."""
+def compared_runs(front: Sequence[str], baseline: str | None) -> list[str]:
+    """Three of the front, the first of them recommended, and the float baseline, against which all is meant."""
+    return list(dict.fromkeys((*front[:3], *([] if baseline is None else [baseline]))))
+
+
+def link_lines(experiment_id: str, compared: Sequence[str], sweep: str | None, host: str, port: int) -> list[str]:
+    """What each address shows, and the address, for what there is: `compared` and `sweep` are ids of runs."""
     found = [f"all candidates:  {deep_link(experiment_id, host=host, port=port)}"]
-    if len(front) > 1:
-        found.append(f"front compared:  {compare_link(experiment_id, front[:3], host=host, port=port)}")
+    if len(compared) > 1:
+        found.append(f"front compared:  {compare_link(experiment_id, compared, host=host, port=port)}")
     if sweep is not None:
         found.append(f"Pareto page:     {page_link(experiment_id, sweep, host=host, port=port)}")
     return found

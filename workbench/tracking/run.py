@@ -11,7 +11,7 @@ from workbench.report.factors import Factors, taken_apart
 from workbench.report.scored import scored
 from workbench.report.summary import best_known_drop, best_known_speedup
 from workbench.report.text import damage_words
-from workbench.report.words import title
+from workbench.report.words import evidence_sentence, title
 from workbench.values.documents.canonical import canonical_json
 from workbench.values.results import Evaluation
 
@@ -84,6 +84,7 @@ def note(summary: Summary) -> str:
     parts += [f"**Recommended: {summary.title(chosen.candidate)}** (`{chosen.candidate.short_id}`)"]
     parts += [
         recommended.reason,
+        *([evidence_sentence(recommended.evidence)] if recommended.evidence is not None else []),
         *([factors.sentence()] if (factors := taken_apart(summary)) is not None else []),
         *confirmation_sentences(summary),
         *recommended.warnings,

@@ -17,7 +17,7 @@ from workbench.report import Summary, lines, to_json
 from workbench.report.factors import taken_apart
 from workbench.report.importance import importance
 from workbench.report.page import pareto_html
-from workbench.tracking.links import HOST, PORT, link_lines, save_view
+from workbench.tracking.links import HOST, PORT, compared_runs, link_lines, save_view
 from workbench.tracking.run import (
     NOTE,
     candidate_tags,
@@ -125,8 +125,9 @@ class Tracker:
             self._late.clear()
             self._mark(summary)
             self._take_apart(summary)
+            for candidate_id in summary.confirmations:
+                self._confirm(summary, candidate_id)
             for member in summary.front:
-                self._confirm(summary, member.id)
                 if models is not None:
                     self._keep_model(member.evaluation.candidate, models)
             self._write_summary(summary, plan, seed)
@@ -134,13 +135,15 @@ class Tracker:
         return self.links(summary)
 
     def links(self, summary: Summary, host: str = HOST, port: int = PORT) -> list[str]:
-        """Sentences with addresses: all candidates, three of the front side by side, the Pareto page."""
+        """Sentences with addresses: all candidates, the best of the front beside the baseline, the Pareto page."""
         order = [m.id for m in summary.front]
         if summary.recommended is not None:
             order.sort(key=lambda candidate_id: candidate_id != summary.recommended.candidate_id)  # type: ignore[union-attr]  # checked above
         front = [self._candidates[i].run_id for i in order if i in self._candidates]
         sweep = self._sweep.run_id if self._sweep is not None else None
-        return link_lines(self.experiment_id, front, sweep, host, port)
+        baseline = self._candidates.get(summary.baseline_id)
+        compared = compared_runs(front, None if baseline is None else baseline.run_id)
+        return link_lines(self.experiment_id, compared, sweep, host, port)
 
     def _write(self, evaluation: Evaluation) -> None:
         from mlflow.entities import Metric, Param, RunTag
@@ -189,8 +192,11 @@ class Tracker:
         """Bring the tags that only the whole sweep knows up to date, touching no run that has them right."""
         letters = {m.id: m.letters for m in summary.front}
         chosen = summary.recommended.candidate_id if summary.recommended is not None else None
+        levels = {e.candidate.id: summary.evidence(e) for e in summary.evaluations}
         for candidate_id, known in self._candidates.items():
             wanted = {
+                "baseline": flag(candidate_id == summary.baseline_id),
+                "evidence": levels.get(candidate_id) or "",
                 "pareto": flag(candidate_id in letters),
                 "recommended": flag(candidate_id == chosen),
                 "same": letters.get(candidate_id, ""),

@@ -1,0 +1,66 @@
+"""How the reports read the numbers of an evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from workbench.values.measurement import Estimate, ServiceFigures
+from workbench.values.metrics import drop_metric, metrics
+from workbench.values.objectives import METRICS, Constraint, Objective, violations
+from workbench.values.results import Evaluation
+
+SPEED = ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "throughput_per_s", "speedup")
+SERVICE = ("service_throughput_per_s", "service_p50_ms", "service_p99_ms")
+ACCURACY = ("accuracy", "accuracy_drop_pp", "accuracy_drop")
+
+
+def is_feasible(
+    evaluation: Evaluation, objectives: Sequence[Objective], constraints: Sequence[Constraint], baseline_id: str
+) -> bool:
+    """Complete, every objective and every constraint measured, every constraint met."""
+    if evaluation.status != "complete":
+        return False
+    numbers = numbers_of(evaluation, baseline_id)
+    found = violations(constraints, numbers)
+    return all(o.metric in numbers for o in objectives) and all(found.get(c.metric, 1.0) <= 0 for c in constraints)
+
+
+def numbers_of(evaluation: Evaluation, baseline_id: str) -> dict[str, float]:
+    """`results.metrics`, with the baseline's drop against itself, which is 0, made explicit."""
+    numbers, accuracy = metrics(evaluation), evaluation.measurement.accuracy
+    if evaluation.candidate.id == baseline_id and "accuracy" in numbers:
+        numbers.setdefault(drop_metric("" if accuracy is None else accuracy.unit), 0.0)
+    return numbers
+
+
+def drop_of(evaluation: Evaluation, baseline_id: str) -> Estimate | None:
+    """In percentage points, or in the metric's own unit where that is no share of 0..1; 0 for the baseline, None where
+    it was not measured."""
+    accuracy = evaluation.measurement.accuracy
+    if accuracy is not None and accuracy.comparison is not None:
+        return accuracy.comparison.drop_pp
+    if accuracy is not None and evaluation.candidate.id == baseline_id:
+        return Estimate(value=0.0, low=0.0, high=0.0)
+    return None
+
+
+def speedup_of(evaluation: Evaluation) -> Estimate:
+    """Of a complete evaluation."""
+    latency = evaluation.measurement.latency
+    assert latency is not None, "a complete evaluation has a latency"
+    return latency.speedup
+
+
+def service_estimate(figures: ServiceFigures, metric: str) -> Estimate:
+    """One of `SERVICE`, with its interval."""
+    return {
+        "service_throughput_per_s": figures.throughput_per_s,
+        "service_p50_ms": figures.p50_ms,
+        "service_p99_ms": figures.p99_ms,
+    }[metric]
+
+
+def cost_of(evaluation: Evaluation, metric: str, baseline_id: str) -> float:
+    """The metric turned so that less is better."""
+    value = numbers_of(evaluation, baseline_id)[metric]
+    return -value if METRICS[metric].direction == "maximize" else value

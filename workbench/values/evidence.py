@@ -1,0 +1,84 @@
+"""How well a figure is known: the levels of evidence, strongest first, and which of them a figure stands on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, get_args
+
+from workbench.values.measurement import Latency, ServiceResult
+from workbench.values.results import Evaluation
+
+Evidence = Literal["measured held-out", "measured", "shared", "predicted", "modelled"]
+"""How well a figure is known, best first: on data the search never saw and timed afresh; in the search; measured on
+another candidate that by its content behaves alike; simulated from measurements; by a model of a device, which is no
+measurement at all."""
+
+LEVELS: tuple[Evidence, ...] = get_args(Evidence)
+MEASURED: tuple[Evidence, ...] = ("measured held-out", "measured")
+"""Levels whose figures were measured on the candidate itself."""
+
+MEANINGS: dict[Evidence, str] = {
+    "measured held-out": "measured afresh on data the search never saw",
+    "measured": "measured in the search",
+    "shared": "measured on a candidate whose files behave alike",
+    "predicted": "simulated from measurements",
+    "modelled": "by a model of the device, measured nowhere",
+}
+
+_SERVICE = "service_"
+
+
+def rank(level: Evidence) -> int:
+    """0 for the strongest."""
+    return LEVELS.index(level)
+
+
+def cell(level: Evidence, *, held_out: bool) -> str:
+    """For a narrow column: the level, and the split where it does not tell."""
+    if level == "measured held-out":
+        return "held-out"
+    return f"{level[:3]}. held-out" if held_out else level
+
+
+def weakest(levels: Iterable[Evidence]) -> Evidence | None:
+    """What a statement is worth that rests on figures of these levels; None for none."""
+    return max(levels, key=rank, default=None)
+
+
+def level_of(evaluation: Evaluation, metric: str) -> Evidence | None:
+    """Of one of `results.metrics`; None where the evaluation does not have what it is of.
+
+    On an emulated toolchain everything is modelled: times by the clock of the device's model, accuracy by arithmetic.
+    """
+    m = evaluation.measurement
+    if metric.startswith(_SERVICE):
+        return None if m.service is None else service_level(evaluation, m.service)
+    if metric == "speedup" or metric.startswith(("latency_", "throughput_", "speedup_")):
+        return None if m.latency is None else latency_level(evaluation, m.latency)
+    if metric.startswith("accuracy") and m.accuracy is None:
+        return None
+    return measured_level(evaluation)
+
+
+def measured_level(evaluation: Evaluation) -> Evidence:
+    """Of what its evaluation itself measured, such as accuracy and sizes."""
+    if evaluation.toolchain.emulated:
+        return "modelled"
+    return "measured held-out" if evaluation.split == "holdout" else "measured"
+
+
+def latency_level(evaluation: Evaluation, latency: Latency) -> Evidence:
+    return "modelled" if latency.clock == "modelled" else measured_level(evaluation)
+
+
+def service_level(evaluation: Evaluation, service: ServiceResult) -> Evidence:
+    """Of the figures that `results.metrics` gives: under real load where that was done, else simulated."""
+    figures = service.confirmed or service.best or service.closest
+    if figures.clock == "modelled" or evaluation.toolchain.emulated:
+        return "modelled"
+    return measured_level(evaluation) if figures.kind == "measured" else "predicted"
+
+
+def level_for(evaluation: Evaluation, names: Iterable[str]) -> Evidence | None:
+    """The weakest level among those metrics that it has."""
+    return weakest(level for name in names if (level := level_of(evaluation, name)) is not None)
