@@ -61,7 +61,7 @@ def test_the_result_says_what_nobody_tuned_would_give() -> None:
     result = asked(ServiceQuestion(load=clients(50)))
 
     assert result.best is not None
-    assert result.untuned.settings == CHOICES.default == ServiceSettings()
+    assert result.untuned.settings == CHOICES.untuned == ServiceSettings()
     assert result.best.throughput_per_s.value > 1.3 * result.untuned.throughput_per_s.value
     assert result.tried == len(CHOICES.settings())
     assert result.simulated_s > 0

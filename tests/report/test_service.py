@@ -62,6 +62,16 @@ def test_the_table_shows_predicted_measured_and_untuned_side_by_side() -> None:
     assert ["untuned", "1", "0", "2", "300"] in [row[:5] for row in rows]
 
 
+def test_the_table_says_whether_untuned_is_what_runs_today() -> None:
+    declared = replace(service(800), untuned_is_today=True)
+    plain_text = lines(summary_of([plain(service(500)), quantized(service(800))]))
+    text = lines(summary_of([plain(replace(service(500), untuned_is_today=True)), quantized(declared)]))
+
+    assert "which has no `today:`" in " ".join(plain_text.split())
+    assert ["today", "1", "0", "2", "300"] in [line.split()[:5] for line in text.splitlines()]
+    assert "Quantizing alone (today: batch <= 1, 0 ms, 2 workers) gives 300/s" in " ".join(text.split())
+
+
 def test_what_the_joint_search_was_worth_is_said_against_each_search_alone() -> None:
     found = summary_of([plain(service(500, untuned_per_s=200)), quantized(service(800, untuned_per_s=400))])
     gain = joint_gain(found)

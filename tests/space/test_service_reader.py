@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from workbench.space.service_reader import read_choices, read_question, read_trace
+from workbench.values.documents.canonical import encode
 from workbench.values.documents.yaml_reader import read_yaml
 from workbench.values.errors import ConfigError
 from workbench.values.service import ServiceLoad, ServiceSettings
@@ -101,12 +102,30 @@ def test_choices_without_batching_have_no_timeout(tmp_path: Path) -> None:
         ServiceSettings(max_batch_size=8),
         ServiceSettings(max_batch_size=8, batch_timeout_ms=2.5),
     )
-    assert found.default == ServiceSettings()
+    assert found.untuned == ServiceSettings()
+
+
+def test_what_runs_today_takes_the_place_of_the_first_choices(tmp_path: Path) -> None:
+    choices = "service:\n  max_batch_size: [1, 16]\n  batch_timeout_ms: [0, 10]\n  workers: [1, 2]\n"
+    plain = choices_of(tmp_path, choices)
+    found = choices_of(tmp_path, choices + "  today: {max_batch_size: 16, batch_timeout_ms: 10, workers: 2}\n")
+
+    assert plain is not None
+    assert found is not None
+    assert plain.untuned == ServiceSettings()
+    assert found.untuned == ServiceSettings(max_batch_size=16, batch_timeout_ms=10.0, workers=2)
+    assert found.untuned in found.settings()
+    assert "today" not in encode(plain), "spaces without it keep their digests"
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        (
+            "service: {workers: [1], today: {max_batch_size: 1, batch_timeout_ms: 0, workers: 2}}\n",
+            "service.today.workers: 2 is not among 1",
+        ),
+        ("service: {today: {max_batch_size: 1, batch_timeout_ms: 0}}\n", "service.today.workers: "),
         ("service: {max_batch_size: [0]}\n", "service.max_batch_size: 0 is less than 1"),
         ("service: {max_batch_size: [4, 4]}\n", "service.max_batch_size: .*different numbers"),
         ("service: {max_batch_size: []}\n", "service.max_batch_size: .*different numbers"),

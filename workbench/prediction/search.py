@@ -65,16 +65,17 @@ def best_settings(
     service = _Service(curve=curve, host=host, lengths=lengths, bins=bins, question=question, seed=seed)
     if question.load is None:
         finalists = _at_highest_rates(service, settings)
-        untuned = _of(choices.default, finalists) or _alone(service, choices.default)
+        untuned = _of(choices.untuned, finalists) or _alone(service, choices.untuned)
     else:
         finalists = _screened(service, settings, question.load)
-        untuned = _of(choices.default, finalists) or service.tried(choices.default, question.load, _LAST)
+        untuned = _of(choices.untuned, finalists) or service.tried(choices.untuned, question.load, _LAST)
     keeping = [one for one in finalists if one.keeps]
     return ServiceResult(
         curve=curve,
         best=_simplest_best(keeping, question.goal).figures if keeping else None,
         closest=_simplest_best(finalists, "p99").figures,
         untuned=untuned.figures,
+        untuned_is_today=choices.today is not None,
         tried=len(settings),
         simulated_s=time.perf_counter() - started,
     )

@@ -134,8 +134,8 @@ def best_service(
         return best_settings(curve, choices, question, host, lengths, bins, seed=experiment.seed)
     chosen = only((found.best or found.closest).settings)
     result = best_settings(curve, chosen, question, host, lengths, bins, seed=experiment.seed)
-    untuned = best_settings(curve, only(choices.default), question, host, lengths, bins, seed=experiment.seed).untuned
-    return replace(result, untuned=untuned)
+    untuned = best_settings(curve, only(choices.untuned), question, host, lengths, bins, seed=experiment.seed).untuned
+    return replace(result, untuned=untuned, untuned_is_today=choices.today is not None)
 
 
 def searched_service(candidate: Candidate, bench: Bench) -> ServiceResult | None:

@@ -23,10 +23,11 @@ _COLUMNS = (
     ("padding", 9),
 )
 
-_LEGEND = (
-    "Intervals are 95 %. rows: samples in a call, in the mean. padding: share of what is computed. untuned: predicted "
-    "at the first settings of the space."
-)
+_LEGEND = "Intervals are 95 %. rows: samples in a call, in the mean. padding: share of what is computed. "
+_UNTUNED = {
+    True: "today: predicted at what the space says that the service runs now.",
+    False: "untuned: predicted at the first settings of the space, which has no `today:` to say what runs now.",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +37,9 @@ class JointGain:
     Attributes:
         recommended: the recommended candidate at its best settings.
         tuned_float: the best float candidate at its best settings: what tuning the service alone gives.
-        untuned_int8: the best quantized candidate at the space's first service settings: what quantizing alone gives;
-            None where nobody quantized keeps the constraints.
+        untuned_int8: the best quantized candidate at the settings that nobody tuned: what quantizing alone gives; None
+            where nobody quantized keeps the constraints.
+        untuned: those settings, in words.
     """
 
     recommended: float
@@ -45,6 +47,7 @@ class JointGain:
     tuned_float_id: str | None
     untuned_int8: float | None
     untuned_int8_id: str | None
+    untuned: str
 
 
 def joint_gain(summary: Summary) -> JointGain | None:
@@ -62,6 +65,7 @@ def joint_gain(summary: Summary) -> JointGain | None:
         tuned_float_id=tuned[0].candidate.id if tuned else None,
         untuned_int8=untuned[1] if untuned else None,
         untuned_int8_id=untuned[0].candidate.id if untuned else None,
+        untuned=f"{'today' if service.untuned_is_today else 'untuned'}: {service.untuned.settings}",
     )
 
 
@@ -96,7 +100,10 @@ def _basis_lines(summary: Summary) -> list[tuple[str, str]]:
     """What the predictions rest on: the host's costs, and how quiet the machine was."""
     results = [r for e in _shown(summary) if (r := best_known_service(summary, e)) is not None]
     origins = {f.host.origin for r in results if (f := r.best or r.closest).host is not None}
-    words = [_LEGEND, *(f"Predicted with host costs {origin}." for origin in sorted(origins))]
+    words = [
+        _LEGEND + _UNTUNED[any(r.untuned_is_today for r in results)],
+        *(f"Predicted with host costs {origin}." for origin in sorted(origins)),
+    ]
     noisy = sum(not r.curve.quiet for r in results)
     if noisy:
         words.append(
@@ -122,7 +129,7 @@ def _gain_lines(summary: Summary) -> list[tuple[str, str]]:
     if gain.untuned_int8 is not None and gain.untuned_int8_id is not None:
         more = f"{gain.recommended / gain.untuned_int8:.2f}x"
         found.append(
-            f"Quantizing alone, at untuned service settings, gives {gain.untuned_int8:.0f}/s by them at best "
+            f"Quantizing alone ({gain.untuned}) gives {gain.untuned_int8:.0f}/s by them at best "
             f"({gain.untuned_int8_id[:12]}); the recommended one {gain.recommended:.0f}/s, {more} of it."
         )
     return [(f"  {line}", "") for text in found for line in textwrap.wrap(text, WIDTH - 2, subsequent_indent="  ")]
@@ -140,7 +147,7 @@ def _rows(result: ServiceResult, style: str) -> list[tuple[list[str], str, str]]
     """(cells, style, what must be said of them) of each row of a candidate."""
     best = ("too slow", result.closest, "red") if result.best is None else ("predicted", result.best, style)
     rows = [best, *([("measured", result.confirmed, style)] if result.confirmed is not None else [])]
-    rows.append(("untuned", result.untuned, "dim"))
+    rows.append(("today" if result.untuned_is_today else "untuned", result.untuned, "dim"))
     return [(_cells(kind, f), s, "" if f.reliable else f"UNRELIABLE: {f.note}") for kind, f, s in rows]
 
 

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
 from workbench.values.documents.input_files import open_lines
 from workbench.values.documents.yaml_reader import Section
 from workbench.values.errors import ConfigError
-from workbench.values.service import Goal, HostCosts, ServiceChoices, ServiceLoad, ServiceQuestion
+from workbench.values.service import (
+    Goal,
+    HostCosts,
+    ServiceChoices,
+    ServiceLoad,
+    ServiceQuestion,
+    ServiceSettings,
+)
 
 HIGHEST = "highest"
 """Value of `rate` that asks for the highest one with the P99 still kept."""
@@ -72,7 +80,29 @@ def read_choices(top: Section) -> ServiceChoices | None:
             raise section.error(
                 None, f"{len(choices.settings())} settings are more than {MAX_SETTINGS}.", "Take choices out."
             )
-        return choices
+        return replace(choices, today=_today(section, choices)) if section.has("today") else choices
+
+
+def _today(section: Section, choices: ServiceChoices) -> ServiceSettings:
+    """What the service runs now; one of the choices, so that what is found is never worse."""
+    with section.section("today") as now:
+        batch, timeout_ms, workers = (
+            now.integer("max_batch_size", minimum=1),
+            now.number("batch_timeout_ms", minimum=0.0, maximum=10_000),
+            now.integer("workers", minimum=1),
+        )
+        for key, value, offered in (
+            ("max_batch_size", batch, choices.max_batch_size),
+            ("batch_timeout_ms", timeout_ms, choices.batch_timeout_ms),
+            ("workers", workers, choices.workers),
+        ):
+            if value not in offered and not (key == "batch_timeout_ms" and batch == 1):
+                now.refuse(
+                    key,
+                    f"{value:g} is not among {', '.join(f'{one:g}' for one in offered)}.",
+                    f"Add it to service.{key}: what runs today is one of the choices.",
+                )
+        return ServiceSettings(max_batch_size=batch, batch_timeout_ms=timeout_ms if batch > 1 else 0.0, workers=workers)
 
 
 def _timeouts(section: Section) -> tuple[float, ...]:

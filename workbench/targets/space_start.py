@@ -13,9 +13,11 @@ Choices = Mapping[str, tuple[Scalar, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceStart:
-    """What a service is told and asked; the first choices are what 'untuned' means.
+    """What a service is told and asked.
 
     Attributes:
+        today: (max_batch_size, batch_timeout_ms, workers) that the target's users are known to run; None where nobody
+            knows, and the first choices are what 'untuned' means.
         concurrency: clients that wait for their answers; None for twice the cores of this machine.
         p99_ms: None where only a call of the model tells: it is measured on this machine.
         host: lines of YAML for the host in front of a device, to be filled in where there is none.
@@ -27,6 +29,7 @@ class ServiceStart:
     concurrency: int | None = None
     p99_ms: float | None = None
     host: tuple[str, ...] = ()
+    today: tuple[int, float, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

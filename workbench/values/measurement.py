@@ -215,7 +215,8 @@ class ServiceResult:
 
     Attributes:
         best: None where no setting keeps the limit on P99; then `closest` came nearest.
-        untuned: the same artifact at the first choices of the space, which nobody tuned.
+        untuned: the same artifact at what its service runs today, or else at the first choices of the space.
+        untuned_is_today: whether the space says what runs today.
         tried: settings that were simulated, in `simulated_s` seconds.
         confirmed: `best` under real load; None where it was not, and then `note` may say why.
     """
@@ -228,6 +229,7 @@ class ServiceResult:
     simulated_s: float
     confirmed: ServiceFigures | None = None
     note: str = ""
+    untuned_is_today: bool = added_later(False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from workbench.values.documents.canonical import added_later
 from workbench.values.errors import ConfigError
 
 Arrivals = Literal["closed", "poisson", "trace"]
@@ -83,11 +84,16 @@ class ServiceLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceChoices:
-    """Service settings a search may choose from; the first of each is the default, which 'untuned' means."""
+    """Service settings a search may choose from.
+
+    Attributes:
+        today: what the service runs now, one of them; None where nobody said it.
+    """
 
     max_batch_size: tuple[int, ...] = (1,)
     batch_timeout_ms: tuple[float, ...] = (0.0,)
     workers: tuple[int, ...] = (1,)
+    today: ServiceSettings | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
 
     def settings(self) -> tuple[ServiceSettings, ...]:
         """Every combination that differs: without batching the timeout means nothing."""
@@ -100,8 +106,9 @@ class ServiceChoices:
         return tuple(found)
 
     @property
-    def default(self) -> ServiceSettings:
-        return self.settings()[0]
+    def untuned(self) -> ServiceSettings:
+        """What is run today, or the first choices where that is not said."""
+        return self.settings()[0] if self.today is None else self.today
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -246,14 +246,26 @@ def _service(outline: Outline, cores: int) -> list[str]:
         batches = [batch for batch in batches if batch <= 4] or [1]
     workers = [count for count in start.workers if not described(outline.target).on_host or count <= max(1, cores)]
     timeouts = start.batch_timeout_ms if any(batch > 1 for batch in batches) else (0,)
+    today = [
+        "  # What you run now; without it the first of each is what 'untuned' means.",
+        "  # today: {max_batch_size: 1, batch_timeout_ms: 0, workers: 1}",
+    ]
+    now = start.today
+    if now is not None and now[0] in batches and now[1] in timeouts and now[2] in workers:
+        said = f"max_batch_size: {now[0]}, batch_timeout_ms: {now[1]:g}, workers: {now[2]}"
+        today = [
+            "  # What such services run today, to which 'today' in the table refers: write what yours does.",
+            f"  today: {{{said}}}",
+        ]
     return [
         "",
-        "# What a service may be told without compiling anything again; the first of each is what 'untuned' means.",
+        "# What a service may be told without compiling anything again.",
         "# The best of them is found for every candidate: the experiment's own `service:` says how requests come.",
         "service:",
         f"  max_batch_size: [{', '.join(map(str, batches))}]",
         f"  batch_timeout_ms: [{', '.join(f'{ms:g}' for ms in timeouts)}]  # how long a request waits for company",
         f"  workers: [{', '.join(map(str, workers or [1]))}]",
+        *today,
     ]
 
 

@@ -44,7 +44,12 @@ def space_start(model: Path) -> SpaceStart:
         int8_fusions=("dequant_elementwise", "quant_elementwise") if products else (),
         notes=_CONFIGURATION if layers else (),
         service=ServiceStart(
-            max_batch_size=(16, 8, 1), batch_timeout_ms=(10, 0, 2, 5), workers=(2, 1), concurrency=100, host=_HOST
+            max_batch_size=(16, 8, 1),
+            batch_timeout_ms=(10, 0, 2, 5),
+            workers=(2, 1),
+            concurrency=100,
+            host=_HOST,
+            today=(16, 10, 2),
         ),
         calibration_samples=32,
         scored=(250, 400),
