@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # types only: these modules pull numpy, onnx and onnxruntime
     from workbench.evaluation.store import Store
     from workbench.inputs.experiment import Experiment
     from workbench.report import Summary
+    from workbench.report.alike import OutcomesOf
     from workbench.values.candidate import Candidate
     from workbench.values.damage import Damage
     from workbench.values.measurement import Split
@@ -164,15 +165,21 @@ def named_candidate(text: str, question: Experiment) -> Candidate:
     return find_candidate(text, journal_of(question))
 
 
-def summary_of(question: Experiment, journal: Journal) -> Summary:
-    from workbench.evaluation.last_run import read_last_run
-    from workbench.evaluation.neighbours import read_neighbours
+def outcomes_of(journal: Journal) -> OutcomesOf:
+    """What every sample came to, read where it is asked for."""
     from workbench.inputs.metrics import load_outcomes, per_sample
-    from workbench.report import summarize
 
     def outcomes(candidate_id: str, split: Split) -> Any:
         path = journal.outcomes(candidate_id, split)
         return per_sample(load_outcomes(path)) if path.exists() else None
+
+    return outcomes
+
+
+def summary_of(question: Experiment, journal: Journal) -> Summary:
+    from workbench.evaluation.last_run import read_last_run
+    from workbench.evaluation.neighbours import read_neighbours
+    from workbench.report import summarize
 
     return summarize(
         experiment_name=question.name,
@@ -181,7 +188,7 @@ def summary_of(question: Experiment, journal: Journal) -> Summary:
         constraints=question.constraints,
         evaluations=list(journal.evaluations().values()),
         confirmations=journal.evaluations("holdout"),
-        outcomes=outcomes,
+        outcomes=outcomes_of(journal),
         baseline_id=question.baseline.id,
         damage=journal.damage(),
         run=read_last_run(journal.root),

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from workbench.commands.console import out
-from workbench.commands.options import AsJson, Constants, pairs
+from workbench.commands.options import AsJson, Constants, Workspace, pairs
 from workbench.values.errors import ConfigError
 from workbench.values.exit_codes import FAILED
 
@@ -55,9 +55,35 @@ def inspect(
 
 
 def space(
-    file: Annotated[Path, typer.Argument(help="search space (YAML)", show_default=False)],
+    file: Annotated[Path | None, typer.Argument(help="search space (YAML)", show_default=False)] = None,
+    advise: Annotated[
+        Path | None,
+        typer.Option(help="an experiment that was swept: write its space without what made no difference or lost"),
+    ] = None,
+    workspace: Workspace = None,
 ) -> None:
     """Explain every dimension of a search space: what it does, when it applies, what excludes it."""
+    if (file is None) == (advise is None):
+        raise ConfigError("expected a search space to explain, or --advise EXPERIMENT.", key="space")
+    if advise is not None:
+        _advise(advise, workspace)
+    if file is not None:
+        _explain(file)
+
+
+def _advise(experiment: Path, workspace: Path | None) -> None:
+    from workbench.api.advice import narrow_space
+
+    found = narrow_space(experiment, workspace=workspace)
+    for sentence in found.advice.sentences():
+        out.print(sentence, highlight=False, markup=False, soft_wrap=True)
+    for one in found.kept:
+        out.print(f"{one.name} {one.choice} stays: the space needs it", highlight=False, markup=False, soft_wrap=True)
+    words = "nothing to leave out; wrote nothing" if found.file is None else f"wrote {found.file}"
+    out.print(words, highlight=False, markup=False, soft_wrap=True)
+
+
+def _explain(file: Path) -> None:
     from workbench.space.reader import read_space
     from workbench.space.space import explain, size
 

@@ -126,9 +126,11 @@ def show(
     workspace: Workspace = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what the last sweep found: the front, its groups, the recommendation and why."""
+    """Show what the last sweep found: the front, its groups, the recommendation and why, advice on the space."""
+    from workbench.api.advice import advice_of
     from workbench.inputs.experiment import read_experiment
     from workbench.report import detail, lines, table, to_json
+    from workbench.values.documents.canonical import encode
 
     question = read_experiment(experiment, workspace)
     journal = journal_of(question)
@@ -138,9 +140,11 @@ def show(
         text = detail(summary, chosen.id)
         print(json.dumps(journal.evaluations()[chosen.id].to_json(), ensure_ascii=False) if as_json else text)
     elif as_json:
-        print(json.dumps(to_json(summary), ensure_ascii=False))
+        print(json.dumps(to_json(summary) | {"advice": encode(advice_of(question, journal))}, ensure_ascii=False))
     else:
         out.print(table(summary) if out.is_terminal else lines(summary), soft_wrap=not out.is_terminal, markup=False)
+        said = advice_of(question, journal).sentences()
+        out.print("\n".join(["", "On the search space:", *(f"  {one}" for one in said)]), markup=False, highlight=False)
 
 
 def evaluate(

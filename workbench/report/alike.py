@@ -63,6 +63,12 @@ class Alike:
         return self._outcomes[key]
 
 
+def throughput_of(evaluation: Evaluation) -> Estimate:
+    """Samples per second of a complete evaluation, by its own times."""
+    spent = _time(evaluation, per_sample=True)
+    return Estimate(value=1000 / spent.value, low=1000 / spent.high, high=1000 / spent.low)
+
+
 def _time(evaluation: Evaluation, *, per_sample: bool) -> Estimate:
     latency = evaluation.measurement.latency
     assert latency is not None, "a complete evaluation has a latency"

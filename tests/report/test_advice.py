@@ -1,0 +1,121 @@
+"""What a sweep advises on its space, from measured differences alone."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from tests.evaluations import evaluation, service
+from workbench.report import Summary, summarize
+from workbench.report.advice import LEAST_CANDIDATES, Advice, advise
+from workbench.values.candidate import Candidate
+from workbench.values.dimension import Scalar
+from workbench.values.objectives import Constraint, Objective
+from workbench.values.results import Evaluation
+
+BASELINE = evaluation()
+OFFERED: dict[str, tuple[Scalar, ...]] = {
+    "quantization.scheme": ("none", "dynamic", "static"),
+    "quantization.keep_float": (0, 1, 2, 4),
+    "serving.intra_op_threads": (1, 2, 4, 8),
+}
+
+
+def static(keep_float: int, threads: int, speedup: float) -> Evaluation:
+    return evaluation(
+        scheme="static", keep_float=keep_float, threads=threads, drop_pp=0.1, p50_ms=4 / speedup, speedup=speedup
+    )
+
+
+def swept() -> list[Evaluation]:
+    """Threads decide; keep_float changes nothing; dynamic loses to static everywhere."""
+    speed = {1: 1.5, 2: 2.0, 4: 2.5, 8: 3.0}
+    found = [static(keep, threads, speed[threads] * (1 + keep / 1000)) for keep in (0, 1, 2, 4) for threads in (1, 8)]
+    found += [static(0, threads, speed[threads]) for threads in (2, 4)]
+    found += [
+        evaluation(scheme="dynamic", threads=t, drop_pp=0.2, p50_ms=4 / (0.6 * speed[t]), speedup=0.6 * speed[t])
+        for t in (1, 2, 4)
+    ]
+    return [BASELINE, *found]
+
+
+def assignment(of: Candidate) -> dict[str, Scalar]:
+    known = of.parameters()
+    return {name: known[name] for name in OFFERED if name in known}
+
+
+def judged(found: Sequence[Evaluation]) -> Summary:
+    return summarize(
+        experiment_name="x",
+        experiment_file="x.yaml",
+        objectives=(Objective(metric="latency_p50_ms"), Objective(metric="accuracy")),
+        constraints=(Constraint(metric="accuracy_drop_pp", limit=0.5),),
+        evaluations=found,
+        confirmations={},
+        outcomes=lambda *_: None,
+        baseline_id=BASELINE.candidate.id,
+    )
+
+
+def advised(found: Sequence[Evaluation]) -> Advice:
+    chosen = {e.candidate.id: assignment(e.candidate) for e in found}
+    return advise(judged(found), lambda *_: None, chosen, OFFERED)
+
+
+def test_a_dimension_that_made_no_difference_is_named_with_its_bound() -> None:
+    (same,) = advised(swept()).no_difference
+
+    assert same.name == "quantization.keep_float"
+    assert same.kept == 0
+    assert same.pairs == 12
+    assert same.percent == pytest.approx(3.3, abs=0.2), "0.4 % and what two intervals of 2 % leave open"
+    assert same.drop == pytest.approx(0.42, abs=0.01)
+
+
+def test_a_choice_that_always_lost_is_named_with_how_often() -> None:
+    (lost,) = advised(swept()).always_lost
+
+    assert (lost.name, lost.choice, lost.of) == ("quantization.scheme", "dynamic", 3)
+
+
+def test_a_choice_at_the_edge_of_its_range_that_won_is_named() -> None:
+    (edge,) = advised(swept()).edges
+
+    assert (edge.name, edge.choice, edge.largest) == ("serving.intra_op_threads", 8, True)
+    assert "8 won and is the largest on offer" in edge.words()
+
+
+def test_one_pair_that_differs_keeps_a_dimension() -> None:
+    found = [*swept(), static(4, 2, 1.5)]
+
+    assert advised(found).no_difference == ()
+
+
+def test_with_few_candidates_that_is_said_instead() -> None:
+    advice = advised(swept()[: LEAST_CANDIDATES - 1])
+
+    assert advice.dropped() == []
+    assert advice.sentences() == [
+        "7 candidates measured to the end: too few to say which dimensions matter; 8 are needed."
+    ]
+
+
+def test_modelled_times_advise_nothing() -> None:
+    emulated = [replace(e, toolchain=replace(e.toolchain, emulated=True)) for e in swept()]
+
+    assert "modelled" in advised(emulated).note
+    assert advised(emulated).dropped() == []
+
+
+def test_a_prediction_may_keep_a_dimension_and_drops_none() -> None:
+    """Alike in every measurement; the predicted service tells them apart."""
+    found = [
+        replace(e, measurement=replace(e.measurement, service=service(500 + 100 * e.candidate.quantization.keep_float)))
+        if e.candidate.quantization.scheme == "static"
+        else replace(e, measurement=replace(e.measurement, service=service(300)))
+        for e in swept()
+    ]
+    chosen = {e.candidate.id: assignment(e.candidate) for e in found}
+    summary = replace(judged(found), objectives=(Objective(metric="service_throughput_per_s"),))
+
+    assert advise(summary, lambda *_: None, chosen, OFFERED).no_difference == ()

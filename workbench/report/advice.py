@@ -1,0 +1,248 @@
+"""Advice on a search space from what a sweep measured: what made no difference, what always lost, what to widen.
+
+It rests on measurements alone. Whatever a search says of a service is a prediction: it may keep a dimension, and is
+never a reason to take one out.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from workbench.report.alike import Alike, OutcomesOf, throughput_of
+from workbench.report.reading import SERVICE, cost_of, drop_of, speedup_of
+from workbench.report.scored import scored
+from workbench.report.summary import Summary
+from workbench.report.words import count_of
+from workbench.values.dimension import Scalar
+from workbench.values.evidence import level_for
+from workbench.values.results import Evaluation
+
+LEAST_PAIRS = 3
+"""Pairs of candidates that differ in nothing else, before a dimension is said to make no difference."""
+LEAST_LOSSES = 3
+"""Candidates with a choice, all of them beaten, before it is said to lose always."""
+LEAST_CANDIDATES = 8
+"""Measured to the end; with fewer nothing is said."""
+_MEASURED = ("throughput_per_s", "accuracy")
+
+Assignments = Mapping[str, Mapping[str, Scalar]]
+"""Candidate → parameter of the space → its choice there."""
+Offered = Mapping[str, Sequence[Scalar]]
+"""Parameter → its choices, the default first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoDifference:
+    """A dimension in which no two candidates that differ in it alone could be told apart.
+
+    Attributes:
+        kept: its default, which is the only choice worth keeping.
+        percent: by so much at most the choices differ in speed, by the widest interval of the pairs.
+        drop: by so much at most in accuracy, in points or the metric's own unit; None where it is not known.
+    """
+
+    name: str
+    kept: Scalar
+    choices: tuple[Scalar, ...]
+    pairs: int
+    percent: float
+    drop: float | None
+
+    def words(self, unit: str) -> str:
+        bound = f"at most {self.percent:.1f} % of speed"
+        bound += f" and {self.drop:.2g} {unit}" if self.drop is not None else ""
+        return f"no difference beyond noise in {count_of(self.pairs, 'pair')} that differ in it alone: {bound}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlwaysLost:
+    """A choice whose every candidate was beaten for certain; `of` them there were."""
+
+    name: str
+    choice: Scalar
+    of: int
+
+    def words(self) -> str:
+        return f"all {count_of(self.of, 'candidate')} with it lost for certain to another, or broke a limit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """The best choice is the least or the largest that was offered."""
+
+    name: str
+    choice: Scalar
+    largest: bool
+
+    def words(self) -> str:
+        end, beyond = ("largest", "larger") if self.largest else ("smallest", "smaller")
+        return f"{self.choice} won and is the {end} on offer: a {beyond} one may be better"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """What a sweep says of its space.
+
+    Attributes:
+        note: why there is little or nothing in it; empty where there is nothing to say.
+        unit: of a difference in accuracy.
+    """
+
+    no_difference: tuple[NoDifference, ...] = ()
+    always_lost: tuple[AlwaysLost, ...] = ()
+    edges: tuple[Edge, ...] = ()
+    note: str = ""
+    unit: str = "pp"
+
+    def dropped(self) -> list[tuple[str, Scalar, str]]:
+        """(parameter, choice, why) of what may be taken out of the space."""
+        found = [(d.name, c, d.words(self.unit)) for d in self.no_difference for c in d.choices if c != d.kept]
+        return found + [(lost.name, lost.choice, lost.words()) for lost in self.always_lost]
+
+    def sentences(self) -> list[str]:
+        return [
+            *(f"{d.name}: {d.words(self.unit)}" for d in self.no_difference),
+            *(f"{lost.name} {_shown(lost.choice)}: {lost.words()}" for lost in self.always_lost),
+            *(f"{edge.name}: {edge.words()}" for edge in self.edges),
+            *([self.note] if self.note else []),
+        ]
+
+
+def advise(summary: Summary, outcomes: OutcomesOf, assignments: Assignments, offered: Offered) -> Advice:
+    """Needs a sweep whose candidates were measured; on an emulated device nothing was.
+
+    Args:
+        assignments: of candidates that the space has; others take no part.
+    """
+    by = scored(summary.evaluations)
+    complete = [e for e in summary.evaluations if e.status == "complete" and e.candidate.id in assignments]
+    if any(level_for(e, _MEASURED) == "modelled" for e in complete):
+        return Advice(note="Its times are modelled, and a space is narrowed by measurements alone.")
+    if len(complete) < LEAST_CANDIDATES:
+        few = f"{count_of(len(complete), 'candidate')} measured to the end"
+        return Advice(note=f"{few}: too few to say which dimensions matter; {LEAST_CANDIDATES} are needed.")
+    alike = Alike(summary.objectives, outcomes, summary.baseline_id)
+    pairs = _pairs(complete, assignments)
+    same = [
+        d
+        for name, choices in offered.items()
+        if (d := _no_difference(summary, alike, pairs.get(name, []), assignments, name, choices)) is not None
+    ]
+    settled = {d.name for d in same}
+    lost = [
+        AlwaysLost(name=name, choice=choice, of=count)
+        for name, choices in offered.items()
+        if name not in settled
+        for choice in choices
+        if (count := _losses(summary, alike, assignments, name, choice))
+    ]
+    edges = [e for name in offered if name not in settled and (e := _edge(summary, assignments, name, offered[name]))]
+    note = "" if same or lost or edges else "Nothing of the space can be left out by what was measured."
+    return Advice(no_difference=tuple(same), always_lost=tuple(lost), edges=tuple(edges), note=note, unit=by.drop_unit)
+
+
+def _no_difference(
+    summary: Summary,
+    alike: Alike,
+    pairs: Sequence[tuple[Evaluation, Evaluation]],
+    assignments: Assignments,
+    name: str,
+    offered: Sequence[Scalar],
+) -> NoDifference | None:
+    seen = {assignments[e.candidate.id][name] for pair in pairs for e in pair}
+    if len(pairs) < LEAST_PAIRS or seen != set(offered) or not all(alike.altogether(a, b) for a, b in pairs):
+        return None
+    drops = [_drop_bound(summary, a, b) for a, b in pairs]
+    known = [d for d in drops if d is not None]
+    return NoDifference(
+        name=name,
+        kept=offered[0],
+        choices=tuple(offered),
+        pairs=len(pairs),
+        percent=100 * max(_speed_bound(a, b) for a, b in pairs),
+        drop=max(known) if len(known) == len(drops) else None,
+    )
+
+
+def _pairs(complete: Sequence[Evaluation], assignments: Assignments) -> dict[str, list[tuple[Evaluation, Evaluation]]]:
+    """Parameter → pairs that differ in it and in nothing else that both have; what one alone has depends on it."""
+    found: dict[str, list[tuple[Evaluation, Evaluation]]] = {}
+    for a, b in itertools.combinations(complete, 2):
+        mine, its = assignments[a.candidate.id], assignments[b.candidate.id]
+        differing = [name for name, choice in mine.items() if name in its and its[name] != choice]
+        if len(differing) == 1:
+            found.setdefault(differing[0], []).append((a, b))
+    return found
+
+
+def _speed_bound(a: Evaluation, b: Evaluation) -> float:
+    """By what share the faster one is faster, at most, as far as the intervals tell."""
+    paired = a.candidate.serving.batch == b.candidate.serving.batch
+    first, second = (speedup_of(a), speedup_of(b)) if paired else (throughput_of(a), throughput_of(b))
+    ratio = math.log(first.value / second.value)
+    up = math.hypot(math.log(first.high / first.value), math.log(second.value / second.low))
+    down = math.hypot(math.log(first.value / first.low), math.log(second.high / second.value))
+    return math.expm1(max(ratio + up, down - ratio))
+
+
+def _drop_bound(summary: Summary, a: Evaluation, b: Evaluation) -> float | None:
+    first, second = drop_of(a, summary.baseline_id), drop_of(b, summary.baseline_id)
+    if first is None or second is None:
+        return None
+    up = math.hypot(first.high - first.value, second.value - second.low)
+    down = math.hypot(first.value - first.low, second.high - second.value)
+    return max(first.value - second.value + up, second.value - first.value + down)
+
+
+def _losses(summary: Summary, alike: Alike, assignments: Assignments, name: str, choice: Scalar) -> int:
+    """How many candidates had it, where all of them lost for certain; 0 where one did not, or they are few."""
+    having = [e for e in summary.evaluations if assignments.get(e.candidate.id, {}).get(name) == choice]
+    tried = [e for e in having if e.status != "failed"]
+    wanted = {summary.baseline_id, *(m.id for m in summary.front)}
+    if len(tried) < LEAST_LOSSES or any(e.candidate.id in wanted for e in tried):
+        return 0
+    rivals = [e for e in summary.evaluations if e.status == "complete" and e not in having]
+    return len(tried) if all(_lost(summary, alike, e, rivals) for e in tried) else 0
+
+
+def _lost(summary: Summary, alike: Alike, evaluation: Evaluation, rivals: Sequence[Evaluation]) -> bool:
+    """Stopped by a gate, which stops on what is certain alone; or beaten by one that has another choice."""
+    if evaluation.stop is not None:
+        return True
+    return any(summary.is_feasible(summary.strongest(r)) and _beats(summary, alike, r, evaluation) for r in rivals)
+
+
+def _beats(summary: Summary, alike: Alike, rival: Evaluation, other: Evaluation) -> bool:
+    """Worse in nothing that can be told, and better for certain in something that was measured."""
+    names = dict.fromkeys((*_MEASURED, *(o.metric for o in summary.objectives)))
+    known = [name for name in names if all(name in summary.numbers(e) for e in (rival, other))]
+    better = False
+    for name in known:
+        if alike.in_metric(rival, other, name):
+            continue
+        if cost_of(rival, name, summary.baseline_id) > cost_of(other, name, summary.baseline_id):
+            return False
+        better = better or name not in SERVICE
+    return better
+
+
+def _edge(summary: Summary, assignments: Assignments, name: str, offered: Sequence[Scalar]) -> Edge | None:
+    """Of the recommended candidate, where every member of the front that has the parameter has the same choice."""
+    numbers = [c for c in offered if isinstance(c, int | float) and not isinstance(c, bool)]
+    if summary.recommended is None or len(numbers) != len(offered) or len(numbers) < 2:
+        return None
+    chosen = assignments.get(summary.recommended.candidate_id, {}).get(name)
+    having = [assignments.get(m.id, {}).get(name) for m in summary.front if m.id != summary.baseline_id]
+    if chosen is None or any(choice not in (None, chosen) for choice in having):
+        return None
+    level = summary.recommended.evidence
+    if chosen not in (min(numbers), max(numbers)) or chosen in (0, 1) or level in (None, "predicted", "modelled"):
+        return None
+    return Edge(name=name, choice=chosen, largest=chosen == max(numbers))
+
+
+def _shown(choice: Scalar) -> str:
+    return str(choice).lower() if isinstance(choice, bool) else str(choice)
