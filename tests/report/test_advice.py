@@ -75,7 +75,16 @@ def test_a_dimension_that_made_no_difference_is_named_with_its_bound() -> None:
 def test_a_choice_that_always_lost_is_named_with_how_often() -> None:
     (lost,) = advised(swept()).always_lost
 
-    assert (lost.name, lost.choice, lost.of) == ("quantization.scheme", "dynamic", 3)
+    assert (lost.name, lost.choice, lost.of) == ("quantization.scheme", "dynamic", 7), (
+        "six against static, one against float"
+    )
+
+
+def test_that_all_candidates_with_a_choice_were_beaten_says_nothing_without_pairs() -> None:
+    found = [e for e in swept() if e.candidate.quantization.scheme != "dynamic"]
+    found += [evaluation(scheme="dynamic", threads=t, drop_pp=0.2, p50_ms=4.0, speedup=1.0) for t in (16, 32, 64)]
+
+    assert advised(found).always_lost == ()
 
 
 def test_a_choice_at_the_edge_of_its_range_that_won_is_named() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from workbench.report.alike import Alike, OutcomesOf, throughput_of
@@ -21,9 +21,8 @@ from workbench.values.evidence import level_for
 from workbench.values.results import Evaluation
 
 LEAST_PAIRS = 3
-"""Pairs of candidates that differ in nothing else, before a dimension is said to make no difference."""
-LEAST_LOSSES = 3
-"""Candidates with a choice, all of them beaten, before it is said to lose always."""
+"""Pairs of candidates that differ in nothing else, before anything is said of a dimension or a choice. That many
+candidates with a choice were beaten says nothing by itself: nearly all are, for whatever reason."""
 LEAST_CANDIDATES = 8
 """Measured to the end; with fewer nothing is said."""
 _MEASURED = ("throughput_per_s", "accuracy")
@@ -59,14 +58,14 @@ class NoDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlwaysLost:
-    """A choice whose every candidate was beaten for certain; `of` them there were."""
+    """A choice that lost for certain in each of `of` pairs of candidates that differ in it alone."""
 
     name: str
     choice: Scalar
     of: int
 
     def words(self) -> str:
-        return f"all {count_of(self.of, 'candidate')} with it lost for certain to another, or broke a limit"
+        return f"lost for certain in all {count_of(self.of, 'pair')} that differ in it alone"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,22 +124,33 @@ def advise(summary: Summary, outcomes: OutcomesOf, assignments: Assignments, off
         few = f"{count_of(len(complete), 'candidate')} measured to the end"
         return Advice(note=f"{few}: too few to say which dimensions matter; {LEAST_CANDIDATES} are needed.")
     alike = Alike(summary.objectives, outcomes, summary.baseline_id)
-    pairs = _pairs(complete, assignments)
-    same = [
-        d
-        for name, choices in offered.items()
-        if (d := _no_difference(summary, alike, pairs.get(name, []), assignments, name, choices)) is not None
-    ]
-    settled = {d.name for d in same}
+    same: list[NoDifference] = []
+    while True:  # what makes no difference may differ in a pair, so that each one found may show more of them
+        settled = {d.name for d in same}
+        pairs = _pairs(complete, assignments, settled)
+        more = [
+            d
+            for name, choices in offered.items()
+            if name not in settled
+            and (d := _no_difference(summary, alike, pairs.get(name, []), assignments, name, choices)) is not None
+        ]
+        if not more:
+            break
+        same += more
+    tried = [e for e in summary.evaluations if e.status != "failed" and e.candidate.id in assignments]
+    pairs = _pairs(tried, assignments, settled)
     lost = [
         AlwaysLost(name=name, choice=choice, of=count)
         for name, choices in offered.items()
         if name not in settled
         for choice in choices
-        if (count := _losses(summary, alike, assignments, name, choice))
+        if (count := _losses(summary, alike, pairs.get(name, []), assignments, name, choice))
     ]
     edges = [e for name in offered if name not in settled and (e := _edge(summary, assignments, name, offered[name]))]
-    note = "" if same or lost or edges else "Nothing of the space can be left out by what was measured."
+    note = ""
+    if not same and not lost:
+        note = "Nothing of the space can be left out: what differs in one dimension alone was measured too seldom, or "
+        note += "made a difference."
     return Advice(no_difference=tuple(same), always_lost=tuple(lost), edges=tuple(edges), note=note, unit=by.drop_unit)
 
 
@@ -167,12 +177,15 @@ def _no_difference(
     )
 
 
-def _pairs(complete: Sequence[Evaluation], assignments: Assignments) -> dict[str, list[tuple[Evaluation, Evaluation]]]:
-    """Parameter → pairs that differ in it and in nothing else that both have; what one alone has depends on it."""
+def _pairs(
+    of: Sequence[Evaluation], assignments: Assignments, settled: Set[str]
+) -> dict[str, list[tuple[Evaluation, Evaluation]]]:
+    """Parameter → pairs that differ in it and in nothing else that both have and that is not settled; what one alone
+    has depends on it."""
     found: dict[str, list[tuple[Evaluation, Evaluation]]] = {}
-    for a, b in itertools.combinations(complete, 2):
+    for a, b in itertools.combinations(of, 2):
         mine, its = assignments[a.candidate.id], assignments[b.candidate.id]
-        differing = [name for name, choice in mine.items() if name in its and its[name] != choice]
+        differing = [name for name, c in mine.items() if name in its and its[name] != c and name not in settled]
         if len(differing) == 1:
             found.setdefault(differing[0], []).append((a, b))
     return found
@@ -197,22 +210,31 @@ def _drop_bound(summary: Summary, a: Evaluation, b: Evaluation) -> float | None:
     return max(first.value - second.value + up, second.value - first.value + down)
 
 
-def _losses(summary: Summary, alike: Alike, assignments: Assignments, name: str, choice: Scalar) -> int:
-    """How many candidates had it, where all of them lost for certain; 0 where one did not, or they are few."""
-    having = [e for e in summary.evaluations if assignments.get(e.candidate.id, {}).get(name) == choice]
-    tried = [e for e in having if e.status != "failed"]
-    wanted = {summary.baseline_id, *(m.id for m in summary.front)}
-    if len(tried) < LEAST_LOSSES or any(e.candidate.id in wanted for e in tried):
+def _losses(
+    summary: Summary,
+    alike: Alike,
+    pairs: Sequence[tuple[Evaluation, Evaluation]],
+    assignments: Assignments,
+    name: str,
+    choice: Scalar,
+) -> int:
+    """In how many pairs it lost, where it did in all of them; 0 where it did not, or they are few.
+
+    A choice of the baseline or of a member of the front did not lose, whatever the pairs say.
+    """
+    wanted = (summary.baseline_id, *(m.id for m in summary.front))
+    if any(assignments.get(i, {}).get(name) == choice for i in wanted):
         return 0
-    rivals = [e for e in summary.evaluations if e.status == "complete" and e not in having]
-    return len(tried) if all(_lost(summary, alike, e, rivals) for e in tried) else 0
+    met = [pair for pair in pairs if any(assignments[e.candidate.id][name] == choice for e in pair)]
+    split = [(a, b) if assignments[a.candidate.id][name] == choice else (b, a) for a, b in met]
+    return len(met) if len(met) >= LEAST_PAIRS and all(_lost(summary, alike, *pair) for pair in split) else 0
 
 
-def _lost(summary: Summary, alike: Alike, evaluation: Evaluation, rivals: Sequence[Evaluation]) -> bool:
-    """Stopped by a gate, which stops on what is certain alone; or beaten by one that has another choice."""
-    if evaluation.stop is not None:
-        return True
-    return any(summary.is_feasible(summary.strongest(r)) and _beats(summary, alike, r, evaluation) for r in rivals)
+def _lost(summary: Summary, alike: Alike, evaluation: Evaluation, rival: Evaluation) -> bool:
+    """Whether a gate, which stops on what is certain alone, stopped it and not its rival; or its rival beats it."""
+    if rival.status != "complete" or not summary.is_feasible(rival):
+        return False
+    return evaluation.stop is not None or _beats(summary, alike, rival, evaluation)
 
 
 def _beats(summary: Summary, alike: Alike, rival: Evaluation, other: Evaluation) -> bool:
