@@ -188,12 +188,16 @@ def table(size: str, ways: list[str], rounds: int, model: Path, data: Path, nncf
             with tempfile.TemporaryDirectory(dir=model.parent) as folder:
                 command = command_of(way, model, data, Path(folder), nncf_python)
                 runs[way].append(measured(command, Path(folder)))
+                seconds, peak = runs[way][-1]
+                print(f"{size}: {LABELS[way]}: {seconds:.1f} s, {peak / 1e6:.0f} MB", file=sys.stderr, flush=True)
     weight = sum(file.stat().st_size for file in model.parent.glob(f"{model.stem}.*") if file.suffix != ".npz")
     print(f"\n{size}: {weight / 1e6:.0f} MB, {SEQUENCES} sequences of {LENGTH} tokens, 2 threads")
-    print(f"{'':32}{'seconds':>9}{'peak MB':>9}{'times the file':>16}")
+    print(f"{'':32}{'seconds':>9}{'times NNCF':>12}{'peak MB':>9}{'times the file':>16}")
+    taken = {way: statistics.median(seconds for seconds, _ in runs[way]) for way in ways}
     for way in ways:
-        seconds, peak = statistics.median(s for s, _ in runs[way]), max(p for _, p in runs[way])
-        print(f"{LABELS[way]:32}{seconds:9.1f}{peak / 1e6:9.0f}{peak / weight:16.2f}", flush=True)
+        peak = max(peak for _, peak in runs[way])
+        ratio = f"{taken[way] / taken['nncf']:.2f}" if "nncf" in taken else "-"
+        print(f"{LABELS[way]:32}{taken[way]:9.1f}{ratio:>12}{peak / 1e6:9.0f}{peak / weight:16.2f}", flush=True)
 
 
 def main() -> None:
