@@ -60,25 +60,35 @@ def _of_set(about: str, instead: str) -> NamedMetric:
     return NamedMetric(about=about, refused=_WHOLE_SET, instead=instead)
 
 
+def _error_rate(function: str, about: str) -> NamedMetric:
+    return NamedMetric(
+        about=about,
+        module="transcripts",
+        function=function,
+        packages=_JIWER,
+        higher=False,
+        bounds=(0.0, None),
+        options=_TEXT,
+    )
+
+
+def _of_labels(function: str, about: str, *, unit: str = "", options: Mapping[str, Option] = _OUTPUT) -> NamedMetric:
+    """Of scikit-learn: a share, of which more is better, or an error in a unit."""
+    return NamedMetric(
+        about=about,
+        module="labels",
+        function=function,
+        packages=_SKLEARN,
+        higher=not unit,
+        bounds=(0.0, None if unit else 1.0),
+        unit=unit,
+        options=options,
+    )
+
+
 NAMED: Mapping[str, NamedMetric] = {
-    "wer": NamedMetric(
-        about="word error rate: edits over words of the transcript",
-        module="transcripts",
-        function="wer",
-        packages=_JIWER,
-        higher=False,
-        bounds=(0.0, None),
-        options=_TEXT,
-    ),
-    "cer": NamedMetric(
-        about="character error rate: edits over characters of the transcript",
-        module="transcripts",
-        function="cer",
-        packages=_JIWER,
-        higher=False,
-        bounds=(0.0, None),
-        options=_TEXT,
-    ),
+    "wer": _error_rate("wer", "word error rate: edits over words of the transcript"),
+    "cer": _error_rate("cer", "character error rate: edits over characters of the transcript"),
     "stoi": NamedMetric(
         about="short-time objective intelligibility of speech beside the clean signal",
         module="speech",
@@ -107,56 +117,36 @@ NAMED: Mapping[str, NamedMetric] = {
         options={"boxes": "text", "scores": "text", "classes": "text", "score": "number"},
         required=("boxes", "scores"),
     ),
-    "log_loss": NamedMetric(
-        about="negative logarithm of the probability of the right class",
-        module="labels",
-        function="log_loss",
-        packages=_SKLEARN,
-        higher=False,
-        bounds=(0.0, None),
+    "log_loss": _of_labels(
+        "log_loss",
+        "negative logarithm of the probability of the right class",
         unit="nats",
         options={**_OUTPUT, "from": ("logits", "probabilities")},
     ),
-    "f1_samples": NamedMetric(
-        about="F1 of each sample's set of labels (several labels a sample), mean over samples",
-        module="labels",
-        function="f1_samples",
-        packages=_SKLEARN,
+    "f1_samples": _of_labels(
+        "f1_samples",
+        "F1 of each sample's set of labels (several labels a sample), mean over samples",
         options={**_OUTPUT, "threshold": "number"},
     ),
-    "jaccard_samples": NamedMetric(
-        about="intersection over union of each sample's set of labels, mean over samples",
-        module="labels",
-        function="jaccard_samples",
-        packages=_SKLEARN,
+    "jaccard_samples": _of_labels(
+        "jaccard_samples",
+        "intersection over union of each sample's set of labels, mean over samples",
         options={**_OUTPUT, "threshold": "number"},
     ),
-    "label_ranking_ap": NamedMetric(
-        about="average precision of each sample's ranking of labels",
-        module="labels",
-        function="label_ranking_ap",
-        packages=_SKLEARN,
+    "label_ranking_ap": _of_labels(
+        "label_ranking_ap",
+        "average precision of each sample's ranking of labels",
         options=_OUTPUT,
     ),
-    "mean_absolute_error": NamedMetric(
-        about="mean over samples of |output - target|",
-        module="labels",
-        function="mean_absolute_error",
-        packages=_SKLEARN,
-        higher=False,
-        bounds=(0.0, None),
+    "mean_absolute_error": _of_labels(
+        "mean_absolute_error",
+        "mean over samples of |output - target|",
         unit="units",
-        options=_OUTPUT,
     ),
-    "mean_squared_error": NamedMetric(
-        about="mean over samples of (output - target)²",
-        module="labels",
-        function="mean_squared_error",
-        packages=_SKLEARN,
-        higher=False,
-        bounds=(0.0, None),
+    "mean_squared_error": _of_labels(
+        "mean_squared_error",
+        "mean over samples of (output - target)²",
         unit="units²",
-        options=_OUTPUT,
     ),
     "f1_macro": _of_set(
         "unweighted mean of the classes' F1", "`task: classification` reports macro_f1 beside accuracy."
