@@ -45,8 +45,8 @@ _BASE_S, _BYTES_PER_S = 1.0, 64 << 20
 """A graph of a hundred nodes takes 0.05 s, 400 MB of weights 2 s of a slow processor."""
 _GRAPH_BYTES, _GRAPH_BYTES_PER_S = 8 << 20, 64 << 10
 """What of a file may be graph rather than weights: 50,000 nodes in 1.2 MB take 5 s."""
-OUT_OF_MEMORY = 77
-"""Exit code of the process that opens a model, where an allocation failed."""
+OUT_OF_MEMORY, NOT_WRITTEN = 77, 78
+"""Exit codes of the process that opens a model, where an allocation failed, and where a file could not be written."""
 _WALL = 10.0
 """Times the processor's seconds: other programs want their turn."""
 _START_S = 120.0
@@ -141,6 +141,8 @@ def guarded(model: Model, request: Mapping[str, Any], *, about: str, effort: flo
             file=path,
             hint=f"Do constants grow in it? {MEMORY_VARIABLE}=N in the environment allows N GiB.",
         )
+    if code == NOT_WRITTEN:
+        raise ToolchainError(f"{about}: a file could not be written. Is the disk full? Free space and run it again.")
     raise ConfigError(
         f"{about}: the process that did so {ending(code)}.", file=path, hint="The file is damaged; export it again."
     )

@@ -24,7 +24,7 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from workbench.graph.door import OUT_OF_MEMORY
+from workbench.graph.door import NOT_WRITTEN, OUT_OF_MEMORY
 from workbench.graph.intake.preparation import prepare
 from workbench.graph.read import load_graph, read_model
 from workbench.values.documents.canonical import decode, encode
@@ -109,7 +109,12 @@ def _prepare(path: Path, request: dict[str, Any]) -> int:
     except ConfigError as error:
         file = None if error.file is None else str(error.file)
         answer = {"error": {"rule": error.rule, "file": file, "key": error.key, "hint": error.hint}}
-    (folder / "answer.json").write_text(json.dumps(answer), encoding="utf-8")
+    except OSError:
+        return NOT_WRITTEN
+    try:
+        (folder / "answer.json").write_text(json.dumps(answer), encoding="utf-8")
+    except OSError:
+        return NOT_WRITTEN
     return 0
 
 

@@ -325,8 +325,10 @@ def _write_all(texts: Mapping[Path, str]) -> None:
     """Write files that do not exist yet: all under temporary names, then each gets its own; on failure none stays."""
     written: dict[Path, Path] = {}
     placed: list[Path] = []
+    to_write = Path()
     try:
         for path, text in texts.items():
+            to_write = path
             path.parent.mkdir(parents=True, exist_ok=True)
             temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
             written[path] = temporary
@@ -338,5 +340,7 @@ def _write_all(texts: Mapping[Path, str]) -> None:
         for path in (*written.values(), *placed):
             path.unlink(missing_ok=True)
         raise ConfigError(
-            f"cannot be written: {error.strerror} ({error.filename}).", key="--to", hint="Nothing was written."
+            f"cannot be written: {error.strerror} ({error.filename or to_write}).",
+            key="--to",
+            hint="Nothing was written.",
         ) from error
