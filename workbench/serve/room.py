@@ -11,6 +11,8 @@ from workbench.serve.settings import ServeSettings
 _BYTES_OF_A_NUMBER = 26
 """As JSON writes a float64 with its sign, its comma and a space."""
 _SAMPLES = 2
+_LARGER = 4
+"""Times the golden samples, where an axis is free and has no bins: others may be larger."""
 _BODIES = 16
 """That may come in at the same time."""
 
@@ -29,11 +31,12 @@ def with_room(settings: ServeSettings, bundle: Bundle) -> ServeSettings:
         for name, array in golden.feeds.items():
             known = shown.get(name, array.shape)
             shown[name] = tuple(map(max, known, array.shape))
-    numbers = 0
+    numbers, larger = 0, 1
     for spec in manifest.model.inputs:
         free = shown.get(spec.name, ())[1:]
         sizes = [axis if isinstance(axis, int) else bins.get(str(axis), 0) for axis in spec.shape[1:]]
+        larger = larger if all(sizes) else _LARGER
         numbers += math.prod(size or (free[at] if at < len(free) else 1) for at, size in enumerate(sizes))
-    body_bytes = max(settings.limits.body_bytes, _SAMPLES * _BYTES_OF_A_NUMBER * numbers)
+    body_bytes = max(settings.limits.body_bytes, _SAMPLES * larger * _BYTES_OF_A_NUMBER * numbers)
     unread_bytes = max(settings.limits.unread_bytes, _BODIES * body_bytes)
     return replace(settings, limits=replace(settings.limits, body_bytes=body_bytes, unread_bytes=unread_bytes))
