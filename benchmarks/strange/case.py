@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnx
 
 from benchmarks.strange.models import Specification, write_model
 
@@ -45,7 +46,10 @@ class Case:
 
 def drawn_case(s: Specification, folder: Path) -> Case:
     """The file of one specification, written into `folder`."""
-    model, samples, constants = write_model(s, folder)
+    model, drawn, constants = write_model(s, folder)
+    inputs = onnx.load(model, load_external_data=False).graph.input
+    types = {v.name: onnx.helper.tensor_dtype_to_np_dtype(v.type.tensor_type.elem_type) for v in inputs}
+    samples = {name: array.astype(types[name]) for name, array in drawn.items()}
 
     def as_given(name: str, array: Array) -> Array:
         if s.batch == "absent":
