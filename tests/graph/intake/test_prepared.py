@@ -216,8 +216,11 @@ def test_noise_that_cannot_be_fixed_is_refused_by_name(tmp_path: Path) -> None:
         prepared(open_foreign(path), folder=tmp_path / "to")
 
 
-def test_half_precision_is_worked_on_in_float32(tmp_path: Path) -> None:
+@pytest.mark.parametrize("listed", [False, True], ids=["weights", "weights among the inputs"])
+def test_half_precision_is_worked_on_in_float32(tmp_path: Path, listed: bool) -> None:
     ports = [port("x", ["batch", 4], TensorProto.FLOAT16)], [port("y", ["batch", 3], TensorProto.FLOAT16)]
+    if listed:  # as files of old IR versions have them
+        ports[0].append(port("w", [4, 3], TensorProto.FLOAT16))
     path = write(tmp_path / "m.onnx", [projection()], *ports, {"w": weight(4, 3).astype(np.float16)})
     x = rows(5, 4).astype(np.float16)
 

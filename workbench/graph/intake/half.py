@@ -50,11 +50,9 @@ def _widen(graph: GraphProto, *, top: bool) -> None:
             wide = array_of(tensor).astype(np.float32)
             # only the top graph's weights may stay apart: those of bodies are written as they are
             tensor.CopyFrom(tensor_of(wide, tensor.name) if top else numpy_helper.from_array(wide, tensor.name))
-    if not top:
-        for value in (*graph.input, *graph.output):
-            if value.type.tensor_type.elem_type == _HALF:
-                value.type.tensor_type.elem_type = TensorProto.FLOAT
-    for value in graph.value_info:
+    stored = {tensor.name for tensor in graph.initializer}
+    inside = (*graph.input, *graph.output) if not top else [v for v in graph.input if v.name in stored]
+    for value in (*inside, *graph.value_info):
         if value.type.tensor_type.elem_type == _HALF:
             value.type.tensor_type.elem_type = TensorProto.FLOAT
     for node in graph.node:

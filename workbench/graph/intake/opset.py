@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from onnx import ModelProto, TensorProto, version_converter
+from onnx.shape_inference import InferenceError
 
 from workbench.graph.intake.graphs import all_nodes, bodies, called, opset_of
 from workbench.graph.tensors import raw_bytes
@@ -33,7 +34,7 @@ def raised(proto: ModelProto) -> ModelProto:
     else:
         try:
             return _converted(proto)
-        except RuntimeError as error:  # onnx raises it bare, whatever is missing
+        except (RuntimeError, InferenceError) as error:  # onnx raises the first bare, whatever is missing
             rule = _reason(proto, str(error))
     if version >= _OLDEST_KEPT:
         return proto

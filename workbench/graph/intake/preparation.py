@@ -239,8 +239,11 @@ class _Preparation:
         try:
             run = runner(self.source.path)
         except RUNTIME_ERRORS as error:
+            half = " A conversion to float16 must change what Cast nodes give, too." if "float16" in str(error) else ""
             raise ConfigError(
-                f"ONNX Runtime, the reference, cannot open it: {_line(error)}", file=self.source.path
+                f"ONNX Runtime, the reference, cannot open it: {_line(error)}",
+                file=self.source.path,
+                hint=f"Export the model again, so that ONNX Runtime opens it.{half}",
             ) from error
         said = ""
         for recipe in recipes(self.plans, self.interface.axes, embedding_rows(self.proto)):
