@@ -113,3 +113,26 @@ def test_a_space_of_which_no_int8_is_left_says_so(tmp_path: Path) -> None:
     words = check_targets(experiment, bench)
 
     assert words[-1] == "no candidate of this space is INT8: what is left are float ones."
+
+
+def test_layers_that_stay_inside_an_if_are_counted_and_said_by_the_plan(tmp_path: Path) -> None:
+    y = helper.make_tensor_value_info("out", onnx.TensorProto.FLOAT, None)
+    branches = {
+        name: helper.make_graph([helper.make_node("MatMul", ["first", kept], ["out"])], name, [], [y])
+        for name, kept in (("then_branch", "v"), ("else_branch", "w"))
+    }
+    decided = graph_of(
+        [
+            helper.make_node("MatMul", ["x", "u"], ["first"], name="first"),
+            helper.make_node("ReduceMax", ["x"], ["top"], keepdims=0),
+            helper.make_node("Greater", ["top", "zero"], ["yes"]),
+            helper.make_node("If", ["yes"], ["y"], name="by_value", **branches),
+        ],
+        {"u": weight(6, 6), "v": weight(6, 4), "w": weight(6, 4), "zero": np.array(0, np.float32)},
+        ["n", 6],
+    )
+    experiment, bench = bench_of(tmp_path, STATIC.replace("[0, 3]", "[0]"), decided)
+
+    *_, last = make_plan(experiment, bench, probe=lambda: 1.0).warnings
+
+    assert last.startswith("2 of 3 layers lie inside If 'by_value' and stay in float")

@@ -128,6 +128,7 @@ def show(
 ) -> None:
     """Show what the last sweep found: the front, its groups, the recommendation and why, advice on the space."""
     from workbench.api.advice import advice_of
+    from workbench.graph.structure import layers_inside
     from workbench.inputs.experiment import read_experiment
     from workbench.report import detail, lines, table, to_json
     from workbench.values.documents.canonical import encode
@@ -145,6 +146,8 @@ def show(
         out.print(table(summary) if out.is_terminal else lines(summary), soft_wrap=not out.is_terminal, markup=False)
         said = advice_of(question, journal).sentences()
         out.print("\n".join(["", "On the search space:", *(f"  {one}" for one in said)]), markup=False, highlight=False)
+        if inside := layers_inside(question.model):
+            out.print(f"Mind: {inside}", highlight=False, soft_wrap=True, markup=False)
 
 
 def evaluate(

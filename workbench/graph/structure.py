@@ -10,6 +10,8 @@ import onnx
 
 from workbench.graph.intake.graphs import DEFAULT_DOMAINS, all_nodes, bodies, called
 from workbench.graph.intake.random_operators import random_nodes
+from workbench.graph.read import stored_graph
+from workbench.values.model import Model
 
 _BY_VALUE = ("NonZero", "NonMaxSuppression", "Unique", "Compress", "StringSplit")
 """How much these give depends on the values they see."""
@@ -79,6 +81,21 @@ def structure_of(proto: onnx.ModelProto) -> Structure:
         random=tuple(called(node) for node in random_nodes(proto.graph)),
         sized_by_data=sized_by_data(proto.graph),
         foreign={domain: tuple(sorted(names)) for domain, names in sorted(foreign.items())},
+    )
+
+
+def layers_inside(model: Model) -> str:
+    """'3 of 7 layers lie inside If '/a' and stay in float', with where to look; empty where none does."""
+    proto = stored_graph(model)
+    found = [body for body in structure_of(proto).bodies if body.layers]
+    if not found:
+        return ""
+    inside = sum(body.layers for body in found)
+    layers = inside + sum(node.op_type in _LAYERS for node in proto.graph.node)
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    return (
+        f"{inside} of {layers} layers lie inside {found[0].node}{more} and stay in float: INT8 goes no further than "
+        "the top graph. `workbench inspect` says what to declare, so that they come out of it."
     )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of
 from workbench.evaluation.carried import timed_feeds
+from workbench.graph.structure import layers_inside
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import scoring_words
 from workbench.search.limits import too_fine
@@ -128,7 +129,7 @@ def make_plan(
         serves=experiment.service is not None and experiment.service.confirm_s > 0,
         store_entries={usage.kind: usage.entries for usage in bench.store.usage()},
         scoring=scoring_words(experiment.dataset, experiment.model),
-        warnings=(*too_fine(experiment), *refused),
+        warnings=(*too_fine(experiment), *refused, *filter(None, [layers_inside(experiment.model)])),
     )
 
 
