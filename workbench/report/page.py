@@ -172,9 +172,8 @@ def _figure(summary: Summary, x: str, y: str) -> go.Figure:
         star = _Trace(name="recommended", color="#0a7d43", symbol="star", size=18)
         figure.add_trace(_scatter(summary, winner, x, y, star, bars=False))
     for axis, metric in (("x", x), ("y", y)):
-        limit = _limit(summary, metric)
-        if limit is not None:
-            line = {"line_dash": "dash", "line_width": 1, "line_color": "#c0392b", "annotation_text": "limit"}
+        for words, limit in _limits(summary, metric).items():
+            line = {"line_dash": "dash", "line_width": 1, "line_color": "#c0392b", "annotation_text": words}
             (figure.add_vline if axis == "x" else figure.add_hline)(limit, **line)
     figure.update_layout(
         template="plotly_white",
@@ -274,14 +273,20 @@ def _has(summary: Summary, evaluation: Evaluation, x: str, y: str) -> bool:
     return x in numbers and y in numbers
 
 
-def _limit(summary: Summary, metric: str) -> float | None:
-    """Where a constraint cuts this axis; a limit on the drop cuts the axis of accuracy below the baseline."""
-    limits = {c.metric: c.limit for c in summary.constraints}
-    baseline = summary.numbers(summary.strongest(summary.baseline)) if summary.baseline is not None else {}
-    by = scored(summary.evaluations)
-    if metric == "accuracy" and metric not in limits and by.drop_metric in limits and metric in baseline:
-        return baseline["accuracy"] - limits[by.drop_metric] / by.scale
-    return limits.get(metric)
+def _limits(summary: Summary, metric: str) -> dict[str, float]:
+    """Where constraints cut this axis. A limit on the drop cuts the axis of accuracy below the baseline, which has
+    another accuracy on held-out data than in the search; points of each are judged by their own line."""
+    limits, by = {c.metric: c.limit for c in summary.constraints}, scored(summary.evaluations)
+    baseline = summary.baseline
+    if metric != "accuracy" or metric in limits or by.drop_metric not in limits or baseline is None:
+        return {"limit": limits[metric]} if metric in limits else {}
+    known = {summary.strongest(baseline).split: summary.strongest(baseline), baseline.split: baseline}
+    words = {"holdout": "limit on held-out data", "validation": "limit in the search" if len(known) > 1 else "limit"}
+    return {
+        words[split]: numbers[metric] - limits[by.drop_metric] / by.scale
+        for split, evaluation in known.items()
+        if metric in (numbers := summary.numbers(evaluation))
+    }
 
 
 def _axis_title(metric: str, summary: Summary) -> str:
