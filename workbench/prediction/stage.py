@@ -55,7 +55,9 @@ def measured_curve(
     choices, question = experiment.space.service, experiment.service
     assert choices is not None  # the experiment was refused otherwise
     assert question is not None  # there is no such stage otherwise
-    batches, lengths = serving_batches(candidate, choices), serving_lengths(experiment, candidate)
+    fixed = experiment.model.fixed_batch
+    batches = serving_batches(candidate, choices) if fixed is None else (fixed,)  # fewer rows are filled up
+    lengths = serving_lengths(experiment, candidate)
     feeds_of = _feeds_of(experiment, split)
     if bench.toolchain(candidate).emulated:
         if not isinstance(session, DeviceSession):
@@ -82,7 +84,7 @@ def measured_curve(
         lengths,
         feeds_of,
         threads=0 if on_device else candidate.serving.intra_op_threads,
-        stepped=on_device,
+        stepped=on_device or fixed is not None,
         yardstick=yardstick,
         budget_s=question.curve_s,
         seed=experiment.seed,
@@ -178,7 +180,7 @@ def _one_for_each_file(
     feeds_of = _feeds_of(experiment, split)
     lengths = serving_lengths(experiment, candidate)
     wanted = {
-        (file.batch or 1, length)
+        (file.batch or experiment.model.fixed_batch or 1, length)
         for file in artifact.files
         for length in (lengths if file.sequence_bin is None or lengths == (NO_SEQUENCES,) else (file.sequence_bin,))
     }
