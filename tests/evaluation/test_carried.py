@@ -18,6 +18,7 @@ from workbench.evaluation.carried import (
 )
 from workbench.graph.read import read_model
 from workbench.inputs.dataset import Dataset, check_inputs, read_manifest
+from workbench.inputs.dataset.batch import STEPS
 from workbench.targets import open_target
 from workbench.targets.base import Array, Feeds
 from workbench.values.candidate import Candidate
@@ -90,7 +91,7 @@ def test_a_sequence_is_run_step_by_step_from_the_declared_state(tmp_path: Path, 
     for batch in dataset.batches("validation", 3):
         outputs = session.run(batch.feeds)
         assert outputs["y"].shape == batch.feeds["x"].shape
-        for row, steps in enumerate(batch.sizes["steps"]):
+        for row, steps in enumerate(batch.sizes[STEPS]):
             expected, _ = by_hand(batch.feeds["x"][row, :steps], first)
             np.testing.assert_allclose(outputs["y"][row, :steps], expected, rtol=1e-6)
 
@@ -102,7 +103,7 @@ def test_single_steps_carry_the_states_that_the_float_model_reached(tmp_path: Pa
     for batch in dataset.batches("validation", 4):
         possible = {
             tuple(np.concatenate(pair).round(4))
-            for row, steps in enumerate(batch.sizes["steps"])
+            for row, steps in enumerate(batch.sizes[STEPS])
             for pair in zip(batch.feeds["x"][row, :steps], by_hand(batch.feeds["x"][row, :steps], 0)[1], strict=True)
         }
         for feeds in single_steps(dataset.interface, model, [batch], taken=2):

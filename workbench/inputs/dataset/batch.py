@@ -15,8 +15,9 @@ Task = Literal["classification", "ner", "tensors"]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
-STEPS = "steps"
-"""The leading axis of a sample that is fed step by step, where a state is carried."""
+STEPS = "(steps)"
+"""The leading axis of a sample that is fed step by step, where a state is carried; a model's own axis may be called
+`steps`."""
 
 NOT_SCORED = -100
 """Tag id of positions that no metric looks at: special tokens, padding, all but the first token of a word."""
