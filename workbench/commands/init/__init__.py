@@ -6,10 +6,11 @@ What can be read off the model and the data is written with a comment saying why
 the classes) is asked for. The files are read back as `workbench sweep` reads them before anything appears in place.
 
 `splits`, `data` and `axes` look at the data, `model`, `kind` and `interface` at the model, `float_run` and `meanings`
-at what the one gives for the other; `experiment`, `manifest` and `space` each write one file, `read_back` asks the
-targets, and `files` puts everything in place, all or none.
+at what the one gives for the other; `facts` gathers it; `experiment`, `manifest` and `space` each write one file,
+`read_back` asks the targets, and `files` puts everything in place, all or none.
 """
 
-from workbench.commands.init.files import Started, Wishes, initialize
+from workbench.commands.init.facts import Wishes
+from workbench.commands.init.files import Started, initialize
 
 __all__ = ["Started", "Wishes", "initialize"]

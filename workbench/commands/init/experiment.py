@@ -28,14 +28,16 @@ def experiment_text(
     call_ms: float,
     judged: str,
     service: bool = True,
+    about: str = "",
 ) -> str:
     """The experiment file.
 
     Args:
-        name, manifest: of the experiment and its space; of the dataset manifest, and so of the model.
+        name, manifest: of the experiment and its space; of the dataset manifest.
         show: gives the path to write for a file.
         judged: what accuracy is, in words.
         service: whether one can be asked for.
+        about: the model, where the manifest has a name of its own.
     """
     titles = " or ".join(described(target).title for target in outline.targets)
     targets = ", ".join(outline.targets)
@@ -49,7 +51,7 @@ def experiment_text(
         *_rehearsal(outline),
         "version: 1",
         f"name: {scalar(name)}",
-        f"about: Which INT8 and serving settings make {manifest} faster on {titles} without losing accuracy?",
+        f"about: Which INT8 and serving settings make {about or manifest} faster on {titles} without losing accuracy?",
         f"model: {scalar(show(outline.source.path))}",
         f"dataset: {scalar(f'../calibration/{manifest}.yaml')}",
         f"{f'target: {target}':<40}# what executes the model",

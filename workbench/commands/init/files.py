@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from workbench.commands.init.axes import compiled_lengths, differing_axes
+from workbench.commands.init.axes import FreeAxis, compiled_lengths, differing_axes
 from workbench.commands.init.data import Corpus, examine_data
 from workbench.commands.init.experiment import experiment_text
-from workbench.commands.init.float_run import FloatRun, check_answers, run_float
-from workbench.commands.init.interface import Ask, Declared, declare, with_outputs
-from workbench.commands.init.manifest import manifest_text, max_length_of
-from workbench.commands.init.meanings import meanings_of
-from workbench.commands.init.metric import WishedMetric, score_some, wished_metric
-from workbench.commands.init.model import Outline, examine_model
-from workbench.commands.init.read_back import about_the_users_files, judged_by, read_back
+from workbench.commands.init.facts import Facts, Show, Wishes, facts_of, manifest_files
+from workbench.commands.init.interface import declare
+from workbench.commands.init.manifest import max_length_of
+from workbench.commands.init.metric import wished_metric
+from workbench.commands.init.model import examine_model
+from workbench.commands.init.read_back import about_the_users_files, read_back
 from workbench.commands.init.sizes import Sizes, sizes_of
 from workbench.commands.init.space import space_text
 from workbench.commands.init.targets import Chosen, choose_targets, present
 from workbench.graph.door import open_foreign
 from workbench.graph.intake.prepared import prepared
 from workbench.graph.read import load_graph
-from workbench.inputs.dataset import Dataset, read_manifest
 from workbench.values.errors import ConfigError
 from workbench.values.installed_targets import installed_target
 from workbench.values.model import Model
 from workbench.values.system.cpu import parse_cpu
 from workbench.values.system.scratch import scratch_folder
-
-Show = Callable[[Path, Path], str]
-"""(file referred to, file that refers to it) → path to write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,44 +45,6 @@ class Started:
     commands: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Facts:
-    """All that the texts are made of, but for the targets."""
-
-    name: str
-    outline: Outline
-    corpus: Corpus
-    declared: Declared
-    cores: int
-    run: FloatRun
-    dataset: Dataset
-    judged: str
-    padded: bool
-    metric: WishedMetric | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
-    """What the user says beside model, data and targets.
-
-    Attributes:
-        tokenizer, labels: of text data; labels are needed where they are names, whose order only training knows.
-        kind: of model, where it is not what is inferred.
-        constants: input → number, as written.
-        outputs: output → meaning, as written.
-        metric: `file.py:function`, or a name with options, as written; then nothing is asked of outputs.
-        ask: asks whoever sits before the terminal; None where nobody does.
-    """
-
-    tokenizer: Path | None = None
-    labels: Path | None = None
-    kind: str | None = None
-    constants: Mapping[str, str] = field(default_factory=dict)
-    outputs: Mapping[str, str] = field(default_factory=dict)
-    metric: str | None = None
-    ask: Ask | None = None
-
-
 def initialize(
     model: Path,
     data: Sequence[Path],
@@ -102,7 +58,7 @@ def initialize(
 
     All of them or none: they are first written elsewhere and read back with all that they refer to. Where classes
     are numbered in the data, `calibration/NAME.labels.json` comes with them. Targets that cannot share an experiment
-    get one each, NAME-TARGET, of the same data.
+    get one each, NAME-TARGET, of the same data, and a manifest of their own where samples are padded for one only.
 
     Args:
         data: a calibration file, a validation file and perhaps a holdout, told apart by their names; those whose
@@ -132,27 +88,46 @@ def initialize(
     declared = declare(source, corpus.arrays, wishes.constants, wishes.ask, fixed_from=fixed)
     ready = prepared(source, declared.interface)
     outline = examine_model(ready, *flat, source=source, texts=bool(corpus.lengths), kind=wishes.kind)
+    axes = differing_axes(corpus, ready, steps=bool(declared.interface.state))
+    facts: dict[bool, Facts] = {}
     said: list[str] = []
     with scratch_folder("init") as staging:
-        while True:
-            with about_the_users_files(staging):
-                facts = _facts(chosen_name, staging, outline, corpus, declared, wishes, metric)
+        while unread := {_padded(group, axes) for group in chosen.groups} - facts.keys():
+            for padded in sorted(unread):
+                manifest = staging / "data" / f"{chosen_name}{padded:d}.yaml"
+                with about_the_users_files(staging):
+                    facts[padded] = facts_of(
+                        chosen_name,
+                        manifest,
+                        outline,
+                        corpus,
+                        declared,
+                        wishes,
+                        metric,
+                        axes=axes,
+                        padded=padded,
+                    )
+                declared = facts[padded].declared
             staged = _contents(facts, staging, chosen, _absolute)
             _write_all(staged)
             experiments = [path for path in staged if path.parent.name == "experiments"]
             groups, notes = read_back(chosen, experiments, staging, one_size=not corpus.sizes)
             said += notes
-            chosen = replace(chosen, groups=groups)
-            outline = outline.on([target for group in groups for target in group])
-            if not facts.padded or _compiled(outline):
-                break  # else the samples were padded for a target that was left out
+            chosen = replace(chosen, groups=groups)  # without one that compiles sizes, a group is not padded any more
     contents = _contents(facts, to, chosen, _relative)
     _write_all(contents)
+    first = facts[_padded(chosen.groups[0], axes)]
     return Started(
         files=tuple(contents),
-        notes=(*chosen.notes, *dict.fromkeys(said), *_said(facts)),
-        commands=_commands(facts, to, chosen),
+        notes=(*chosen.notes, *dict.fromkeys(said), *_said(first)),
+        commands=_commands(first, to, chosen),
     )
+
+
+def _padded(group: Sequence[str], axes: Sequence[FreeAxis]) -> bool:
+    """Whether samples must be padded for a group of targets: one that compiles every size needs few of them, and for
+    others padding would only change what the model is given."""
+    return bool(axes) and any(installed_target(target).settings.compiles_shapes for target in group)
 
 
 def _fixed_from(source: Model, corpus: Corpus, targets: Sequence[str]) -> int | None:
@@ -168,63 +143,6 @@ def _fixed_from(source: Model, corpus: Corpus, targets: Sequence[str]) -> int | 
     return 2 if all(installed_target(target).settings.compiles_shapes for target in targets) else None
 
 
-def _facts(
-    name: str,
-    staging: Path,
-    outline: Outline,
-    corpus: Corpus,
-    declared: Declared,
-    wishes: Wishes,
-    metric: WishedMetric | None,
-) -> _Facts:
-    """Read the data as the staged manifest says, and run the float model on them, so that the rest is known."""
-    model, steps = outline.model, bool(declared.interface.state)
-    axes = differing_axes(corpus, model, steps=steps)
-    padded = bool(axes) and _compiled(outline)
-    manifest = staging / "data" / f"{name}.yaml"
-    text = manifest_text(
-        name,
-        lambda path: _absolute(path, manifest),
-        outline,
-        corpus,
-        declared,
-        axes=axes,
-        padded=padded,
-        metric=metric,
-    )
-    labels = {manifest.with_name(f"{name}.labels.json"): _labels_text(corpus)} if _labels_text(corpus) else {}
-    _write_all({manifest: text, **labels})
-    dataset = read_manifest(manifest, model)
-    run = run_float(model, dataset, outline.fixed_batch)
-    if metric is not None:
-        score_some(dataset, model, run)
-    elif corpus.task == "tensors":
-        uses = meanings_of(model, run, declared.interface.state, wishes.outputs, wishes.ask)
-        declared = with_outputs(declared, uses)
-        dataset = replace(dataset, interface=replace(dataset.interface, outputs=uses))
-        check_answers(run, uses, outline.source.path)
-    elif wishes.outputs:
-        hint = "Take the labels out of the data, or --output out of the command."
-        raise ConfigError(f"means nothing for the task {corpus.task}, which has labels.", key="--output", hint=hint)
-    judged = judged_by(dataset, model)
-    return _Facts(
-        name=name,
-        outline=outline,
-        corpus=corpus,
-        declared=declared,
-        cores=parse_cpu(None).cores,  # what this process may run on; `workbench doctor` warns of a quota below it
-        run=run,
-        dataset=dataset,
-        judged=judged,
-        padded=padded,
-        metric=metric,
-    )
-
-
-def _compiled(outline: Outline) -> bool:
-    return any(installed_target(target).settings.compiles_shapes for target in outline.targets)
-
-
 def _name_of(model: Path) -> str:
     stem = model.resolve().parent.name if model.stem == "model" else model.stem
     return re.sub(r"[^\w.-]+", "-", stem).strip("-.")
@@ -234,67 +152,65 @@ def _group_name(name: str, chosen: Chosen, number: int) -> str:
     return name if number == 0 else f"{name}-{chosen.groups[number][0]}"
 
 
+def _data_name(name: str, chosen: Chosen, number: int, axes: Sequence[FreeAxis]) -> str:
+    """Of the manifest of a group: that of the first whose samples are padded, or not, as its own are."""
+    padded = [_padded(group, axes) for group in chosen.groups]
+    return _group_name(name, chosen, padded.index(padded[number]))
+
+
 def _files_of(root: Path, name: str, chosen: Chosen) -> list[Path]:
     """All that may be written."""
     names = [_group_name(name, chosen, number) for number in range(len(chosen.groups))]
-    own = [root / folder / f"{one}.yaml" for one in names for folder in ("experiments", "search_spaces")]
-    return [*own, root / "calibration" / f"{name}.yaml", root / "calibration" / f"{name}.labels.json"]
+    folders = ("experiments", "search_spaces", "calibration")
+    own = [root / folder / f"{one}.yaml" for one in names for folder in folders]
+    return [*own, root / "calibration" / f"{name}.labels.json"]
 
 
-def _contents(facts: _Facts, root: Path, chosen: Chosen, show: Show) -> dict[Path, str]:
+def _contents(facts: Mapping[bool, Facts], root: Path, chosen: Chosen, show: Show) -> dict[Path, str]:
     """File → text, the experiments first."""
-    corpus, steps = facts.corpus, bool(facts.declared.interface.state)
-    axes = differing_axes(corpus, facts.outline.model, steps=steps)
     experiments: dict[Path, str] = {}
+    manifests: dict[Path, str] = {}
     spaces: dict[Path, str] = {}
+    cores = parse_cpu(None).cores  # what this process may run on; `workbench doctor` warns of a quota below it
+    axes = next(iter(facts.values())).axes
     for number, group in enumerate(chosen.groups):
-        one, outline = _group_name(facts.name, chosen, number), facts.outline.on(group)
-        experiment = root / "experiments" / f"{one}.yaml"
-        sizes: Sizes = sizes_of(facts.dataset, outline, facts.run)
+        of = facts[_padded(group, axes)]
+        name, outline, corpus = _group_name(of.name, chosen, number), of.outline.on(group), of.corpus
+        steps = bool(of.declared.interface.state)
+        experiment = root / "experiments" / f"{name}.yaml"
+        manifest = root / "calibration" / f"{_data_name(of.name, chosen, number, axes)}.yaml"
+        sizes: Sizes = sizes_of(of.dataset, outline, of.run)
         experiments[experiment] = experiment_text(
-            one,
-            facts.name,
+            name,
+            manifest.stem,
             lambda path, file=experiment: show(path, file),  # type: ignore[misc]  # bound now
             outline,
             sizes,
-            cores=facts.cores,
-            call_ms=facts.run.call_ms,
-            judged=facts.judged,
+            cores=cores,
+            call_ms=of.run.call_ms,
+            judged=of.judged,
             service=not steps,
+            about=of.name,
         )
-        spaces[root / "search_spaces" / f"{one}.yaml"] = space_text(
-            one,
+        spaces[root / "search_spaces" / f"{name}.yaml"] = space_text(
+            name,
             outline,
-            facts.cores,
+            cores,
             text=bool(corpus.lengths),
             lengths=corpus.lengths,
             max_length=max_length_of(outline, corpus),
-            compiled_lengths=compiled_lengths(corpus, outline.model, axes if facts.padded else (), steps=steps),
+            compiled_lengths=compiled_lengths(corpus, outline.model, axes if of.padded else (), steps=steps),
             service=not steps,
-            about=facts.name,
+            about=of.name,
         )
-    manifest = root / "calibration" / f"{facts.name}.yaml"
-    text = manifest_text(
-        facts.name,
-        lambda path: show(path, manifest),
-        facts.outline,
-        corpus,
-        facts.declared,
-        axes=axes,
-        padded=facts.padded,
-        metric=facts.metric,
-    )
-    contents = {**experiments, manifest: text, **spaces}
-    if labels := _labels_text(corpus):
-        contents[manifest.with_name(f"{facts.name}.labels.json")] = labels
-    return contents
+        if manifest not in manifests:
+            manifests |= manifest_files(
+                manifest, show, of.outline, corpus, of.declared, of.metric, axes=axes, padded=of.padded
+            )
+    return {**experiments, **manifests, **spaces}
 
 
-def _labels_text(corpus: Corpus) -> str:
-    return json.dumps(corpus.labels, indent=1) + "\n" if isinstance(corpus.labels, tuple) else ""
-
-
-def _said(facts: _Facts) -> list[str]:
+def _said(facts: Facts) -> list[str]:
     kind = f"taken for a model of kind {facts.outline.kind!r}: {facts.outline.kind_reason} (--kind says otherwise)"
     reasons = facts.declared.reasons
     state = [f"state {o} → {i}: {reasons.get(f'state.{o}', '')}" for o, i in facts.declared.interface.state]
@@ -302,7 +218,7 @@ def _said(facts: _Facts) -> list[str]:
     return [kind, *state, *outputs]
 
 
-def _commands(facts: _Facts, to: Path, chosen: Chosen) -> tuple[str, ...]:
+def _commands(facts: Facts, to: Path, chosen: Chosen) -> tuple[str, ...]:
     lines: list[str] = []
     for number, group in enumerate(chosen.groups):
         experiment = to / "experiments" / f"{_group_name(facts.name, chosen, number)}.yaml"

@@ -1,0 +1,153 @@
+"""All that the texts are made of: the data as their manifest gives them, and what the float model says to them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from workbench.commands.init.axes import FreeAxis
+from workbench.commands.init.data import Corpus
+from workbench.commands.init.float_run import FloatRun, check_answers, run_float
+from workbench.commands.init.interface import Ask, Declared, with_outputs
+from workbench.commands.init.manifest import manifest_text
+from workbench.commands.init.meanings import meanings_of
+from workbench.commands.init.metric import WishedMetric, score_some
+from workbench.commands.init.model import Outline
+from workbench.commands.init.read_back import judged_by
+from workbench.inputs.dataset import Dataset, read_manifest
+from workbench.values.errors import ConfigError
+
+Show = Callable[[Path, Path], str]
+"""(file referred to, file that refers to it) → path to write."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What the user says beside model, data and targets.
+
+    Attributes:
+        tokenizer, labels: of text data; labels are needed where they are names, whose order only training knows.
+        kind: of model, where it is not what is inferred.
+        constants: input → number, as written.
+        outputs: output → meaning, as written.
+        metric: `file.py:function`, or a name with options, as written; then nothing is asked of outputs.
+        ask: asks whoever sits before the terminal; None where nobody does.
+    """
+
+    tokenizer: Path | None = None
+    labels: Path | None = None
+    kind: str | None = None
+    constants: Mapping[str, str] = field(default_factory=dict)
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    metric: str | None = None
+    ask: Ask | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """
+    Attributes:
+        name: of the model.
+        axes: along which samples differ.
+        padded: to the bins of these axes.
+        judged: what accuracy is, in words.
+    """
+
+    name: str
+    outline: Outline
+    corpus: Corpus
+    declared: Declared
+    metric: WishedMetric | None
+    axes: tuple[FreeAxis, ...]
+    padded: bool
+    run: FloatRun
+    dataset: Dataset
+    judged: str
+
+
+def facts_of(
+    name: str,
+    manifest: Path,
+    outline: Outline,
+    corpus: Corpus,
+    declared: Declared,
+    wishes: Wishes,
+    metric: WishedMetric | None,
+    *,
+    axes: tuple[FreeAxis, ...],
+    padded: bool,
+) -> Facts:
+    """Read the data as a manifest says, and run the float model on them.
+
+    Args:
+        manifest: is written.
+        declared: outputs that it tells already are not asked for again.
+
+    Raises:
+        ConfigError: data, model and wishes do not fit.
+    """
+    model = outline.model
+    texts = manifest_files(manifest, _absolute, outline, corpus, declared, metric, axes=axes, padded=padded)
+    manifest.parent.mkdir(parents=True, exist_ok=True)
+    for path, text in texts.items():
+        path.write_text(text, encoding="utf-8")
+    dataset = read_manifest(manifest, model)
+    run = run_float(model, dataset, outline.fixed_batch)
+    if metric is not None:
+        score_some(dataset, model, run)
+    elif corpus.task == "tensors":
+        uses = declared.interface.outputs or meanings_of(
+            model, run, declared.interface.state, wishes.outputs, wishes.ask
+        )
+        declared = with_outputs(declared, uses)
+        dataset = replace(dataset, interface=replace(dataset.interface, outputs=uses))
+        check_answers(run, uses, outline.source.path)
+    elif wishes.outputs:
+        hint = "Take the labels out of the data, or --output out of the command."
+        raise ConfigError(f"means nothing for the task {corpus.task}, which has labels.", key="--output", hint=hint)
+    return Facts(
+        name=name,
+        outline=outline,
+        corpus=corpus,
+        declared=declared,
+        metric=metric,
+        axes=axes,
+        padded=padded,
+        run=run,
+        dataset=dataset,
+        judged=judged_by(dataset, model),
+    )
+
+
+def manifest_files(
+    manifest: Path,
+    show: Show,
+    outline: Outline,
+    corpus: Corpus,
+    declared: Declared,
+    metric: WishedMetric | None,
+    *,
+    axes: Sequence[FreeAxis],
+    padded: bool,
+) -> dict[Path, str]:
+    """The manifest's text, and that of the labels where they are no file of the user's."""
+    text = manifest_text(
+        manifest.stem,
+        lambda path: show(path, manifest),
+        outline,
+        corpus,
+        declared,
+        axes=axes,
+        padded=padded,
+        metric=metric,
+    )
+    if not isinstance(corpus.labels, tuple):
+        return {manifest: text}
+    labels = json.dumps(corpus.labels, indent=1) + "\n"
+    return {manifest: text, manifest.with_name(f"{manifest.stem}.labels.json"): labels}
+
+
+def _absolute(path: Path, file: Path) -> str:
+    return path.resolve().as_posix()
