@@ -81,3 +81,18 @@ def test_an_output_that_is_the_same_for_all_samples_is_named(tmp_path: Path, cap
         check_metric(experiment, Blank(experiment.model.path), "validation")
 
     assert "output 'logits' is the same for all of 24 samples" in caplog.text
+
+
+def test_one_number_of_a_whole_call_is_refused_unless_it_is_left_out(tmp_path: Path) -> None:
+    class Mean(RuntimeSession):
+        def run(self, feeds: Feeds) -> Outputs:
+            outputs = super().run(feeds)
+            return {**outputs, "mean of all": np.asarray(outputs["logits"].mean())}
+
+    def said(outputs: str) -> str:
+        experiment = asked(tmp_path / outputs[:30].replace("/", ""), f"outputs: {{logits: logits, {outputs}}}\n")
+        return check_metric(experiment, Mean(experiment.model.path), "validation")
+
+    with pytest.raises(ConfigError, match=r"'mean of all' is one number of a whole call.*'mean of all'=ignored"):
+        said("mean of all: values")
+    assert said("mean of all: ignored").startswith("top1_agreement moves")

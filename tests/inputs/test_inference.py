@@ -96,3 +96,19 @@ def test_a_state_is_named_and_shaped_as_its_input() -> None:
     found = inferred(outputs, {"output": "Sigmoid", "stateN": "Concat"}, state=(2, "n", 128))
 
     assert [one.use.meaning for one in found] == ["probabilities", "state"]
+
+
+def test_labels_beside_scores_are_texts_that_nothing_is_computed_from() -> None:
+    """As a classifier of scikit-learn gives them."""
+    texts = {"label": np.array(["a", "b"], dtype=object), "scores": np.array([[0.9, 0.1], [0.2, 0.8]], np.float32)}
+
+    label, scores = inferred(
+        {"label": ("object", ("n",)), "scores": ("float32", ("n", 2))},
+        {"label": "Identity", "scores": "Identity"},
+        texts,
+    )
+
+    assert label.use is not None
+    assert label.use.meaning == "ignored"
+    assert scores.use is not None
+    assert scores.use.meaning == "probabilities"

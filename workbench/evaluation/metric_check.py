@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -54,7 +56,9 @@ def check_metric(experiment: Experiment, session: Session, split: Split) -> str:
     whole = whole_samples(session, data.interface, experiment.model)
     batches = first_steps(data.batches(split, experiment.baseline.serving.batch, stop=stop), STEPS)
     runs = [(batch, whole.run(batch.feeds)) for batch in batches]
-    blank = _blank_outputs(runs)
+    looked_at = _looked_at(experiment, runs)
+    refuse_numbers_of_a_call({name: runs[0][1][name] for name in looked_at}, data.path)
+    blank = _blank_outputs(runs, looked_at)
     for name in blank:
         _log.warning(
             "%s: output %r is the same for all of %d samples of %s, which differ: they show nothing of it.",
@@ -75,7 +79,7 @@ def check_metric(experiment: Experiment, session: Session, split: Split) -> str:
         primary = scorer.primary if scorer.primary in untouched else next(iter(untouched))
     waiting = dict.fromkeys((primary, *(c.metric for c in experiment.constraints if c.metric in untouched)))
     said = ""
-    for words, changed in _changes(experiment, runs):
+    for words, changed in _changes(experiment, runs, looked_at):
         try:
             found = _scored(experiment, changed, runs)
         except MeasureError:  # a measure that refuses to score such outputs has seen them
@@ -98,9 +102,27 @@ def _scored(experiment: Experiment, runs: Sequence[Run], reference: Sequence[Run
     return summarize(concatenate(parts))
 
 
-def _changes(experiment: Experiment, runs: Sequence[Run]) -> Iterator[tuple[str, list[Run]]]:
+def refuse_numbers_of_a_call(outputs: Outputs, file: Path) -> None:
+    """Whether every output has an answer for each sample: a mean over the rows of a call has not.
+
+    Raises:
+        ConfigError: one is a single number; says how to leave it out.
+    """
+    for name, array in outputs.items():
+        if not array.ndim:
+            raise ConfigError(
+                f"the output {name!r} is one number of a whole call, whatever the samples in it: it has no answer for "
+                "each sample that could be compared.",
+                file=file,
+                key="outputs",
+                hint=f"Leave it out: {name}: ignored (--output {shlex.quote(name)}=ignored), or export the model "
+                "without it.",
+            )
+
+
+def _changes(experiment: Experiment, runs: Sequence[Run], looked_at: frozenset[str]) -> Iterator[tuple[str, list[Run]]]:
     """(what was done, outputs), each output by itself, the smallest noise of all first."""
-    names = [name for name in runs[0][1] if name in _looked_at(experiment, runs)]
+    names = [name for name in runs[0][1] if name in looked_at]
     generator = np.random.default_rng(experiment.seed)
     for share in NOISE:
         for name in names:
@@ -118,10 +140,11 @@ def _changes(experiment: Experiment, runs: Sequence[Run]) -> Iterator[tuple[str,
         yield f"exchanged samples of {name!r}", _exchanged(name, runs)
 
 
-def _looked_at(experiment: Experiment, runs: Sequence[Run]) -> set[str]:
+def _looked_at(experiment: Experiment, runs: Sequence[Run]) -> frozenset[str]:
+    """Outputs that are scored; a user's function may look at any that holds an answer for each sample."""
     if experiment.dataset.metric is not None:
-        return set(runs[0][1])
-    return {use.name for use in uses_of(experiment.dataset, experiment.model) if use.meaning != "ignored"}
+        return frozenset(name for name, array in runs[0][1].items() if array.ndim and array.dtype.kind in "fiub")
+    return frozenset(use.name for use in uses_of(experiment.dataset, experiment.model) if use.meaning != "ignored")
 
 
 def _noisy(array: Array, name: str, runs: Sequence[Run], share: float, generator: np.random.Generator) -> Array:
@@ -175,13 +198,13 @@ def _range(name: str, runs: Sequence[Run]) -> tuple[float, float, float]:
     return float(values.min(initial=0.0)), float(values.max(initial=0.0)), spread
 
 
-def _blank_outputs(runs: Sequence[Run]) -> list[str]:
+def _blank_outputs(runs: Sequence[Run], looked_at: frozenset[str]) -> list[str]:
     """Float outputs that are the same for every sample, though the samples are not."""
     if sum(len(batch) for batch, _ in runs) < 2 or not any(
         _differ([b.feeds[n] for b, _ in runs]) for n in runs[0][0].feeds
     ):
         return []
-    names = [name for name, array in runs[0][1].items() if array.dtype.kind == "f"]
+    names = [name for name, array in runs[0][1].items() if name in looked_at and array.dtype.kind == "f"]
     return [name for name in names if not _differ([outputs[name] for _, outputs in runs])]
 
 

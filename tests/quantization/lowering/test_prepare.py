@@ -13,6 +13,7 @@ from workbench.graph.read import constants
 from workbench.quantization.balance import grouped_weight
 from workbench.quantization.lowering.normalize import normalized
 from workbench.quantization.lowering.prepare import balanced, corrected, prepare
+from workbench.quantization.lowering.surgery import editable_copy
 from workbench.quantization.record import (
     ActivationScale,
     LayerRecord,
@@ -329,3 +330,14 @@ def test_a_records_correction_is_that_of_the_balanced_layer() -> None:
     assert prepare(proto, record(balance=factors)).SerializeToString() == (
         prepare(proto, record(balance=factors)).SerializeToString()
     )
+
+
+def test_a_file_that_onnx_does_not_follow_is_refused_in_our_words() -> None:
+    """Of opset 6, with weights that are no inputs, as that opset wants them."""
+    node = helper.make_node("Gemm", ["x", "w", "b"], ["y"], "gemm")
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["batch", 4]) for n in "xy")
+    old = model_of([node], {"w": np.ones((4, 4), np.float32), "b": np.ones(4, np.float32)}, [x], [y], opset=6)
+    old.ir_version = 3
+
+    with pytest.raises(LoweringError, match=r"has opset 6, INT8 here needs 13, and onnx cannot convert it"):
+        editable_copy(old, opset=13)

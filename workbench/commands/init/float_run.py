@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from workbench.evaluation.carried import first_steps, whole_samples
+from workbench.evaluation.metric_check import refuse_numbers_of_a_call
 from workbench.inputs.dataset import Batch, Dataset
 from workbench.inputs.metrics import Outputs
 from workbench.targets import REFERENCE, open_target
@@ -96,9 +97,10 @@ def check_answers(run: FloatRun, uses: Sequence[OutputUse], file: Path) -> None:
         uses: what outputs mean; those that are ignored are not looked at.
 
     Raises:
-        ConfigError: they hold NaN or infinity, or are the same for every sample.
+        ConfigError: one has no answer for each sample, they hold NaN or infinity, or are the same for every sample.
     """
     ignored = {use.name for use in uses if use.meaning == "ignored"}
+    refuse_numbers_of_a_call({n: a for n, a in run.outputs.items() if n not in ignored}, file)
     floats = {n: a for n, a in run.outputs.items() if a.dtype.kind == "f" and n not in ignored}
     for name, array in floats.items():
         rows = ~np.isfinite(array).reshape(len(array) if array.ndim else 1, -1).all(axis=1)

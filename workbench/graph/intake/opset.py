@@ -34,7 +34,7 @@ def raised(proto: ModelProto) -> ModelProto:
     else:
         try:
             return _converted(proto)
-        except (RuntimeError, InferenceError) as error:  # onnx raises the first bare, whatever is missing
+        except (RuntimeError, InferenceError, version_converter.ConvertError) as error:  # the first is raised bare
             rule = _reason(proto, str(error))
     if version >= _OLDEST_KEPT:
         return proto
@@ -75,7 +75,7 @@ def _converted(proto: ModelProto) -> ModelProto:
 
 def _reason(proto: ModelProto, said: str) -> str:
     """The converter's own words, with the first node of the operator that they name."""
-    words = " ".join(said.split())[:300]
+    words = re.sub(r"^\S+:\d+: \w+: Assertion `.*?` failed: ", "", " ".join(said.split()))[:300].rstrip(". ")
     named = re.search(r"(?:adapter for|No Adapter[^A-Z]*|of) (\w+)", words)
     node = next((n for n in all_nodes(proto.graph) if named and n.op_type == named[1]), None)
     return f"{called(node)}: {words}" if node is not None else words

@@ -95,6 +95,8 @@ def _one(spec: TensorSpec, model: Model, operator: str, values: Array | None) ->
     kind = np.dtype(spec.dtype).kind if values is None else values.dtype.kind
     if kind in "iub":
         return _whole_numbers(spec, operator)
+    if kind in "OSU":
+        return _known(spec, "ignored", "holds texts, not numbers")
     rank = len(spec.shape)
     image = rank >= 4 and all(not isinstance(size, int) or size >= _LEAST_PIXELS for size in spec.shape[-2:])
     if image and (operator in _PROBABILITY or _MASK.search(spec.name)):

@@ -79,8 +79,8 @@ def editable_copy(model: ModelProto, *, opset: int) -> ModelProto:
         return copy
     try:
         converted = _converted(copy, opset)
-    # onnx raises bare RuntimeError here, whatever the adapter that is missing
-    except RuntimeError as error:
+    # onnx raises bare RuntimeError where an adapter is missing, the other where it does not follow the graph
+    except (RuntimeError, version_converter.ConvertError) as error:
         raise LoweringError(
             f"The model has opset {version}, INT8 here needs {opset}, and onnx cannot convert it: {error}. "
             f"Export the model with opset {opset} or higher."
