@@ -5,16 +5,19 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
 from onnx import ModelProto
 
-from workbench.graph.layers import quantizable_layers
+from workbench.graph.layers import Layer, quantizable_layers
 from workbench.graph.read import constants, load_graph
 from workbench.graph.write import write_model
+from workbench.quantization.amct.config import unsupported
 from workbench.quantization.lowering.normalize import normalized
+from workbench.quantization.recipe import wants
+from workbench.targets.ascend.amct.installation import amct_is_named
 from workbench.targets.ascend.atc.config_files import config_texts
 from workbench.targets.ascend.atc.precheck import check_model
 from workbench.targets.ascend.lowering import atc_form
@@ -152,6 +155,8 @@ def _int8_issues(proto: ModelProto, candidate: Candidate) -> Iterator[OperatorIs
     layers = quantizable_layers(normalized(proto))
     if not layers:
         yield nothing_to_quantize()
+    if candidate.quantization.scheme == "static" and _asks_amct(candidate):
+        yield from _left_by_amct([layer for layer in layers if wants(candidate.quantization, layer)], layers)
     products = [layer for layer in layers if layer.second is not None]
     if products and candidate.quantization.attention_matmul:
         yield replace(
@@ -164,6 +169,34 @@ def _int8_issues(proto: ModelProto, candidate: Candidate) -> Iterator[OperatorIs
             ),
             operator="MatMul",
         )
+
+
+def _asks_amct(candidate: Candidate) -> bool:
+    asked = candidate.quantization.calibrator
+    return asked == "amct" or (asked is None and amct_is_named(os.environ))
+
+
+def _left_by_amct(wanted: Sequence[Layer], layers: Sequence[Layer]) -> Iterator[OperatorIssue]:
+    """Layers that a candidate would have in INT8 and AMCT leaves in float; an error where those are all."""
+    reasons = unsupported(layers)
+    left = [layer for layer in wanted if layer.name in reasons]
+    if not left:
+        return
+    first = left[0]
+    every = len(left) == len(wanted)
+    yield replace(
+        _issue(
+            "error" if every else "warning",
+            first.name,
+            f"AMCT quantizes {'none' if every else len(wanted) - len(left)} of the {len(wanted)} layers that would be "
+            f"INT8; of this one: {reasons[first.name]}",
+            "A sweep for a target on the processor quantizes them: `workbench init` writes one."
+            if every
+            else "The others stay in float here.",
+            "amct.md §5",
+        ),
+        operator=first.op_type,
+    )
 
 
 def _issue(severity: Literal["error", "warning"], node: str, problem: str, remedy: str, source: str) -> OperatorIssue:
