@@ -64,7 +64,7 @@ def experiment_text(
         + (", service_throughput_per_s." if service else "."),
         f"objectives: [{first}, accuracy]",
         *_limits(sizes.limit),
-        *(_service(outline, cores, call_ms) if service else _no_service()),
+        *(_service(outline, cores, call_ms, sizes.numbers) if service else _no_service()),
         "budget: {trials: 24, timeout: 30m}      # whichever comes first",
         _measure(call_ms),
         "sampler: auto",
@@ -128,9 +128,9 @@ def _measure(call_ms: float) -> str:
     )
 
 
-def _service(outline: Outline, cores: int, call_ms: float) -> list[str]:
+def _service(outline: Outline, cores: int, call_ms: float, numbers: int) -> list[str]:
     start = outline.start.service
-    clients, limit = concurrency(outline, cores), start.p99_ms or p99_ms(outline, cores, call_ms)
+    clients, limit = concurrency(outline, cores), start.p99_ms or p99_ms(outline, cores, call_ms, numbers)
     lines = [
         "# How requests come: each candidate gets the batch, timeout and workers of its space that serve most of them",
         "# within the limit. Without this key no service is looked for.",

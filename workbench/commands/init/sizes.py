@@ -16,6 +16,8 @@ _FEWEST = 50
 _MANY = (3000, 6000)
 """Validation and holdout samples beyond which every pass costs more than a candidate gains."""
 _CALIBRATION_BATCH = 8
+_NUMBER_MS = 0.0008
+"""Of the front end, for each number in a request of JSON: twice what a busy machine took."""
 _P99_MS = (20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 60_000)
 
 
@@ -26,6 +28,7 @@ class Sizes:
         validation, holdout: samples in all.
         scored: (validation, holdout) samples to use of them; None for all.
         limit: on the loss of accuracy.
+        numbers: in a request of one sample; 0 where it is a text.
     """
 
     calibration: int
@@ -34,6 +37,7 @@ class Sizes:
     holdout: int
     scored: tuple[int, int] | None
     limit: Limit
+    numbers: int
 
 
 def sizes_of(dataset: Dataset, outline: Outline, run: FloatRun) -> Sizes:
@@ -52,19 +56,31 @@ def sizes_of(dataset: Dataset, outline: Outline, run: FloatRun) -> Sizes:
         holdout=there[1],
         scored=(used[0], used[1]) if used != there and min(used) >= _FEWEST else None,
         limit=limit_of(dataset, outline.model, run, min(used)),
+        numbers=_numbers(dataset, outline),
     )
+
+
+def _numbers(dataset: Dataset, outline: Outline) -> int:
+    if dataset.preprocessor is not None:
+        return 0
+    rows = outline.fixed_batch or 1
+    first = next(iter(dataset.batches("validation", rows, stop=rows)))
+    return sum(array.size for array in first.feeds.values()) // rows
 
 
 def concurrency(outline: Outline, cores: int) -> int:
     return outline.start.service.concurrency or max(4, 2 * cores)
 
 
-def p99_ms(outline: Outline, cores: int, call_ms: float) -> int | None:
+def p99_ms(outline: Outline, cores: int, call_ms: float, numbers: int) -> int | None:
     """A limit that the float model keeps on this machine: some times what so many clients wait for one another.
+
+    A request of a picture takes longer to read than to compute, and one process reads them all.
 
     None where the target is no host, since nothing here tells its time.
     """
     if not described(outline.target).on_host:
         return None
-    wanted = 4.0 * concurrency(outline, cores) * call_ms / max(1.0, cores / 2) + 12.0 * concurrency(outline, cores)
+    clients = concurrency(outline, cores)
+    wanted = 4.0 * clients * call_ms / max(1.0, cores / 2) + (12.0 + _NUMBER_MS * numbers) * clients
     return next((limit for limit in _P99_MS if limit >= wanted), math.ceil(wanted / 60_000) * 60_000)
