@@ -8,15 +8,20 @@ import pytest
 
 import workbench
 from tests.evaluations import evaluation
-from tests.search.sweeping import Recorder
-from tests.tiny import write_workspace
-from workbench.evaluation.bench import Bench
-from workbench.inputs.experiment import Experiment
+from tests.search.sweeping import Recorder, silent
+from tests.tiny import EXPERIMENT, SPACE, write_workspace
+from workbench.api.words import plan_lines
+from workbench.evaluation.bench import Bench, open_bench
+from workbench.evaluation.journal import Journal
+from workbench.evaluation.store import Store
+from workbench.inputs.experiment import Experiment, read_experiment
+from workbench.prediction.host_costs.measure import USUAL_S
 from workbench.search.confirmation import confirm
 from workbench.search.effort import EFFORTS, FULL, Effort
 from workbench.search.executors import ChildProcess
 from workbench.search.front import front_of
 from workbench.search.ladder import evaluate
+from workbench.search.plan import make_plan
 from workbench.search.sweep import run_sweep
 from workbench.search.time_limit import Cost, RunTime, divided, fitting
 from workbench.values.results import Evaluation
@@ -113,3 +118,23 @@ def test_what_was_in_flight_at_the_end_is_named_and_comes_first_when_the_sweep_g
 def test_a_limit_that_is_over_before_anything_is_measured_is_said(tmp_path: Path) -> None:
     with pytest.raises(workbench.ConfigError, match="before the float model has been compiled"):
         workbench.sweep(write_workspace(tmp_path), timeout_s=0.01)
+
+
+def test_what_serving_costs_this_host_is_counted_once_where_it_is_not_known(tmp_path: Path) -> None:
+    known = "host: {request_ms: 0.4, batch_ms: 0.2, client_ms: 0.1, cores: 2, origin: a test}"
+    found = []
+    asked = "service: {concurrency: 4, confirm: 0"
+    for number, more in enumerate(("", f"{asked}}}", f"{asked}, {known}}}")):
+        file = write_workspace(
+            tmp_path / str(number),
+            experiment=f"{EXPERIMENT}{more}\n",
+            space=SPACE + "service: {max_batch_size: [1], batch_timeout_ms: [0], workers: [1]}\n" * (number > 0),
+        )
+        experiment = read_experiment(file)
+        bench = open_bench(experiment, Journal(root=tmp_path), Store(tmp_path / "store"), silent)
+        found.append(make_plan(experiment, bench, probe=lambda: 1.0))
+
+    assert [made.once_s for made in found] == [0.0, pytest.approx(USUAL_S, abs=3.0), 0.0]
+    assert found[1].total_s == pytest.approx(found[1].todo * found[1].candidate_s + found[1].once_s)
+    said = [any("go once to what serving costs this host" in line for line in plan_lines(made)) for made in found]
+    assert said == [False, True, False]

@@ -42,7 +42,9 @@ def _division(made: Plan) -> str:
     cut = f", with {' and '.join(less)}" if less and division.members else ""
     words = f"{minutes(division.limit_s)} in all: search until {minutes(division.search_s)}, then at most "
     words += f"{minutes(division.confirmation_s)} to {confirmed}{cut}, {minutes(division.report_s)} to report"
-    room = int(division.search_s / made.candidate_s) if made.candidate_s else made.todo
+    room = int(max(0.0, division.search_s - made.once_s) / made.candidate_s) if made.candidate_s else made.todo
+    if made.once_s:
+        words += f". Of the search, some {minutes(made.once_s)} go once to what serving costs this host"
     if room < min(2, made.todo):
         words += f". Too short for the float baseline and one candidate: allow {minutes(made.least_s)}"
     elif room < made.todo:

@@ -15,6 +15,7 @@ from workbench.evaluation.carried import timed_feeds
 from workbench.graph.structure import layers_inside
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import scoring_words
+from workbench.prediction.host_costs import measuring_s
 from workbench.search.limits import too_fine
 from workbench.search.memory import check_memory, memory_of
 from workbench.search.refusals import check_targets
@@ -40,6 +41,7 @@ class Plan:
         todo: evaluations this sweep would still make.
         compiles: at most so many distinct compiles among them.
         call_ms: one call of the float baseline.
+        once_s: of the search, for what serving costs this host, where that is not known yet.
         basis: what the times rest on, in words.
         memory_bytes: of all processes at the peak of the sweep.
         available_bytes: memory that can be had before the machine swaps; None where the system does not say.
@@ -57,6 +59,7 @@ class Plan:
     compiles: int
     call_ms: float
     candidate_s: float
+    once_s: float
     total_s: float
     division: Division
     least_s: float
@@ -106,6 +109,7 @@ def make_plan(
         candidate_s = _estimate_s(experiment, call_ms, timed=timed)
         basis = f"a probe of {PROBE_CALLS} calls of the float model"
         cost = forecast_cost(experiment, call_ms, opening_s(experiment), timed=timed)
+    once_s = _once_s(experiment, bench) if todo else 0.0
     compiles = min(todo, space.compiles)
     # a lowered file and the compiled ones (each in the store once); INT8 ones are a quarter of the float size
     copies = 1.0 + _files_each(experiment)
@@ -118,9 +122,10 @@ def make_plan(
         compiles=compiles,
         call_ms=call_ms,
         candidate_s=candidate_s,
-        total_s=todo * candidate_s,
+        once_s=once_s,
+        total_s=todo * candidate_s + once_s,
         division=divided(experiment.timeout_s if limit_s is None else limit_s, cost),
-        least_s=least_limit_s(2 * candidate_s, cost),
+        least_s=least_limit_s(2 * candidate_s + once_s, cost),
         basis=basis,
         disk_bytes=int(compiles * copies * experiment.model.size_bytes),
         free_bytes=shutil.disk_usage(bench.store.root).free,
@@ -131,6 +136,13 @@ def make_plan(
         scoring=scoring_words(experiment.dataset, experiment.model),
         warnings=(*too_fine(experiment), *refused, *filter(None, [layers_inside(experiment.model)])),
     )
+
+
+def _once_s(experiment: Experiment, bench: Bench) -> float:
+    service = experiment.service
+    if service is None or service.host is not None:
+        return 0.0
+    return measuring_s(experiment.model, experiment.dataset, bench.store)
 
 
 def _files_each(experiment: Experiment) -> float:

@@ -6,6 +6,6 @@ One calibration serves all candidates of one model and dataset on one host: text
 workers and their transport are the real ones; only the model's call is missing, which the batch curve has.
 """
 
-from workbench.prediction.host_costs.measure import host_costs, measure_host_costs
+from workbench.prediction.host_costs.measure import host_costs, measure_host_costs, measuring_s
 
-__all__ = ["host_costs", "measure_host_costs"]
+__all__ = ["host_costs", "measure_host_costs", "measuring_s"]

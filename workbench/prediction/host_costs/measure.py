@@ -9,6 +9,7 @@ import platform
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import psutil
 
@@ -41,6 +42,10 @@ BODIES = 1000
 _FEWEST_BODIES, _MOST_NUMBERS = 8, 4_000_000
 _LONGER = (1, 4, 16)
 """Of the load's seconds: megabytes of JSON take long to read."""
+USUAL_S = 15.0
+"""That measuring takes where requests are small."""
+_WRITTEN_S, _READ_S = 1e-6, 0.4e-6
+"""For each number of a request as JSON, roughly."""
 _SETTINGS = ServiceSettings(max_batch_size=16)
 _LIBRARIES = ("litserve", "uvicorn", "starlette", "tokenizers", "numpy")
 
@@ -58,19 +63,7 @@ def host_costs(model: Model, dataset: Dataset, store: Store, *, report: Callable
     Raises:
         ToolchainError: the service cannot be started here, or failed under load.
     """
-    reference = open_target(REFERENCE)
-    toolchain = reference.toolchain()
-    key = {
-        "inputs": model.inputs,
-        "outputs": model.outputs,
-        "data": dataset.digest("validation"),
-        "toolchain": toolchain,
-        "machine": [platform.release(), platform.python_version(), processors()],
-        "libraries": {name: importlib.metadata.version(name) for name in _LIBRARIES},
-        "code": closure_digest(
-            *("workbench.serve", "workbench.load", "workbench.prediction.host_costs", type(reference).__module__)
-        ),
-    }
+    toolchain, key = _key(model, dataset)
     found = store.get_json("host_costs", key)
     if found is not None:
         return decode(HostCosts, found, "host_costs")
@@ -86,6 +79,35 @@ def host_costs(model: Model, dataset: Dataset, store: Store, *, report: Callable
     return costs
 
 
+def measuring_s(model: Model, dataset: Dataset, store: Store) -> float:
+    """Roughly what `host_costs` would take now; 0 where they are known."""
+    _, key = _key(model, dataset)
+    if digest(key) in _noisy or store.get_json("host_costs", key) is not None:
+        return 0.0
+    numbers = _numbers(dataset, model)
+    written_s = _how_many(numbers) * numbers * _WRITTEN_S
+    read_s = max(CLIENTS) * numbers * _READ_S
+    longer_s = sum(LOAD_S * longer for before, longer in pairwise(_LONGER) if read_s > LOAD_S * before)
+    return USUAL_S + written_s + REPEATS * longer_s
+
+
+def _key(model: Model, dataset: Dataset) -> tuple[Toolchain, dict[str, object]]:
+    reference = open_target(REFERENCE)
+    toolchain = reference.toolchain()
+    key: dict[str, object] = {
+        "inputs": model.inputs,
+        "outputs": model.outputs,
+        "data": dataset.digest("validation"),
+        "toolchain": toolchain,
+        "machine": [platform.release(), platform.python_version(), processors()],
+        "libraries": {name: importlib.metadata.version(name) for name in _LIBRARIES},
+        "code": closure_digest(
+            *("workbench.serve", "workbench.load", "workbench.prediction.host_costs", type(reference).__module__)
+        ),
+    }
+    return toolchain, key
+
+
 def measure_host_costs(
     model: Model, dataset: Dataset, toolchain: Toolchain, *, clients: Sequence[int] = CLIENTS, load_s: float = LOAD_S
 ) -> tuple[HostCosts, bool]:
@@ -99,7 +121,7 @@ def measure_host_costs(
         ToolchainError: the service cannot be started here, or failed under load.
     """
     capacity = measure_capacity()
-    bodies = bodies_of_dataset(dataset, most=_how_many(dataset, model), model=model)
+    bodies = bodies_of_dataset(dataset, most=_how_many(_numbers(dataset, model)), model=model)
     with scratch_folder("host") as folder:
         bundle = write_probe(folder, model, dataset, _SETTINGS)
         try:
@@ -117,12 +139,16 @@ def measure_host_costs(
     return fit_costs([run for run, _ in best], capacity, words), quiet
 
 
-def _how_many(dataset: Dataset, model: Model) -> int:
-    """Bodies to send: fewer where one is a picture of megabytes."""
+def _numbers(dataset: Dataset, model: Model) -> int:
+    """In one request."""
     fixed = next((spec.shape[0] for spec in model.inputs if spec.shape), 1)
     rows = fixed if isinstance(fixed, int) else 1
     first = next(iter(dataset.batches("validation", rows, stop=rows)))
-    numbers = sum(array.size for array in first.feeds.values())
+    return sum(array.size for array in first.feeds.values())
+
+
+def _how_many(numbers: int) -> int:
+    """Bodies to send: fewer where one is a picture of megabytes."""
     return min(BODIES, max(_FEWEST_BODIES, _MOST_NUMBERS // max(1, numbers)))
 
 
