@@ -7,8 +7,9 @@
 `exporters` are peculiarities of real exporters, one a file. A row a model: the exit code of each command, seconds, what
 the sweep says of its INT8 candidates, and how far their outputs are from the float model's by a computation of its own:
 ONNX Runtime alone on the exported file and the file that was given. A row is wrong where a traceback was printed, a
-refusal came late or names no remedy, or what was promised contradicts what was computed: a perfect score beside outputs
-that differ, a broken one beside equal outputs, or a share of equal answers that is far from the share counted here.
+refusal came late or names no remedy, every candidate or every one of a scheme failed, or what was promised contradicts
+what was computed: a perfect score beside outputs that differ, a broken one beside equal outputs, or a share of equal
+answers that is far from the share counted here.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from benchmarks.strange.models import draw_specifications
 
 TIMEOUT_S = 400
 PARTS = {"train": slice(0, 40), "validation": slice(40, 140), "unseen": slice(140, 160)}
+JUDGED = slice(PARTS["validation"].start, PARTS["unseen"].stop)
 UNMOVED = "whatever is done to the float model's outputs"
 """As the metric's self-test refuses one that cannot move."""
 ENDED = (0, 3, 4)
@@ -143,7 +145,7 @@ def carry_through(case: Case, folder: Path, target: str) -> tuple[str, list[str]
             return None
         return found[0]
 
-    words, found = contradictions(json.loads(shown.text), case, PARTS["unseen"], folder, exported)
+    words, found = contradictions(json.loads(shown.text), case, JUDGED, folder, exported)
     refusal = ["went through, and should be refused"] if case.refused else []
     return ended(words, *found, *refusal)
 
