@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
-from benchmarks.strange.apart import contradictions
+from benchmarks.strange.apart import NOTHING_SHOWN, contradictions
 from benchmarks.strange.case import Case, drawn_case
 from benchmarks.strange.exporters import EXPORTERS, exporter_case
 from benchmarks.strange.models import draw_specifications
@@ -63,7 +63,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path)
     given = parser.parse_args()
     root = given.keep or Path(tempfile.mkdtemp(prefix="strange-"))
-    wrong = 0
+    wrong = blind = 0
     for number, (name, write) in enumerate(_files(given.set, given.count, given.seed)):
         if not given.first <= number <= given.last or given.only not in name:
             continue
@@ -74,7 +74,8 @@ def main() -> None:
         for fault in faults:
             print(f"    WRONG: {fault}", flush=True)
         wrong += len(faults)
-    print(f"{wrong} faults; files in {root}")
+        blind += NOTHING_SHOWN in row
+    print(f"{wrong} faults; {blind} sweeps that judged no INT8 candidate and show nothing; files in {root}")
     sys.exit(1 if wrong else 0)
 
 
@@ -126,7 +127,7 @@ def carry_through(case: Case, folder: Path, target: str) -> tuple[str, list[str]
         return ended("refused: " + _last(planned.text), "refused by plan, not by init", *_unhelpful(planned))
     if not case.untouched:
         _widen(folder / "experiments" / "m.yaml")
-    swept = run("sweep", "experiments/m.yaml", "--trials=4", "--timeout=120s")
+    swept = run("sweep", "experiments/m.yaml", "--trials=4", "--timeout=240s")
     if swept.code not in ENDED and UNMOVED in swept.text:  # known once the float model was scored, and not before
         return ended("refused: " + _last(swept.text))
     if swept.code not in ENDED:

@@ -29,6 +29,7 @@ KINDS = {
     "tensor(int8)": np.int8,
     "tensor(bool)": np.bool_,
 }
+NOTHING_SHOWN = "no INT8"
 _OTHER = re.compile(
     r"_ms|_per_s|_mb|_s$|samples|speedup|ops|left|drift|noise|throughput|startup|memory|low$|high$|drop"
 )
@@ -69,7 +70,7 @@ def contradictions(
         claimed = row["metrics"].get("exact_match", row["metrics"].get("top1_agreement"))
         if claimed is not None and len(same) == 1 and abs(claimed - next(iter(same.values()))) > SHARE:
             faults.append(f"{name[:12]}: {claimed:.3f} of answers are said to be the same, and {same} are")
-    return "; ".join(said) or f"no INT8: {shown['stops']} {shown['failures']}", faults
+    return "; ".join(said) or f"{NOTHING_SHOWN}: {shown['stops']} {shown['failures']}", faults
 
 
 def _broken(shown: Any) -> list[str]:

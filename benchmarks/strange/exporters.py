@@ -444,6 +444,22 @@ def _number_without_batch(d: Draft) -> Mapping[str, Any]:
 
 
 @_case
+def _row_of_the_whole_call(d: Draft) -> Mapping[str, Any]:
+    y = d.dense(d.dense(d.floats("x", 16), 16, D, "Relu"), D, C)
+    d.give(y, "logits")
+    d.give(d.node("ReduceMean", y, axes=[0], keepdims=1), "mean_row", dims=[1, C])
+    return {"answers": {"mean_row": "values"}, "refused": None}
+
+
+@_case
+def _table_beside(d: Draft) -> Mapping[str, Any]:
+    """An output that depends on no input, and has no axis for samples."""
+    d.give(d.dense(d.dense(d.floats("x", 16), 16, D, "Relu"), D, C), "logits")
+    d.give(d.node("Identity", d.const(np.arange(7))), "anchors", dims=[7])
+    return {"answers": {"anchors": "values"}, "refused": None}
+
+
+@_case
 def _all_axes_named(d: Draft) -> Mapping[str, Any]:
     x = d.feed("image", d.rng.normal(size=(N, 3, 16, 16)).astype(np.float32), dims=["N", "C", "H", "W"])
     d.give(_classify(d, x), "logits", dims=["N", "K"])

@@ -114,7 +114,7 @@ def test_fewest_calls_are_made_even_beyond_the_budget() -> None:
 
 
 def test_cheap_points_get_more_calls_where_the_budget_allows() -> None:
-    curve = measured(Paced(of={(1, 8): 0.2, (8, 8): 4.0}), [1, 8], [8], budget_s=0.2)
+    curve = measured(Paced(of={(1, 8): 0.2, (8, 8): 4.0}), [1, 8], [8], budget_s=1.0)  # ample on a busy machine too
 
     cheap, dear = (p.calls for p in curve.points)
     assert cheap > 2 * dear >= 2 * FEWEST_CALLS
