@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -41,8 +42,8 @@ def check_targets(experiment: Experiment, bench: Bench) -> tuple[str, ...]:
     Raises:
         ConfigError: a target cannot run the model at all, by node and with what to do.
     """
-    words: list[str] = []
-    kinds = refused = 0
+    kinds = 0
+    refused: dict[tuple[str, str], list[Assignment]] = {}
     for name in experiment.space.targets:
         target = bench.targets[name]
         asked = _standing_for(experiment.space, name)
@@ -55,11 +56,15 @@ def check_targets(experiment: Experiment, bench: Bench) -> tuple[str, ...]:
                 continue
             kinds += 1
             if errors := candidate_errors(target, experiment.model, candidate):
-                refused += 1
-                words.append(f"{_kind(experiment.space, name, assignment)} will be refused: {_sentence(errors[0])}")
-    if kinds and refused == kinds:
+                refused.setdefault((name, _sentence(errors[0])), []).append(assignment)
+    words = [
+        f"{kind} will be refused: {sentence}"
+        for (name, sentence), alike in refused.items()
+        for kind in _kinds(experiment.space, name, alike)
+    ]
+    if kinds and sum(map(len, refused.values())) == kinds:
         words.append("no candidate of this space is INT8: what is left are float ones.")
-    return tuple(dict.fromkeys(words))
+    return tuple(words)
 
 
 def candidate_errors(target: Target, model: Model, candidate: Candidate) -> list[OperatorIssue]:
@@ -97,11 +102,17 @@ def _sentence(issue: OperatorIssue) -> str:
     return f"{issue.problem.rstrip('.')}. {issue.remedy}"
 
 
-def _kind(space: SearchSpace, target: str, assignment: Assignment) -> str:
-    """'onnxruntime: quantization.operators matmul with quantization.attention_matmul false'."""
-    said = [f"{n} {choice_text(v)}" for n, v in assignment.items() if n in DECIDING and n != SCHEME]
-    where = f"{target}: " if len(space.targets) > 1 else ""
-    return where + " with ".join([f"{SCHEME} {choice_text(assignment[SCHEME])}", *said])
+def _kinds(space: SearchSpace, target: str, alike: Sequence[Assignment]) -> list[str]:
+    """'onnxruntime: quantization.operators matmul with quantization.keep_float 2 or 4', of refusals in equal words.
+
+    One where they are all combinations of its values, else one for each.
+    """
+    names = [SCHEME, *(name for name in DECIDING if name != SCHEME and any(name in one for one in alike))]
+    values = [list(dict.fromkeys(choice_text(one[name]) for one in alike if name in one)) for name in names]
+    if len(alike) != math.prod(map(len, values)):
+        return list(dict.fromkeys(kind for one in alike for kind in _kinds(space, target, [one])))
+    said = [f"{name} {' or '.join(choices)}" for name, choices in zip(names, values, strict=True)]
+    return [(f"{target}: " if len(space.targets) > 1 else "") + " with ".join(said)]
 
 
 def _standing_for(space: SearchSpace, target: str) -> list[tuple[Assignment, Candidate]]:
@@ -156,7 +167,7 @@ def _nothing_left(model: Model, quantization: Quantization) -> OperatorIssue | N
         return _nothing_wanted(layers, quantization)
     kept = quantization.keep_float or 0
     if quantization.keep_float_unit == "layer" and kept >= len(wanted):
-        rule = f"{kept} layers are to stay in float, and {len(wanted)} would be INT8: nothing is left"
+        rule = f"it keeps every layer in float that could be INT8 ({len(wanted)}): nothing is left"
         return _issue("quantization.keep_float", rule, "Lower it.")
     return None
 

@@ -189,10 +189,10 @@ def _left_by_amct(wanted: Sequence[Layer], layers: Sequence[Layer]) -> Iterator[
             "error" if every else "warning",
             first.name,
             f"AMCT quantizes {'none' if every else len(wanted) - len(left)} of the {len(wanted)} layers that would be "
-            f"INT8; of this one: {reasons[first.name]}",
+            f"INT8; of {first.name!r}: {reasons[first.name]}",
             "A sweep for a target on the processor quantizes them: `workbench init` writes one."
             if every
-            else "The others stay in float here.",
+            else "What it leaves stays in float here.",
             "amct.md §5",
         ),
         operator=first.op_type,
