@@ -122,7 +122,8 @@ def test_the_baseline_is_recommended_plainly_when_nothing_is_faster_beyond_the_n
     summary = judge(member(1.01))
 
     assert chosen(summary) == BASELINE.candidate.id
-    assert "Ship the float baseline as it is" in lines(summary)
+    assert "Ship the float baseline as it is: no candidate that meets every constraint is faster" in lines(summary)
+    assert "no other candidate was measured to the end" in lines(judge())
 
 
 def test_a_baseline_that_differs_from_itself_warns_that_the_intervals_are_too_narrow() -> None:

@@ -171,7 +171,10 @@ def _reason(summary: Summary, choice: _Choice) -> str:
     chosen, lead = choice.searched, choice.criteria[0]
     if chosen.candidate.id == summary.baseline_id:
         beaten = "is faster beyond the noise" if lead in SPEED else "beats it"
-        words = [f"Ship the float baseline as it is: no candidate that meets every constraint {beaten}."]
+        because = f"no candidate that meets every constraint {beaten}"
+        if not any(e.status == "complete" for e in summary.evaluations if e is not chosen):
+            because = "no other candidate was measured to the end"
+        words = [f"Ship the float baseline as it is: {because}."]
     else:
         words = [_merit(summary, choice), *_gain(summary, chosen)]
     words += [
