@@ -140,7 +140,7 @@ def random_data(model: Model, *, batch: int, samples: int, seed: int = 0) -> Mod
 
 
 def _open_npz(path: Path, model: Model, *, batch: int, samples: int | None) -> ModelData:
-    stored = npz_arrays(path, texts=_LABELS)
+    stored = npz_arrays(path, texts=(_LABELS,))
     if all(spec.name in stored for spec in model.inputs):
         return _open_samples(path, model, batch=batch, samples=samples)
     names = list(stored)

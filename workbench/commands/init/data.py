@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from workbench.commands.init.labels import LABEL_COLUMNS, LABELS, RANK_OF_TAGS, labels_of, match
 from workbench.commands.init.splits import KINDS, assign_splits
 from workbench.inputs.dataset import Task, read_column
 from workbench.inputs.dataset.arrays import read_arrays
 from workbench.inputs.dataset.batch import IntArray
-from workbench.inputs.dataset.stored import load_array
+from workbench.inputs.dataset.stored import load_array, npz_arrays
 from workbench.inputs.dataset.text import MOST_BYTES, read_texts
 from workbench.inputs.metrics import scored_output
 from workbench.values.documents.input_files import is_file, open_lines
@@ -25,7 +26,6 @@ from workbench.values.model import Model
 from workbench.values.preprocess import open_preprocessor
 
 TEXT_COLUMNS = ("text", "sentence", "content", "query", "question", "utterance", "review", "document", "title")
-LABEL_COLUMNS = ("label", "labels", "class", "category", "intent", "target", "y", "label_id")
 TOKEN_COLUMNS = ("tokens", "words", "chars", "characters", "text")
 TAG_COLUMNS = ("tags", "ner_tags", "labels", "label", "bio")
 """Names looked for, the likeliest first; upper and lower case are the same."""
@@ -34,8 +34,6 @@ _LONGEST_MEASURED = 1 << 16
 _MEASURED_TEXTS = 20_000
 _CLASS_DIGITS = 6
 """Of an index: a larger number is a name of another system, and no class of a model."""
-_LABELS = "labels"
-"""Array that a manifest reads where it names no other."""
 _LABELS_HINT = (
     "Write them as a JSON list in the order of the model's outputs (`id2label` in the checkpoint's config.json) "
     "and give it with --labels: in a wrong order every accuracy would be wrong."
@@ -54,6 +52,7 @@ class Corpus:
         arrays: input → shape of its array, samples first; None where the data are no arrays.
         sizes: input → true sizes of its samples along their first axes [n, k], where they differ.
         loader: `file.py` and function, in the place of files.
+        truths: there may be labels of any kind, that outputs are held against or a metric reads.
     """
 
     task: Task
@@ -66,15 +65,23 @@ class Corpus:
     arrays: Mapping[str, tuple[int, ...]] | None = None
     sizes: Mapping[str, IntArray] = field(default_factory=dict)
     loader: tuple[Path, str] | None = None
+    truths: bool = False
 
 
 def examine_data(
-    data: Sequence[Path], model: Model, *, tokenizer: Path | None, labels: Path | None, metric: bool = False
+    data: Sequence[Path],
+    model: Model,
+    *,
+    tokenizer: Path | None,
+    labels: Path | None,
+    metric: bool = False,
+    held: bool = False,
 ) -> Corpus:
     """Find out splits, columns, task and lengths.
 
     Args:
         metric: arrays of labels are for a metric of the user's to read, whatever they hold.
+        held: the user says that an output is held against them.
 
     Raises:
         ConfigError: a file cannot be read, no column of a known name holds texts, or an argument is missing.
@@ -82,7 +89,9 @@ def examine_data(
     if len(data) == 1 and (loader := _loader(data[0])) is not None:
         task: Task = "tensors" if labels is None else "classification"
         note = "names in the order of the model's outputs"
-        return Corpus(task=task, files={}, columns={}, labels=labels, label_note=note, loader=loader)
+        return Corpus(
+            task=task, files={}, columns={}, labels=labels, label_note=note, loader=loader, truths=task == "tensors"
+        )
     files = assign_splits(data)
     for key, path in (("--tokenizer", tokenizer), ("--labels", labels)):
         if path is not None and not is_file(path):
@@ -94,7 +103,7 @@ def examine_data(
         return _examine_texts(files, model, tokenizer, labels)
     if tokenizer is not None:
         raise ConfigError("arrays need no tokenizer.", key="--tokenizer", hint="Leave it out.")
-    return _examine_arrays(files, model, labels, metric=metric)
+    return _examine_arrays(files, model, labels, metric=metric, held=held)
 
 
 def _loader(written: Path) -> tuple[Path, str] | None:
@@ -108,52 +117,47 @@ def _loader(written: Path) -> tuple[Path, str] | None:
     return Path(file), function
 
 
-def _examine_arrays(files: Mapping[Split, Path], model: Model, labels: Path | None, *, metric: bool) -> Corpus:
+def _examine_arrays(
+    files: Mapping[Split, Path], model: Model, labels: Path | None, *, metric: bool, held: bool
+) -> Corpus:
     first = files["calibration"]
     inputs = {spec.name for spec in model.inputs}
-    if metric:
-        rows = read_arrays(first, label=None if _LABELS in inputs else _LABELS, classes=None, tags=False, truths=True)
-        if labels is not None:
-            raise ConfigError("means nothing beside a metric of arrays.", key="--labels", hint="Leave one of them out.")
-        return Corpus(
-            task="tensors",
-            files=files,
-            columns={},
-            labels=None,
-            label_note="",
-            arrays={name: array.shape for name, array in rows.inputs},
-            sizes=_sizes(files, inputs),
-        )
-    rows = read_arrays(first, label=None, classes=None, tags=False)
-    shapes = {name: array.shape for name, array in rows.inputs}
-    numbers = {name for name, array in rows.inputs if np.dtype(array.dtype).kind in "iu"}
-    label = _match(numbers - inputs, LABEL_COLUMNS)
+    splits = sorted(files, key=lambda split: split != "calibration")
+    found = labels_of([files[split] for split in splits], inputs, free=metric or held)
     task: Task = "tensors"
-    if label is not None:
-        task = "ner" if len(shapes[label]) == 2 else "classification"
-    elif labels is not None:
-        raise _no_label_column(first, shapes)
-    if task == "ner" and labels is None:
+    if found is not None and found.rank is not None:
+        task = "ner" if found.rank == RANK_OF_TAGS else "classification"
+    if labels is not None and task == "tensors":
+        if metric or found is not None:
+            other = "a metric of arrays" if metric else f"an array {found.name!r} that holds no class ids"  # type: ignore[union-attr]  # found
+            raise ConfigError(f"means nothing beside {other}.", key="--labels", hint="Leave one of them out.")
+        raise _no_label_column(first, npz_arrays(first))
+    if found is not None and task == "ner" and labels is None:
         raise ConfigError(
-            f"array {label!r} holds a tag per position, and only the model's training knows what the ids mean.",
+            f"array {found.name!r} holds a tag per position, and only the model's training knows what the ids mean.",
             key="--labels",
-            hint=_LABELS_HINT,
+            hint=_LABELS_HINT + " Where they are no tags: --output NAME=MEANING:against=labels.",
         )
+    truths = task == "tensors" and found is not None
+    name = LABELS if found is None else found.name
+    rows = read_arrays(first, label=name if truths else None, classes=None, tags=False, truths=truths)
+    own = name == LABELS and task == "tensors"
     return Corpus(
         task=task,
         files=files,
-        columns={} if label is None else {"label": label},
+        columns={} if found is None or own else {"label": name},
         labels=labels,
         label_note="names in the order of the model's outputs",
-        arrays={name: shape for name, shape in shapes.items() if name != label},
-        sizes=_sizes(files, inputs),
+        arrays={n: array.shape for n, array in rows.inputs if found is None or n != name},
+        sizes=_sizes(files, inputs, name if truths else None),
+        truths=truths,
     )
 
 
-def _sizes(files: Mapping[Split, Path], inputs: Container[str]) -> dict[str, IntArray]:
+def _sizes(files: Mapping[Split, Path], inputs: Container[str], label: str | None) -> dict[str, IntArray]:
     found: dict[str, list[IntArray]] = {}
     for path in files.values():
-        for name, array in read_arrays(path, label=None, classes=None, tags=False).sizes:
+        for name, array in read_arrays(path, label=label, classes=None, tags=False, truths=label is not None).sizes:
             if name not in inputs:
                 continue
             values = np.asarray(load_array(array), dtype=np.int64)
@@ -165,9 +169,9 @@ def _examine_texts(files: Mapping[Split, Path], model: Model, tokenizer: Path | 
     first = files["calibration"]
     record = _first_record(first)
     lists = [column for column, value in record.items() if isinstance(value, list)]
-    text = _match(lists, TOKEN_COLUMNS)
+    text = match(lists, TOKEN_COLUMNS)
     words = text is not None
-    text = text or _match(record.keys() - set(lists), TEXT_COLUMNS)
+    text = text or match(record.keys() - set(lists), TEXT_COLUMNS)
     if text is None:
         raise ConfigError(
             f"none of its columns ({', '.join(record)}) is known to hold the text.",
@@ -175,7 +179,7 @@ def _examine_texts(files: Mapping[Split, Path], model: Model, tokenizer: Path | 
             key="--data",
             hint="Call it 'text', or 'tokens' where it is a list.",
         )
-    label = _match([c for c in (lists if words else record) if c != text], TAG_COLUMNS if words else LABEL_COLUMNS)
+    label = match([c for c in (lists if words else record) if c != text], TAG_COLUMNS if words else LABEL_COLUMNS)
     if words and label is None:
         raise ConfigError(
             f"no list of tags beside {text!r} (its columns are {', '.join(record)}).",
@@ -283,9 +287,3 @@ def _first_record(path: Path) -> Mapping[str, Any]:
     if not isinstance(found, dict) or not found:
         raise ConfigError("its first line names no columns.", file=path, key="--data")
     return found
-
-
-def _match(columns: Iterable[str], known: Sequence[str]) -> str | None:
-    """The column whose name stands first among the known ones, as the file spells it."""
-    spelled = {column.strip().lower(): column for column in columns}
-    return next((spelled[name] for name in known if name in spelled), None)

@@ -11,6 +11,7 @@ from workbench.commands.init.axes import FreeAxis
 from workbench.commands.init.data import Corpus
 from workbench.commands.init.float_run import FloatRun, check_answers, run_float
 from workbench.commands.init.interface import Ask, Declared, with_outputs
+from workbench.commands.init.labels import first_label, held_against_labels
 from workbench.commands.init.manifest import manifest_text
 from workbench.commands.init.meanings import meanings_of
 from workbench.commands.init.metric import WishedMetric, score_some
@@ -18,6 +19,7 @@ from workbench.commands.init.model import Outline
 from workbench.commands.init.read_back import judged_by
 from workbench.inputs.dataset import Dataset, read_manifest
 from workbench.values.errors import ConfigError
+from workbench.values.interface import OutputUse
 
 Show = Callable[[Path, Path], str]
 """(file referred to, file that refers to it) → path to write."""
@@ -66,6 +68,11 @@ class Facts:
     dataset: Dataset
     judged: str
 
+    @property
+    def labels(self) -> bool:
+        """The data say something of the first samples that is no class."""
+        return first_label(self.run) is not None
+
 
 def facts_of(
     name: str,
@@ -89,7 +96,12 @@ def facts_of(
         ConfigError: data, model and wishes do not fit.
     """
     model = outline.model
-    texts = manifest_files(manifest, _absolute, outline, corpus, declared, metric, axes=axes, padded=padded)
+    known = declared.interface.outputs
+    staged = declared
+    if corpus.truths and metric is None and not known:  # labels are read where the manifest says something of outputs
+        nothing = [OutputUse(name=spec.name, meaning="ignored") for spec in model.outputs]
+        staged = with_outputs(declared, nothing)
+    texts = manifest_files(manifest, _absolute, outline, corpus, staged, metric, axes=axes, padded=padded)
     manifest.parent.mkdir(parents=True, exist_ok=True)
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8")
@@ -98,14 +110,16 @@ def facts_of(
     if metric is not None:
         score_some(dataset, model, run)
     elif corpus.task == "tensors":
-        uses = declared.interface.outputs or meanings_of(
-            model, run, declared.interface.state, wishes.outputs, wishes.ask
-        )
+        uses = known or meanings_of(model, run, declared.interface.state, wishes.outputs, wishes.ask)
+        uses = held_against_labels(dataset, model, run, uses, wishes.outputs)
         declared = with_outputs(declared, uses)
         dataset = replace(dataset, interface=replace(dataset.interface, outputs=uses))
         check_answers(run, uses, outline.source.path)
     elif wishes.outputs:
-        hint = "Take the labels out of the data, or --output out of the command."
+        hint = (
+            "Take the labels out of the data, or --output out of the command; or say --output "
+            "NAME=MEANING:against=labels where they are no classes."
+        )
         raise ConfigError(f"means nothing for the task {corpus.task}, which has labels.", key="--output", hint=hint)
     return Facts(
         name=name,

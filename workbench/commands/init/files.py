@@ -23,6 +23,7 @@ from workbench.commands.init.targets import Chosen, choose_targets, present
 from workbench.graph.door import open_foreign
 from workbench.graph.intake.prepared import prepared
 from workbench.graph.read import load_graph
+from workbench.inputs.metrics.agreement import AGAINST
 from workbench.values.errors import ConfigError
 from workbench.values.installed_targets import installed_target
 from workbench.values.model import Model
@@ -82,7 +83,14 @@ def initialize(
     metric = None if wishes.metric is None else wished_metric(wishes.metric)
     if metric is not None and wishes.outputs:
         raise ConfigError("means nothing beside --metric, which decides what accuracy is.", key="--output")
-    corpus = examine_data(data, source, tokenizer=wishes.tokenizer, labels=wishes.labels, metric=metric is not None)
+    corpus = examine_data(
+        data,
+        source,
+        tokenizer=wishes.tokenizer,
+        labels=wishes.labels,
+        metric=metric is not None,
+        held=any(f"{AGAINST}=" in meaning for meaning in wishes.outputs.values()),
+    )
     flat = tuple(target for group in chosen.groups for target in group)
     fixed = _fixed_from(source, corpus, flat)
     declared = declare(source, corpus.arrays, wishes.constants, wishes.ask, fixed_from=fixed)
@@ -215,7 +223,10 @@ def _said(facts: Facts) -> list[str]:
     reasons = facts.declared.reasons
     state = [f"state {o} → {i}: {reasons.get(f'state.{o}', '')}" for o, i in facts.declared.interface.state]
     outputs = [f"output {u.name}: {u.meaning}, {u.reason}" for u in facts.declared.interface.outputs]
-    return [kind, *state, *outputs]
+    uses = facts.declared.interface.outputs
+    unused = uses and facts.labels and not any(AGAINST in dict(use.options) for use in uses)
+    labels = ["the data's labels are not used: --output NAME=MEANING:against=labels would"] if unused else []
+    return [kind, *state, *outputs, *labels]
 
 
 def _commands(facts: Facts, to: Path, chosen: Chosen) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from workbench.commands.init.interface_text import interface_lines
 from workbench.commands.init.metric import WishedMetric
 from workbench.commands.init.model import Outline
 from workbench.commands.init.scalar import scalar
+from workbench.inputs.metrics.agreement import AGAINST
 from workbench.values.model import Model
 from workbench.values.preprocess import WELL_KNOWN_INPUTS, Role
 
@@ -65,7 +66,7 @@ def manifest_text(
     if metric is not None:
         lines += ["# Decides what accuracy is, instead of what outputs mean.", f"metric: {metric.text(show)}"]
     elif corpus.task == "tensors":
-        lines.append("# No labels were found: candidates are compared with the float model's own answers.")
+        lines += _compared_with(corpus, declared)
     if corpus.labels is not None:
         path = show(corpus.labels) if isinstance(corpus.labels, Path) else f"{name}.labels.json"
         lines.append(f"labels: {scalar(path)}  # {corpus.label_note}")
@@ -76,6 +77,23 @@ def manifest_text(
     lines += interface_lines(declared, roles)
     lines += _axis_lines(axes, padded=padded)
     return "\n".join(lines) + "\n"
+
+
+def _compared_with(corpus: Corpus, declared: Declared) -> list[str]:
+    if any(AGAINST in dict(use.options) for use in declared.interface.outputs):
+        return [
+            "# Outputs with `against` are compared with the data's labels, those of the candidate and of the float "
+            "model",
+            "# alike; their agreement with the float model's own answers has the same names with float_ before them.",
+        ]
+    found = (
+        "Labels, if any, are not used"
+        if corpus.loader
+        else "Labels are not used"
+        if corpus.truths
+        else "No labels were found"
+    )
+    return [f"# {found}: candidates are compared with the float model's own answers."]
 
 
 def max_length_of(outline: Outline, corpus: Corpus) -> int | None:

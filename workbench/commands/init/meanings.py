@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import get_args
+from typing import Any, get_args
 
 from workbench.commands.init.float_run import FloatRun
 from workbench.commands.init.interface import Ask
+from workbench.commands.init.labels import first_label
 from workbench.graph.read import load_graph
 from workbench.inputs.metrics import InferredOutput, infer_outputs
+from workbench.inputs.metrics.agreement import AGAINST
 from workbench.values.errors import ConfigError, nearest
 from workbench.values.interface import Meaning, OutputUse
 from workbench.values.model import Model
@@ -55,7 +57,7 @@ def meanings_of(
         else:
             unknown.append(one)
     if unknown:
-        raise _cannot_know(unknown, model)
+        raise _cannot_know(unknown, model, first_label(run))
     return tuple(sorted(uses, key=lambda use: use.meaning in _INFORMS))
 
 
@@ -84,9 +86,19 @@ def _value(text: str) -> str | int | float | bool:
     return found if isinstance(found, bool | int | float) else text
 
 
-def _cannot_know(unknown: Sequence[InferredOutput], model: Model) -> ConfigError:
+def _against(output: str, label: Any, *, first: bool) -> str:
+    """The option for labels: of several outputs one alone can have those without a name."""
+    if isinstance(label, Mapping):
+        return f":{AGAINST}=labels.{output}" if output in label else ""
+    return f":{AGAINST}=labels" if first and label is not None else ""
+
+
+def _cannot_know(unknown: Sequence[InferredOutput], model: Model, label: Any) -> ConfigError:
     told = "; ".join(f"{one.name!r} ({one.reason}): {', '.join((*one.candidates, 'ignored'))}" for one in unknown)
-    said = (f"{one.name}={one.candidates[0] if one.candidates else 'values'}" for one in unknown)
+    said = (
+        f"{one.name}={one.candidates[0] if one.candidates else 'values'}{_against(one.name, label, first=not place)}"
+        for place, one in enumerate(unknown)
+    )
     written = " ".join(f"--output {shlex.quote(one)}" for one in said)
     which = "an output means" if len(unknown) == 1 else "some outputs mean"
     return ConfigError(

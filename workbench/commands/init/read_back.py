@@ -10,7 +10,7 @@ from workbench.commands.init.targets import Chosen
 from workbench.evaluation.data_check import check_data
 from workbench.inputs.dataset import Dataset
 from workbench.inputs.experiment import Experiment, read_experiment
-from workbench.inputs.metrics import scorer_of
+from workbench.inputs.metrics import MeaningScorer, scorer_of
 from workbench.search.refusals import candidate_errors, cannot_run
 from workbench.space.space import Assignment, Forbidden, build
 from workbench.targets import open_target
@@ -36,7 +36,9 @@ def judged_by(dataset: Dataset, model: Model) -> str:
     try:
         if dataset.metric is not None:
             return f"{scorer.primary}, the metric of the dataset's manifest"
-        return _JUDGED.get(dataset.task, f"{scorer.primary}, compared with the float model's answers")
+        labelled = isinstance(scorer, MeaningScorer) and scorer.has_labels
+        truth = "the data's labels" if labelled else "the float model's answers"
+        return _JUDGED.get(dataset.task, f"{scorer.primary}, compared with {truth}")
     finally:
         scorer.close()
 

@@ -166,7 +166,7 @@ def read_arrays(
             or a label is out of range; names array and sample.
     """
     if isinstance(files, Path):
-        place, arrays = files, npz_arrays(files, texts=label if truths else None)
+        place, arrays = files, npz_arrays(files, texts=(label,) if truths and label is not None else ())
     else:
         place = next(iter(files.values()))
         arrays = {name: npy_array(path, texts=truths and name == label) for name, path in files.items()}

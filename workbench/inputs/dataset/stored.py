@@ -16,6 +16,7 @@ import struct
 import warnings
 import zipfile
 import zlib
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal
@@ -67,11 +68,11 @@ class StoredArray:
         return f"array {self.member!r}" if self.member is not None else "array"
 
 
-def npz_arrays(path: Path, *, texts: str | None = None) -> dict[str, StoredArray]:
+def npz_arrays(path: Path, *, texts: Collection[str] = ()) -> dict[str, StoredArray]:
     """The arrays of an NPZ file by name, none of them read yet.
 
     Args:
-        texts: name of an array that may hold texts instead of numbers.
+        texts: names of arrays that may hold texts instead of numbers.
 
     Raises:
         ConfigError: not an NPZ file, or one whose members are not what their headers say.
@@ -96,7 +97,7 @@ def npz_arrays(path: Path, *, texts: str | None = None) -> dict[str, StoredArray
                     offset += sum(_LOCAL_HEADER.unpack(raw.read(_LOCAL_HEADER.size)))
                 else:
                     packed_bytes += info.file_size
-                array = _stored(path, name, dtype, shape, fortran_order, offset, texts=name == texts)
+                array = _stored(path, name, dtype, shape, fortran_order, offset, texts=name in texts)
                 _refuse_other_size(array, info.file_size - header_bytes)
                 arrays[name] = array
             size = os.fstat(raw.fileno()).st_size

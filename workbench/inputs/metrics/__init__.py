@@ -9,6 +9,7 @@ outputs → `scorer` → outcomes (`outcomes`: join, select, keep on disk) → `
 """
 
 from workbench.inputs.metrics.inference import InferredOutput, infer_outputs
+from workbench.inputs.metrics.meaning_scorer import MeaningScorer
 from workbench.inputs.metrics.outcomes import (
     CORRECT,
     GOLD,
@@ -47,6 +48,7 @@ __all__ = [
     "Agreement",
     "ClassificationOutcomes",
     "InferredOutput",
+    "MeaningScorer",
     "MeasuredOutcomes",
     "NerOutcomes",
     "Outcomes",

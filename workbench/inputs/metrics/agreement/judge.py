@@ -167,7 +167,8 @@ def numbers_of(use: OutputUse, label: Any, sample: int, *, whole: bool = False) 
     except ValueError:  # no number, or lists of different lengths
         array = np.asarray(None)
     if array.dtype.kind not in ("iub" if whole else "fiub") and array.size:
-        said = repr(label) if len(repr(label)) < _SHOWN else f"{array.dtype} {list(array.shape)}"
+        plain = str(label) if isinstance(label, str) else label
+        said = repr(plain) if len(repr(plain)) < _SHOWN else f"{array.dtype} {list(array.shape)}"
         raise no_label(use, sample, f"is {said}, not {'whole ' if whole else ''}numbers")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise no_label(use, sample, "holds NaN or infinity")

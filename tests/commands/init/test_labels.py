@@ -1,0 +1,105 @@
+"""Labels that are no class ids: `init` writes which output is held against them, or says what to write."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from workbench.commands.init import Wishes, initialize
+from workbench.inputs.experiment import read_experiment
+from workbench.values.errors import ConfigError
+
+ROWS = 12
+
+
+def write_model(path: Path, outputs: dict[str, int], last: str) -> None:
+    """One product and one last operator for each output, of so many values."""
+    rng = np.random.default_rng(0)
+    info, float_ = helper.make_tensor_value_info, TensorProto.FLOAT
+    weights = [
+        helper.make_tensor(f"w_{name}", float_, [4, size], rng.normal(size=4 * size).astype(np.float32))
+        for name, size in outputs.items()
+    ]
+    nodes = [helper.make_node("MatMul", ["x", f"w_{name}"], [f"z_{name}"]) for name in outputs]
+    nodes += [helper.make_node(last, [f"z_{name}"], [name]) for name in outputs]
+    shapes = [info("x", float_, ["n", 4])], [info(name, float_, ["n", size]) for name, size in outputs.items()]
+    graph = helper.make_graph(nodes, "g", *shapes, weights)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+def started(folder: Path, wishes: Wishes, **labels: np.ndarray) -> dict[str, dict[str, object]]:
+    """Output → its options, as the manifest that was written is read again."""
+    x = np.random.default_rng(0).normal(size=(ROWS, 4)).astype(np.float32)
+    files = [folder / f"{split}.npz" for split in ("train", "valid")]
+    for path in files:
+        np.savez(path, x=x, **labels)
+    written = initialize(folder / "m.onnx", files, folder / "workspace", wishes=wishes).files[0]
+    return {use.name: dict(use.options) for use in read_experiment(written).dataset.interface.outputs}
+
+
+def test_labels_of_a_name_belong_to_the_output_of_that_name(tmp_path: Path) -> None:
+    write_model(tmp_path / "m.onnx", {"kind": 3, "age": 3}, "Softmax")
+    labels = {"target.kind": np.arange(ROWS) % 3, "target.age": np.ones((ROWS, 3), np.float32)}
+
+    found = started(tmp_path, Wishes(outputs={"age": "values"}), **labels)
+
+    assert found == {"kind": {"against": "labels.kind"}, "age": {}}, "what --output says is left as it is"
+    text = (tmp_path / "workspace/calibration/m.yaml").read_text()
+    assert "held against the data's labels.kind, whose first samples fit it" in text
+    assert "columns: {label: target}" in text
+
+
+def test_an_output_is_held_against_numbers_where_the_user_says_so(tmp_path: Path) -> None:
+    write_model(tmp_path / "m.onnx", {"angle": 1}, "Identity")
+    labels = np.linspace(-1, 1, ROWS)
+
+    with pytest.raises(ConfigError, match="--output angle=values:against=labels"):
+        started(tmp_path, Wishes(), labels=labels)
+
+    found = started(tmp_path, Wishes(outputs={"angle": "values:against=labels,primary=r2"}), labels=labels)
+    assert found == {"angle": {"against": "labels", "primary": "r2"}}
+
+
+@pytest.mark.parametrize(
+    ("labels", "why"),
+    [
+        ({"labels": np.array(["yes"] * ROWS)}, r"'yes', not whole numbers.*--metric wer"),
+        ({"labels": np.ones((ROWS, 3), np.bool_)}, "3 classes for 1 decisions.*--metric file.py:function"),
+        ({"labels.other": np.ones(ROWS)}, "no output is called 'other'"),
+    ],
+)
+def test_labels_that_no_output_takes_are_refused_with_what_to_write(
+    tmp_path: Path, labels: dict[str, np.ndarray], why: str
+) -> None:
+    write_model(tmp_path / "m.onnx", {"kind": 3}, "Softmax")
+
+    with pytest.raises(ConfigError, match=why):
+        started(tmp_path, Wishes(), **labels)
+
+    assert started(tmp_path, Wishes(outputs={"kind": "probabilities"}), **labels) == {"kind": {}}
+
+
+def test_boxes_and_classes_are_of_the_boxes(tmp_path: Path) -> None:
+    info, float_ = helper.make_tensor_value_info, TensorProto.FLOAT
+    nodes = [helper.make_node("Relu", ["b"], ["boxes"]), helper.make_node("Sigmoid", ["s"], ["scores"])]
+    shapes = (
+        [info("b", float_, ["n", 6, 4]), info("s", float_, ["n", 6, 2])],
+        [info("boxes", float_, ["n", 6, 4]), info("scores", float_, ["n", 6, 2])],
+    )
+    graph = helper.make_graph(nodes, "g", *shapes)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    rng = np.random.default_rng(0)
+    corner = rng.random((ROWS, 6, 2)).astype(np.float32)
+    boxes = np.concatenate([corner, corner + 0.2], axis=2)
+    files = [tmp_path / "train.npz", tmp_path / "valid.npz"]
+    for path in files:
+        kept = {"labels.boxes": boxes[:, :2], "labels.classes": np.ones((ROWS, 2), np.int64)}
+        sizes = {f"{name}.sizes": np.arange(ROWS) % 3 for name in kept}
+        np.savez(path, b=boxes, s=rng.normal(size=(ROWS, 6, 2)).astype(np.float32), **kept, **sizes)
+
+    written = initialize(tmp_path / "m.onnx", files, tmp_path / "workspace").files[0]
+
+    first = read_experiment(written).dataset.interface.outputs[0]
+    assert (first.name, dict(first.options)["against"]) == ("boxes", "labels")
