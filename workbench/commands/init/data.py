@@ -6,7 +6,7 @@ import csv
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -15,9 +15,11 @@ from workbench.commands.init.splits import KINDS, assign_splits
 from workbench.inputs.dataset import Task, read_column
 from workbench.inputs.dataset.arrays import read_arrays
 from workbench.inputs.dataset.batch import IntArray
+from workbench.inputs.dataset.loader import read_loader
 from workbench.inputs.dataset.stored import load_array, npz_arrays
 from workbench.inputs.dataset.text import MOST_BYTES, read_texts
 from workbench.inputs.metrics import scored_output
+from workbench.inputs.user_code import read_code
 from workbench.values.documents.input_files import is_file, open_lines
 from workbench.values.documents.json_reader import parse_json
 from workbench.values.errors import ConfigError
@@ -87,11 +89,7 @@ def examine_data(
         ConfigError: a file cannot be read, no column of a known name holds texts, or an argument is missing.
     """
     if len(data) == 1 and (loader := _loader(data[0])) is not None:
-        task: Task = "tensors" if labels is None else "classification"
-        note = "names in the order of the model's outputs"
-        return Corpus(
-            task=task, files={}, columns={}, labels=labels, label_note=note, loader=loader, truths=task == "tensors"
-        )
+        return _examine_loader(*loader, labels)
     files = assign_splits(data)
     for key, path in (("--tokenizer", tokenizer), ("--labels", labels)):
         if path is not None and not is_file(path):
@@ -115,6 +113,33 @@ def _loader(written: Path) -> tuple[Path, str] | None:
         hint = "`workbench init MODEL --loader-template loader.py` writes one to be filled in."
         raise ConfigError("no such file.", file=file, key="--data", hint=hint)
     return Path(file), function
+
+
+def _examine_loader(file: Path, function: str, labels: Path | None) -> Corpus:
+    code = read_code(file, function, key="loader")
+    read = {split: read_loader(code, split, task="tensors") for split in get_args(Split)}
+    for split in ("calibration", "validation"):
+        if read[split] is None:
+            raise ConfigError(f"{function}({split!r}) returned None; only 'holdout' may be left out.", file=file)
+    found: dict[str, list[tuple[int, ...]]] = {}
+    samples = 0
+    for rows in (rows for rows in read.values() if rows is not None):
+        samples += rows.size
+        for kind in rows.kind_of:
+            for name, shape in rows.kinds[kind]:
+                found.setdefault(name, []).append(shape)
+    differing = {name: shapes for name, shapes in found.items() if len(set(shapes)) > 1}
+    return Corpus(
+        task="tensors" if labels is None else "classification",
+        files={},
+        columns={},
+        labels=labels,
+        label_note="names in the order of the model's outputs",
+        arrays={name: (samples, *shapes[0]) for name, shapes in found.items()},
+        sizes={name: np.array(shapes) for name, shapes in differing.items() if len({len(one) for one in shapes}) == 1},
+        loader=(file, function),
+        truths=labels is None,
+    )
 
 
 def _examine_arrays(

@@ -35,9 +35,8 @@ def assign_splits(data: Sequence[Path]) -> dict[Split, Path]:
         if not is_file(path):
             raise ConfigError("no such file.", file=path, key="--data")
         if path.suffix not in KINDS:
-            raise ConfigError(
-                f"{path.suffix or 'no suffix'} is of no known kind.", file=path, hint="Use CSV, JSONL or NPZ."
-            )
+            hint = f"Write {path}:load for a loader." if path.suffix == ".py" else "Use CSV, JSONL or NPZ."
+            raise ConfigError(f"{path.suffix or 'no suffix'} is of no known kind.", file=path, hint=hint)
     if len({path.resolve() for path in data}) != len(data):
         raise ConfigError(
             "one file stands twice.", key="--data", hint="Scales chosen on the rows that judge them look too good."

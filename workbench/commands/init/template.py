@@ -40,7 +40,8 @@ FOLDERS = {{"calibration": "data/train", "validation": "data/valid"}}
 def load(split: str) -> Iterator[tuple[dict[str, np.ndarray], object]] | None:
     """(inputs of one sample, its label) in an order that never changes; None for a split that there is not.
 
-    The label is a class id, a list of tag ids, whatever the manifest's `metric:` wants, or None without labels.
+    The label is a class id, a list of tag ids, whatever an output is held against (`against: labels`) or the
+    manifest's `metric:` wants, or None without labels.
     """
     if split not in FOLDERS:
         return None

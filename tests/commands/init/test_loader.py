@@ -1,0 +1,42 @@
+"""`init` with a loader: what arrays of a file tell, the loader's samples tell too."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from workbench.commands.init import initialize
+from workbench.inputs.experiment import read_experiment
+
+LOADER = """
+import numpy as np
+
+def load(split):
+    if split == "holdout":
+        return None
+    rng = np.random.default_rng(len(split))
+    return ((({"x": rng.normal(size=(3 + k % 5, 4)).astype(np.float32)}), k % 3) for k in range(20))
+"""
+
+
+def test_sizes_and_labels_of_samples_are_those_that_the_loader_gives(tmp_path: Path) -> None:
+    weight = np.random.default_rng(0).normal(size=12).astype(np.float32)
+    info, float_ = helper.make_tensor_value_info, TensorProto.FLOAT
+    nodes = [
+        helper.make_node("ReduceMean", ["x"], ["mean"], axes=[1], keepdims=0),
+        helper.make_node("MatMul", ["mean", "w"], ["z"]),
+        helper.make_node("Softmax", ["z"], ["kind"]),
+    ]
+    shapes = [info("x", float_, ["n", "frames", 4])], [info("kind", float_, ["n", 3])]
+    graph = helper.make_graph(nodes, "g", *shapes, [helper.make_tensor("w", float_, [4, 3], weight)])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    (tmp_path / "loader.py").write_text(LOADER)
+    loader = Path(f"{tmp_path / 'loader.py'}:load")
+
+    started = initialize(tmp_path / "m.onnx", [loader], tmp_path / "a", targets=["onnxruntime,ascend910b3"])
+
+    host, device = (read_experiment(path).dataset for path in started.files[:2])
+    assert [use.bins[-1] for use in device.interface.axes] == [7]
+    assert host.interface.axes == ()
+    assert dict(host.interface.outputs[0].options) == {"against": "labels"}
