@@ -83,7 +83,7 @@ def test_processes_below_the_server_count_with_it() -> None:
 
     assert found is not None
     assert found.processes == 2
-    assert 0.1 < found.cores < 1.5
+    assert 0.01 < found.cores < 1.5  # of a machine that others may keep busy
     assert found.resident_peak_bytes > 80_000_000
     assert found.grown_bytes is None, "too few samples to speak of growth"
 

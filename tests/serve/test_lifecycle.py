@@ -216,7 +216,7 @@ def test_a_worker_for_which_no_file_is_left_is_tried_again_until_one_is(quick: P
     assert (health.status, health.body["status"]) == (503, "down")
     assert health.body["workers"][0]["error"] == "it could not be started: Too many open files"
     assert health.body["no_worker"]["gives_up_after_s"] == 60
-    assert 0 < health.body["no_worker"]["lasts_s"] <= lasts_s
+    assert 0 < health.body["no_worker"]["lasts_s"] <= lasts_s + 0.05  # it is told in tenths
     assert (refused.status, refused.body["error"]["kind"]) == (503, "worker_lost")
 
 
