@@ -83,16 +83,17 @@ def test_an_output_that_is_the_same_for_all_samples_is_named(tmp_path: Path, cap
     assert "output 'logits' is the same for all of 24 samples" in caplog.text
 
 
-def test_one_number_of_a_whole_call_is_refused_unless_it_is_left_out(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("shape", "what"), [((), "is one number of a whole call"), ((7,), r"has the shape \[7\]")])
+def test_what_samples_share_is_refused_unless_it_is_left_out(tmp_path: Path, shape: tuple[int, ...], what: str) -> None:
     class Mean(RuntimeSession):
         def run(self, feeds: Feeds) -> Outputs:
             outputs = super().run(feeds)
-            return {**outputs, "mean of all": np.asarray(outputs["logits"].mean())}
+            return {**outputs, "mean of all": np.broadcast_to(outputs["logits"].mean(), shape)}
 
     def said(outputs: str) -> str:
         experiment = asked(tmp_path / outputs[:30].replace("/", ""), f"outputs: {{logits: logits, {outputs}}}\n")
         return check_metric(experiment, Mean(experiment.model.path), "validation")
 
-    with pytest.raises(ConfigError, match=r"'mean of all' is one number of a whole call.*'mean of all'=ignored"):
+    with pytest.raises(ConfigError, match=rf"'mean of all' {what}.*'mean of all'=ignored"):
         said("mean of all: values")
     assert said("mean of all: ignored").startswith("top1_agreement moves")

@@ -22,6 +22,7 @@ from workbench.inputs.metrics import Outputs, concatenate, scorer_of, summarize,
 from workbench.inputs.metrics.agreement.judge import Array
 from workbench.targets.base import Session
 from workbench.values.errors import ConfigError, MeasureError
+from workbench.values.interface import Meaning, OutputUse
 from workbench.values.measurement import Split
 
 SAMPLES = 24
@@ -31,6 +32,9 @@ NOISE = (1e-3, 1e-2, 1e-1, 1.0)
 """Standard deviations of the noise, as shares of the output's own; for whole numbers, shares that are replaced."""
 _LEAST = 1e-9
 """A metric that moves by less has not moved."""
+
+_ROW_BY_ROW: tuple[Meaning, ...] = ("logits", "probabilities", "embedding", "values")
+"""Others, such as boxes, may lack an axis for samples where a call is one sample."""
 
 _log = logging.getLogger(__name__)
 
@@ -56,8 +60,9 @@ def check_metric(experiment: Experiment, session: Session, split: Split) -> str:
     whole = whole_samples(session, data.interface, experiment.model)
     batches = first_steps(data.batches(split, experiment.baseline.serving.batch, stop=stop), STEPS)
     runs = [(batch, whole.run(batch.feeds)) for batch in batches]
+    if data.metric is None:
+        refuse_shared(runs[0][1], uses_of(data, experiment.model), len(runs[0][0]), data.path)
     looked_at = _looked_at(experiment, runs)
-    refuse_numbers_of_a_call({name: runs[0][1][name] for name in looked_at}, data.path)
     blank = _blank_outputs(runs, looked_at)
     for name in blank:
         _log.warning(
@@ -102,22 +107,30 @@ def _scored(experiment: Experiment, runs: Sequence[Run], reference: Sequence[Run
     return summarize(concatenate(parts))
 
 
-def refuse_numbers_of_a_call(outputs: Outputs, file: Path) -> None:
-    """Whether every output has an answer for each sample: a mean over the rows of a call has not.
+def refuse_shared(outputs: Outputs, uses: Sequence[OutputUse], rows: int, file: Path) -> None:
+    """Whether outputs have an answer for each sample: a mean over the rows of a call has not, nor has a table.
+
+    Args:
+        outputs: of a call of so many rows.
 
     Raises:
-        ConfigError: one is a single number; says how to leave it out.
+        ConfigError: one has not; says how to leave it out.
     """
-    for name, array in outputs.items():
-        if not array.ndim:
-            raise ConfigError(
-                f"the output {name!r} is one number of a whole call, whatever the samples in it: it has no answer for "
-                "each sample that could be compared.",
-                file=file,
-                key="outputs",
-                hint=f"Leave it out: {name}: ignored (--output {shlex.quote(name)}=ignored), or export the model "
-                "without it.",
-            )
+    for use in uses:
+        array = outputs.get(use.name)
+        if array is None or use.meaning == "ignored":
+            continue
+        if array.ndim and (len(array) == rows or use.meaning not in _ROW_BY_ROW):
+            continue
+        what = f"has the shape {list(array.shape)}" if array.ndim else "is one number of a whole call"
+        samples = "1 sample" if rows == 1 else f"{rows} samples"
+        raise ConfigError(
+            f"the output {use.name!r} {what} for {samples}: it has no answer for each sample that could be compared.",
+            file=file,
+            key="outputs",
+            hint=f"Leave it out: {use.name}: ignored (--output {shlex.quote(use.name)}=ignored), or export the model "
+            "without it, or with its axis for samples first.",
+        )
 
 
 def _changes(experiment: Experiment, runs: Sequence[Run], looked_at: frozenset[str]) -> Iterator[tuple[str, list[Run]]]:
