@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -21,10 +21,11 @@ from workbench.inputs.dataset import Batch, Dataset
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import scorer_of
 from workbench.shipping.deployment import DeploymentSettings, deployment_files
-from workbench.targets.base import replay_tolerance
+from workbench.targets.base import Array, replay_tolerance
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import digest, file_digest
 from workbench.values.errors import ConfigError, ToolchainError
+from workbench.values.interface import OutputUse
 from workbench.values.measurement import Split
 from workbench.values.preprocess import Text
 from workbench.values.results import Evaluation
@@ -55,7 +56,7 @@ def bundle_contents(experiment: Experiment, candidate: Candidate, bench: Bench, 
         )
     artifact, directory = artifact_of(experiment, candidate, bench)
     golden = _golden(experiment, candidate, bench)
-    largest = max(float(np.abs(array).max()) for batch in golden for array in batch.outputs.values())
+    largest = max(float(np.abs(array).max(initial=0)) for batch in golden for array in batch.outputs.values())
     share = replay_tolerance(candidate)
     record = journal.record(candidate.id)
     outcomes = journal.outcomes(candidate.id, "holdout")
@@ -153,12 +154,24 @@ def _golden(experiment: Experiment, candidate: Candidate, bench: Bench) -> tuple
     batches = _fed_batches(data, experiment, batch_size)
     session = bench.target(candidate).open(artifact, directory, candidate)
     try:
-        return tuple(
-            GoldenBatch(feeds=batch.feeds, outputs=session.run(batch.feeds), texts=_texts(data, batch))
-            for batch in batches
-        )
+        found = [session.run(batch.feeds) for batch in batches]
     finally:
         session.close()
+    kept = comparable(found, data.interface.outputs)
+    return tuple(
+        GoldenBatch(feeds=batch.feeds, outputs={name: outputs[name] for name in kept}, texts=_texts(data, batch))
+        for batch, outputs in zip(batches, found, strict=True)
+    )
+
+
+def comparable(found: Sequence[Mapping[str, Array]], uses: Sequence[OutputUse]) -> tuple[str, ...]:
+    """Outputs that a replay is held against: no texts, and nothing that is ignored because it is not finite."""
+    ignored = {use.name for use in uses if use.meaning == "ignored"}
+    return tuple(
+        name
+        for name, first in found[0].items()
+        if first.dtype.kind in "fiub" and (name not in ignored or all(np.isfinite(one[name]).all() for one in found))
+    )
 
 
 def _fed_batches(data: Dataset, experiment: Experiment, rows: int) -> list[Batch]:
