@@ -40,3 +40,6 @@ def test_sizes_and_labels_of_samples_are_those_that_the_loader_gives(tmp_path: P
     assert [use.bins[-1] for use in device.interface.axes] == [7]
     assert host.interface.axes == ()
     assert dict(host.interface.outputs[0].options) == {"against": "labels"}
+    (tmp_path / "loader.py").write_text(LOADER.replace("k % 3)", "None)"))
+    initialize(tmp_path / "m.onnx", [loader], tmp_path / "b")
+    assert "# No labels were found" in (tmp_path / "b/calibration/m.yaml").read_text()

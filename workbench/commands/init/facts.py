@@ -124,7 +124,7 @@ def facts_of(
     return Facts(
         name=name,
         outline=outline,
-        corpus=corpus,
+        corpus=replace(corpus, truths=corpus.truths and first_label(run) is not None),
         declared=declared,
         metric=metric,
         axes=axes,

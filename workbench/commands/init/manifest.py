@@ -86,13 +86,7 @@ def _compared_with(corpus: Corpus, declared: Declared) -> list[str]:
             "model",
             "# alike; their agreement with the float model's own answers has the same names with float_ before them.",
         ]
-    found = (
-        "Labels, if any, are not used"
-        if corpus.loader
-        else "Labels are not used"
-        if corpus.truths
-        else "No labels were found"
-    )
+    found = "Labels are not used" if corpus.truths else "No labels were found"
     return [f"# {found}: candidates are compared with the float model's own answers."]
 
 
