@@ -84,7 +84,7 @@ def confirm_services(
             trial = LoadTrial(candidate=candidate, report=report, seconds=seconds, until=end)
             found = _served_elsewhere(server, trial, service)
         measurement = replace(confirmed.measurement, service=found)
-        shorter = () if seconds is None else (f"{seconds:.0f} s of load instead of {question.confirm_s:g} s",)
+        shorter = () if seconds is None else (f"{seconds:.1f} s of load instead of {question.confirm_s:g} s",)
         journal.write(replace(confirmed, measurement=measurement, cut=(*confirmed.cut, *shorter)))
         report(f"{candidate.short_id}: {_words(found)}")
 

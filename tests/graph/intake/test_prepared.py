@@ -208,6 +208,41 @@ def test_noise_that_reaches_no_output_is_left_alone(tmp_path: Path) -> None:
     assert [step.name for step in done[1]] == ["constants"]
 
 
+def test_noise_that_shows_now_and_then_only_is_fixed_too(tmp_path: Path) -> None:
+    """An id changes where noise decides between two values that are nearly equal."""
+    noise = helper.make_node("RandomNormalLike", ["x"], ["noise"], name="noise", scale=0.3)
+    pick = helper.make_node("ArgMax", ["sum"], ["y"], name="pick", axis=1, keepdims=0)
+    nodes = [noise, helper.make_node("Add", ["x", "noise"], ["sum"], name="sum"), pick]
+    path = write(tmp_path / "m.onnx", nodes, [port("x", ["batch", 4])], [port("y", ["batch"], TensorProto.INT64)])
+
+    model = made(path, Interface(), tmp_path / "to")
+
+    x = np.zeros((50, 4), np.float32)
+    np.testing.assert_array_equal(run(model.path, x=x)[0], run(model.path, x=x)[0])
+
+
+def test_half_precision_with_the_batch_in_the_middle_is_transposed_behind_the_casts(tmp_path: Path) -> None:
+    """Before them, ONNX Runtime 1.31.1 crashes where an output's shape is not declared."""
+    half = TensorProto.FLOAT16
+    nodes = [
+        helper.make_node("MatMul", ["state", "w"], ["kept"], name="kept"),
+        helper.make_node("Tanh", ["kept"], ["stateN"], name="squash"),
+    ]
+    path = write(
+        tmp_path / "m.onnx",
+        nodes,
+        [port("state", [2, "batch", 3], half)],
+        [port("stateN", None, half)],
+        {"w": weight(3, 3).astype(np.float16)},
+    )
+
+    model = made(path, declared(state=(2, "batch", 3)), tmp_path / "to")
+
+    state = rows(4, 2, 3).astype(np.float16)
+    expected = run(path, state=state.transpose(1, 0, 2))[0].transpose(1, 0, 2)
+    np.testing.assert_allclose(run(model.path, state=state)[0], expected, atol=0.01)
+
+
 def test_noise_that_cannot_be_fixed_is_refused_by_name(tmp_path: Path) -> None:
     draw = helper.make_node("Multinomial", ["x"], ["y"], name="pick", sample_size=50)
     path = write(tmp_path / "m.onnx", [draw], [port("x", ["batch", 4])], [port("y", None, TensorProto.INT32)])
