@@ -261,5 +261,6 @@ def activation_scales(
                 done += run.samples
                 if report is not None:
                     report(done)
+                del run  # its values go before the next run's are waited for: of a large model a tenth of its size
             whole = False  # HFMG is done
     return {request: search.scale(request[0]) for request, search in searches.items()}
