@@ -62,3 +62,12 @@ def test_what_is_received_from_a_socket_is_what_was_packed() -> None:
 
     assert message is not None
     assert (message.head["batch"], message.arrays["x"].sum()) == (7, 4)
+
+
+def test_texts_arrive_as_texts() -> None:
+    """Runtimes give outputs of strings as objects."""
+    array = np.array([["approve", ""], ["拒绝", "b"]], dtype=object)
+
+    [message] = Reader().feed(pack({}, {"label": array, "score": np.ones(2)}))
+
+    assert message.arrays["label"].tolist() == [["approve", ""], ["拒绝", "b"]]
