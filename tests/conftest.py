@@ -5,7 +5,11 @@ import os
 import sys
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
+
+hypothesis.settings.register_profile("shared machines", deadline=None)  # an example's time tells of the load
+hypothesis.settings.load_profile("shared machines")
 
 LONGEST = (
     *(
