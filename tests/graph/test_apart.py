@@ -40,6 +40,7 @@ def two_layers() -> onnx.ModelProto:
 
 @pytest.fixture(autouse=True)
 def every_model_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    # a small file goes the way of a large one: the limits are lowered, not the code replaced
     monkeypatch.setattr(apart, "FROM_BYTES", 0)
     monkeypatch.setattr(apart, "LARGE_BYTES", 1024)
 

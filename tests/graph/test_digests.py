@@ -16,7 +16,7 @@ def found(path: Path) -> str:
 
 
 def test_a_file_is_read_again_once_it_may_have_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(digests, "FROM_BYTES", 0)
+    monkeypatch.setattr(digests, "FROM_BYTES", 0)  # a small file is treated as a large one
     path = tmp_path / "weights"
     path.write_bytes(b"one")
     assert found(path) == hashlib.sha256(b"one").hexdigest()
@@ -32,8 +32,8 @@ def test_a_file_is_read_again_once_it_may_have_changed(tmp_path: Path, monkeypat
 
 
 def test_it_may_be_fed_more_without_changing_what_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(digests, "FROM_BYTES", 0)
-    monkeypatch.setattr(digests, "_SETTLED_NS", -(10**12))
+    monkeypatch.setattr(digests, "FROM_BYTES", 0)  # a small file is treated as a large one
+    monkeypatch.setattr(digests, "_SETTLED_NS", -(10**12))  # as if it had been written long ago
     path = tmp_path / "weights"
     path.write_bytes(b"one")
     with path.open("rb") as stream:

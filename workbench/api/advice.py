@@ -80,7 +80,9 @@ def _is_sound(space: SearchSpace, dropped: Sequence[Dropped]) -> bool:
     if not dropped:
         return True
     meant = narrowed(space, dropped)
-    handle, name = tempfile.mkstemp(suffix=".yaml", dir=space.path.parent)  # beside it: paths in a space are relative
+    handle, name = tempfile.mkstemp(
+        prefix=".", suffix=".tmp", dir=space.path.parent
+    )  # beside it: its paths are relative
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as draft:
             draft.write(space_yaml(meant, dropped=dropped))

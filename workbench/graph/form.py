@@ -43,7 +43,7 @@ _ZERO_POINTS: Mapping[str, tuple[int, ...]] = {
     "QAttention": (6, 7),
 }
 """Operator → its zero points of a type that its other inputs tell. One of a whole tensor may be left out, and ONNX
-Runtime's optimizer does so where it is 0: the kernel multiplies with it all the same (onnxruntime 1.31.1)."""
+Runtime's optimizer does so where it is 0; that it takes as long without is [inferred] (onnxruntime 1.31.1)."""
 
 
 def graph_form(model: ModelProto, *, values: bool = False) -> str:

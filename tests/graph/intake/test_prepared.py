@@ -299,6 +299,7 @@ def test_a_large_model_is_prepared_without_its_weights_in_memory(
     if where == "external data":
         (path.parent / "inner").mkdir()
         onnx.save(onnx.load(path), path, save_as_external_data=True, location="inner/m.data", size_threshold=0)
+    # a small file goes the way of a large one: the limits are lowered, not the code replaced
     monkeypatch.setattr(apart, "FROM_BYTES", 0)
     monkeypatch.setattr(apart, "LARGE_BYTES", 1024)
     if where == "beyond what protobuf holds":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,9 +37,9 @@ class _Decisions(OneOutput):
     def label_metrics(self) -> tuple[MetricSpec, ...]:
         return (MetricSpec(name="accuracy", about="decisions that are the labels'", counts="decisions"),)
 
+    @abc.abstractmethod
     def decided(self, output: Floats, batch: Batch) -> IntArray:
         """The class of every decision."""
-        raise NotImplementedError
 
     def check_label(self, label: Any, sample: int) -> None:
         numbers_of(self.use, label, sample, whole=True)

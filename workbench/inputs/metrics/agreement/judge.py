@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -92,7 +93,7 @@ class Judge(Protocol):
         ...
 
 
-class OneOutput:
+class OneOutput(abc.ABC):
     """What judges share: one output, and metrics that are the same against the float model and against labels."""
 
     can_have_labels = True
@@ -112,12 +113,12 @@ class OneOutput:
     def label_metrics(self) -> tuple[MetricSpec, ...]:
         return self.specs("the labels'") if self.can_have_labels else ()
 
+    @abc.abstractmethod
     def specs(self, whose: str) -> tuple[MetricSpec, ...]:
         """The metrics, by what they compare with."""
-        raise NotImplementedError
 
-    def judge(self, outputs: Outputs, reference: Outputs, batch: Batch) -> Fractions:
-        raise NotImplementedError
+    @abc.abstractmethod
+    def judge(self, outputs: Outputs, reference: Outputs, batch: Batch) -> Fractions: ...
 
     def labelled(self, outputs: Outputs, labels: Sequence[Any], batch: Batch) -> Fractions:
         """Sample by sample, each label as the answer of a model that is always right."""
