@@ -1,0 +1,71 @@
+"""The process over choices: its gradient, what it learns of parameters that do not matter, and its intervals."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from workbench.search.surrogate import Axes, _loss, axes_of, fit
+from workbench.space.space import Parameter, SearchSpace
+
+
+def space_of(**choices: tuple[object, ...]) -> SearchSpace:
+    parameters = tuple(Parameter(name=n, choices=c, when={}, about="") for n, c in choices.items())  # type: ignore[arg-type]  # texts and numbers
+    return SearchSpace(path=Path("space.yaml"), targets=("onnxruntime",), parameters=parameters, forbid=(), presets=())
+
+
+AXES: Axes = axes_of(space_of(algorithm=("minmax", "mse", "kl"), layers=(0, 2, 4, 8), graph=("all", "basic"), odd=(1, 7)))
+
+
+def drawn(count: int, seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return np.stack([rng.integers(0, len(places), count) for places in AXES.places], axis=1)
+
+
+def truth(codes: np.ndarray) -> np.ndarray:
+    """Depends on algorithm and layers alone."""
+    return np.array([0.0, 0.7, -0.4])[codes[:, 0]] - 0.3 * codes[:, 1] + 5.0
+
+
+def test_what_counts_is_ordered_and_what_does_not_is_one_apart() -> None:
+    assert AXES.ordered == (False, True, False, False)
+    a, b = AXES.codes([{"algorithm": "kl", "layers": 0, "graph": "all"}, {"algorithm": "mse", "layers": 4, "odd": 7}])
+    apart = AXES.distances(a[None], b[None])[:, 0, 0]
+    assert apart.tolist() == [1.0, pytest.approx(2 / 3), 1.0, 1.0]
+
+
+def test_the_gradient_is_that_of_the_loss() -> None:
+    codes, theta = drawn(12, 0), np.random.default_rng(1).normal(-1, 0.5, 6)
+    args = AXES.distances(codes, codes), np.random.default_rng(2).normal(size=12), np.full(12, 0.01)
+    _, gradient = _loss(theta, *args)
+    for k in range(6):
+        step = np.zeros(6)
+        step[k] = 1e-5
+        numeric = (_loss(theta + step, *args)[0] - _loss(theta - step, *args)[0]) / 2e-5
+        assert gradient[k] == pytest.approx(numeric, rel=1e-4, abs=1e-6)
+
+
+def test_parameters_that_make_no_difference_lose_their_weight_and_what_is_known_holds_for_all_their_choices() -> None:
+    codes = drawn(30, 3)
+    found = fit(AXES, codes, truth(codes), np.zeros(30))
+    assert found.weights[2:].max() < 0.2 * found.weights[:2].min()
+    mean, deviation = found.predict(drawn(48, 4))
+    assert np.abs(mean - truth(drawn(48, 4))).max() < 0.1
+    assert deviation.max() < 0.2
+
+
+def test_intervals_hold_what_was_not_measured() -> None:
+    held = []
+    for seed in range(20):
+        codes, unseen = drawn(14, seed), drawn(48, 100 + seed)
+        noisy = truth(codes) + np.random.default_rng(seed).normal(0, 0.05, 14)
+        mean, deviation = fit(AXES, codes, noisy, np.full(14, 0.05)).predict(unseen)
+        held += list(np.abs(mean - truth(unseen)) <= 1.96 * deviation + 1e-6)
+    assert np.mean(held) >= 0.9
+
+
+def test_too_few_measurements_and_those_that_are_not_finite_are_refused() -> None:
+    with pytest.raises(ValueError, match="2 measurements"):
+        fit(AXES, drawn(2, 0), np.zeros(2), np.zeros(2))
+    with pytest.raises(ValueError, match="finite"):
+        fit(AXES, drawn(4, 0), np.array([1.0, np.nan, 2.0, 3.0]), np.zeros(4))

@@ -1,0 +1,243 @@
+"""What to measure next: the assignment that may change the front most for what it costs.
+
+What decides the outputs and what decides the time are different choices, and each is learned from everything that was
+measured of it: one process for every quantity (`surrogate`), so that n numerics and m structures say what all n × m
+candidates are like, with intervals. A candidate is worth its expected gain of hypervolume over what it is expected to
+cost, and that is little where its outputs or its times are known already (`classes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+from workbench.search.surrogate import Axes, Codes, Floats, Surrogate, fit
+from workbench.values.hypervolume import nondominated
+from workbench.values.objectives import METRICS, Constraint, Objective
+
+_DRAWS = 48
+_LIKELY = 400
+"""Candidates of a large pool that are looked at closely, by what they would gain at the hopeful end of the interval."""
+_PROBES = 2000
+"""Random points by which a gain on three and more axes is measured."""
+_HOPE = 2.0
+FEWEST = 4
+"""Measured candidates from which anything is predicted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What is known of a candidate that was tried.
+
+    Attributes:
+        numbers: metric → value, for whatever was measured; errors: metric → standard error, where one is known.
+        numerics, time: the classes that decide its outputs and its times; empty where nobody knows them.
+        failed: it cannot be built or run.
+    """
+
+    assignment: Mapping[str, object]
+    numbers: Mapping[str, float]
+    errors: Mapping[str, float]
+    numerics: str = ""
+    time: str = ""
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """Seconds: of every candidate, of one with unknown outputs, of one with unknown times."""
+
+    each_s: float = 1.0
+    numerics_s: float = 1.0
+    time_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    objectives: tuple[Objective, ...]
+    constraints: tuple[Constraint, ...]
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Every one that matters, once."""
+        return tuple(dict.fromkeys([o.metric for o in self.objectives] + [c.metric for c in self.constraints]))
+
+
+def ranked(
+    question: Question, axes: Axes, pool: Codes, seen: Sequence[Seen], costs: Costs, rng: np.random.Generator
+) -> npt.NDArray[np.int64]:
+    """Indices of the pool, the most worth trying first; deterministic for a generator's state.
+
+    Args:
+        pool: [n, parameters], candidates that nobody has tried.
+        seen: at least `FEWEST`, or the order is the pool's own.
+    """
+    codes = axes.codes([s.assignment for s in seen])
+    if len(seen) < FEWEST:
+        return np.arange(len(pool))
+    worth = _chance_to_run(axes, codes, pool, seen)
+    fitted = {name: _fitted(name, axes, codes, seen) for name in question.metrics}
+    worth = worth * _gain(question, fitted, pool, seen, rng)
+    worth = worth / _expected_s(codes, pool, seen, costs)
+    return np.argsort(-worth, kind="stable")
+
+
+# --- what is expected ------------------------------------------------------------------------------------------
+
+
+def _logged(metric: str) -> bool:
+    """Whether ratios of it matter rather than differences: times, rates and sizes, not shares or counts."""
+    known = METRICS.get(metric)
+    return known is not None and known.unit in ("ms", "/s", "x", "MB", "s")
+
+
+def _fitted(metric: str, axes: Axes, codes: Codes, seen: Sequence[Seen]) -> Surrogate | None:
+    """The process of a metric; None where too little of it was measured."""
+    rows = [i for i, s in enumerate(seen) if np.isfinite(s.numbers.get(metric, np.nan))]
+    values = np.array([seen[i].numbers[metric] for i in rows])
+    errors = np.array([seen[i].errors.get(metric, 0.0) for i in rows])
+    if _logged(metric):
+        positive = values > 0
+        rows, values, errors = [r for r, p in zip(rows, positive, strict=True) if p], values[positive], errors[positive]
+        values, errors = np.log(values), errors / values
+    return fit(axes, codes[rows], values, errors) if len(rows) >= 3 else None  # noqa: PLR2004  # as `fit` asks
+
+
+def _chance_to_run(axes: Axes, codes: Codes, pool: Codes, seen: Sequence[Seen]) -> Floats:
+    """Probability that a candidate can be built and run, by what became of others; 1 while none has failed."""
+    failed = np.array([s.failed for s in seen], dtype=np.float64)
+    if not failed.any():
+        return np.ones(len(pool))
+    mean, _ = fit(axes, codes, failed, np.full(len(seen), 0.05)).predict(pool)
+    return np.clip(1 - mean, 0.02, 1.0)
+
+
+def _gain(
+    question: Question,
+    fitted: Mapping[str, Surrogate | None],
+    pool: Codes,
+    seen: Sequence[Seen],
+    rng: np.random.Generator,
+) -> Floats:
+    """Expected gain of hypervolume by each of the pool, in shares of the box below the reference; where nothing
+    feasible is known, the probability of being feasible."""
+    predicted = {name: each.predict(pool) for name, each in fitted.items() if each is not None}
+    chance = np.ones(len(pool))
+    for constraint in question.constraints:
+        if constraint.metric in predicted:
+            chance *= _chance_to_keep(constraint, *predicted[constraint.metric])
+    if any(o.metric not in predicted for o in question.objectives):
+        return chance
+    mean = np.stack([_turned(o, predicted[o.metric][0]) for o in question.objectives], axis=1)
+    deviation = np.stack([predicted[o.metric][1] for o in question.objectives], axis=1)
+    front = _known_front(question, seen)
+    if not len(front):
+        return chance
+    # the box in which a gain counts: from the best seen and hoped for to a little beyond the worst of the front
+    ideal = np.minimum(front.min(axis=0), (mean - _HOPE * deviation)[chance >= np.quantile(chance, 0.5)].min(axis=0))
+    worst = front.max(axis=0)
+    reference = worst + 0.1 * np.maximum(worst - ideal, 1e-9)
+    front, mean, deviation = ((x - ideal * shift) / (reference - ideal) for x, shift in ((front, 1), (mean, 1), (deviation, 0)))
+    probes = rng.random((_PROBES, front.shape[1]))
+    hopeful = improvement(front, mean - _HOPE * deviation, probes) * chance
+    gain = 1e-6 * hopeful
+    close = np.argsort(-hopeful, kind="stable")[:_LIKELY]
+    draws = mean[close, None] + deviation[close, None] * rng.standard_normal((len(close), _DRAWS, front.shape[1]))
+    each = improvement(front, draws.reshape(-1, front.shape[1]), probes).reshape(len(close), _DRAWS)
+    gain[close] += each.mean(axis=1) * chance[close]
+    return gain
+
+
+def _turned(objective: Objective, values: Floats) -> Floats:
+    return -values if objective.direction == "maximize" else values
+
+
+def _known_front(question: Question, seen: Sequence[Seen]) -> Floats:
+    """Costs of the measured candidates that keep every limit and that none dominates, logarithms where ratios count."""
+    points = []
+    for s in seen:
+        numbers = [s.numbers.get(o.metric, np.nan) for o in question.objectives]
+        kept = all(c.violation(s.numbers[c.metric]) <= 0 for c in question.constraints if c.metric in s.numbers)
+        known = all(c.metric in s.numbers for c in question.constraints)
+        if kept and known and np.isfinite(numbers).all():
+            points.append(
+                [
+                    float(_turned(o, np.log(n) if _logged(o.metric) else np.float64(n)))
+                    for o, n in zip(question.objectives, numbers, strict=True)
+                ]
+            )
+    return nondominated(np.array(points)) if points else np.empty((0, len(question.objectives)))
+
+
+def _chance_to_keep(constraint: Constraint, mean: Floats, deviation: Floats) -> Floats:
+    limit = float(np.log(constraint.limit)) if _logged(constraint.metric) else constraint.limit
+    left = (limit - mean) / deviation
+    return np.asarray(special.ndtr(left if constraint.known.direction == "minimize" else -left))
+
+
+def improvement(front: Floats, points: Floats, probes: Floats) -> Floats:
+    """How much of the unit box each point dominates that the front does not.
+
+    Exact on one and two axes; on more, the share of `probes` (random points of the box).
+
+    Args:
+        front: [k, m], none dominated, sorted by the first axis; points: [n, m]. Less is better; the reference is 1.
+    """
+    axes = front.shape[1]
+    if axes == 1:
+        return np.maximum(min(float(front[0, 0]), 1.0) - np.maximum(points[:, 0], 0.0), 0.0)
+    if axes == 2:  # noqa: PLR2004  # strips between neighbours of the front
+        left = np.concatenate([[-np.inf], front[:, 0]])
+        right = np.concatenate([front[:, 0], [1.0]])
+        top = np.concatenate([[1.0], front[:, 1]])
+        width = np.maximum(np.minimum(right, 1.0) - np.maximum(left, np.maximum(points[:, :1], 0.0)), 0.0)
+        height = np.maximum(np.minimum(top, 1.0) - np.maximum(points[:, 1:], 0.0), 0.0)
+        return np.asarray((width * height).sum(axis=1))
+    free = probes[~(front[:, None] <= probes[None]).all(axis=2).any(axis=0)]
+    found = np.empty(len(points))
+    for begin in range(0, len(points), 512):
+        some = points[begin : begin + 512]
+        found[begin : begin + 512] = (some[:, None] <= free[None]).all(axis=2).sum(axis=1)
+    return found / len(probes)
+
+
+# --- what it costs -----------------------------------------------------------------------------------------------
+
+
+def _expected_s(codes: Codes, pool: Codes, seen: Sequence[Seen], costs: Costs) -> Floats:
+    new_numerics = new_class(codes, [s.numerics for s in seen], pool)
+    new_time = new_class(codes, [s.time for s in seen], pool)
+    return costs.each_s + costs.numerics_s * new_numerics + costs.time_s * new_time
+
+
+def new_class(codes: Codes, classes: Sequence[str], pool: Codes) -> Floats:
+    """Probability [n] that none of the known classes is the candidate's.
+
+    Of every parameter it is learned how often a change of it alone changes the class: two candidates of one class say
+    that what they differ in changes nothing, two of different classes blame what they differ in and nothing has yet
+    cleared, in equal shares. A candidate has a known class where no change from one of its members is to blame.
+    """
+    rows = [i for i, each in enumerate(classes) if each]
+    if not rows:
+        return np.ones(len(pool))
+    known, names = codes[rows], np.array([classes[i] for i in rows])
+    differ = known[:, None, :] != known[None, :, :]
+    upper = np.triu(np.ones((len(rows), len(rows)), dtype=bool), k=1)
+    same = (names[:, None] == names[None, :]) & upper
+    other = (names[:, None] != names[None, :]) & upper
+    cleared = differ[same].sum(axis=0).astype(np.float64)
+    suspects = differ[other] & (cleared == 0)
+    suspects = np.where(suspects.any(axis=1, keepdims=True), suspects, differ[other])
+    shares = suspects / np.maximum(suspects.sum(axis=1, keepdims=True), 1)
+    blamed = shares.max(axis=0, initial=0.0) * 4
+    change = (0.5 + blamed) / (1.0 + blamed + 2 * cleared)
+    kept = np.empty(len(pool))
+    logs = np.log1p(-np.minimum(change, 0.999))
+    for begin in range(0, len(pool), 512):
+        apart = pool[begin : begin + 512, None, :] != known[None, :, :]
+        kept[begin : begin + 512] = np.exp((apart * logs).sum(axis=2).max(axis=1))
+    return 1 - kept

@@ -1,0 +1,174 @@
+"""What is expected of assignments that nobody has measured: a Gaussian process over the choices of a space.
+
+Every parameter is one axis. Two choices of a parameter that counts (lengths, sizes, numbers of layers) are as far apart
+as their places in order; any others are one apart, and so is a parameter that applies from one that does not. The
+covariance of two assignments is
+
+    s² exp(-sum_k w_k d_k)
+
+which is positive definite, since each d_k can be embedded in L1. One weight for each axis is learned (automatic
+relevance): a parameter that makes no difference gets a weight near 0, and what is known of one of its choices is known
+of all. Weights are the most likely ones a posteriori, under broad log-normal priors, so that three measurements give an
+answer as well as three hundred.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.space.space import Assignment, SearchSpace
+
+Codes = npt.NDArray[np.int64]
+"""[n, parameters]: the place of the choice, or -1 where the parameter does not apply."""
+Floats = npt.NDArray[np.float64]
+
+_PRIOR_WEIGHT, _PRIOR_WEIGHT_SD = np.log(0.3), 1.5
+_PRIOR_SCALE_SD = 1.0
+_PRIOR_NOISE, _PRIOR_NOISE_SD = np.log(1e-3), 2.0
+_STEPS = 60
+_FEWEST = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axes:
+    """How the parameters of a space become axes: their choices, and whether these have an order."""
+
+    names: tuple[str, ...]
+    places: tuple[dict[object, int], ...]
+    ordered: tuple[bool, ...]
+
+    def codes(self, assignments: Sequence[Assignment]) -> Codes:
+        """[n, parameters]; raises KeyError for a choice that the space does not have."""
+        return np.array(
+            [
+                [
+                    places[_key(a[name])] if name in a else -1
+                    for name, places in zip(self.names, self.places, strict=True)
+                ]
+                for a in assignments
+            ],
+            dtype=np.int64,
+        ).reshape(len(assignments), len(self.names))
+
+    def distances(self, a: Codes, b: Codes) -> Floats:
+        """[parameters, len(a), len(b)], each within 0 and 1."""
+        found = np.empty((len(self.names), len(a), len(b)))
+        for k, (places, ordered) in enumerate(zip(self.places, self.ordered, strict=True)):
+            left, right = a[:, k][:, None], b[:, k][None, :]
+            apart = (left != right).astype(np.float64)
+            if ordered:
+                both = (left >= 0) & (right >= 0)
+                apart = np.where(both, np.abs(left - right) / (len(places) - 1), apart)
+            found[k] = apart
+        return found
+
+
+def axes_of(space: SearchSpace) -> Axes:
+    """The axes of a space's parameters; those with three or more numbers in rising or falling order are ordered."""
+    return Axes(
+        names=tuple(p.name for p in space.parameters),
+        places=tuple({_key(choice): place for place, choice in enumerate(p.choices)} for p in space.parameters),
+        ordered=tuple(_in_order(p.choices) for p in space.parameters),
+    )
+
+
+def _key(choice: object) -> object:
+    return (type(choice).__name__, choice)  # True and 1 are different choices
+
+
+def _in_order(choices: Sequence[object]) -> bool:
+    numbers = [float(c) for c in choices if isinstance(c, int | float) and not isinstance(c, bool)]
+    return len(numbers) == len(choices) > 2 and (numbers == sorted(numbers) or numbers == sorted(numbers)[::-1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surrogate:
+    """A fitted process.
+
+    Attributes:
+        weights: of each axis; 0 for one that makes no difference.
+    """
+
+    axes: Axes
+    codes: Codes
+    weights: Floats
+    scale: float
+    centre: float
+    spread: float
+    _solved: Floats
+    _inverse: Floats
+
+    def predict(self, codes: Codes) -> tuple[Floats, Floats]:
+        """Mean and standard deviation [n] of the quantity itself, without the noise of a single measurement."""
+        covariance = self.scale * np.exp(-np.tensordot(self.weights, self.axes.distances(codes, self.codes), axes=1))
+        mean = covariance @ self._solved
+        variance = self.scale - np.einsum("ij,jk,ik->i", covariance, self._inverse, covariance)
+        return self.centre + self.spread * mean, self.spread * np.sqrt(np.maximum(variance, 1e-12))
+
+
+def fit(axes: Axes, codes: Codes, values: Floats, noise: Floats) -> Surrogate:
+    """The most likely process given measurements; deterministic.
+
+    Args:
+        codes: [n, parameters]. values: [n]. noise: [n], standard errors of the values, 0 where none is known; what
+            is left over is learned.
+
+    Raises:
+        ValueError: fewer than three measurements, or one that is not finite.
+    """
+    from scipy.optimize import minimize  # half a second that commands without a search need not spend
+
+    if len(values) < _FEWEST or not np.isfinite(values).all():
+        raise ValueError(f"{len(values)} measurements, all finite: {bool(np.isfinite(values).all())}")
+    centre, spread = float(np.mean(values)), float(np.std(values)) or 1.0
+    y, known_noise = (values - centre) / spread, (np.nan_to_num(noise, posinf=0.0) / spread) ** 2
+    apart = axes.distances(codes, codes)
+    start = np.concatenate([np.full(len(axes.names), _PRIOR_WEIGHT), [0.0, _PRIOR_NOISE]])
+    found = minimize(
+        _loss,
+        start,
+        args=(apart, y, known_noise),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(-9.0, 4.0)] * len(axes.names) + [(-3.0, 3.0), (-14.0, 1.0)],
+        options={"maxiter": _STEPS},
+    )
+    weights, scale, left = np.exp(found.x[:-2]), float(np.exp(found.x[-2])), float(np.exp(found.x[-1]))
+    covariance = scale * np.exp(-np.tensordot(weights, apart, axes=1)) + np.diag(known_noise + left + 1e-9)
+    inverse = np.linalg.inv(covariance)
+    return Surrogate(
+        axes=axes,
+        codes=codes,
+        weights=weights,
+        scale=scale,
+        centre=centre,
+        spread=spread,
+        _solved=inverse @ y,
+        _inverse=inverse,
+    )
+
+
+def _loss(theta: Floats, apart: Floats, y: Floats, noise: Floats) -> tuple[float, Floats]:
+    """Minus the log posterior and its gradient (Rasmussen and Williams, "Gaussian Processes for Machine Learning",
+    2006, equations 2.30 and 5.9)."""
+    weights, scale, left = np.exp(theta[:-2]), np.exp(theta[-2]), np.exp(theta[-1])
+    clean = scale * np.exp(-np.tensordot(weights, apart, axes=1))
+    covariance = clean + np.diag(noise + left + 1e-9)
+    try:
+        factor = np.linalg.cholesky(covariance)
+    except np.linalg.LinAlgError:
+        return 1e10, np.zeros_like(theta)
+    inverse = np.linalg.inv(covariance)
+    solved = inverse @ y
+    centres = np.concatenate([np.full(len(weights), _PRIOR_WEIGHT), [0.0, _PRIOR_NOISE]])
+    sds = np.concatenate([np.full(len(weights), _PRIOR_WEIGHT_SD), [_PRIOR_SCALE_SD, _PRIOR_NOISE_SD]])
+    prior = (theta - centres) / sds
+    loss = 0.5 * float(y @ solved) + float(np.sum(np.log(np.diag(factor)))) + 0.5 * float(prior @ prior)
+    inner = inverse - np.outer(solved, solved)
+    by_weight = np.array([-weights[k] * np.sum(inner * clean * apart[k]) for k in range(len(weights))])
+    gradient = 0.5 * np.concatenate([by_weight, [np.sum(inner * clean), left * np.trace(inner)]]) + prior / sds
+    return loss, gradient
