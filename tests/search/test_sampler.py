@@ -18,6 +18,9 @@ from workbench.search.sweep import run_sweep
     ("sampler", "objectives"),
     [
         ("auto", "[latency_p50_ms]"),
+        ("parts", "[latency_p50_ms]"),
+        ("parts", "[latency_p50_ms, accuracy]"),
+        ("parts", "[speedup, size_mb, accuracy]"),
         ("tpe", "[speedup, size_mb, accuracy]"),
         ("gp", "[latency_p50_ms]"),
         ("gp", "[latency_p50_ms, accuracy]"),

@@ -14,7 +14,9 @@ def space_of(**choices: tuple[object, ...]) -> SearchSpace:
     return SearchSpace(path=Path("space.yaml"), targets=("onnxruntime",), parameters=parameters, forbid=(), presets=())
 
 
-AXES: Axes = axes_of(space_of(algorithm=("minmax", "mse", "kl"), layers=(0, 2, 4, 8), graph=("all", "basic"), odd=(1, 7)))
+AXES: Axes = axes_of(
+    space_of(algorithm=("minmax", "mse", "kl"), layers=(0, 2, 4, 8), graph=("all", "basic"), odd=(1, 7))
+)
 
 
 def drawn(count: int, seed: int) -> np.ndarray:

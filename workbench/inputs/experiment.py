@@ -27,7 +27,7 @@ from workbench.values.objectives import METRICS, Constraint, Objective
 from workbench.values.preprocess import LONGEST_TEXT
 from workbench.values.service import ServiceQuestion
 
-Sampler = Literal["auto", "tpe", "gp", "nsga2", "random"]
+Sampler = Literal["auto", "parts", "tpe", "gp", "nsga2", "random"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,10 +55,13 @@ def trials_left_open(study: optuna.Study, known: Collection[str]) -> list[Frozen
     return found
 
 
-def next_trial(study: optuna.Study, experiment: Experiment, left_open: list[FrozenTrial]) -> optuna.Trial:
+def next_trial(
+    study: optuna.Study, experiment: Experiment, left_open: list[FrozenTrial], known: Mapping[str, Evaluation]
+) -> optuna.Trial:
     """The first of those left open or brought forward (taken from the list), else one that is queued, else a new
     proposal."""
-    study.sampler = sampler_of(experiment, len(study.get_trials(deepcopy=False, states=_TOLD)))
+    told = len(study.get_trials(deepcopy=False, states=_TOLD))
+    study.sampler = sampler_of(experiment, told, known)
     if left_open:
         trial = left_open.pop(0)
         if trial.state == TrialState.WAITING:

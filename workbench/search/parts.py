@@ -104,7 +104,7 @@ def _fitted(metric: str, axes: Axes, codes: Codes, seen: Sequence[Seen]) -> Surr
         positive = values > 0
         rows, values, errors = [r for r, p in zip(rows, positive, strict=True) if p], values[positive], errors[positive]
         values, errors = np.log(values), errors / values
-    return fit(axes, codes[rows], values, errors) if len(rows) >= 3 else None  # noqa: PLR2004  # as `fit` asks
+    return fit(axes, codes[rows], values, errors) if len(rows) >= 3 else None  # as `fit` asks
 
 
 def _chance_to_run(axes: Axes, codes: Codes, pool: Codes, seen: Sequence[Seen]) -> Floats:
@@ -141,7 +141,9 @@ def _gain(
     ideal = np.minimum(front.min(axis=0), (mean - _HOPE * deviation)[chance >= np.quantile(chance, 0.5)].min(axis=0))
     worst = front.max(axis=0)
     reference = worst + 0.1 * np.maximum(worst - ideal, 1e-9)
-    front, mean, deviation = ((x - ideal * shift) / (reference - ideal) for x, shift in ((front, 1), (mean, 1), (deviation, 0)))
+    front, mean, deviation = (
+        (x - ideal * shift) / (reference - ideal) for x, shift in ((front, 1), (mean, 1), (deviation, 0))
+    )
     probes = rng.random((_PROBES, front.shape[1]))
     hopeful = improvement(front, mean - _HOPE * deviation, probes) * chance
     gain = 1e-6 * hopeful
@@ -190,7 +192,7 @@ def improvement(front: Floats, points: Floats, probes: Floats) -> Floats:
     axes = front.shape[1]
     if axes == 1:
         return np.maximum(min(float(front[0, 0]), 1.0) - np.maximum(points[:, 0], 0.0), 0.0)
-    if axes == 2:  # noqa: PLR2004  # strips between neighbours of the front
+    if axes == 2:  # strips between neighbours of the front
         left = np.concatenate([[-np.inf], front[:, 0]])
         right = np.concatenate([front[:, 0], [1.0]])
         top = np.concatenate([[1.0], front[:, 1]])

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Mapping
 
 from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
 
 from workbench.inputs.experiment import Experiment
+from workbench.search.parts_sampler import PartsSampler
 from workbench.values.errors import ConfigError
+from workbench.values.results import Evaluation
 
 _SEED_STEP = 7919
 
 
-def sampler_of(experiment: Experiment, told: int) -> BaseSampler:
+def sampler_of(experiment: Experiment, told: int, known: Mapping[str, Evaluation]) -> BaseSampler:
     """The sampler the figures speak for (optuna.md §4): TPE for a Pareto search of 30 to 100 trials, GP
     for one objective under constraints where torch is there. Made anew for every proposal: its seed depends on the
     number of trials told, so that a run that goes on draws what an undisturbed one would have drawn."""
@@ -31,6 +34,8 @@ def sampler_of(experiment: Experiment, told: int) -> BaseSampler:
                 hint="Install the [export] extra, or write sampler: tpe.",
             )
         return GPSampler(seed=seed, n_startup_trials=startup)
+    if kind == "parts":
+        return PartsSampler(experiment, known, seed)
     if kind == "nsga2":
         return NSGAIISampler(seed=seed, population_size=12)
     if kind == "random":

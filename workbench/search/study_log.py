@@ -29,7 +29,7 @@ def open_study(experiment: Experiment, path: Path) -> optuna.Study:
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     _cut_torn_line(path)
-    sampler = sampler_of(experiment, 0)
+    sampler = sampler_of(experiment, 0, {})
     try:
         storage = JournalStorage(JournalFileBackend(str(path), lock_obj=_HeldLock(str(path))))
         study = optuna.create_study(

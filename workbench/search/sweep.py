@@ -231,7 +231,7 @@ class _Loop:
         return True
 
     def _ask(self) -> tuple[optuna.Trial, Candidate | None]:
-        trial = next_trial(self.study, self.experiment, self.left_open)
+        trial = next_trial(self.study, self.experiment, self.left_open, self.known)
         self.proposals += 1
         space = self.experiment.space
         assignment = suggest(space, lambda name, choices: trial.suggest_categorical(name, list(choices)))
