@@ -16,6 +16,7 @@ import numpy.typing as npt
 from scipy import special
 
 from workbench.search.surrogate import Axes, Codes, Floats, Surrogate, fit
+from workbench.space.space import Assignment
 from workbench.values.hypervolume import nondominated
 from workbench.values.objectives import METRICS, Constraint, Objective
 
@@ -39,7 +40,7 @@ class Seen:
         failed: it cannot be built or run.
     """
 
-    assignment: Mapping[str, object]
+    assignment: Assignment
     numbers: Mapping[str, float]
     errors: Mapping[str, float]
     numerics: str = ""
@@ -141,9 +142,8 @@ def _gain(
     ideal = np.minimum(front.min(axis=0), (mean - _HOPE * deviation)[chance >= np.quantile(chance, 0.5)].min(axis=0))
     worst = front.max(axis=0)
     reference = worst + 0.1 * np.maximum(worst - ideal, 1e-9)
-    front, mean, deviation = (
-        (x - ideal * shift) / (reference - ideal) for x, shift in ((front, 1), (mean, 1), (deviation, 0))
-    )
+    size = reference - ideal
+    front, mean, deviation = (front - ideal) / size, (mean - ideal) / size, deviation / size
     probes = rng.random((_PROBES, front.shape[1]))
     hopeful = improvement(front, mean - _HOPE * deviation, probes) * chance
     gain = 1e-6 * hopeful
@@ -168,7 +168,7 @@ def _known_front(question: Question, seen: Sequence[Seen]) -> Floats:
         if kept and known and np.isfinite(numbers).all():
             points.append(
                 [
-                    float(_turned(o, np.log(n) if _logged(o.metric) else np.float64(n)))
+                    float(_turned(o, np.array(np.log(n) if _logged(o.metric) else n)))
                     for o, n in zip(question.objectives, numbers, strict=True)
                 ]
             )

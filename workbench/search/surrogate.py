@@ -139,7 +139,7 @@ def fit(axes: Axes, codes: Codes, values: Floats, noise: Floats) -> Surrogate:
     )
     weights, scale, left = np.exp(found.x[:-2]), float(np.exp(found.x[-2])), float(np.exp(found.x[-1]))
     covariance = scale * np.exp(-np.tensordot(weights, apart, axes=1)) + np.diag(known_noise + left + 1e-9)
-    inverse = np.linalg.inv(covariance)
+    inverse = np.asarray(np.linalg.inv(covariance), dtype=np.float64)
     return Surrogate(
         axes=axes,
         codes=codes,

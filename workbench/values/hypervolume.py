@@ -37,9 +37,8 @@ def nondominated(points: Floats) -> Floats:
     if found.shape[1] == 2:  # sorted by the first axis: a point stays where the second is below all before it
         lowest = np.minimum.accumulate(found[:, 1]) if len(found) else found[:, 1]
         return found[np.concatenate([[True], found[1:, 1] < lowest[:-1]])] if len(found) else found
-    dominated = (found[:, None, :] >= found[None, :, :]).all(axis=2)
-    np.fill_diagonal(dominated, val=False)
-    return found[~dominated.any(axis=1)]
+    no_worse: npt.NDArray[np.bool_] = np.all(found[:, None, :] >= found[None, :, :], axis=2)
+    return found[no_worse.sum(axis=1) == 1]  # each is no worse than itself
 
 
 def _volume(front: Floats, bound: Floats) -> float:
