@@ -1,7 +1,9 @@
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +12,10 @@ from tests.targets.encoder import ids, save, tiny_encoder
 from workbench.evaluation.shared_shapes import compile_missing_shapes, shares_shapes
 from workbench.evaluation.store import Store
 from workbench.graph.read import read_model
+from workbench.targets.ascend import om_set
 from workbench.targets.ascend.acl import process as acl_process
+from workbench.targets.ascend.atc.compile_story import known_form, read_story
+from workbench.targets.ascend.om_form import om_form
 from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.targets.ascend.target import AscendTarget
 from workbench.values.artifact import Artifact
@@ -25,10 +30,12 @@ class Watched(AscendTarget):
     def __init__(self) -> None:
         self.asked: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
 
-    def compile(self, lowered: Path, candidate: Candidate, to: Path) -> Artifact:
+    def compile_each(
+        self, lowered: Path, candidate: Candidate, to: Path, made: Callable[[Artifact, Path], None]
+    ) -> None:
         assert isinstance(candidate.compile, AscendCompile)
         self.asked.append((candidate.compile.batches, candidate.compile.sequence_bins))
-        return super().compile(lowered, candidate, to)
+        super().compile_each(lowered, candidate, to, made)
 
 
 def candidate(bins: tuple[int, ...], batches: tuple[int, ...] = (1,), **settings: object) -> Candidate:
@@ -100,26 +107,38 @@ def test_only_shapes_that_no_other_set_has_are_compiled(lowered: Path, store: St
     assert [file.sequence_bin for file in artifact.files] == [8, 16, 32, None]
 
 
-def test_a_shape_that_nobody_counted_is_compiled_again_where_it_is_the_largest(
-    lowered: Path, store: Store, tmp_path: Path
-) -> None:
+def test_a_part_of_a_set_is_counted_without_another_compile(lowered: Path, store: Store, tmp_path: Path) -> None:
     target = Watched()
     assembled(candidate((8, 16)), target, lowered, store, tmp_path / "a")
 
     artifact = assembled(candidate((8,)), target, lowered, store, tmp_path / "b")
 
-    assert target.asked[1:] == [((1,), (8,))]
+    assert len(target.asked) == 1
     assert artifact.float_matmuls_left == 9
+    assert [file.sequence_bin for file in artifact.files] == [8, None]
 
 
-def test_batches_are_compiled_one_after_the_other(lowered: Path, store: Store, tmp_path: Path) -> None:
+def test_every_file_tells_its_story_and_its_form(lowered: Path, store: Store, tmp_path: Path) -> None:
+    one, target = candidate((8, 16)), AscendTarget()
+
+    artifact = assembled(one, target, lowered, store, tmp_path / "set")
+
+    story = read_story(tmp_path / "set")
+    assert story is not None
+    assert set(story.info) == {"b1_s8.om", "b1_s16.om"}
+    assert known_form(tmp_path / "set", "b1_s8.om") == om_form(tmp_path / "set" / "b1_s8.om")
+    assert known_form(tmp_path / "set", "b1_s8.om") != known_form(tmp_path / "set", "b1_s16.om")
+    assert [file.file for file in artifact.files] == ["b1_s8.om", "b1_s16.om", "interface.json"]
+
+
+def test_batches_that_miss_the_same_lengths_are_compiled_together(lowered: Path, store: Store, tmp_path: Path) -> None:
     target = Watched()
     assembled(candidate((8,)), target, lowered, store, tmp_path / "a")
 
-    artifact = assembled(candidate((8, 16), batches=(1, 4)), target, lowered, store, tmp_path / "b")
+    artifact = assembled(candidate((8, 16), batches=(1, 2, 4)), target, lowered, store, tmp_path / "b")
 
-    assert target.asked[1:] == [((1,), (16,)), ((4,), (8, 16))]
-    assert [(f.batch, f.sequence_bin) for f in artifact.files[:-1]] == [(1, 8), (1, 16), (4, 8), (4, 16)]
+    assert target.asked[1:] == [((1,), (16,)), ((2, 4), (8, 16))]
+    assert [f.file for f in artifact.files[:4]] == ["b1_s8.om", "b1_s16.om", "b2_s8.om", "b2_s16.om"]
 
 
 def test_other_settings_share_nothing(lowered: Path, store: Store, tmp_path: Path) -> None:
@@ -140,6 +159,86 @@ def test_a_failed_compile_keeps_nothing_and_says_why(store: Store, place: None, 
         assembled(candidate((8,)), Watched(), damaged, store, tmp_path / "a")
 
     assert [usage for usage in store.usage() if usage.entries] == []
+
+
+def test_files_that_were_complete_before_another_failed_are_kept(
+    lowered: Path, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, complete = candidate((8, 16, 32)), om_set._compile
+
+    def last_one_fails(job: Any, shape: Any) -> Any:
+        if shape.sequence_bin == 32:
+            raise CompileError("ATC died", transient=True)
+        return complete(job, shape)
+
+    monkeypatch.setattr(om_set, "_compile", last_one_fails)
+    monkeypatch.setattr(om_set, "parallel_compiles", lambda files: 1)
+    with pytest.raises(CompileError, match="ATC died"):
+        assembled(one, AscendTarget(), lowered, store, tmp_path / "a")
+    monkeypatch.undo()
+    counted: list[int] = []
+    (tmp_path / "b").mkdir()
+    compile_missing_shapes(
+        one, AscendTarget(), lowered, tmp_path / "b", store, {"lowered": "x"}, lambda: counted.append(1)
+    )
+
+    assert len(counted) == 1
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from tests.evaluation.test_shared_shapes import candidate
+from workbench.cann_emulator import acl
+sys.modules["acl"] = acl
+from workbench.evaluation.shared_shapes import compile_missing_shapes
+from workbench.evaluation.store import Store
+from workbench.targets.ascend import om_set
+from workbench.targets.ascend.target import AscendTarget
+om_set.parallel_compiles = lambda files: 1
+compile_missing_shapes(candidate((8, 16, 32)), AscendTarget(), Path(sys.argv[1]), Path(sys.argv[2]),
+    Store(Path(sys.argv[3])), {"lowered": "x"}, lambda: os.kill(os.getpid(), 9))
+"""
+
+
+def test_a_kill_loses_only_the_file_in_flight(lowered: Path, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, str(lowered), str(tmp_path / "a"), str(tmp_path / "store")], timeout=120
+    )
+    target, store = Watched(), Store(tmp_path / "store")
+
+    artifact = assembled(candidate((8, 16, 32)), target, lowered, store, tmp_path / "b")
+
+    assert killed.returncode == -9
+    assert target.asked == [((1,), (16, 32))]
+    assert [file.sequence_bin for file in artifact.files] == [8, 16, 32, None]
+    store.close()
+
+
+class _OneByOne:
+    """A target that says nothing of `compile_each`."""
+
+    name = ASCEND
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, ...]] = []
+
+    def compile(self, lowered: Path, candidate: Candidate, to: Path) -> Artifact:
+        assert isinstance(candidate.compile, AscendCompile)
+        self.asked.append((*candidate.compile.batches, *candidate.compile.sequence_bins))
+        return AscendTarget().compile(lowered, candidate, to)
+
+
+def test_a_target_without_the_protocol_is_asked_for_one_shape_after_the_other(
+    lowered: Path, store: Store, tmp_path: Path
+) -> None:
+    target = _OneByOne()
+
+    artifact = assembled(candidate((8, 16)), target, lowered, store, tmp_path / "a")  # type: ignore[arg-type]
+
+    assert target.asked == [(1, 8), (1, 16)]
+    assert [file.sequence_bin for file in artifact.files] == [8, 16, None]
 
 
 def test_gears_and_other_targets_are_compiled_as_they_are() -> None:

@@ -11,7 +11,8 @@ def plan_lines(made: Plan) -> list[str]:
     cached = ", ".join(f"{count} {kind}" for kind, count in made.store_entries.items()) or "nothing yet"
     return [
         f"space:      {bound}{made.space.candidates} candidates, {made.space.compiles} distinct compiles",
-        f"this sweep: {made.trials} candidates, {made.done} done, {made.todo} to do (at most {made.compiles} compiles)",
+        f"this sweep: {made.trials} candidates, {made.done} done, {made.todo} to do (at most {made.compiles} compiles"
+        f"{_files(made)})",
         f"time:       at most {minutes(made.total_s)} to search ({made.candidate_s:.1f} s a candidate, from "
         f"{made.basis}; one float call takes {made.call_ms:.2f} ms)",
         f"limit:      {_division(made)}",
@@ -21,6 +22,11 @@ def plan_lines(made: Plan) -> list[str]:
         *(f"scoring:    {sentence}" for sentence in made.scoring),
         *(f"mind:       {warning}" for warning in made.warnings),
     ]
+
+
+def _files(made: Plan) -> str:
+    """', about 240 compiler runs, one for each batch and length, less what they share'."""
+    return f", about {made.files} compiler runs, one a batch and length, less what is shared" if made.files else ""
 
 
 def _of_available(made: Plan) -> str:

@@ -14,7 +14,7 @@ from rich.text import Text
 from workbench.api.words import minutes
 from workbench.inputs.experiment import Experiment
 from workbench.report.scored import scored_by
-from workbench.report.words import title
+from workbench.report.words import compiled_words, title
 from workbench.values.candidate import Candidate
 from workbench.values.metrics import metrics
 from workbench.values.results import STAGES, Evaluation
@@ -109,7 +109,11 @@ class Progress:
         count = "confirmed" if confirming else f"{self.done}/{self.trials}"
         what = f"{evaluation.candidate.short_id}  {self._words(evaluation.candidate)}"
         cut = f" (cut to the time: {', '.join(evaluation.cut)})" if evaluation.cut else ""
-        self._tell(f"{count:>9}  {what}: {outcome_words(evaluation)}{cut}", f" [{evaluation.seconds:.1f} s]")
+        files = compiled_words(evaluation.compiled, evaluation.shared)
+        self._tell(
+            f"{count:>9}  {what}: {outcome_words(evaluation)}{cut}{f' ({files})' if files else ''}",
+            f" [{evaluation.seconds:.1f} s]",
+        )
 
     def say(self, sentence: str) -> None:
         """Between evaluations: what happens to the front."""

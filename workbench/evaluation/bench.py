@@ -53,13 +53,22 @@ class Bench:
 
 
 class StageClock:
-    """Says when a stage begins and whether its result came from the store; `evaluate` turns it into timings."""
+    """Says when a stage begins and whether its result came from the store; `evaluate` turns it into timings.
+
+    Attributes:
+        compiled, shared: of the stage that runs; see `StageTiming`.
+    """
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[StageClock]:
         yield self
 
     cached = False
+    compiled = 0
+    shared = 0
+
+    def made_file(self) -> None:
+        self.compiled += 1
 
 
 def open_bench(

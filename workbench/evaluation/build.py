@@ -14,7 +14,7 @@ from pathlib import Path
 
 from workbench.evaluation.bench import Bench, StageClock, log_kept
 from workbench.evaluation.record import record_of
-from workbench.evaluation.shared_shapes import compile_missing_shapes, shares_shapes
+from workbench.evaluation.shared_shapes import compile_missing_shapes, shapes_of, shares_shapes
 from workbench.inputs.experiment import Experiment
 from workbench.quantization.record import QuantizationRecord, write_record
 from workbench.values.artifact import Artifact
@@ -104,14 +104,18 @@ def _compiled(candidate: Candidate, bench: Bench, lowered: Path, clock: StageClo
         target = bench.target(candidate)
         with log_kept(bench, candidate):
             if shares_shapes(candidate):
-                artifact = compile_missing_shapes(candidate, target, lowered, to, bench.store, shared)
+                artifact = compile_missing_shapes(candidate, target, lowered, to, bench.store, shared, clock.made_file)
             else:
                 artifact = target.compile(lowered, candidate, to)
+                clock.compiled = int(candidate.compile.compiles_shapes)
         (to / "artifact.json").write_text(canonical_json(artifact), encoding="utf-8")
 
     entry = bench.store.get_or_build("artifact", key, build)
     clock.cached = entry.cached
     data = json.loads((entry.path / "artifact.json").read_text(encoding="utf-8"))
+    if candidate.compile.compiles_shapes:
+        files = len(shapes_of(candidate)) if shares_shapes(candidate) else 1
+        clock.shared = files - clock.compiled
     return decode(Artifact, data), entry.path
 
 

@@ -1,8 +1,8 @@
 """One compile for each fixed shape, shared by all candidates that differ only in which shapes they hold.
 
 A compiler that fixes every shape makes a set of files for each candidate. Files of the same settings and shape are the
-same file, and a compile may take minutes; so each file has its own entry in the store, and a set takes from there what
-another set already has.
+same file, and a compile may take minutes; so each file has its own entry in the store, kept the moment it is complete,
+and a set takes from there what any set already has. A kill loses the files in flight and no other.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from workbench.evaluation.store import Store
-from workbench.targets.base import Target
-from workbench.values.artifact import Artifact, CompiledFile
+from workbench.targets.base import CompilesEach, Target
+from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import canonical_json, decode
 
@@ -33,100 +33,108 @@ def shares_shapes(candidate: Candidate) -> bool:
     return candidate.compile.one_file_a_shape()
 
 
-def compile_missing_shapes(
-    candidate: Candidate, target: Target, lowered: Path, to: Path, store: Store, key: Mapping[str, object]
-) -> Artifact:
-    """The candidate's artifact in `to`: files that the store has, and the rest compiled now, batch by batch.
+def shapes_of(candidate: Candidate) -> tuple[Shape, ...]:
+    """The files of its set, the largest last."""
+    settings = candidate.compile
+    return tuple((b, s) for b in settings.compiled_batches() for s in settings.compiled_lengths() or (None,))
 
-    Kernels are counted in the file of the largest shape, so that file is compiled again where nobody counted it.
+
+def compile_missing_shapes(
+    candidate: Candidate,
+    target: Target,
+    lowered: Path,
+    to: Path,
+    store: Store,
+    key: Mapping[str, object],
+    compiled: Callable[[], None] = lambda: None,
+) -> Artifact:
+    """The candidate's artifact in `to`: files that the store has, and the rest compiled now; the counts are those of
+    the largest shape.
 
     Args:
         key: everything besides the candidate's compile part that decides a file's content.
+        compiled: told of every file that was compiled, once it is in the store.
 
     Raises:
-        CompileError: as `Target.compile`; files of batches compiled before are kept.
+        CompileError: as `Target.compile`; files that were complete by then are kept.
     """
-    settings = candidate.compile
-    shapes: list[Shape] = [(b, s) for b in settings.compiled_batches() for s in settings.compiled_lengths() or (None,)]
-    parts = {shape: _stored(store, candidate, shape, key, counted=shape == shapes[-1]) for shape in shapes}
-    for batch in settings.compiled_batches():
-        bins = tuple(s for (b, s), part in parts.items() if b == batch and part is None)
-        if not bins:
-            continue
-        place = to / f"compile-{batch}"
+    shapes = shapes_of(candidate)
+    parts = {shape: store.find(KIND, _key(candidate, shape, key)) for shape in shapes}
+    missing = [shape for shape, part in parts.items() if part is None]
+    for group in _rectangles(missing):
+        place = to / "compile"
         place.mkdir()
-        made = target.compile(lowered, _only(candidate, batch, bins), place)
-        for file in made.files:
-            if file.batch is not None:
-                shape = (file.batch, file.sequence_bin)
-                largest = file == [f for f in made.files if f.batch is not None][-1]
-                parts[shape] = _keep(store, candidate, shape, key, place, made, file, counted=largest)
+
+        def keep(made: Artifact, folder: Path) -> None:
+            (file,) = [f for f in made.files if f.batch is not None]
+            entry_key = _key(candidate, (file.batch or 1, file.sequence_bin), key)
+            store.get_or_build(KIND, entry_key, lambda to: _write(made, folder, to))
+            compiled()
+
+        _compile(target, lowered, _only(candidate, group), place, keep)
         shutil.rmtree(place)
-    found = {shape: part for shape, part in parts.items() if part is not None}
-    return _assembled(found, shapes, to)
+    found = {shape: store.find(KIND, _key(candidate, shape, key)) for shape in missing} if missing else {}
+    places = {shape: entry.path for shape, entry in {**parts, **found}.items() if entry is not None}
+    return _assembled(places, shapes, to)
 
 
-def _only(candidate: Candidate, batch: int, bins: tuple[int | None, ...]) -> Candidate:
+def stored_shapes(candidate: Candidate, store: Store, key: Mapping[str, object]) -> tuple[Shape, ...]:
+    """Which of the candidate's files are there already."""
+    return tuple(s for s in shapes_of(candidate) if store.find(KIND, _key(candidate, s, key)) is not None)
+
+
+def _rectangles(missing: list[Shape]) -> list[list[Shape]]:
+    """Shapes in groups that are every batch with every length of the group, as a target is asked for them: batches
+    that miss the same lengths go together, so that all of a new set is compiled side by side."""
+    lengths: dict[int, list[int | None]] = {}
+    for batch, length in missing:
+        lengths.setdefault(batch, []).append(length)
+    groups: dict[tuple[int | None, ...], list[int]] = {}
+    for batch, bins in lengths.items():
+        groups.setdefault(tuple(bins), []).append(batch)
+    return [[(batch, length) for batch in batches for length in bins] for bins, batches in groups.items()]
+
+
+def _compile(
+    target: Target, lowered: Path, candidate: Candidate, place: Path, keep: Callable[[Artifact, Path], None]
+) -> None:
+    if isinstance(target, CompilesEach):
+        target.compile_each(lowered, candidate, place, keep)
+        return
+    for number, shape in enumerate(shapes_of(candidate)):
+        folder = place / str(number)
+        folder.mkdir()
+        keep(target.compile(lowered, _only(candidate, [shape]), folder), folder)
+
+
+def _only(candidate: Candidate, shapes: list[Shape]) -> Candidate:
     """The same candidate for a part of its shapes."""
-    lengths = tuple(s for s in bins if s is not None)
+    batches = tuple(dict.fromkeys(batch for batch, _ in shapes))
+    lengths = tuple(dict.fromkeys(s for _, s in shapes if s is not None))
     return replace(
         candidate,
-        compile=candidate.compile.for_shapes((batch,), lengths),
-        serving=replace(candidate.serving, batch=batch),
+        compile=candidate.compile.for_shapes(batches, lengths),
+        serving=replace(candidate.serving, batch=batches[-1]),
     )
 
 
-def _key(candidate: Candidate, shape: Shape, key: Mapping[str, object], *, counted: bool) -> dict[str, object]:
-    return {**key, "compile": _only(candidate, shape[0], (shape[1],)).compile, "counted": counted}
+def _key(candidate: Candidate, shape: Shape, key: Mapping[str, object]) -> dict[str, object]:
+    return {**key, "compile": _only(candidate, [shape]).compile}
 
 
-def _stored(
-    store: Store, candidate: Candidate, shape: Shape, key: Mapping[str, object], *, counted: bool
-) -> Path | None:
-    """Where the file of a shape lies; with its counts where they are needed, and with or without them elsewhere."""
-    for with_counts in (True,) if counted else (True, False):
-        entry = store.find(KIND, _key(candidate, shape, key, counted=with_counts))
-        if entry is not None:
-            return entry.path
-    return None
+def _write(made: Artifact, folder: Path, to: Path) -> None:
+    for file in folder.iterdir():
+        if file.is_file():
+            _link(file, to / file.name)
+    (to / _PART).write_text(canonical_json(made), encoding="utf-8")
 
 
-def _keep(
-    store: Store,
-    candidate: Candidate,
-    shape: Shape,
-    key: Mapping[str, object],
-    place: Path,
-    made: Artifact,
-    file: CompiledFile,
-    *,
-    counted: bool,
-) -> Path:
-    beside = [f for f in made.files if f.batch is None]
-
-    def build(to: Path) -> None:
-        for name in [file.file, *(f.file for f in beside)]:
-            _link(place / name, to / name)
-        for log in (f"{Path(file.file).stem}.log", *(_STORIES if counted else ())):
-            if (place / log).exists():
-                _link(place / log, to / log)
-        part = replace(made, files=(file, *beside))
-        (to / _PART).write_text(canonical_json(part), encoding="utf-8")
-
-    return store.get_or_build(KIND, _key(candidate, shape, key, counted=counted), build).path
-
-
-_STORIES = ("compile.json", "json.log")
-"""What the compiler told beside the files; of the part that was counted."""
-
-
-def _assembled(parts: Mapping[Shape, Path], shapes: list[Shape], to: Path) -> Artifact:
+def _assembled(parts: Mapping[Shape, Path], shapes: tuple[Shape, ...], to: Path) -> Artifact:
     """The set in `to`, its counts those of the largest shape."""
     told = {shape: _part(parts[shape]) for shape in shapes}
-    for shape in shapes:
+    for shape in reversed(shapes):  # of a name that every part has, the largest one's file
         for source in parts[shape].iterdir():
-            wanted = shape == shapes[-1] or source.name not in _STORIES
-            if source.name != _PART and wanted and not (to / source.name).exists():
+            if source.name != _PART and not (to / source.name).exists():
                 _link(source, to / source.name)
     last = told[shapes[-1]]
     files = tuple(file for shape in shapes for file in told[shape].files if file.batch is not None)

@@ -17,13 +17,13 @@ from workbench.report.scored import Scored, scored
 from workbench.report.service import service_lines
 from workbench.report.summary import Member, Recommendation, Step, Summary
 from workbench.report.table import Line, table_lines, wrapped
-from workbench.report.words import count_of, evidence_sentence, over
+from workbench.report.words import compiled_words, count_of, evidence_sentence, over
 from workbench.values.documents.canonical import encode
 from workbench.values.evidence import level_of
 from workbench.values.measurement import Estimate
 from workbench.values.metrics import drop_metric, metrics
 from workbench.values.objectives import METRICS
-from workbench.values.results import STAGES, Evaluation
+from workbench.values.results import STAGES, Evaluation, StageTiming
 
 
 def lines(summary: Summary) -> str:
@@ -71,7 +71,8 @@ def detail(summary: Summary, candidate_id: str) -> str:
             found += ["", heading, *numbers]
     found += ["", "Stages"]
     found += [
-        f"  {s.stage:<34} {s.seconds:8.2f} s{'  (from the cache)' if s.cached else ''}" for s in evaluation.stages
+        f"  {s.stage:<34} {s.seconds:8.2f} s{'  (from the cache)' if s.cached else ''}{_compiled(s)}"
+        for s in evaluation.stages
     ]
     chain = evaluation.toolchain
     parts = ", ".join(f"{name} {version}" for name, version in sorted(chain.components.items()))
@@ -79,6 +80,11 @@ def detail(summary: Summary, candidate_id: str) -> str:
     found += [f"  toolchain {chain.fingerprint[:12]}, begun {evaluation.started_at}"]
     found += ["", "Run it again", f"  {reproduce(summary, evaluation)}"]
     return "\n".join(found)
+
+
+def _compiled(stage: StageTiming) -> str:
+    words = compiled_words(stage.compiled, stage.shared)
+    return f"  ({words})" if words else ""
 
 
 def reproduce(summary: Summary, evaluation: Evaluation) -> str:
@@ -111,6 +117,7 @@ def to_json(summary: Summary) -> dict[str, Any]:
                 "stage_reached": e.stage_reached,
                 "parameters": e.candidate.parameters(),
                 "metrics": summary.numbers(e),
+                **({"compiled_files": e.compiled, "shared_files": e.shared} if e.compiled or e.shared else {}),
             }
             for e in summary.evaluations
         ],
@@ -154,6 +161,9 @@ def _heading(summary: Summary) -> list[Line]:
             "",
         ),
     ]
+    files = compiled_words(sum(e.compiled for e in summary.evaluations), sum(e.shared for e in summary.evaluations))
+    if files:
+        found.append((f"compiled: {files}", ""))
     by = scored(summary.evaluations)
     if by.name != "accuracy":
         found.append((f"accuracy stands for {by.name}{by.manner}, the primary metric of this dataset", ""))

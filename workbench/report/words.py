@@ -61,3 +61,11 @@ def over(metric: str, by: float) -> str:
 def evidence_sentence(level: Evidence) -> str:
     """'Evidence: predicted (simulated from measurements).'"""
     return f"Evidence: {level} ({MEANINGS[level]})."
+
+
+def compiled_words(compiled: int, shared: int) -> str:
+    """'3 compiler runs, 9 more files shared'; nothing where a target does not compile a file for each shape."""
+    runs = count_of(compiled, "compiler run")
+    if not shared:
+        return runs if compiled else ""
+    return f"{runs}, {count_of(shared, 'file')} shared"

@@ -21,6 +21,7 @@ from workbench.search.memory import check_memory, memory_of
 from workbench.search.refusals import check_targets
 from workbench.search.time_limit import Division, divided, forecast_cost, known_cost, least_limit_s, mean_cost
 from workbench.space.space import Forbidden, SpaceSize, build, draw, raw_size, size
+from workbench.values.installed_targets import installed_target
 from workbench.values.system.control_groups import available_memory_bytes
 
 PROBE_CALLS = 24
@@ -40,6 +41,8 @@ class Plan:
         space: distinct candidates and compiles of the whole space; `raw` before `forbid:` rules.
         todo: evaluations this sweep would still make.
         compiles: at most so many distinct compiles among them.
+        files: about so many runs of a compiler that makes a file for each batch and length, where no two candidates
+            share one; 0 where none of the targets is such.
         call_ms: one call of the float baseline.
         once_s: of the search, for what serving costs this host, where that is not known yet.
         basis: what the times rest on, in words.
@@ -57,6 +60,7 @@ class Plan:
     done: int
     todo: int
     compiles: int
+    files: int
     call_ms: float
     candidate_s: float
     once_s: float
@@ -111,8 +115,9 @@ def make_plan(
         cost = forecast_cost(experiment, call_ms, opening_s(experiment), timed=timed)
     once_s = _once_s(experiment, bench) if todo else 0.0
     compiles = min(todo, space.compiles)
+    files_each = _files_each(experiment)
     # a lowered file and the compiled ones (each in the store once); INT8 ones are a quarter of the float size
-    copies = 1.0 + _files_each(experiment)
+    copies = 1.0 + files_each
     return Plan(
         space=space,
         raw=raw_size(experiment.space),
@@ -120,6 +125,7 @@ def make_plan(
         done=len(known),
         todo=todo,
         compiles=compiles,
+        files=round(compiles * files_each) if _compiles_shapes(experiment) else 0,
         call_ms=call_ms,
         candidate_s=candidate_s,
         once_s=once_s,
@@ -156,6 +162,10 @@ def _files_each(experiment: Experiment) -> float:
         shapes = len(settings.compiled_batches()) * max(1, len(settings.compiled_lengths()))
         counts.append(shapes if settings.one_file_a_shape() else 1)
     return statistics.mean(counts) if counts else 1.0
+
+
+def _compiles_shapes(experiment: Experiment) -> bool:
+    return any(installed_target(name).settings.compiles_shapes for name in experiment.targets)
 
 
 def probe_call_ms(experiment: Experiment, bench: Bench) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -205,6 +205,28 @@ class Target(Protocol):
 
         Raises:
             MeasureError: the runtime cannot load it.
+        """
+
+
+@runtime_checkable
+class CompilesEach(Protocol):
+    """A target that compiles a file for each shape and hands every one over as soon as it is complete.
+
+    Optional: a target without it is asked to `compile` one shape after the other. Only asked for candidates whose
+    settings say `one_file_a_shape`.
+    """
+
+    def compile_each(
+        self, lowered: Path, candidate: Candidate, to: Path, made: Callable[[Artifact, Path], None]
+    ) -> None:
+        """As `Target.compile`, every shape in a folder of its own below `to`, as an artifact of its own.
+
+        Args:
+            made: called in this thread with each artifact and its folder, in the order of completion; when a compile
+                fails, also with those that were complete by then. The folder holds nothing of other shapes.
+
+        Raises:
+            CompileError: the compiler refused a shape; carries its log.
         """
 
 

@@ -53,6 +53,12 @@ def candidate_tags(evaluation: Evaluation, sweep_id: str, feasible: bool) -> dic
     return tags
 
 
+def file_metrics(evaluation: Evaluation) -> dict[str, float]:
+    """Compiled now, and taken from the store; nothing where a target does not compile a file for each shape."""
+    found = {"compiled_files": evaluation.compiled, "shared_files": evaluation.shared}
+    return {name: float(count) for name, count in found.items()} if any(found.values()) else {}
+
+
 def sweep_metrics(summary: Summary) -> dict[str, float]:
     found: dict[str, float] = {
         "candidates": len(summary.evaluations),
@@ -60,6 +66,8 @@ def sweep_metrics(summary: Summary) -> dict[str, float]:
         "stopped": sum(summary.stops.values()),
         "failed": sum(summary.failures.values()),
     }
+    files = [file_metrics(evaluation) for evaluation in summary.evaluations]
+    found |= {name: sum(one.get(name, 0.0) for one in files) for one in files[:1] for name in one}
     chosen = summary.find(summary.recommended.candidate_id) if summary.recommended is not None else None
     if chosen is not None:
         speedup, drop = best_known_speedup(summary, chosen), best_known_drop(summary, chosen)

@@ -22,6 +22,7 @@ from workbench.tracking.run import (
     NOTE,
     candidate_tags,
     factor_metrics,
+    file_metrics,
     flag,
     marked_name,
     note,
@@ -164,7 +165,7 @@ class Tracker:
         with scratch_folder("mlflow") as folder:
             self._write_artifacts(evaluation, folder)
             self._client.log_artifacts(known.run_id, str(folder))
-        numbers = metrics(evaluation)
+        numbers = metrics(evaluation) | file_metrics(evaluation)
         now_ms = round(time.time() * 1000)  # of two values of a metric, MLflow shows the later one
         self._client.log_batch(
             known.run_id,

@@ -65,11 +65,18 @@ class Stop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageTiming:
-    """Wall time of one stage; `cached` when its result came from the store."""
+    """Wall time of one stage; `cached` when its result came from the store.
+
+    Attributes:
+        compiled: files that the compiler made in it, one run each; `shared` files of the same set that were there
+            already. Both 0 where a target does not compile a file for each shape.
+    """
 
     stage: str
     seconds: float
     cached: bool = False
+    compiled: int = added_later(0)
+    shared: int = added_later(0)
 
 
 MAX_ATTEMPTS = 2
@@ -110,6 +117,16 @@ class Evaluation:
     @property
     def seconds(self) -> float:
         return sum(s.seconds for s in self.stages)
+
+    @property
+    def compiled(self) -> int:
+        """Runs of a compiler that takes minutes for each shape."""
+        return sum(s.compiled for s in self.stages)
+
+    @property
+    def shared(self) -> int:
+        """Runs that were saved, since the store had the file."""
+        return sum(s.shared for s in self.stages)
 
     @property
     def deserves_another(self) -> bool:

@@ -50,14 +50,16 @@ class Climb(StageClock):
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[StageClock]:
-        self.name, self.cached = name, False
+        self.name, self.cached, self.compiled, self.shared = name, False, 0, 0
         self.bench.report(self.candidate, name)
         began = time.perf_counter()
         try:
             yield self
         finally:
             seconds = time.perf_counter() - began
-            self.timings.append(StageTiming(stage=name, seconds=seconds, cached=self.cached))
+            self.timings.append(
+                StageTiming(stage=name, seconds=seconds, cached=self.cached, compiled=self.compiled, shared=self.shared)
+            )
 
     def check(self) -> None:
         errors = candidate_errors(self.bench.target(self.candidate), self.experiment.model, self.candidate)

@@ -66,13 +66,22 @@ def om_form(om: Path) -> str:
         try:
             if run.status != 0:
                 raise failure_of(run, f"{om.name} into JSON")
-            return digest(structure_of(loads(file.read_text(encoding="utf-8", errors="replace"), once=False)))
+            return form_of_json(file)
         except (OSError, ValueError) as error:
             raise no_file(run, f"{om.name} into JSON", f"its JSON cannot be read: {error}") from error
         except (CompileError, ToolchainError) as error:
             if isinstance(error, CompileError):
                 error.log_path = None
             raise
+
+
+def form_of_json(file: Path) -> str:
+    """The form of the OM that ATC wrote this JSON of.
+
+    Raises:
+        OSError, ValueError: it cannot be read, or is not of that form.
+    """
+    return digest(structure_of(loads(file.read_text(encoding="utf-8", errors="replace"), once=False)))
 
 
 def structure_of(data: Any) -> list[Any]:

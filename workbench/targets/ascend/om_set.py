@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import errno
 import os
 import shutil
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 
@@ -29,6 +31,7 @@ from workbench.targets.ascend.atc.om_json import KernelCounts, count_kernels
 from workbench.targets.ascend.atc.om_to_json import run_to_json
 from workbench.targets.ascend.atc.passes import FUSION_RESULT, Fusion, read_fusions
 from workbench.targets.ascend.interface import Interface
+from workbench.targets.ascend.om_form import form_of_json
 from workbench.targets.ascend.paths import place_model, work_directory
 from workbench.targets.ascend.settings import AscendCompile
 from workbench.values.artifact import CompiledFile
@@ -36,6 +39,8 @@ from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import file_digest
 from workbench.values.errors import CompileError, ToolchainError
 from workbench.values.system.files import temporary_beside
+
+T = TypeVar("T")
 
 BYTES_PER_COMPILE = int(2.5 * 2**30)
 """Memory that one compile of an encoder may take with its operator compilers [inferred]."""
@@ -52,6 +57,7 @@ class CompiledSet:
         info: file → what ATC tells about it; files it told nothing about are absent.
         warnings: ATC's, each once, with its code.
         seconds: file → wall time of its compile.
+        form: of the file whose kernels were counted, what decides its time (`om_form`).
     """
 
     files: tuple[CompiledFile, ...]
@@ -62,6 +68,7 @@ class CompiledSet:
     info: Mapping[str, OmInfo]
     warnings: tuple[str, ...]
     seconds: Mapping[str, float]
+    form: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +84,7 @@ class _Job:
     files: Mapping[str, Path]
     root: Path
     to: Path
+    side_by_side: int
     workers: int
     timeout_s: float
     stop: threading.Event
@@ -116,32 +124,89 @@ def compile_set(
     """
     assert isinstance(candidate.compile, AscendCompile)  # Candidate checks it
     shapes = shapes_of(candidate.compile, interface)
+    at = _Where(lowered=lowered, candidate=candidate, interface=interface, to=to, soc_version=soc_version)
+    with _job(at, shapes, environment, parallel, timeout_s) as job:
+        compiled = _compile_all(job, shapes, lambda shape: _compile(job, shape))
+        return _counted(job, shapes, compiled)
+
+
+def compile_each(
+    lowered: Path,
+    candidate: Candidate,
+    interface: Interface,
+    to: Path,
+    made: Callable[[CompiledSet, Path], None],
+    *,
+    soc_version: str,
+    environment: Mapping[str, str] | None = None,
+    parallel: int | None = None,
+    timeout_s: float | None = None,
+) -> None:
+    """The same, every file as a set of its own in a folder of its own below `to`, with its own counts.
+
+    Args:
+        made: called in this thread with each set as soon as it is complete, in the order of completion; also with those
+            that were complete when another compile failed, before that failure is raised.
+
+    Raises:
+        As `compile_set`.
+    """
+    assert isinstance(candidate.compile, AscendCompile)  # Candidate checks it
+    shapes = shapes_of(candidate.compile, interface)
+    at = _Where(lowered=lowered, candidate=candidate, interface=interface, to=to, soc_version=soc_version)
+    with _job(at, shapes, environment, parallel, timeout_s) as job:
+
+        def alone(shape: Shape) -> tuple[CompiledSet, Path]:
+            place = to / shape.name
+            place.mkdir()
+            own = replace(job, to=place)
+            return _counted(own, (shape,), (_compile(own, shape),)), place
+
+        _compile_all(job, shapes, alone, lambda result: made(*result))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Where:
+    lowered: Path
+    candidate: Candidate
+    interface: Interface
+    to: Path
+    soc_version: str
+
+
+@contextlib.contextmanager
+def _job(
+    at: _Where,
+    shapes: Sequence[Shape],
+    environment: Mapping[str, str] | None,
+    parallel: int | None,
+    timeout_s: float | None,
+) -> Iterator[_Job]:
+    """What the compiles of a set share, for as long as its work directory is there."""
+    assert isinstance(at.candidate.compile, AscendCompile)  # Candidate checks it
     base = dict(os.environ if environment is None else environment)
     atc = find_atc(base)
     check_operator_package(base)
     side_by_side = parallel or parallel_compiles(len(shapes))
     try:
-        with work_directory(to, "atc") as root:
-            job = _Job(
+        with work_directory(at.to, "atc") as root:
+            yield _Job(
                 atc=atc,
-                model=place_model(lowered, root),
-                candidate=candidate,
-                interface=interface,
-                soc_version=soc_version,
+                model=place_model(at.lowered, root),
+                candidate=at.candidate,
+                interface=at.interface,
+                soc_version=at.soc_version,
                 environment=base,
-                files=write_config_files(candidate.compile, root),
+                files=write_config_files(at.candidate.compile, root),
                 root=root,
-                to=to,
+                to=at.to,
+                side_by_side=side_by_side,
                 workers=max(1, _processors() // side_by_side),
                 timeout_s=compile_timeout_s(base) if timeout_s is None else timeout_s,
                 stop=threading.Event(),
             )
-            compiled = _compile_all(job, shapes, side_by_side)
-            counts = _count(job, compiled[-1], shapes[-1])
-            fusions, unread = _fusions(compiled[-1].run.directory)
-            return _collect(job, shapes, compiled, counts, fusions, unread)
     except OSError as error:
-        raise _disk_error(error, to) from error
+        raise _disk_error(error, at.to) from error
 
 
 def parallel_compiles(files: int) -> int:
@@ -150,21 +215,46 @@ def parallel_compiles(files: int) -> int:
     return max(1, min(files, _processors(), by_memory))
 
 
-def _compile_all(job: _Job, shapes: Sequence[Shape], side_by_side: int) -> list[_Compiled]:
+def _compile_all(
+    job: _Job,
+    shapes: Sequence[Shape],
+    compile_one: Callable[[Shape], T],
+    made: Callable[[T], None] = lambda result: None,
+) -> list[T]:
     """Every shape, in order; on the first failure, or an interrupt, the rest is stopped before this returns."""
-    with concurrent.futures.ThreadPoolExecutor(side_by_side, thread_name_prefix="atc") as pool:
-        futures = [pool.submit(_compile, job, shape) for shape in shapes]
+    with concurrent.futures.ThreadPoolExecutor(job.side_by_side, thread_name_prefix="atc") as pool:
+        futures = [pool.submit(compile_one, shape) for shape in shapes]
+        told: set[concurrent.futures.Future[T]] = set()
+
+        def tell(done: Iterable[concurrent.futures.Future[T]]) -> None:
+            for future in done:
+                if future not in told and not future.cancelled() and future.exception() is None:
+                    told.add(future)
+                    made(future.result())
+
+        failed: list[concurrent.futures.Future[T]] = []
         try:
-            concurrent.futures.wait(futures, return_when=concurrent.futures.FIRST_EXCEPTION)
+            for future in concurrent.futures.as_completed(futures):
+                if future.exception() is not None:
+                    break
+                tell([future])
         finally:
             unfinished = not all(future.done() for future in futures)
             failed = [f for f in futures if f.done() and not f.cancelled() and f.exception() is not None]
             if failed or unfinished:
                 job.stop.set()
                 pool.shutdown(wait=True, cancel_futures=True)
+    tell(futures)  # a compile takes minutes: what was complete when another failed is not thrown away
     for future in failed or futures:
         future.result()
     return [future.result() for future in futures]
+
+
+def _counted(job: _Job, shapes: Sequence[Shape], compiled: Sequence[_Compiled]) -> CompiledSet:
+    """The set in the job's folder, its counts those of the last shape."""
+    counts, form = _count(job, compiled[-1], shapes[-1])
+    fusions, unread = _fusions(compiled[-1].run.directory)
+    return _collect(job, shapes, compiled, counts, form, fusions, unread)
 
 
 def _compile(job: _Job, shape: Shape) -> _Compiled:
@@ -213,8 +303,9 @@ def _output(directory: Path, name: str) -> Path | None:
     return next(iter(sorted(directory.glob(f"{name}_*_*.om"))), None)
 
 
-def _count(job: _Job, compiled: _Compiled, shape: Shape) -> KernelCounts:
-    directory = job.root / "json"
+def _count(job: _Job, compiled: _Compiled, shape: Shape) -> tuple[KernelCounts, str]:
+    """What is in the file, and the form of it: both from one look of ATC into it, which takes no device."""
+    directory = job.root / f"json-{shape.name}"
     directory.mkdir()
     what = f"{shape.name}.om into JSON"
     environment = compile_environment(job.environment, directory, workers=job.workers)
@@ -225,7 +316,7 @@ def _count(job: _Job, compiled: _Compiled, shape: Shape) -> KernelCounts:
         if run.status != 0:
             raise failure_of(run, what)
         try:
-            return count_kernels(file)
+            return count_kernels(file), form_of_json(file)
         except ValueError as error:
             raise no_file(run, what, f"its JSON cannot be read: {error}") from error
         except FileNotFoundError as error:
@@ -248,6 +339,7 @@ def _collect(
     shapes: Sequence[Shape],
     compiled: Sequence[_Compiled],
     counts: KernelCounts,
+    form: str,
     fusions: tuple[Fusion, ...],
     unread: str,
 ) -> CompiledSet:
@@ -277,6 +369,7 @@ def _collect(
         info=info,
         warnings=tuple(warnings),
         seconds={f"{s.name}.om": made.run.seconds for s, made in zip(shapes, compiled, strict=True)},
+        form=form,
     )
 
 

@@ -11,7 +11,7 @@ every shape in a file is fixed, so the session pads and cuts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,12 +21,12 @@ from workbench.graph.write import write_model
 from workbench.quantization.lowering.deploy import lower_deploy
 from workbench.quantization.record import QuantizationRecord
 from workbench.targets.ascend.acl.session import open_session
-from workbench.targets.ascend.atc.compile_story import write_story
+from workbench.targets.ascend.atc.compile_story import OF_ONE_FILE, known_form, write_story
 from workbench.targets.ascend.check import candidate_issues
-from workbench.targets.ascend.interface import INTERFACE, write_interface
+from workbench.targets.ascend.interface import INTERFACE, Interface, write_interface
 from workbench.targets.ascend.lowering import atc_form
 from workbench.targets.ascend.om_form import om_form, serving_files
-from workbench.targets.ascend.om_set import compile_set
+from workbench.targets.ascend.om_set import CompiledSet, compile_each, compile_set
 from workbench.targets.ascend.probe import DeployProbe
 from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.targets.ascend.shapes import interface_of
@@ -66,17 +66,25 @@ class AscendTarget:
         return file
 
     def compile(self, lowered: Path, candidate: Candidate, to: Path) -> Artifact:
-        assert isinstance(candidate.compile, AscendCompile)  # Candidate checks it
-        toolchain = self.toolchain()
-        try:
-            interface = interface_of(read_model(lowered))
-        except ConfigError as error:
-            log = to / "atc.log"
-            log.write_text(f"{lowered}: {error}\n", encoding="utf-8")
-            raise CompileError(f"ATC cannot take {lowered}: {error}", log_path=log) from error
+        toolchain, interface = self.toolchain(), _interface(lowered, to)
         compiled = compile_set(lowered, candidate, interface, to, soc_version=toolchain.device)
-        write_interface(interface, to)
         write_story(compiled, to)
+        return self._artifact(compiled, interface, to, toolchain)
+
+    def compile_each(
+        self, lowered: Path, candidate: Candidate, to: Path, made: Callable[[Artifact, Path], None]
+    ) -> None:
+        toolchain, interface = self.toolchain(), _interface(lowered, to)
+
+        def told(compiled: CompiledSet, place: Path) -> None:
+            stem = Path(compiled.files[0].file).stem
+            write_story(compiled, place, f"{stem}{OF_ONE_FILE}")
+            made(self._artifact(compiled, interface, place, toolchain), place)
+
+        compile_each(lowered, candidate, interface, to, told, soc_version=toolchain.device)
+
+    def _artifact(self, compiled: CompiledSet, interface: Interface, to: Path, toolchain: Toolchain) -> Artifact:
+        write_interface(interface, to)
         return Artifact(
             target=self.name,
             files=(*compiled.files, compiled_file(to, INTERFACE)),
@@ -99,7 +107,7 @@ class AscendTarget:
     ) -> str:
         """The files that serve this shape, as ATC tells of them, and the flags that its JSON may not show.
 
-        Runs ATC once for each file: keep the answer.
+        Runs ATC for each file that nobody looked into when it was compiled: keep the answer.
         """
         settings = candidate.compile
         assert isinstance(settings, AscendCompile)  # Candidate checks it
@@ -107,7 +115,8 @@ class AscendTarget:
         if settings.shapes == "static":
             flags = replace(flags, batches=(1,), sequence_bins=())
         files = serving_files(artifact, batch, length)
-        return digest([flags, [[f.batch, f.sequence_bin, om_form(directory / f.file)] for f in files]])
+        forms = [[f.batch, f.sequence_bin, known_form(directory, f.file) or om_form(directory / f.file)] for f in files]
+        return digest([flags, forms])
 
     def devices(self) -> int:
         return device_count()
@@ -124,3 +133,12 @@ class AscendTarget:
         outputs = [value.name for value in proto.graph.output]
         wanted = [name for name in dict.fromkeys(tensors) if name in made and name not in outputs]
         return DeployProbe(proto, wanted)
+
+
+def _interface(lowered: Path, to: Path) -> Interface:
+    try:
+        return interface_of(read_model(lowered))
+    except ConfigError as error:
+        log = to / "atc.log"
+        log.write_text(f"{lowered}: {error}\n", encoding="utf-8")
+        raise CompileError(f"ATC cannot take {lowered}: {error}", log_path=log) from error

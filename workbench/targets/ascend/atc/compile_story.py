@@ -5,6 +5,7 @@ It explains a result and is no part of it: artifacts are equal without it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +14,13 @@ from workbench.targets.ascend.atc.om_info import OmInfo
 from workbench.targets.ascend.atc.passes import Fusion
 from workbench.targets.ascend.om_set import CompiledSet
 from workbench.targets.ascend.settings import FUSION_GROUPS
-from workbench.values.documents.canonical import canonical_json, decode
+from workbench.values.documents.canonical import added_later, canonical_json, decode
 from workbench.values.documents.json_reader import loads
 from workbench.values.system.files import temporary_beside
 
 STORY = "compile.json"
+OF_ONE_FILE = ".story.json"
+"""End of the name of a story that tells of one file of a set alone, behind the file's own without `.om`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,20 +31,50 @@ class CompileStory:
     info: Mapping[str, OmInfo]
     warnings: tuple[str, ...]
     seconds: Mapping[str, float]
+    form: str = added_later("")
 
 
-def write_story(compiled: CompiledSet, to: Path) -> None:
+def write_story(compiled: CompiledSet, to: Path, name: str = STORY) -> None:
     story = CompileStory(
-        fusions=compiled.fusions, info=compiled.info, warnings=compiled.warnings, seconds=compiled.seconds
+        fusions=compiled.fusions,
+        info=compiled.info,
+        warnings=compiled.warnings,
+        seconds=compiled.seconds,
+        form=compiled.form,
     )
-    with temporary_beside(to / STORY, durable=False) as draft:
+    with temporary_beside(to / name, durable=False) as draft:
         draft.write_text(canonical_json(story), encoding="utf-8")
 
 
 def read_story(directory: Path) -> CompileStory | None:
-    """None where the files were compiled elsewhere, or before this was kept."""
+    """That of the set, or those of its files as one, the fusions of the largest; None where the files were compiled
+    elsewhere, or before this was kept."""
     file = directory / STORY
-    return decode(CompileStory, loads(file.read_bytes())) if file.exists() else None
+    if file.exists():
+        return _read(file)
+    parts = [_read(part) for part in sorted(directory.glob(f"*{OF_ONE_FILE}"), key=_by_shape)]
+    if not parts:
+        return None
+    return CompileStory(
+        fusions=parts[-1].fusions,
+        info={name: info for part in parts for name, info in part.info.items()},
+        warnings=tuple(dict.fromkeys(warning for part in parts for warning in part.warnings)),
+        seconds={name: seconds for part in parts for name, seconds in part.seconds.items()},
+    )
+
+
+def known_form(directory: Path, om: str) -> str:
+    """What decides the time of a file, as it was found when that was compiled; empty where nobody looked."""
+    file = directory / f"{om.removesuffix('.om')}{OF_ONE_FILE}"
+    return _read(file).form if file.exists() else ""
+
+
+def _read(file: Path) -> CompileStory:
+    return decode(CompileStory, loads(file.read_bytes()))
+
+
+def _by_shape(file: Path) -> tuple[list[int], str]:
+    return [int(number) for number in re.findall(r"\d+", file.name)], file.name
 
 
 def story_text(story: CompileStory) -> str:
