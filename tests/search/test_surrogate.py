@@ -38,7 +38,7 @@ def test_what_counts_is_ordered_and_what_does_not_is_one_apart() -> None:
 
 def test_the_gradient_is_that_of_the_loss() -> None:
     codes, theta = drawn(12, 0), np.random.default_rng(1).normal(-1, 0.5, 6)
-    args = AXES.distances(codes, codes), np.random.default_rng(2).normal(size=12), np.full(12, 0.01)
+    args = AXES.distances(codes, codes), np.random.default_rng(2).normal(size=12), np.full(12, 0.01), AXES.expected
     _, gradient = _loss(theta, *args)
     for k in range(6):
         step = np.zeros(6)

@@ -20,6 +20,7 @@ def plan_lines(made: Plan) -> list[str]:
         f"memory:     up to {made.memory_bytes / 1e9:.2f} GB{_of_available(made)}",
         f"store:      {cached}",
         *(f"scoring:    {sentence}" for sentence in made.scoring),
+        *(f"learned:    {sentence}" for sentence in made.learned),
         *(f"mind:       {warning}" for warning in made.warnings),
     ]
 

@@ -56,6 +56,7 @@ class MeasureSettings:
     length: int | None = None
 
 
+NO_WARM_START = "none"
 MOST_BATCH = 1 << 16
 MOST_TRIALS = 1_000_000
 MOST_CALLS = 10_000_000
@@ -71,6 +72,7 @@ class Experiment:
         workspace: folder with `.workbench/` (cache, journal) and `mlruns/`.
         targets: what executes candidates; the baseline runs on the first.
         smoke_cosine: least cosine with the float output over the smoke samples, for any candidate.
+        warm_start: experiments whose earlier sweeps say what to expect; empty for any that fit, None for no sweep.
         service: for what load each candidate's best service settings are found; None for no service.
     """
 
@@ -92,10 +94,11 @@ class Experiment:
     sampler: Sampler
     seed: int
     service: ServiceQuestion | None = None
+    warm_start: tuple[str, ...] | None = ()
 
     @property
     def identity(self) -> str:
-        """64 hex digits over all that decides what a number of this experiment means (budget and seed do not)."""
+        """64 hex digits over all that decides what a number of this experiment means (not its budget or seed)."""
         return digest(
             {
                 "name": self.name,
@@ -170,6 +173,7 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
             service = read_question(top)
         smoke_cosine = top.number("smoke_cosine", 0.9, minimum=-1.0, maximum=1.0)
         sampler = top.text("sampler", "auto", choices=get_args(Sampler))
+        warm_start = _warm_start(top)
         seed = top.integer("seed", 0, minimum=0, maximum=LARGEST_SEED)
         if not model_path.exists():
             top.refuse("model", f"{model_path} does not exist.", _model_hint(model_path))
@@ -227,7 +231,20 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
         sampler=sampler,  # type: ignore[arg-type]  # checked against the Literal's own values above
         seed=seed,
         service=service,
+        warm_start=warm_start,
     )
+
+
+def _warm_start(top: Section) -> tuple[str, ...] | None:
+    """`none`, the name of an experiment or a list of them; without the key, any."""
+    said = top.raw("warm_start", [])
+    if said == NO_WARM_START:
+        return None
+    names = [said] if isinstance(said, str) else said
+    if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
+        top.refuse("warm_start", f"{said!r} names no sweep.", "Write none, or the name of an experiment swept before.")
+        return ()
+    return tuple(names)
 
 
 def _check_baseline(space: SearchSpace) -> None:

@@ -9,12 +9,13 @@ queue stays.
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from workbench.inputs.experiment import Experiment
+from workbench.search.parts import Prior
 from workbench.search.sampler import sampler_of
 from workbench.space.space import (
     EXACT_LIMIT,
@@ -56,12 +57,16 @@ def trials_left_open(study: optuna.Study, known: Collection[str]) -> list[Frozen
 
 
 def next_trial(
-    study: optuna.Study, experiment: Experiment, left_open: list[FrozenTrial], known: Mapping[str, Evaluation]
+    study: optuna.Study,
+    experiment: Experiment,
+    left_open: list[FrozenTrial],
+    known: Mapping[str, Evaluation],
+    priors: Sequence[Prior] = (),
 ) -> optuna.Trial:
     """The first of those left open or brought forward (taken from the list), else one that is queued, else a new
     proposal."""
     told = len(study.get_trials(deepcopy=False, states=_TOLD))
-    study.sampler = sampler_of(experiment, told, known)
+    study.sampler = sampler_of(experiment, told, known, priors)
     if left_open:
         trial = left_open.pop(0)
         if trial.state == TrialState.WAITING:

@@ -49,6 +49,18 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Prior:
+    """What an earlier sweep learned, in the numbers that this one would have measured if it were the same.
+
+    Attributes:
+        alike: how much it is expected to agree with this sweep, within 0 and 1; what was measured here corrects it.
+    """
+
+    seen: tuple[Seen, ...]
+    alike: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
     """Seconds: of every candidate, of one with unknown outputs, of one with unknown times."""
 
@@ -69,20 +81,31 @@ class Question:
 
 
 def ranked(
-    question: Question, axes: Axes, pool: Codes, seen: Sequence[Seen], costs: Costs, rng: np.random.Generator
+    question: Question,
+    axes: Axes,
+    pool: Codes,
+    seen: Sequence[Seen],
+    costs: Costs,
+    rng: np.random.Generator,
+    priors: Sequence[Prior] = (),
 ) -> npt.NDArray[np.int64]:
     """Indices of the pool, the most worth trying first; deterministic for a generator's state.
 
     Args:
         pool: [n, parameters], candidates that nobody has tried.
-        seen: at least `FEWEST`, or the order is the pool's own.
+        seen: at least `FEWEST` with those of the priors, or the order is the pool's own.
+        priors: no measurements of this sweep: they tell what to expect, never what is on the front or what is known.
     """
-    codes = axes.codes([s.assignment for s in seen])
-    if len(seen) < FEWEST:
+    if len(seen) + sum(len(p.seen) for p in priors) < FEWEST:
         return np.arange(len(pool))
-    worth = _chance_to_run(axes, codes, pool, seen)
-    fitted = {name: _fitted(name, axes, codes, seen) for name in question.metrics}
-    worth = worth * _gain(question, fitted, pool, seen, rng)
+    codes = axes.codes([s.assignment for s in seen])
+    wide = axes.with_sources([p.alike for p in priors])
+    told = [wide.of_source(axes.codes([s.assignment for s in p.seen]), at) for at, p in enumerate(priors)]
+    all_codes, all_seen = np.vstack([wide.of_source(codes, None), *told]), [*seen, *(s for p in priors for s in p.seen)]
+    asked = wide.of_source(pool, None)
+    worth = _chance_to_run(wide, all_codes, asked, all_seen)
+    fitted = {name: _fitted(name, wide, all_codes, all_seen) for name in question.metrics}
+    worth = worth * _gain(question, fitted, asked, seen, rng)
     worth = worth / _expected_s(codes, pool, seen, costs)
     return np.argsort(-worth, kind="stable")
 
@@ -90,7 +113,7 @@ def ranked(
 # --- what is expected ------------------------------------------------------------------------------------------
 
 
-def _logged(metric: str) -> bool:
+def logged(metric: str) -> bool:
     """Whether ratios of it matter rather than differences: times, rates and sizes, not shares or counts."""
     known = METRICS.get(metric)
     return known is not None and known.unit in ("ms", "/s", "x", "MB", "s")
@@ -101,7 +124,7 @@ def _fitted(metric: str, axes: Axes, codes: Codes, seen: Sequence[Seen]) -> Surr
     rows = [i for i, s in enumerate(seen) if np.isfinite(s.numbers.get(metric, np.nan))]
     values = np.array([seen[i].numbers[metric] for i in rows])
     errors = np.array([seen[i].errors.get(metric, 0.0) for i in rows])
-    if _logged(metric):
+    if logged(metric):
         positive = values > 0
         rows, values, errors = [r for r, p in zip(rows, positive, strict=True) if p], values[positive], errors[positive]
         values, errors = np.log(values), errors / values
@@ -168,7 +191,7 @@ def _known_front(question: Question, seen: Sequence[Seen]) -> Floats:
         if kept and known and np.isfinite(numbers).all():
             points.append(
                 [
-                    float(_turned(o, np.array(np.log(n) if _logged(o.metric) else n)))
+                    float(_turned(o, np.array(np.log(n) if logged(o.metric) else n)))
                     for o, n in zip(question.objectives, numbers, strict=True)
                 ]
             )
@@ -176,7 +199,7 @@ def _known_front(question: Question, seen: Sequence[Seen]) -> Floats:
 
 
 def _chance_to_keep(constraint: Constraint, mean: Floats, deviation: Floats) -> Floats:
-    limit = float(np.log(constraint.limit)) if _logged(constraint.metric) else constraint.limit
+    limit = float(np.log(constraint.limit)) if logged(constraint.metric) else constraint.limit
     left = (limit - mean) / deviation
     return np.asarray(special.ndtr(left if constraint.known.direction == "minimize" else -left))
 

@@ -15,7 +15,7 @@ from optuna.trial import FrozenTrial
 
 from workbench.inputs.experiment import Experiment
 from workbench.search.front import front_of, with_baseline_drop
-from workbench.search.parts import FEWEST, Costs, Question, Seen, ranked
+from workbench.search.parts import FEWEST, Costs, Prior, Question, Seen, ranked
 from workbench.search.surrogate import axes_of
 from workbench.space.space import Assignment, Forbidden, SearchSpace, build, combinations, complete, draw, raw_size
 from workbench.values.dimension import Scalar
@@ -32,8 +32,10 @@ class PartsSampler(BaseSampler):
     known, any one. Deterministic for a seed and what is known. It never proposes what is known or forbidden while the
     pool holds anything else."""
 
-    def __init__(self, experiment: Experiment, known: Mapping[str, Evaluation], seed: int) -> None:
-        self._experiment, self._known, self._seed = experiment, known, seed
+    def __init__(
+        self, experiment: Experiment, known: Mapping[str, Evaluation], seed: int, priors: Sequence[Prior] = ()
+    ) -> None:
+        self._experiment, self._known, self._seed, self._priors = experiment, known, seed, priors
         self._independent = RandomSampler(seed=seed)
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
@@ -42,7 +44,7 @@ class PartsSampler(BaseSampler):
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        if len(self._known) < FEWEST:
+        if len(self._known) + sum(len(prior.seen) for prior in self._priors) < FEWEST:
             return {}
         space, rng = self._experiment.space, np.random.default_rng(self._seed)
         tried = _assignments(study)
@@ -52,7 +54,7 @@ class PartsSampler(BaseSampler):
         pool = _pool(space, fronts, random.Random(self._seed))
         seen = [_seen(self._experiment, assignment, evaluation) for assignment, evaluation in known]
         question = Question(objectives=self._experiment.objectives, constraints=self._experiment.constraints)
-        order = ranked(question, axes, axes.codes(pool), seen, _costs(self._known), rng)
+        order = ranked(question, axes, axes.codes(pool), seen, _costs(self._known), rng, self._priors)
         for place in order:
             try:
                 if build(space, pool[place]).id not in self._known:
@@ -94,12 +96,12 @@ def _seen(experiment: Experiment, assignment: Assignment, evaluation: Evaluation
     return Seen(
         assignment=assignment,
         numbers=numbers,
-        errors=_errors(evaluation, numbers),
+        errors=errors_of(evaluation, numbers),
         failed=evaluation.failure is not None and not evaluation.failure.transient,
     )
 
 
-def _errors(evaluation: Evaluation, numbers: Mapping[str, float]) -> dict[str, float]:
+def errors_of(evaluation: Evaluation, numbers: Mapping[str, float]) -> dict[str, float]:
     """Standard errors of the figures that have intervals of 95 %."""
     found = {
         name: (numbers[f"{name}_high"] - numbers[f"{name}_low"]) / 3.92

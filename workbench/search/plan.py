@@ -20,6 +20,7 @@ from workbench.search.limits import too_fine
 from workbench.search.memory import check_memory, memory_of
 from workbench.search.refusals import check_targets
 from workbench.search.time_limit import Division, divided, forecast_cost, known_cost, least_limit_s, mean_cost
+from workbench.search.warm_start import expected, warm_words
 from workbench.space.space import Forbidden, SpaceSize, build, draw, raw_size, size
 from workbench.values.installed_targets import installed_target
 from workbench.values.system.control_groups import available_memory_bytes
@@ -51,6 +52,7 @@ class Plan:
         serves: whether front members are loaded for real.
         store_entries: kind → entries already in the store (of any experiment in this workspace).
         scoring: what outputs mean and must keep, a sentence each; empty where labels decide.
+        learned: what earlier sweeps let expect and propose first, in sentences.
         warnings: what the sweep could not tell, and kinds of candidates that will be refused, in sentences.
     """
 
@@ -75,6 +77,7 @@ class Plan:
     serves: bool
     store_entries: dict[str, int]
     scoring: tuple[str, ...] = ()
+    learned: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
@@ -140,6 +143,7 @@ def make_plan(
         serves=experiment.service is not None and experiment.service.confirm_s > 0,
         store_entries={usage.kind: usage.entries for usage in bench.store.usage()},
         scoring=scoring_words(experiment.dataset, experiment.model),
+        learned=tuple(warm_words(experiment, expected(experiment, bench))),
         warnings=(*too_fine(experiment), *refused, *filter(None, [layers_inside(experiment.model)])),
     )
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
 
 from workbench.inputs.experiment import Experiment
+from workbench.search.parts import Prior
 from workbench.search.parts_sampler import PartsSampler
 from workbench.values.errors import ConfigError
 from workbench.values.results import Evaluation
@@ -15,10 +16,16 @@ from workbench.values.results import Evaluation
 _SEED_STEP = 7919
 
 
-def sampler_of(experiment: Experiment, told: int, known: Mapping[str, Evaluation]) -> BaseSampler:
+def sampler_of(
+    experiment: Experiment, told: int, known: Mapping[str, Evaluation], priors: Sequence[Prior] = ()
+) -> BaseSampler:
     """The sampler the figures speak for (optuna.md §4): TPE for a Pareto search of 30 to 100 trials, GP
     for one objective under constraints where torch is there. Made anew for every proposal: its seed depends on the
-    number of trials told, so that a run that goes on draws what an undisturbed one would have drawn."""
+    number of trials told, so that a run that goes on draws what an undisturbed one would have drawn.
+
+    Args:
+        priors: what earlier sweeps let expect, for a sampler that can make use of it.
+    """
     seed = experiment.seed + _SEED_STEP * told
     kind = experiment.sampler
     if kind == "auto":
@@ -35,7 +42,7 @@ def sampler_of(experiment: Experiment, told: int, known: Mapping[str, Evaluation
             )
         return GPSampler(seed=seed, n_startup_trials=startup)
     if kind == "parts":
-        return PartsSampler(experiment, known, seed)
+        return PartsSampler(experiment, known, seed, priors)
     if kind == "nsga2":
         return NSGAIISampler(seed=seed, population_size=12)
     if kind == "random":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import optuna
@@ -12,6 +13,7 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
 from workbench.search.sampler import sampler_of
+from workbench.values.dimension import Scalar
 from workbench.values.objectives import METRICS
 
 _log = logging.getLogger(__name__)
@@ -21,8 +23,13 @@ class UnreadableStudy(Exception):
     """The log is not one that Optuna wrote."""
 
 
-def open_study(experiment: Experiment, path: Path) -> optuna.Study:
+def open_study(
+    experiment: Experiment, path: Path, first: Sequence[tuple[Mapping[str, Scalar], str]] = ()
+) -> optuna.Study:
     """Load the sweep's study, or create it; the baseline and the presets are enqueued first.
+
+    Args:
+        first: (assignment, why) of what comes after these.
 
     Raises:
         UnreadableStudy: Optuna cannot read its log.
@@ -50,6 +57,10 @@ def open_study(experiment: Experiment, path: Path) -> optuna.Study:
         if dict(assignment) not in present:
             present.append(dict(assignment))
             study.enqueue_trial(dict(assignment), user_attrs={"preset": name})
+    for assignment, why in first:
+        if dict(assignment) not in present:
+            present.append(dict(assignment))
+            study.enqueue_trial(dict(assignment), user_attrs={"why": why})
     return study
 
 
@@ -75,7 +86,9 @@ def _cut_torn_line(path: Path) -> None:
             stream.truncate(len(whole))
 
 
-def sound_study(experiment: Experiment, bench: Bench) -> optuna.Study:
+def sound_study(
+    experiment: Experiment, bench: Bench, first: Sequence[tuple[Mapping[str, Scalar], str]] = ()
+) -> optuna.Study:
     """The sweep's study, sound as far as it is read from here on.
 
     Only what a killed run wrote last is not covered by a digest; where Optuna cannot read it, the study begins anew and
@@ -83,10 +96,10 @@ def sound_study(experiment: Experiment, bench: Bench) -> optuna.Study:
     """
     journal = bench.journal
     try:
-        study = open_study(experiment, journal.study)
+        study = open_study(experiment, journal.study, first)
     except UnreadableStudy as error:
         _log.warning("%s: %s. It is set aside, and what is known is told to a new one.", journal.study, error)
         journal.drop_study()
-        study = open_study(experiment, journal.study)
+        study = open_study(experiment, journal.study, first)
     journal.keep_study()
     return study

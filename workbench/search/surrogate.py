@@ -10,12 +10,15 @@ which is positive definite, since each d_k can be embedded in L1. One weight for
 relevance): a parameter that makes no difference gets a weight near 0, and what is known of one of its choices is known
 of all. Weights are the most likely ones a posteriori, under broad log-normal priors, so that three measurements give an
 answer as well as three hundred.
+
+What another sweep measured is as far from here as one more axis says (`Axes.with_sources`): exp(-w) is how well its
+effects agree with those seen here. Where they do not, the weight grows, and that sweep says nothing any more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -35,11 +38,33 @@ _FEWEST = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Axes:
-    """How the parameters of a space become axes: their choices, and whether these have an order."""
+    """How the parameters of a space become axes: their choices, and whether these have an order.
+
+    Attributes:
+        alike: of each other sweep, the agreement with this one that is expected before any is seen, within 0 and 1.
+    """
 
     names: tuple[str, ...]
     places: tuple[dict[object, int], ...]
     ordered: tuple[bool, ...]
+    alike: tuple[float, ...] = ()
+
+    def with_sources(self, alike: Sequence[float]) -> Axes:
+        """With one more axis for each other sweep: 1 for what it measured, 0 for anything else (`of_source`)."""
+        return replace(self, alike=tuple(alike))
+
+    def of_source(self, codes: Codes, source: int | None) -> Codes:
+        """Codes [n, parameters + sources] of what a sweep measured; None for this one."""
+        marks = np.zeros((len(codes), len(self.alike)), dtype=np.int64)
+        if source is not None:
+            marks[:, source] = 1
+        return np.hstack([codes, marks])
+
+    @property
+    def expected(self) -> Floats:
+        """Of each axis, the logarithm of its weight that is likeliest before anything is seen."""
+        agreement = np.clip(np.array(self.alike, dtype=np.float64), 0.05, 0.98)
+        return np.concatenate([np.full(len(self.names), _PRIOR_WEIGHT), np.log(-np.log(agreement))])
 
     def codes(self, assignments: Sequence[Assignment]) -> Codes:
         """[n, parameters]; raises KeyError for a choice that the space does not have."""
@@ -55,8 +80,8 @@ class Axes:
         ).reshape(len(assignments), len(self.names))
 
     def distances(self, a: Codes, b: Codes) -> Floats:
-        """[parameters, len(a), len(b)], each within 0 and 1."""
-        found = np.empty((len(self.names), len(a), len(b)))
+        """[parameters + sources, len(a), len(b)], each within 0 and 1."""
+        found = np.empty((len(self.names) + len(self.alike), len(a), len(b)))
         for k, (places, ordered) in enumerate(zip(self.places, self.ordered, strict=True)):
             left, right = a[:, k][:, None], b[:, k][None, :]
             apart = (left != right).astype(np.float64)
@@ -64,6 +89,8 @@ class Axes:
                 both = (left >= 0) & (right >= 0)
                 apart = np.where(both, np.abs(left - right) / (len(places) - 1), apart)
             found[k] = apart
+        for k in range(len(self.names), len(found)):
+            found[k] = a[:, k][:, None] != b[:, k][None, :]
         return found
 
 
@@ -114,8 +141,8 @@ def fit(axes: Axes, codes: Codes, values: Floats, noise: Floats) -> Surrogate:
     """The most likely process given measurements; deterministic.
 
     Args:
-        codes: [n, parameters]. values: [n]. noise: [n], standard errors of the values, 0 where none is known; what
-            is left over is learned.
+        codes: [n, parameters + sources]. values: [n]. noise: [n], standard errors of the values, 0 where none is known;
+            what is left over is learned.
 
     Raises:
         ValueError: fewer than three measurements, or one that is not finite.
@@ -127,14 +154,14 @@ def fit(axes: Axes, codes: Codes, values: Floats, noise: Floats) -> Surrogate:
     centre, spread = float(np.mean(values)), float(np.std(values)) or 1.0
     y, known_noise = (values - centre) / spread, (np.nan_to_num(noise, posinf=0.0) / spread) ** 2
     apart = axes.distances(codes, codes)
-    start = np.concatenate([np.full(len(axes.names), _PRIOR_WEIGHT), [0.0, _PRIOR_NOISE]])
+    start = np.concatenate([axes.expected, [0.0, _PRIOR_NOISE]])
     found = minimize(
         _loss,
         start,
-        args=(apart, y, known_noise),
+        args=(apart, y, known_noise, axes.expected),
         jac=True,
         method="L-BFGS-B",
-        bounds=[(-9.0, 4.0)] * len(axes.names) + [(-3.0, 3.0), (-14.0, 1.0)],
+        bounds=[(-9.0, 4.0)] * len(axes.expected) + [(-3.0, 3.0), (-14.0, 1.0)],
         options={"maxiter": _STEPS},
     )
     weights, scale, left = np.exp(found.x[:-2]), float(np.exp(found.x[-2])), float(np.exp(found.x[-1]))
@@ -152,7 +179,7 @@ def fit(axes: Axes, codes: Codes, values: Floats, noise: Floats) -> Surrogate:
     )
 
 
-def _loss(theta: Floats, apart: Floats, y: Floats, noise: Floats) -> tuple[float, Floats]:
+def _loss(theta: Floats, apart: Floats, y: Floats, noise: Floats, expected: Floats) -> tuple[float, Floats]:
     """Minus the log posterior and its gradient (Rasmussen and Williams, "Gaussian Processes for Machine Learning",
     2006, equations 2.30 and 5.9)."""
     weights, scale, left = np.exp(theta[:-2]), np.exp(theta[-2]), np.exp(theta[-1])
@@ -164,7 +191,7 @@ def _loss(theta: Floats, apart: Floats, y: Floats, noise: Floats) -> tuple[float
         return 1e10, np.zeros_like(theta)
     inverse = np.linalg.inv(covariance)
     solved = inverse @ y
-    centres = np.concatenate([np.full(len(weights), _PRIOR_WEIGHT), [0.0, _PRIOR_NOISE]])
+    centres = np.concatenate([expected, [0.0, _PRIOR_NOISE]])
     sds = np.concatenate([np.full(len(weights), _PRIOR_WEIGHT_SD), [_PRIOR_SCALE_SD, _PRIOR_NOISE_SD]])
     prior = (theta - centres) / sds
     loss = 0.5 * float(y @ solved) + float(np.sum(np.log(np.diag(factor)))) + 0.5 * float(prior @ prior)

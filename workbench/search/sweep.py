@@ -33,6 +33,7 @@ from workbench.search.retry import survived
 from workbench.search.study_log import sound_study
 from workbench.search.telling import tell, tell_forbidden
 from workbench.search.time_limit import RunTime
+from workbench.search.warm_start import WarmStart, first_proposals, fixed, priors
 from workbench.space.space import Forbidden, build, size, suggest
 from workbench.values.candidate import Candidate
 from workbench.values.errors import ConfigError
@@ -111,21 +112,23 @@ def run_sweep(
             before it is evaluated again.
 
     Raises:
-        ConfigError: what this sweep measured before, it measured with another toolchain.
+        ConfigError: what this sweep measured before, it measured with another toolchain; or `warm_start:` names a
+            sweep that there is not.
         ToolchainError: the machine is at fault; everything told so far is kept.
     """
     budget = experiment.trials if trials is None else trials
     began = perf_counter()
     known = bench.journal.evaluations()
     _refuse_other_toolchain(experiment, bench, known)
-    study = sound_study(experiment, bench)
+    warm = fixed(experiment, bench)
+    study = sound_study(experiment, bench, first_proposals(experiment, warm))
     unlucky = [known.pop(e.candidate.id) for e in list(known.values()) if e.deserves_another]
     reused = len(known)
     for evaluation in known.values():
         for listener in listeners:
             listener.evaluated(evaluation, reused=True)
     executor = executor or InProcess(experiment, bench)
-    loop = _Loop(experiment, bench, study, known, listeners, executor, time, resumed)
+    loop = _Loop(experiment, bench, study, known, listeners, executor, time, resumed, warm)
     reason = "budget"
     interrupted: Interrupted | None = None
     everything = size(experiment.space)
@@ -189,8 +192,10 @@ class _Loop:
         executor: Executor,
         time: RunTime | None,
         resumed: Callable[[Candidate], None],
+        warm: WarmStart,
     ) -> None:
         self.experiment, self.bench, self.study, self.known = experiment, bench, study, known
+        self.warm = warm
         self.listeners, self.executor, self.time = listeners, executor, time
         self.in_flight: Candidate | None = None
         self.resumed = resumed
@@ -231,7 +236,9 @@ class _Loop:
         return True
 
     def _ask(self) -> tuple[optuna.Trial, Candidate | None]:
-        trial = next_trial(self.study, self.experiment, self.left_open, self.known)
+        trial = next_trial(
+            self.study, self.experiment, self.left_open, self.known, priors(self.experiment, self.warm, self.known)
+        )
         self.proposals += 1
         space = self.experiment.space
         assignment = suggest(space, lambda name, choices: trial.suggest_categorical(name, list(choices)))
