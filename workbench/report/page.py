@@ -21,7 +21,7 @@ from workbench.report.summary import (
 )
 from workbench.report.text import damage_words, lines, reproduce
 from workbench.report.words import count_of, differing_parameters, evidence_sentence, interval
-from workbench.values.evidence import LEVELS, Evidence, level_for
+from workbench.values.evidence import GLYPHS, LEVELS, MEANINGS, Evidence, level_for, level_of, service_level
 from workbench.values.metrics import drop_metric
 from workbench.values.objectives import METRICS
 from workbench.values.results import Evaluation
@@ -39,9 +39,15 @@ table { border-collapse: collapse; font-size: 13px; } th, td { text-align: left;
         padding: .3rem .7rem; border-bottom: 1px solid #d9dee5; white-space: nowrap; } td.n, th.n { text-align: right; }
 tr.chosen td { background: #e5f4ec; font-weight: 600; } code { font-size: 13px; }
 .evidence { display: inline-block; padding: 0 .5rem; border-radius: .7rem; border: 1px solid #9aa3ad; font-size: 12px; }
-.measured-held-out { background: #0a7d43; border-color: #0a7d43; color: #fff; } .measured { border-color: #0a7d43; }
-.shared { border-style: dashed; border-color: #2457c5; } .predicted { border-style: dashed; border-color: #8a4b00;
-color: #8a4b00; } .modelled { border-style: dotted; border-color: #b3261e; color: #b3261e; }
+.evidence.measured-held-out { background: #0a7d43; border-color: #0a7d43; color: #fff; }
+.evidence.measured { border-color: #0a7d43; } .evidence.shared { border-style: dashed; border-color: #2457c5; }
+.evidence.predicted { border-style: dashed; border-color: #8a4b00; color: #8a4b00; }
+.evidence.modelled { border-style: dotted; border-color: #b3261e; color: #b3261e; }
+.figure { white-space: nowrap; } .figure::before { content: attr(data-glyph) " "; font-weight: 400; color: #0a7d43; }
+.figure.shared::before { color: #2457c5; } .figure.predicted, .figure.modelled { font-style: italic; }
+.figure.predicted, .figure.predicted::before { color: #8a4b00; }
+.figure.modelled, .figure.modelled::before { color: #b3261e; }
+.key span { margin-right: .5rem; }
 .bar { display: inline-block; height: .7em; background: #4269d0; }
 pre { font-size: 12px; line-height: 1.35; overflow-x: auto; background: #f6f7f9; padding: .8rem; }
 """
@@ -120,7 +126,11 @@ def _evidence(level: Evidence | None) -> str:
 
 def _kind(level: Evidence) -> str:
     """The class by which the style tells levels apart."""
-    return f"evidence {level.replace(' ', '-')}"
+    return f"evidence {_css(level)}"
+
+
+def _css(level: Evidence) -> str:
+    return level.replace(" ", "-")
 
 
 # --- the scatter ---------------------------------------------------------------------------------------------------
@@ -169,7 +179,7 @@ def _figure(summary: Summary, x: str, y: str) -> go.Figure:
         square = _Trace(name="float baseline", color="#111", symbol="square-open", size=17)
         figure.add_trace(_scatter(summary, baseline, x, y, square, bars=False))
     if winner:
-        star = _Trace(name="recommended", color="#0a7d43", symbol="star", size=18)
+        star = _Trace(name="recommended", color="#0a7d43", symbol="star-open", size=26)
         figure.add_trace(_scatter(summary, winner, x, y, star, bars=False))
     for axis, metric in (("x", x), ("y", y)):
         for words, limit in _limits(summary, metric).items():
@@ -327,7 +337,25 @@ def _front_table(summary: Summary) -> str:
     if alike is not None:
         note += f" {alike.candidate.short_id} is not on the front: it is the float model at the lengths of the "
         note += "recommended candidate, to see what INT8 alone gives."
-    return f'<table><tr>{head}</tr>{body}</table><p class="muted">{note}</p>'
+    return f'{_key(body)}<table><tr>{head}</tr>{body}</table><p class="muted">{note}</p>'
+
+
+def _key(table: str) -> str:
+    """What the marks beside figures mean, of those that a table has."""
+    marks = [
+        f'<span class="figure {_css(level)}" data-glyph="{GLYPHS[level]}">{level}: {MEANINGS[level]}.</span>'
+        for level in LEVELS
+        if f'data-glyph="{GLYPHS[level]}"' in table
+    ]
+    return f'<p class="key">{" ".join(marks)}</p>'
+
+
+def _figure_of(text: str, level: Evidence | None) -> str:
+    """A figure with the mark of how well it is known."""
+    if not text or level is None:
+        return _text(text)
+    words = f"{level}: {MEANINGS[level]}"
+    return f'<span class="figure {_css(level)}" data-glyph="{GLYPHS[level]}" title="{words}">{_text(text)}</span>'
 
 
 def _broken(head: str) -> str:
@@ -346,22 +374,25 @@ def _front_row(summary: Summary, evaluation: Evaluation, differing: Sequence[str
     numbers = summary.numbers(known)
     speedup, drop = best_known_speedup(summary, evaluation), best_known_drop(summary, evaluation)
     is_baseline = evaluation.candidate.id == summary.baseline_id
+    timed, scored_by_now = level_of(known, "latency_p50_ms"), level_of(known, "accuracy")
     figures = [
-        interval(speedup, "x", 2) if speedup is not None else "",
-        interval(drop, "", 2, signed=True) if drop is not None and not is_baseline else "",
-        _scored_value(known),
-        f"{numbers['latency_p50_ms']:.2f}",
-        f"{numbers['size_mb']:.1f}" if "size_mb" in numbers else "",
+        (interval(speedup, "x", 2) if speedup is not None else "", timed),
+        (interval(drop, "", 2, signed=True) if drop is not None and not is_baseline else "", scored_by_now),
+        (_scored_value(known), scored_by_now),
+        (f"{numbers['latency_p50_ms']:.2f}", timed),
+        (f"{numbers['size_mb']:.1f}" if "size_mb" in numbers else "", None),
     ]
     service = best_known_service(summary, evaluation)
     if service is not None:
         shown, confirmed = service.best or service.closest, service.confirmed
+        simulated = service_level(known, replace(service, confirmed=None))
+        loaded = service_level(known, service)
         figures += [
-            f"{shown.throughput_per_s.value:.0f}" if service.best is not None else "keeps no limit",
-            f"{confirmed.throughput_per_s.value:.0f}" if confirmed is not None else "",
-            f"{shown.p99_ms.value:.1f}",
-            f"{confirmed.p99_ms.value:.1f}" if confirmed is not None else "",
-            str(shown.settings),
+            (f"{shown.throughput_per_s.value:.0f}" if service.best is not None else "keeps no limit", simulated),
+            (f"{confirmed.throughput_per_s.value:.0f}" if confirmed is not None else "", loaded),
+            (f"{shown.p99_ms.value:.1f}", simulated),
+            (f"{confirmed.p99_ms.value:.1f}" if confirmed is not None else "", loaded),
+            (str(shown.settings), None),
         ]
     values = evaluation.candidate.parameters()
     name = evaluation.candidate.short_id + (" (float)" if is_baseline else "")
@@ -370,7 +401,7 @@ def _front_row(summary: Summary, evaluation: Evaluation, differing: Sequence[str
     kind = "" if level is None else _kind(level)
     cells = [f"<td>{name}</td><td>{member.letters if member is not None else ''}</td>"]
     cells += [f'<td><span class="{kind}">{level or ""}</span></td>']
-    cells += [f'<td class="n">{_text(figure)}</td>' for figure in figures]
+    cells += [f'<td class="n">{_figure_of(text, known_by)}</td>' for text, known_by in figures]
     cells += [f"<td>{_text(str(values.get(key, '')))}</td>" for key in differing]
     chosen = summary.recommended is not None and summary.recommended.candidate_id == evaluation.candidate.id
     kind = "chosen" if chosen else ""

@@ -25,6 +25,15 @@ MEANINGS: dict[Evidence, str] = {
     "modelled": "by a model of the device, measured nowhere",
 }
 
+GLYPHS: dict[Evidence, str] = {
+    "measured held-out": "●",
+    "measured": "○",
+    "shared": "□",
+    "predicted": "◇",
+    "modelled": "⬡",
+}
+"""Beside a figure, where there is no room for the word: full for what is known best."""
+
 _SERVICE = "service_"
 
 
