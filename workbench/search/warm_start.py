@@ -281,8 +281,8 @@ def _spread(front: Sequence[str]) -> list[str]:
 def warm_words(experiment: Experiment, warm: WarmStart) -> list[str]:
     """Sentences for the screen; none where there was nothing to learn from."""
     said = [
-        f"{len(s.lessons)} candidates of {s.name} say what to expect ({s.why}); agreement is taken for {s.alike:.2f}, "
-        "of 1, until measurements here correct it"
+        f"{len(s.lessons)} candidates of {s.name} say what to expect ({s.why}); expected agreement {s.alike:.2f} of 1, "
+        "corrected by what is measured here"
         for s in warm.sources
     ]
     if first := first_proposals(experiment, warm):
