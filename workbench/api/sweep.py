@@ -57,6 +57,7 @@ def sweep(
     timeout_s: float | None = None,
     fresh: bool = False,
     on_plan: Callable[[Plan], None] = lambda plan: None,
+    on_trying: Callable[[Candidate, str], None] = lambda candidate, why: None,
     on_stage: Callable[[Candidate, str], None] = lambda candidate, stage: None,
     on_resume: Callable[[Candidate, str | None], None] = lambda candidate, stage: None,
     on_evaluation: OnEvaluation = lambda evaluation, reused: None,
@@ -76,6 +77,7 @@ def sweep(
             experiment's.
         fresh: start over instead of going on with the last sweep, which is kept.
         on_plan: told the forecast before any candidate is evaluated.
+        on_trying: told (candidate, why) of each candidate of the search before it is evaluated.
         on_stage: told (candidate, stage) when a stage begins.
         on_resume: told (candidate, stage) of one that an earlier run was ended at, before it is evaluated again; the
             stage it was in, None where that is not known.
@@ -126,6 +128,7 @@ def sweep(
                 listeners=(told, tracker),
                 executor=executor,
                 resumed=lambda candidate: on_resume(candidate, _stage_of(before, candidate)),
+                trying=on_trying,
             )
             stages.searching = False
             found = summary_of(question, journal)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
 from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
@@ -12,15 +12,20 @@ from rich.table import Table
 from rich.text import Text
 
 from workbench.api.words import minutes
+from workbench.commands.standing import front_so_far, gain_words, standing_lines
 from workbench.inputs.experiment import Experiment
 from workbench.report.scored import scored_by
-from workbench.report.words import compiled_words, title
+from workbench.report.words import compiled_words, count_of, title
 from workbench.values.candidate import Candidate
 from workbench.values.metrics import metrics
 from workbench.values.results import STAGES, Evaluation
 
-_QUICK = ("check", "smoke")
-"""Stages that are over before a line about them is read."""
+FIRST_CANDIDATES = 3
+FIRST_TABLE_S = 100.0
+"""What is known is first said after so many candidates or seconds, whichever comes first."""
+BETWEEN_TABLES_S = 25.0
+SILENCE_S = 15.0
+"""Where plain lines are printed: after so long without one, the next stage is worth one."""
 
 
 def outcome_words(evaluation: Evaluation) -> str:
@@ -54,36 +59,56 @@ def interrupted_words(candidate: Candidate, stage: str) -> str:
 
 
 class Progress:
-    """Hears what a sweep does. The live display lasts from `begin` to the end of the `with` block."""
+    """Hears what a sweep does. The live display lasts from `begin` to the end of the `with` block.
 
-    def __init__(
-        self, experiment: Experiment, trials: int, console: Console, is_feasible: Callable[[Evaluation], bool]
-    ) -> None:
-        self.experiment, self.trials, self.console, self._is_feasible = experiment, trials, console, is_feasible
+    On a terminal one display is redrawn in place. Elsewhere, and on one that cannot move its cursor, come plain lines:
+    one where a candidate begins, one where it ends, a stage only where nothing was said for a while, and from time to
+    time what is known so far.
+    """
+
+    def __init__(self, experiment: Experiment, trials: int, console: Console, *, limit_s: float | None = None) -> None:
+        self.experiment, self.trials, self.console = experiment, trials, console
+        self.limit_s = experiment.timeout_s if limit_s is None else limit_s
         self.began = time.monotonic()
         self.done = self.reused = 0
-        self.best: Evaluation | None = None
+        self._known: dict[str, Evaluation] = {}
+        self._confirmed: dict[str, Evaluation] = {}
         self._seconds: list[float] = []
         self._now: tuple[Candidate, str] | None = None
+        self._why: tuple[str, str] = ("", "")
         self._confirming = False
         self._lines: list[str] = []
+        self._spoke = self._stood = self.began
+        self._standing: tuple[str, ...] = ()
+        self._redrawn = console.is_terminal and not console.is_dumb_terminal
         self._live = Live(console=console, refresh_per_second=4, transient=True, get_renderable=self._render)
+        self._first = threading.Timer(FIRST_TABLE_S, self._say_standing)
+        self._first.daemon = True
 
     def __enter__(self) -> Progress:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        if self.console.is_terminal:
+        self._first.cancel()
+        if self._redrawn:
             self._live.stop()
 
     def begin(self) -> None:
         """The plan is said; from here on there is something to show."""
-        if self.console.is_terminal:
+        if self._redrawn:
             self._live.start()
+        else:
+            self._first.start()
+
+    def trying(self, candidate: Candidate, why: str) -> None:
+        """The search turns to it, for this reason."""
+        self._why = (candidate.id, why)
+        if not self._redrawn:
+            self._print(f"{'trying':>9}  {candidate.short_id}  {self._words(candidate)}: {why}")
 
     def stage(self, candidate: Candidate, stage: str) -> None:
         self._now = (candidate, stage)
-        if not self.console.is_terminal and stage not in _QUICK:
+        if not self._redrawn and time.monotonic() - self._spoke > SILENCE_S:
             self._print(f"{'stage':>9}  {candidate.short_id}  {_stage_words(stage)}")
 
     def resumed(self, candidate: Candidate, stage: str | None) -> None:
@@ -98,10 +123,12 @@ class Progress:
     def evaluated(self, evaluation: Evaluation, reused: bool) -> None:
         confirming = evaluation.split == "holdout"
         self._confirming = confirming
-        if not confirming:
-            self.done += 1
+        if confirming:
+            self._confirmed = {**self._confirmed, evaluation.candidate.id: evaluation}
+        else:
+            self.done += evaluation.candidate.id not in self._known
             self.reused += reused
-            self._keep_best(evaluation)
+            self._known = {**self._known, evaluation.candidate.id: evaluation}
         if reused:
             return
         self._now = None
@@ -114,6 +141,8 @@ class Progress:
             f"{count:>9}  {what}: {outcome_words(evaluation)}{cut}{f' ({files})' if files else ''}",
             f" [{evaluation.seconds:.1f} s]",
         )
+        if not self._redrawn and self._standing_is_due():
+            self._say_standing()
 
     def say(self, sentence: str) -> None:
         """Between evaluations: what happens to the front."""
@@ -122,43 +151,72 @@ class Progress:
 
     def _tell(self, line: str, more: str = "") -> None:
         """A line that stays, with something more where it is printed once."""
-        if self.console.is_terminal:
+        if self._redrawn:
             self._lines = [*self._lines[-5:], line]
         else:
             self._print(line + more)
 
     def _print(self, line: str) -> None:
+        self._spoke = time.monotonic()
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def _words(self, candidate: Candidate) -> str:
         return title(candidate, self.experiment.baseline.id, engine=len(self.experiment.space.targets) > 1)
 
-    def _keep_best(self, evaluation: Evaluation) -> None:
-        if not self._is_feasible(evaluation):
-            return
-        if self.best is None or metrics(evaluation)["speedup"] > metrics(self.best)["speedup"]:
-            self.best = evaluation
+    def _standing_is_due(self) -> bool:
+        """After the first few candidates; then where the front is another one, and the last table some time ago."""
+        if not self._standing:
+            return len(self._known) >= FIRST_CANDIDATES
+        changed = tuple(self._table()) != self._standing
+        return changed and time.monotonic() - self._stood >= BETWEEN_TABLES_S
+
+    def _say_standing(self) -> None:
+        self._first.cancel()
+        table = self._table()
+        self._standing, self._stood = tuple(table), time.monotonic()
+        front = front_so_far(self.experiment, self._known)
+        self._print(f"{'so far':>9}  {self._share()}; {count_of(len(front), 'candidate')} on the front")
+        for line in table:
+            self._print(f"{'':11}{line}")
+        if front:
+            best = self._confirmed.get(front[0].candidate.id, front[0])
+            baseline = self._confirmed.get(self.experiment.baseline.id) if best.split == "holdout" else None
+            baseline = baseline or self._known.get(self.experiment.baseline.id)
+            self._print(f"{'best':>9}  {best.candidate.short_id}  {gain_words(self.experiment, best, baseline)}")
+
+    def _table(self) -> list[str]:
+        if not any(e.status == "complete" for e in self._known.values()):
+            now = f"; {self._now[0].short_id} is at {self._now[1]}" if self._now is not None else ""
+            return [f"nothing is measured to the end yet{now}"]
+        front = front_so_far(self.experiment, self._known)
+        return standing_lines(self.experiment, front, self._known, self._confirmed, self._words)
+
+    def _share(self) -> str:
+        gone_s = time.monotonic() - self.began
+        return (
+            f"{self.done} of {self.trials} candidates" + (f" ({self.reused} from before)" if self.reused else "") + ", "
+            f"{minutes(gone_s)} of at most {minutes(self.limit_s)} ({gone_s / max(self.limit_s, 1e-9):.0%})"
+        )
 
     def _left(self) -> str:
         if not self._seconds:
             return "not known yet"
         mean = sum(self._seconds) / len(self._seconds)
-        return minutes((self.trials - self.done) * mean)
+        return minutes(max(0.0, min((self.trials - self.done) * mean, self.limit_s + self.began - time.monotonic())))
 
     def _render(self) -> RenderableType:
         grid = Table.grid(padding=(0, 2))
         grid.add_row("experiment", Text(self.experiment.name, style="bold"))
-        grid.add_row(
-            "evaluated", f"{self.done} of {self.trials}" + (f" ({self.reused} from before)" if self.reused else "")
-        )
+        grid.add_row("evaluated", f"{self._share()}, the search at most {self._left()} more")
         if self._now is not None:
             candidate, stage = self._now
             grid.add_row("candidate", f"{candidate.short_id}  {self._words(candidate)}")
+            if self._why[0] == candidate.id and not self._confirming:
+                grid.add_row("why", self._why[1])
             grid.add_row("stage", _stage_words(stage))
-        if self.best is not None:
-            grid.add_row("fastest so far", f"{self.best.candidate.short_id}  {outcome_words(self.best)}")
-        grid.add_row("time", f"{minutes(time.monotonic() - self.began)} gone, at most {self._left()} left")
-        return Group(*(Text(line, style="dim", overflow="ellipsis", no_wrap=True) for line in self._lines), grid)
+        table = [Text(line, overflow="ellipsis", no_wrap=True) for line in self._table()]
+        dim = [Text(line, style="dim", overflow="ellipsis", no_wrap=True) for line in self._lines]
+        return Group(*dim, Text(""), *table, Text(""), grid)
 
 
 def _stage_words(stage: str) -> str:

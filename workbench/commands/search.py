@@ -42,11 +42,10 @@ def sweep(
     from workbench.commands.progress import Progress
     from workbench.inputs.experiment import read_experiment
     from workbench.report import lines, table
-    from workbench.search.front import is_feasible
 
     question = read_experiment(experiment, workspace)
     timeout_s = None if timeout is None else seconds(timeout, "--timeout")
-    progress = Progress(question, trials or question.trials, out, lambda evaluation: is_feasible(question, evaluation))
+    progress = Progress(question, trials or question.trials, out, limit_s=timeout_s)
 
     def planned(plan: Plan) -> None:
         out.print("\n".join(plan_lines(plan)), highlight=False, soft_wrap=True)
@@ -63,6 +62,7 @@ def sweep(
                 timeout_s=timeout_s,
                 fresh=fresh,
                 on_plan=planned,
+                on_trying=progress.trying,
                 on_stage=progress.stage,
                 on_resume=progress.resumed,
                 on_evaluation=progress.evaluated,

@@ -33,6 +33,8 @@ from workbench.values.results import Evaluation
 
 REPEAT, FORBIDDEN = "repeat", "forbidden"
 """Attributes of trials that led to no evaluation."""
+WHY = "why"
+"""Attribute in which a sampler says, in a short sentence, what it expects of its proposal."""
 _TOLD = (TrialState.COMPLETE, TrialState.PRUNED)
 
 
@@ -73,6 +75,19 @@ def next_trial(
             study._storage.set_trial_state_values(trial._trial_id, TrialState.RUNNING)
         return optuna.Trial(study, trial._trial_id)  # Optuna offers no other way to an open trial, nor past its queue
     return study.ask()
+
+
+def why_now(trial: optuna.Trial, experiment: Experiment) -> str:
+    """Why a candidate is tried: what its sampler said, else where it comes from."""
+    said = trial.user_attrs.get(WHY)
+    if said:
+        return str(said)
+    preset = trial.user_attrs.get("preset")
+    if preset == "baseline":
+        return "the float baseline, which everything is compared with"
+    if preset is not None:
+        return f"preset {preset!r} of the space"
+    return f"proposed by the sampler ({experiment.sampler})"
 
 
 def queued(study: optuna.Study) -> bool:

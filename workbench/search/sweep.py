@@ -25,6 +25,7 @@ from workbench.search.asking import (
     trials_left_open,
     unseen,
     waiting,
+    why_now,
 )
 from workbench.search.disk import writable
 from workbench.search.executors import Executor, InProcess, Task, TimeUp
@@ -94,6 +95,7 @@ def run_sweep(
     listeners: Sequence[Listener] = (),
     executor: Executor | None = None,
     resumed: Callable[[Candidate], None] = lambda candidate: None,
+    trying: Callable[[Candidate, str], None] = lambda candidate, why: None,
 ) -> SweepEnd:
     """Search until `trials` distinct candidates are evaluated in all, the search's time is up, or the space is empty.
 
@@ -110,6 +112,7 @@ def run_sweep(
         executor: where evaluations run; in this process when None, and then a crash of one ends the sweep.
         resumed: told of a candidate that was in flight when an earlier run ended, or failed by no fault of its own,
             before it is evaluated again.
+        trying: told of every candidate before it is evaluated, and why it comes now.
 
     Raises:
         ConfigError: what this sweep measured before, it measured with another toolchain; or `warm_start:` names a
@@ -128,7 +131,7 @@ def run_sweep(
         for listener in listeners:
             listener.evaluated(evaluation, reused=True)
     executor = executor or InProcess(experiment, bench)
-    loop = _Loop(experiment, bench, study, known, listeners, executor, time, resumed, warm)
+    loop = _Loop(experiment, bench, study, known, listeners, executor, time, resumed, warm, trying)
     reason = "budget"
     interrupted: Interrupted | None = None
     everything = size(experiment.space)
@@ -193,12 +196,13 @@ class _Loop:
         time: RunTime | None,
         resumed: Callable[[Candidate], None],
         warm: WarmStart,
+        trying: Callable[[Candidate, str], None],
     ) -> None:
         self.experiment, self.bench, self.study, self.known = experiment, bench, study, known
         self.warm = warm
         self.listeners, self.executor, self.time = listeners, executor, time
         self.in_flight: Candidate | None = None
-        self.resumed = resumed
+        self.resumed, self.trying = resumed, trying
         self.proposals = self.repeats = self.forbidden = 0
         self.evaluate_s = 0.0
         self.attempts: dict[str, int] = {}  # made so far at candidates that are tried again
@@ -255,6 +259,7 @@ class _Loop:
         task = Task(candidate=candidate, incumbents=tuple(front_of(self.experiment, self.known)))
         if candidate.id in self.in_flight_before or candidate.id in self.attempts:
             self.resumed(candidate)
+        self.trying(candidate, why_now(trial, self.experiment))
         until = None if self.time is None else self.time.search_end(self.experiment, self.known)
         began, self.in_flight = perf_counter(), candidate
         try:

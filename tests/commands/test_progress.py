@@ -1,0 +1,98 @@
+"""What a running sweep says: why a candidate is tried, and in time what is known so far, without flooding a log."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tests.evaluations import candidate, evaluation
+from tests.tiny import write_workspace
+from workbench.commands import progress as live
+from workbench.commands.progress import Progress
+from workbench.inputs.experiment import Experiment, read_experiment
+
+
+@pytest.fixture(scope="module")
+def question(tmp_path_factory: pytest.TempPathFactory) -> Experiment:
+    return read_experiment(write_workspace(tmp_path_factory.mktemp("workspace")))
+
+
+def plain(question: Experiment) -> tuple[Progress, io.StringIO]:
+    stream = io.StringIO()
+    return Progress(question, 6, Console(file=stream, width=160), limit_s=300.0), stream
+
+
+def test_a_log_gets_a_table_after_the_first_few_candidates_and_not_one_for_each(question: Experiment) -> None:
+    progress, stream = plain(question)
+    with progress:
+        progress.begin()
+        for number, (threads, scheme, speedup) in enumerate(
+            [(1, "none", 1.0), (2, "none", 1.5), (1, "dynamic", 2.0), (2, "dynamic", 3.0)]
+        ):
+            progress.trying(candidate(threads=threads, scheme=scheme), f"reason {number}")
+            for stage in ("check", "smoke", "accuracy_full", "latency_full"):
+                progress.stage(candidate(threads=threads, scheme=scheme), stage)
+            progress.evaluated(
+                evaluation(threads=threads, scheme=scheme, speedup=speedup, p50_ms=4 / speedup, drop_pp=0.1), False
+            )
+    said = stream.getvalue()
+
+    assert "reason 2" in said
+    assert said.count("so far") == 1  # the fourth changes the front, a moment after the first table
+    assert "3 of 6 candidates" in said
+    assert "of at most 5 min 00 s" in said
+    assert f"best  {candidate(scheme='dynamic').short_id}" in said
+    assert "measured" in said
+    assert "stage" not in said  # nothing was silent for long
+    assert len(said.splitlines()) < 20
+
+
+def test_slow_candidates_are_said_to_be_slow_when_the_first_table_is_due(
+    question: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "FIRST_TABLE_S", 0.0)
+    progress, stream = plain(question)
+    with progress:
+        progress.stage(question.baseline, "accuracy_full")
+        progress.begin()
+        progress._first.join(10)
+    said = stream.getvalue()
+
+    assert "0 of 6 candidates" in said
+    assert f"nothing is measured to the end yet; {question.baseline.short_id} is at accuracy_full" in said
+
+
+def test_a_terminal_that_cannot_move_its_cursor_gets_plain_lines(
+    question: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    stream = io.StringIO()
+    with Progress(question, 6, Console(file=stream, width=160, force_terminal=True)) as progress:
+        progress.begin()
+        progress.trying(candidate(), "because")
+
+    assert "because" in stream.getvalue()
+    assert "\x1b[" not in stream.getvalue()
+
+
+def test_the_redrawn_display_shows_the_front_and_why_the_next_is_tried(question: Experiment) -> None:
+    stream = io.StringIO()
+    console = Console(file=stream, width=160, height=40, force_terminal=True, legacy_windows=False)
+    progress = Progress(question, 6, console, limit_s=300.0)
+    progress.evaluated(evaluation(speedup=1.0, p50_ms=4.0), False)
+    progress.trying(candidate(scheme="dynamic"), "dynamic scales may halve the time")
+    progress.stage(candidate(scheme="dynamic"), "smoke")
+    with console.capture() as shown:
+        console.print(progress._render())
+
+    assert "dynamic scales may halve the time" in shown.get()
+    assert candidate().short_id[:10] in shown.get()
+
+
+def test_an_empty_sweep_of_an_unknown_length_can_be_shown(question: Experiment, tmp_path: Path) -> None:
+    progress, stream = plain(question)
+    progress._say_standing()
+    assert "nothing is measured to the end yet" in stream.getvalue()
+    assert json.dumps(progress._table())
