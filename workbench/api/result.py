@@ -23,6 +23,8 @@ class SweepResult:
         calibration: whether more calibration samples would change anything, in a sentence; None where nothing was
             calibrated, or the sweep was only read.
         links: sentences with addresses in MLflow's UI.
+        planned_s: the plan's forecast of the whole run; 0 where nothing was to be searched, or the sweep was only read.
+        took_s: what it took.
     """
 
     experiment: Experiment
@@ -30,6 +32,8 @@ class SweepResult:
     end: SweepEnd | None = None
     calibration: str | None = None
     links: tuple[str, ...] = ()
+    planned_s: float = 0.0
+    took_s: float = 0.0
 
     @property
     def front(self) -> tuple[Member, ...]:

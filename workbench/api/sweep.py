@@ -115,7 +115,12 @@ def sweep(
             ) as tracker,
         ):
             plan = make_plan(
-                question, bench, trials=trials, limit_s=time.limit_s, probe=lambda: _probed(executor, time)
+                question,
+                bench,
+                trials=trials,
+                limit_s=time.limit_s,
+                probe=lambda: _probed(executor, time),
+                gone=lambda: time.gone_s,
             )
             on_plan(plan)
             told = _Told(on_evaluation)
@@ -164,6 +169,8 @@ def sweep(
         experiment=question,
         summary=summary,
         end=end,
+        planned_s=plan.whole_s,
+        took_s=time.gone_s,
         calibration=None if statistics is None else calibration_line(statistics),
         links=tuple(links),
     )

@@ -38,7 +38,7 @@ def sweep(
 ) -> None:
     """Search the space, measure candidates, confirm the front on held-out data, log everything to MLflow."""
     from workbench.api.sweep import sweep as run
-    from workbench.api.words import plan_lines
+    from workbench.api.words import plan_lines, planned_words
     from workbench.commands.progress import Progress
     from workbench.inputs.experiment import read_experiment
     from workbench.report import lines, table
@@ -79,6 +79,7 @@ def sweep(
     summary = found.summary
     out.print(table(summary) if out.is_terminal else lines(summary), soft_wrap=not out.is_terminal, markup=False)
     said = [*([found.calibration] if found.calibration else []), *found.links]
+    said += [planned_words(found.planned_s, found.took_s)] if found.planned_s else []
     said += next_lines(experiment, workspace, summary)
     out.print("\n".join(said), highlight=False, soft_wrap=True, markup=False)
 

@@ -16,34 +16,45 @@ from workbench.graph.structure import layers_inside
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import scoring_words
 from workbench.prediction.host_costs import measuring_s
+from workbench.search.effort import FULL
+from workbench.search.forecast import Distinct, distinct_among, forecast_costs
 from workbench.search.limits import too_fine
 from workbench.search.memory import check_memory, memory_of
 from workbench.search.refusals import check_targets
-from workbench.search.time_limit import Division, divided, forecast_cost, known_cost, least_limit_s, mean_cost
+from workbench.search.time_limit import (
+    REPORT_S,
+    USUAL_FRONT,
+    Cost,
+    Division,
+    divided,
+    forecast_cost,
+    known_cost,
+    least_limit_s,
+    mean_cost,
+)
 from workbench.search.warm_start import expected, warm_words
 from workbench.space.space import Forbidden, SpaceSize, build, draw, raw_size, size
-from workbench.values.installed_targets import installed_target
 from workbench.values.system.control_groups import available_memory_bytes
 
 PROBE_CALLS = 24
 FILE_DRAWS = 100
-SEARCH_S = 2.0
-"""Simulating the service settings of one candidate, roughly; hundreds of them take as long."""
+START_S = 8.0
+"""Of a run before its plan is known, roughly: imports, the float model compiled and called."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """A forecast. Times come from this experiment's own evaluations where there are some, else from a probe of the
-    float model; both are upper bounds, since candidates that fail a gate stop early.
+    float model and from what its candidates are taken to share (`forecast`).
 
     Attributes:
+        distinct: what the candidates that are to be done come to.
+        whole_s: the run from its start to its report, within its limit; 0 where nothing is to be searched.
         division: how the time limit of the whole run is divided.
         least_s: a limit that has room for the baseline, one candidate, and confirming both.
         space: distinct candidates and compiles of the whole space; `raw` before `forbid:` rules.
         todo: evaluations this sweep would still make.
         compiles: at most so many distinct compiles among them.
-        files: about so many runs of a compiler that makes a file for each batch and length, where no two candidates
-            share one; 0 where none of the targets is such.
         call_ms: one call of the float baseline.
         once_s: of the search, for what serving costs this host, where that is not known yet.
         basis: what the times rest on, in words.
@@ -62,11 +73,12 @@ class Plan:
     done: int
     todo: int
     compiles: int
-    files: int
     call_ms: float
     candidate_s: float
     once_s: float
     total_s: float
+    distinct: Distinct
+    whole_s: float
     division: Division
     least_s: float
     basis: str
@@ -88,11 +100,13 @@ def make_plan(
     trials: int | None = None,
     limit_s: float | None = None,
     probe: Callable[[], float] | None = None,
+    gone: Callable[[], float] = lambda: START_S,
 ) -> Plan:
     """Forecast a sweep; costs one compile of the float model and a few calls of it.
 
     Args:
         limit_s: of the whole run; None for the experiment's.
+        gone: seconds of the run so far, asked once the probe is over.
         probe: asks `probe_call_ms` in another process; None to ask it here.
 
     Raises:
@@ -106,21 +120,25 @@ def make_plan(
     known = {i: e for i, e in bench.journal.evaluations().items() if not e.deserves_another}
     todo = max(0, budget - len(known))
     call_ms = probe_call_ms(experiment, bench) if probe is None else probe()
+    gone_s = gone()
     measured = [e for e in known.values() if e.status == "complete"]
+    distinct = distinct_among(experiment, todo)
     if len(measured) >= 3:
         candidate_s, basis = statistics.mean(e.seconds for e in measured), f"{len(measured)} complete evaluations"
         basis += " of this sweep"
         cost = mean_cost([known_cost(experiment, e, known) for e in measured])
     else:
         timed = not bench.toolchain(experiment.baseline).emulated
-        candidate_s = _estimate_s(experiment, call_ms, timed=timed)
+        costs = forecast_costs(experiment, call_ms, opening_s(experiment), timed=timed)
+        candidate_s = costs.mean_s(distinct)
         basis = f"a probe of {PROBE_CALLS} calls of the float model"
-        cost = forecast_cost(experiment, call_ms, opening_s(experiment), timed=timed)
+        cost = forecast_cost(experiment, costs, call_ms)
     once_s = _once_s(experiment, bench) if todo else 0.0
+    limit_s = experiment.timeout_s if limit_s is None else limit_s
+    division = divided(limit_s, cost)
     compiles = min(todo, space.compiles)
-    files_each = _files_each(experiment)
     # a lowered file and the compiled ones (each in the store once); INT8 ones are a quarter of the float size
-    copies = 1.0 + files_each
+    copies = 1.0 + _files_each(experiment)
     return Plan(
         space=space,
         raw=raw_size(experiment.space),
@@ -128,12 +146,13 @@ def make_plan(
         done=len(known),
         todo=todo,
         compiles=compiles,
-        files=round(compiles * files_each) if _compiles_shapes(experiment) else 0,
         call_ms=call_ms,
         candidate_s=candidate_s,
         once_s=once_s,
         total_s=todo * candidate_s + once_s,
-        division=divided(experiment.timeout_s if limit_s is None else limit_s, cost),
+        distinct=distinct,
+        whole_s=_whole_s(division, todo * candidate_s + once_s, cost, gone_s),
+        division=division,
         least_s=least_limit_s(2 * candidate_s + once_s, cost),
         basis=basis,
         disk_bytes=int(compiles * copies * experiment.model.size_bytes),
@@ -146,6 +165,14 @@ def make_plan(
         learned=tuple(warm_words(experiment, expected(experiment, bench))),
         warnings=(*too_fine(experiment), *refused, *filter(None, [layers_inside(experiment.model)])),
     )
+
+
+def _whole_s(division: Division, search_s: float, cost: Cost, gone_s: float) -> float:
+    """Of a run that is not over when its plan is made; nothing where nothing is to be searched."""
+    if not search_s:
+        return 0.0
+    confirmation_s = min((1 + USUAL_FRONT) * cost.at(FULL), division.confirmation_s)
+    return gone_s + min(search_s, division.search_s) + confirmation_s + min(REPORT_S, division.report_s)
 
 
 def _once_s(experiment: Experiment, bench: Bench) -> float:
@@ -166,10 +193,6 @@ def _files_each(experiment: Experiment) -> float:
         shapes = len(settings.compiled_batches()) * max(1, len(settings.compiled_lengths()))
         counts.append(shapes if settings.one_file_a_shape() else 1)
     return statistics.mean(counts) if counts else 1.0
-
-
-def _compiles_shapes(experiment: Experiment) -> bool:
-    return any(installed_target(name).settings.compiles_shapes for name in experiment.targets)
 
 
 def probe_call_ms(experiment: Experiment, bench: Bench) -> float:
@@ -200,20 +223,6 @@ def probe_call_ms(experiment: Experiment, bench: Bench) -> float:
     finally:
         session.close()
     return statistics.median(times)
-
-
-def _estimate_s(experiment: Experiment, call_ms: float, *, timed: bool) -> float:
-    """Every stage in full at the float model's speed: timing (candidate and baseline), scoring, and a second for
-    lowering, compiling and opening per 50 MB of model.
-
-    Args:
-        timed: False where times are modelled, which takes next to no calls.
-    """
-    settings = experiment.measure
-    calls = 2 * (settings.calls + settings.short_calls) * 1.1 * timed
-    calls += experiment.dataset.size("validation") * experiment.dataset.calls_a_sample
-    service_s = 0.0 if experiment.service is None else (experiment.service.curve_s if timed else 0.0) + SEARCH_S
-    return calls * call_ms / 1000 + opening_s(experiment) + service_s
 
 
 def opening_s(experiment: Experiment) -> float:

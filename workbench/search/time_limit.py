@@ -12,9 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from workbench.inputs.experiment import Experiment
+from workbench.load.result import P99_ANSWERS
 from workbench.search.effort import EFFORTS, FULL, Effort
+from workbench.search.forecast import MEMORY_S, Costs
 from workbench.search.front import front_of
-from workbench.shipping.load_confirmation import LOAD_START_S, SHORTEST_LOAD_S, load_seconds
+from workbench.shipping.load_confirmation import LOAD_START_S, LONGEST_LOAD, SHORTEST_LOAD_S, load_seconds
 from workbench.values.results import Evaluation
 
 REPORT_S, REPORT_SHARE = 10.0, 0.2
@@ -22,7 +24,9 @@ REPORT_S, REPORT_SHARE = 10.0, 0.2
 CONFIRMATION_SHARE = 1 / 3
 """Of what is left for search and confirmation, the most that the confirmation takes from a search that goes on."""
 FRONT = 5
-"""Members that a front is taken to have before one is known."""
+"""Members that a front is taken to have before one is known, so that there is room for them."""
+USUAL_FRONT = 3
+"""Members that it mostly has."""
 TIMING = 1.1
 """Calls that are made for every one that counts."""
 
@@ -55,21 +59,23 @@ class Cost:
         return LOAD_START_S + (self.load_s if effort == FULL else max(SHORTEST_LOAD_S, self.asked_load_s * effort.load))
 
 
-def forecast_cost(experiment: Experiment, call_ms: float, fixed_s: float, *, timed: bool) -> Cost:
-    """Before anything is measured, from one call of the float model.
+def forecast_cost(experiment: Experiment, costs: Costs, call_ms: float) -> Cost:
+    """Before anything is measured, of the baseline and the members of a usual front in the mean.
 
     Args:
-        fixed_s: opening and the like, which no effort cuts.
-        timed: False where times are modelled, which takes next to no calls.
+        call_ms: of the float model.
     """
-    service = experiment.service
-    calls = 2 * experiment.measure.calls * TIMING * timed
+    service, sizes = experiment.service, [experiment.dataset.size(split) for split in ("holdout", "validation")]
+    load_s = 0.0
+    if service is not None and costs.full_s:
+        slowest_s = min(max(service.confirm_s, 1.5 * P99_ANSWERS * call_ms / 1000), LONGEST_LOAD * service.confirm_s)
+        load_s = (slowest_s + USUAL_FRONT * service.confirm_s) / (1 + USUAL_FRONT)
     return Cost(
-        fixed_s=fixed_s,
-        calls_s=calls * call_ms / 1000,
-        samples_s=experiment.dataset.size("holdout") * experiment.dataset.calls_a_sample * call_ms / 1000,
-        curve_s=service.curve_s if service is not None and timed else 0.0,
-        load_s=2 * service.confirm_s if service is not None and timed else 0.0,
+        fixed_s=costs.opening_s + min(costs.full_s, MEMORY_S),
+        calls_s=max(0.0, costs.full_s - MEMORY_S),
+        samples_s=costs.accuracy_s * sizes[0] / sizes[1],
+        curve_s=costs.service_s,
+        load_s=load_s,
         asked_load_s=service.confirm_s if service is not None else 0.0,
     )
 

@@ -35,7 +35,8 @@ from workbench.values.system.scratch import scratch_folder
 
 _WARMUP_S = 2.0
 _TIMEOUT_S = 60.0
-_LONGEST = 6
+LONGEST_LOAD = 6
+"""Times what was asked: so long a load may last to give a P99."""
 LOAD_START_S = 7.0
 """Writing and opening a bundle, starting its service, checking its answers, and the load's warm-up; roughly."""
 SHORTEST_LOAD_S = 2.0
@@ -198,7 +199,7 @@ def service_figures(result: LoadResult, settings: ServiceSettings) -> ServiceFig
 def load_seconds(best: ServiceFigures, seconds: float) -> float:
     """How long a load lasts: what was asked, or long enough for a P99 if the prediction is a third too high, within six
     times what was asked."""
-    return min(max(seconds, 1.5 * P99_ANSWERS / best.throughput_per_s.value), _LONGEST * seconds)
+    return min(max(seconds, 1.5 * P99_ANSWERS / best.throughput_per_s.value), LONGEST_LOAD * seconds)
 
 
 def _loaded(running: RunningService, load: ServiceLoad, seconds: float, bodies: Sequence[str], seed: int) -> LoadResult:

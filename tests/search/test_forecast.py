@@ -1,0 +1,74 @@
+"""What a sweep would take: what its candidates share is counted once, and a fraction of nothing is nothing."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.evaluations import candidate
+from tests.tiny import write_workspace
+from workbench.api.words import planned_words
+from workbench.inputs.experiment import read_experiment
+from workbench.search import forecast
+from workbench.search.forecast import Costs, Distinct, curve_s, distinct_among, forecast_costs
+from workbench.targets.ascend.settings import AscendCompile
+from workbench.values.candidate import Candidate, Precision
+
+SPACE = """
+version: 1
+target: onnxruntime
+parameters:
+  quantization.scheme: {choices: [none, static]}
+  quantization.algorithm: {choices: [minmax, mse, percentile], when: {quantization.scheme: [static]}}
+  quantization.percentile: {choices: [99.9, 99.99], when: {quantization.algorithm: [percentile]}}
+  quantization.activation_symmetric: {choices: [false], when: {quantization.scheme: [static]}}
+  quantization.weight_granularity: {choices: [tensor], when: {quantization.scheme: [static]}}
+  quantization.attention_matmul: {choices: [false], when: {quantization.scheme: [static]}}
+  quantization.keep_float: {choices: [0], when: {quantization.scheme: [static]}}
+  serving.intra_op_threads: {choices: [1, 2]}
+service: {max_batch_size: [1, 4], batch_timeout_ms: [0], workers: [1]}
+"""
+COSTS = Costs(opening_s=1.0, accuracy_s=4.0, short_s=1.0, full_s=3.0, service_s=6.0, simulation_s=1.0)
+
+
+def test_what_candidates_share_is_counted_once(tmp_path: Path) -> None:
+    found = distinct_among(read_experiment(write_workspace(tmp_path, space=SPACE)), 100)
+
+    # float and four static recipes, each on one thread and on two; recipes differ in scales alone
+    assert found == Distinct(candidates=10, outputs=5, structures=4, compiler_runs=5)
+
+
+def test_sets_of_shapes_share_the_files_of_each_shape() -> None:
+    settings = AscendCompile(batches=(1, 4), sequence_bins=(16, 64))
+    small = Candidate(target="ascend910b3", precision=Precision(mode="origin"), compile=settings)
+    large = replace(small, compile=replace(settings, sequence_bins=(16, 32, 64)))
+
+    runs = [forecast._compiler_runs(each) for each in (small, large)]
+    assert [len(each) for each in runs] == [4, 6]
+    assert runs[0] <= runs[1]
+    assert len(forecast._compiler_runs(candidate())) == 1
+
+
+def test_a_candidate_of_many_alike_costs_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = Distinct(candidates=10, outputs=10, structures=10, compiler_runs=10)
+    alike = replace(alone, outputs=5, structures=5)
+
+    assert COSTS.mean_s(alone) == pytest.approx(16.0)
+    monkeypatch.setattr(forecast, "AUDITED", 0.2)
+    assert COSTS.mean_s(alike) == pytest.approx(1.0 + 2.0 + 0.6 * 10.0 + 1.0)
+    assert COSTS.mean_s(replace(alone, candidates=0)) == 0.0
+
+
+def test_costs_follow_from_one_call(tmp_path: Path) -> None:
+    served = read_experiment(write_workspace(tmp_path, space=SPACE))
+    slow, fast = (forecast_costs(served, ms, 1.0, timed=True) for ms in (20.0, 2.0))
+
+    assert slow.accuracy_s == pytest.approx(10 * fast.accuracy_s)
+    assert (fast.service_s, fast.simulation_s) == (0.0, 0.0)  # the experiment asks for no service
+    modelled = forecast_costs(served, 20.0, 1.0, timed=False)
+    assert (modelled.short_s, modelled.full_s, modelled.service_s) == (0.0, 0.0, 0.0)
+    assert curve_s(served, 20.0) == 0.0
+
+
+def test_the_forecast_is_held_against_what_it_took() -> None:
+    assert planned_words(270.0, 250.0) == "Planned 4 min 30 s, took 4 min 10 s (-7 %)."

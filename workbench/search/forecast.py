@@ -1,0 +1,153 @@
+"""What a sweep would take, stage by stage, before any of it is done.
+
+A candidate pays for what it changes: compiling once for equal files, accuracy once for equal outputs, timing once for
+equal structures, apart from those that are timed all the same as an audit. Which candidates are equal is known of
+compiled files alone, so here it is told by the settings, over candidates drawn from the space:
+
+    files, outputs   everything but how it is served
+    structure        of these, all but what only chooses the values of scales: algorithm, percentile, symmetry
+    compiler runs    files, or one for each batch and length where the target compiles each by itself
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+from dataclasses import dataclass, replace
+
+from workbench.inputs.experiment import Experiment
+from workbench.prediction.curve import FEWEST_CALLS
+from workbench.prediction.stage import serving_batches, serving_lengths
+from workbench.space.space import Forbidden, build, compile_key, draw, size
+from workbench.values.candidate import Candidate
+from workbench.values.documents.canonical import digest, encode
+
+AUDITED = 1.0
+"""The share of candidates that are timed although another of their structure was: all, as nobody borrows times."""
+CALL_SHARE = 0.8
+"""One call of a candidate against one of the float model, in the mean: of 8 of the quickstart, at the same lengths, on
+one thread or two."""
+UNTIMED_CALLS = 90
+"""Of each session beside those that count: until the times settle, and one before each block of a round."""
+UNTIMED_ROUNDS = 3
+MEMORY_S = 1.0
+"""A process that loads the candidate alone."""
+SIMULATION_S = 1.5
+"""Of the service settings of one candidate, roughly."""
+_MOST_DRAWS = 20
+"""For each candidate that is wanted, before a space counts as nearly empty."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distinct:
+    """So many of so many candidates differ in what is computed, in what is timed, in what the compiler is run for."""
+
+    candidates: int
+    outputs: int
+    structures: int
+    compiler_runs: int
+    one_file_a_shape: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """Seconds of each stage of a candidate that shares nothing."""
+
+    opening_s: float
+    accuracy_s: float
+    short_s: float
+    full_s: float
+    service_s: float
+    simulation_s: float
+
+    def mean_s(self, distinct: Distinct) -> float:
+        """Of one of so many candidates, with what they share paid for once."""
+        if not distinct.candidates:
+            return 0.0
+        outputs = distinct.outputs / distinct.candidates
+        borrowing = (1 - distinct.structures / distinct.candidates) * (1 - AUDITED)
+        timing_s = self.short_s + self.full_s + self.service_s
+        return self.opening_s + self.accuracy_s * outputs + timing_s * (1 - borrowing) + self.simulation_s
+
+
+def distinct_among(experiment: Experiment, wanted: int) -> Distinct:
+    """Among the baseline, the presets, and candidates drawn by the experiment's seed, `wanted` in all.
+
+    A sampler that has learned draws more alike ones than that, so these counts are rather too high.
+    """
+    found = {c.id: c for c in _drawn(experiment, wanted)}
+    candidates = list(found.values())[:wanted]
+    shapes = [candidate.compile.one_file_a_shape() for candidate in candidates]
+    return Distinct(
+        candidates=len(candidates),
+        outputs=len({compile_key(candidate) for candidate in candidates}),
+        structures=len({_structure(candidate) for candidate in candidates}),
+        compiler_runs=len({run for candidate in candidates for run in _compiler_runs(candidate)}),
+        one_file_a_shape=any(shapes),
+    )
+
+
+def _drawn(experiment: Experiment, wanted: int) -> list[Candidate]:
+    space, rng = experiment.space, random.Random(experiment.seed)
+    wanted = min(wanted, size(space).candidates)
+    found = {experiment.baseline.id: experiment.baseline}
+    first = [preset.assignment for preset in space.presets]
+    for number in range(_MOST_DRAWS * wanted):
+        if len(found) >= wanted:
+            break
+        try:
+            candidate = build(space, first[number] if number < len(first) else draw(space, rng))
+        except Forbidden:
+            continue
+        found.setdefault(candidate.id, candidate)
+    return list(found.values())
+
+
+def _structure(candidate: Candidate) -> str:
+    quantization = candidate.quantization
+    if quantization.scheme == "static":
+        quantization = replace(quantization, algorithm="minmax", percentile=None, activation_symmetric=False)
+    return replace(candidate, quantization=quantization).id
+
+
+def _compiler_runs(candidate: Candidate) -> set[str]:
+    settings = candidate.compile
+    batches, lengths = settings.compiled_batches(), settings.compiled_lengths()
+    if not settings.one_file_a_shape() or not batches:
+        return {compile_key(candidate)}
+    body = candidate.to_json() | {"serving": None}
+    shapes = [((batch,), (length,) if lengths else ()) for batch in batches for length in lengths or (0,)]
+    return {digest(body | {"compile": encode(settings.for_shapes(*shape))}) for shape in shapes}
+
+
+def forecast_costs(experiment: Experiment, call_ms: float, opening_s: float, *, timed: bool) -> Costs:
+    """From one call of the float model.
+
+    Args:
+        timed: False where times are modelled, which takes next to no calls.
+    """
+    settings, both_s = experiment.measure, (1 + CALL_SHARE) * call_ms / 1000
+    samples = experiment.dataset.size("validation") * experiment.dataset.calls_a_sample
+    return Costs(
+        opening_s=opening_s,
+        accuracy_s=samples * CALL_SHARE * call_ms / 1000,
+        short_s=(settings.short_calls + UNTIMED_CALLS) * both_s * timed,
+        full_s=((settings.calls + UNTIMED_CALLS) * both_s + MEMORY_S) * timed,
+        service_s=curve_s(experiment, CALL_SHARE * call_ms) * timed if experiment.service is not None else 0.0,
+        simulation_s=SIMULATION_S if experiment.service is not None else 0.0,
+    )
+
+
+def curve_s(experiment: Experiment, call_ms: float) -> float:
+    """Of timing a curve over batches and lengths: its budget, or the fewest rounds where they take longer.
+
+    Args:
+        call_ms: of one call at the batch and the lengths that the baseline is served with.
+    """
+    question, choices = experiment.service, experiment.space.service
+    if question is None or choices is None:
+        return 0.0
+    batches, lengths = serving_batches(experiment.baseline, choices), serving_lengths(experiment, experiment.baseline)
+    share = sum(batches) * sum(lengths) / statistics.fmean(lengths) if any(lengths) else float(sum(batches))
+    round_s = share * call_ms / 1000 / experiment.baseline.serving.batch
+    return UNTIMED_ROUNDS * round_s + max(question.curve_s, FEWEST_CALLS * round_s)
