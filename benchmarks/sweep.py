@@ -42,11 +42,11 @@ model: {bench}/minilm_l6_banking77.onnx
 dataset: ../calibration/banking77.yaml
 search_space: {root}/search_spaces/onnxruntime.yaml
 calibration: {{samples: 128, batch: 8}}
-objectives: [latency_p50_ms, accuracy]
+objectives: [{objective}, accuracy]
 constraints: {{accuracy_drop_pp: 0.5}}
-budget: {{trials: 60, timeout: 40m}}
-measure: {{calls: 1000, short_calls: 100}}
-"""
+budget: {budget}
+{more}"""
+TIMED = "measure: {calls: 1000, short_calls: 100}\n"
 
 
 def main() -> None:
@@ -58,7 +58,7 @@ def main() -> None:
     parser.add_argument("--twice", action="store_true", help="sweep again from scratch and compare the rankings")
     options = parser.parse_args()
     workspace = options.workspace or Path(tempfile.mkdtemp(prefix="workbench-bench-"))
-    experiment = _banking77(workspace, options.bench) if options.which == "banking77" else _loan()
+    experiment = write_banking77(workspace, options.bench) if options.which == "banking77" else _loan()
     home = workspace if options.which == "banking77" else ROOT
     arguments = ["sweep", str(experiment), "--workspace", str(home)]
     if options.trials:
@@ -114,15 +114,28 @@ def _complete(journal: Journal) -> dict[str, Evaluation]:
     return {i: e for i, e in journal.evaluations().items() if e.status == "complete"}
 
 
-def _banking77(workspace: Path, bench: Path) -> Path:
+def write_banking77(
+    workspace: Path,
+    bench: Path,
+    *,
+    objective: str = "latency_p50_ms",
+    budget: str = "{trials: 60, timeout: 40m}",
+    more: str = TIMED,
+) -> Path:
+    """The experiment file, beside its manifest.
+
+    Raises:
+        SystemExit: the benchmark's files are not there.
+    """
     if not (bench / "minilm_l6_banking77.onnx").exists():
         raise SystemExit(f"{bench} does not hold the benchmark; name its folder with --bench")
+    said = {"bench": bench.resolve(), "root": ROOT, "objective": objective, "budget": budget, "more": more}
     for folder, name, text in (
         ("calibration", "banking77.yaml", MANIFEST),
         ("experiments", "banking77.yaml", EXPERIMENT),
     ):
         (workspace / folder).mkdir(parents=True, exist_ok=True)
-        (workspace / folder / name).write_text(text.format(bench=bench.resolve(), root=ROOT), encoding="utf-8")
+        (workspace / folder / name).write_text(text.format(**said), encoding="utf-8")
     return workspace / "experiments" / "banking77.yaml"
 
 
