@@ -1,14 +1,17 @@
 """The front, and its confirmation on held-out data."""
 
+from dataclasses import replace
 from pathlib import Path
 
+from tests.evaluations import candidate, evaluation, service
 from tests.search.sweeping import Recorder, silent
-from tests.tiny import EXPERIMENT, write_workspace
+from tests.tiny import EXPERIMENT, SPACE, write_workspace
 from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
-from workbench.search.confirmation import confirm
+from workbench.search.confirmation import confirm, predicts_from_search
+from workbench.search.effort import Effort
 from workbench.search.front import front_of
 from workbench.search.sweep import run_sweep
 
@@ -40,3 +43,22 @@ def test_an_unmeetable_constraint_leaves_an_empty_front_and_no_failure(tmp_path:
     stopped = [e for e in evaluations.values() if e.stop is not None]
     assert {e.stop.stage for e in stopped if e.stop} == {"latency_short"}
     assert all(e.stop.violations["latency_p99_ms"] > 0 for e in stopped if e.stop)
+
+
+def test_a_curve_is_not_timed_again_where_a_load_comes_next(tmp_path: Path) -> None:
+    space = SPACE + "service: {max_batch_size: [1], batch_timeout_ms: [0], workers: [1]}\n"
+    found = {}
+    for seconds in (0, 2):
+        text = f"{EXPERIMENT}service: {{concurrency: 4, confirm: {seconds}}}\n"
+        question = read_experiment(write_workspace(tmp_path / str(seconds), experiment=text, space=space))
+        journal = open_journal(question.workspace, question.name, question.identity)
+        bench = open_bench(question, journal, Store(tmp_path / "store"), silent)
+        quiet = service()
+        noisy = replace(quiet, curve=replace(quiet.curve, quiet=False))
+        for number, result in enumerate((quiet, noisy, None), start=1):
+            journal.write(evaluation(threads=number, served=result))
+            found[seconds, number] = predicts_from_search(question, bench, candidate(threads=number))
+
+    assert [place for place, stands in found.items() if stands] == [(2, 1)]
+    words = Effort(curve=False, loaded=True).words(question, "holdout")
+    assert not any("curve" in word for word in words)

@@ -53,6 +53,8 @@ def confirm(
             candidate = todo.pop(0)
             known = before[candidate.id]
             attempt = known.attempt + 1 if known is not None and known.deserves_another else 1
+            if predicts_from_search(experiment, bench, candidate):
+                effort = replace(effort, curve=False, loaded=True)
             task = Task(candidate=candidate, split="holdout", gates=False, effort=effort)
             try:
                 found = survived(experiment, bench, executor, task, until=until)
@@ -68,4 +70,16 @@ def confirm(
 
 def _costs(experiment: Experiment, bench: Bench, candidates: Sequence[Candidate]) -> Mapping[str, Cost]:
     known = bench.journal.evaluations()
-    return {c.id: known_cost(experiment, known.get(c.id), known) for c in candidates}
+    costs = {c.id: known_cost(experiment, known.get(c.id), known) for c in candidates}
+    predicted = {c.id for c in candidates if predicts_from_search(experiment, bench, c)}
+    return {i: replace(cost, curve_s=0.0) if i in predicted else cost for i, cost in costs.items()}
+
+
+def predicts_from_search(experiment: Experiment, bench: Bench, candidate: Candidate) -> bool:
+    """Whether the search's prediction stands: its curve was timed on a quiet machine, and a load measures the service
+    itself next."""
+    question, searched = experiment.service, bench.journal.evaluation(candidate.id)
+    service = searched.measurement.service if searched is not None else None
+    if question is None or question.confirm_s <= 0 or searched is None or service is None or service.best is None:
+        return False
+    return service.curve.quiet and not searched.toolchain.emulated

@@ -19,12 +19,14 @@ class Effort:
     Attributes:
         calls: of the timed calls; `load` of the seconds under load that are reckoned with; `samples` of the split.
         curve: False predicts the service by the batch curve that the search timed, instead of timing it again.
+        loaded: so it is predicted because a load measures the service next, which is no less than what was asked.
     """
 
     calls: float = 1.0
     load: float = 1.0
     samples: float = 1.0
     curve: bool = True
+    loaded: bool = False
 
     def timed_calls(self, experiment: Experiment) -> int:
         asked = experiment.measure.calls
@@ -48,7 +50,7 @@ class Effort:
         samples, there = self.scored_samples(experiment, split), experiment.dataset.size(split)
         found = [f"{calls} of {asked} timed calls"] if calls < asked else []
         found += [f"{samples} of {there} samples"] if samples < there else []
-        if experiment.service is not None and not self.curve:
+        if experiment.service is not None and not self.curve and not self.loaded:
             found.append("the batch curve of the search")
         return tuple(found)
 
