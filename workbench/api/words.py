@@ -15,8 +15,7 @@ def plan_lines(made: Plan) -> list[str]:
         f"this sweep: {made.trials} candidates, {made.done} done, {made.todo} to do (at most {made.compiles} compiles)",
         *([f"work:       {distinct_words(made.distinct)}"] if made.todo else []),
         f"time:       about {minutes(made.total_s)} to search ({made.candidate_s:.1f} s a candidate, from "
-        f"{made.basis}; one float call takes {made.call_ms:.2f} ms)"
-        + (f", {minutes(made.whole_s)} with the confirmation and the report" if made.whole_s else ""),
+        f"{made.basis}; one float call takes {made.call_ms:.2f} ms)" + _whole(made),
         f"limit:      {_division(made)}",
         f"disk:       at most {made.disk_bytes / 1e9:.2f} GB of {made.free_bytes / 1e9:.1f} GB free",
         f"memory:     up to {made.memory_bytes / 1e9:.2f} GB{_of_available(made)}",
@@ -40,6 +39,15 @@ def distinct_words(distinct: Distinct) -> str:
 def planned_words(planned_s: float, took_s: float) -> str:
     """'Planned 4 min 30 s, took 4 min 10 s (-7 %).'"""
     return f"Planned {minutes(planned_s)}, took {minutes(took_s)} ({100 * (took_s / planned_s - 1):+.0f} %)."
+
+
+def _whole(made: Plan) -> str:
+    """', 4 min 30 s with all that comes before and after', or what the limit leaves of it."""
+    if not made.whole_s:
+        return ""
+    if made.total_s > made.division.search_s:
+        return f"; the limit leaves it {minutes(made.whole_s)} in all"
+    return f"; {minutes(made.whole_s)} from its start to the report, the confirmation included"
 
 
 def _of_available(made: Plan) -> str:

@@ -68,7 +68,12 @@ class Costs:
         borrowing = (1 - distinct.structures / distinct.candidates) * (1 - AUDITED)
         timing_s = self.short_s + self.full_s + self.service_s
         files = distinct.compiler_runs / distinct.candidates if distinct.one_file_a_shape else 1.0
-        return self.opening_s * max(1.0, files) + self.accuracy_s * outputs + timing_s * (1 - borrowing) + self.simulation_s
+        return (
+            self.opening_s * max(1.0, files)
+            + self.accuracy_s * outputs
+            + timing_s * (1 - borrowing)
+            + self.simulation_s
+        )
 
 
 def distinct_among(experiment: Experiment, wanted: int) -> Distinct:

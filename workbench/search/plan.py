@@ -182,7 +182,8 @@ def _whole_s(division: Division, search_s: float, cost: Cost, gone_s: float) -> 
     if not search_s:
         return 0.0
     confirmation_s = min((1 + USUAL_FRONT) * cost.at(FULL), division.confirmation_s)
-    return gone_s + min(search_s, division.search_s) + confirmation_s + min(REPORT_S, division.report_s)
+    wanted_s = gone_s + min(search_s, division.search_s) + confirmation_s + min(REPORT_S, division.report_s)
+    return min(wanted_s, division.limit_s)
 
 
 def _once_s(experiment: Experiment, bench: Bench) -> float:
