@@ -195,7 +195,7 @@ class Progress:
         gone_s = time.monotonic() - self.began
         return (
             f"{self.done} of {self.trials} candidates" + (f" ({self.reused} from before)" if self.reused else "") + ", "
-            f"{minutes(gone_s)} of at most {minutes(self.limit_s)} ({gone_s / max(self.limit_s, 1e-9):.0%})"
+            f"{minutes(gone_s)} of at most {minutes(self.limit_s)} ({100 * gone_s / max(self.limit_s, 1e-9):.0f} %)"
         )
 
     def _left(self) -> str:
