@@ -19,6 +19,7 @@ from workbench.evaluation.accuracy_pass import AccuracyPass
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of
 from workbench.evaluation.company_check import check_company
+from workbench.evaluation.facts import NO_LOANS, Loans
 from workbench.evaluation.metric_check import check_metric
 from workbench.evaluation.padding_check import check_padding
 from workbench.inputs.experiment import Experiment
@@ -44,22 +45,25 @@ def evaluate(
     split: Split = "validation",
     gates: bool = True,
     effort: Effort = FULL,
+    loans: Loans = NO_LOANS,
 ) -> Evaluation:
     """Take one candidate up the ladder and return what became of it; a `CandidateError` becomes a `Failure`.
 
-    Stages that another candidate already paid for come from the store. Times never do.
+    Stages that another candidate already paid for come from the store. Times never do; within a sweep a candidate takes
+    those of another whose files do the same work (`loans`), and says so in `Evaluation.facts`.
 
     Args:
         incumbents: complete, feasible evaluations; a candidate certainly dominated by one of them stops early.
         gates: False climbs to the top whatever is seen on the way (confirmation on the holdout split).
         effort: how much of what the experiment asks for is done; what was not is in the evaluation's `cut`.
+        loans: what may be taken from others; the baseline and a climb without gates take nothing.
 
     Raises:
         ToolchainError: the machine, not the candidate, is at fault.
         ConfigError: of the baseline only: the model's answers depend on padding, and texts have several lengths; or
             the metric does not react to noise.
     """
-    climb = Climb(experiment, candidate, bench, split, tuple(incumbents), gates, effort)
+    climb = Climb(experiment, candidate, bench, split, tuple(incumbents), gates, effort, loans)
     started = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
     stop: Stop | None = None
     failure: Failure | None = None
@@ -81,6 +85,7 @@ def evaluate(
         failure=failure,
         stop=stop,
         cut=effort.words(experiment, split) if status == "complete" else (),
+        facts=climb.facts,
     )
 
 
@@ -128,7 +133,7 @@ def _run(climb: Climb, sessions: contextlib.ExitStack) -> Stop | None:
         if stop := growing_subsets(climb, scores):
             return stop
     with climb.stage("latency_short"):
-        if stop := short_latency(climb, session, baseline, scores):
+        if stop := short_latency(climb, session, baseline, scores, artifact, directory):
             return stop
     with climb.stage("accuracy_full"):
         if stop := full_accuracy(climb, scores):

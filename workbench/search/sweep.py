@@ -15,6 +15,7 @@ from typing import Protocol
 import optuna
 
 from workbench.evaluation.bench import Bench
+from workbench.evaluation.facts import loans_for, owed
 from workbench.inputs.experiment import Experiment
 from workbench.search.asking import (
     next_trial,
@@ -139,6 +140,7 @@ def run_sweep(
         loop.tell_again()
         loop.try_again(unlucky)
         loop.evaluate_again(bench.journal.lost())
+        loop.measure_anew()
         while len(known) < budget or loop.outstanding:
             if everything.exact and len(known) >= everything.candidates:
                 reason = "exhausted"
@@ -256,7 +258,11 @@ class _Loop:
         return trial, candidate
 
     def _evaluate(self, trial: optuna.Trial, candidate: Candidate) -> None:
-        task = Task(candidate=candidate, incumbents=tuple(front_of(self.experiment, self.known)))
+        task = Task(
+            candidate=candidate,
+            incumbents=tuple(front_of(self.experiment, self.known)),
+            loans=loans_for(candidate, self.known, self.experiment.seed),
+        )
         if candidate.id in self.in_flight_before or candidate.id in self.attempts:
             self.resumed(candidate)
         self.trying(candidate, why_now(trial, self.experiment))
@@ -280,6 +286,15 @@ class _Loop:
         tell(self.study, trial, self.experiment, evaluation, self.known, repeat=False)
         for listener in self.listeners:
             listener.evaluated(evaluation, reused=False)
+        self.measure_anew()
+
+    def measure_anew(self) -> None:
+        """Queue candidates that hold a loan of a kind that an audit has found wrong since."""
+        for candidate in owed(tuple(self.known.values())):
+            if queue(self.study, self.experiment.space, candidate.id, candidate):
+                before = self.known.pop(candidate.id)
+                self.attempts[candidate.id] = before.attempt
+                _log.warning("The times lent to %s may be wrong: it is measured itself.", candidate.short_id)
 
     def try_again(self, unlucky: Sequence[Evaluation]) -> None:
         """Bring candidates forward whose last attempt deserves another: they come next, after what was in flight.

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from workbench.values.artifact import Toolchain
 from workbench.values.candidate import Candidate, candidate_from_json
 from workbench.values.documents.canonical import added_later, decode, encode
+from workbench.values.facts import Fact
 from workbench.values.measurement import Measurement, Split
 
 Status = Literal["complete", "stopped", "failed"]
@@ -91,6 +92,7 @@ class Evaluation:
         attempt: 1, or more where a sweep tried again after a transient failure; this is the last attempt's outcome.
         cut: what is less in it than the experiment asks for, in words, since the time of the run was short; a sweep
             with more time makes it again.
+        facts: what of the measurement other candidates may take, and what was taken from others.
     """
 
     candidate: Candidate
@@ -105,6 +107,7 @@ class Evaluation:
     stop: Stop | None = None
     attempt: int = 1
     cut: tuple[str, ...] = added_later(())
+    facts: tuple[Fact, ...] = added_later(())
 
     def __post_init__(self) -> None:
         if (self.status == "failed") != (self.failure is not None):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.evaluation.bench import Bench
+from workbench.evaluation.facts import NO_LOANS, Loans
 from workbench.inputs.experiment import Experiment
 from workbench.search.effort import FULL, Effort
 from workbench.search.ladder import evaluate
@@ -24,6 +25,7 @@ class Task:
     split: Split = "validation"
     gates: bool = True
     effort: Effort = FULL
+    loans: Loans = NO_LOANS
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -32,6 +34,7 @@ class Task:
             "split": self.split,
             "gates": self.gates,
             "effort": encode(self.effort),
+            "loans": encode(self.loans),
         }
 
 
@@ -43,6 +46,7 @@ def task_from_json(data: dict[str, Any]) -> Task:
         split=data["split"],
         gates=data["gates"],
         effort=decode(Effort, data["effort"]),
+        loans=decode(Loans, data["loans"]),
     )
 
 
@@ -56,4 +60,5 @@ def carry_out(task: Task, experiment: Experiment, bench: Bench) -> Evaluation:
         split=task.split,
         gates=task.gates,
         effort=task.effort,
+        loans=task.loans,
     )

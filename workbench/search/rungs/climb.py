@@ -9,6 +9,7 @@ from pathlib import Path
 
 from workbench.evaluation.bench import Bench, StageClock
 from workbench.evaluation.build import artifact_of
+from workbench.evaluation.facts import NO_LOANS, Loans
 from workbench.inputs.experiment import Experiment
 from workbench.search.effort import Effort
 from workbench.search.refusals import candidate_errors
@@ -16,6 +17,7 @@ from workbench.targets.base import Session
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
 from workbench.values.errors import CheckError
+from workbench.values.facts import Fact
 from workbench.values.measurement import Measurement, Split
 from workbench.values.objectives import violations
 from workbench.values.results import Evaluation, StageTiming, Stop
@@ -33,6 +35,7 @@ class Climb(StageClock):
         incumbents: tuple[Evaluation, ...],
         gates: bool,
         effort: Effort,
+        loans: Loans = NO_LOANS,
     ) -> None:
         self.experiment, self.candidate, self.bench = experiment, candidate, bench
         self.split: Split = split
@@ -40,6 +43,8 @@ class Climb(StageClock):
         self.is_baseline = candidate.id == experiment.baseline.id
         self.gates = gates and not self.is_baseline
         self.effort = effort
+        self.loans = loans
+        self.facts: tuple[Fact, ...] = ()
         # each is fed its own bins, as it would be served
         self.data = experiment.dataset.with_bins(candidate.sequence_bins)
         self.baseline_data = experiment.dataset.with_bins(experiment.baseline.sequence_bins)

@@ -15,15 +15,18 @@ from workbench.evaluation.measure import TimingProtocol, time_against_baseline
 from workbench.evaluation.memory import peak_memory
 from workbench.evaluation.modelled_clock import time_modelled
 from workbench.evaluation.raw_times import save_raw_times
+from workbench.evaluation.time_keys import latency_key
 from workbench.inputs.metrics import (
     per_sample,
     take,
 )
 from workbench.search.rungs.climb import Climb
-from workbench.targets.base import DeviceSession, Session
+from workbench.search.rungs.lending import keep, lender, lent_latency
+from workbench.targets.base import DeviceSession, Feeds, Session
 from workbench.values import significance
 from workbench.values.artifact import Artifact
 from workbench.values.bins import timed_length
+from workbench.values.facts import Fact, audit_of_latency
 from workbench.values.measurement import Estimate, Latency
 from workbench.values.results import Evaluation, Stop
 from workbench.values.system.source_closure import closure_digest
@@ -31,9 +34,9 @@ from workbench.values.system.source_closure import closure_digest
 _log = logging.getLogger(__name__)
 
 
-def timed_calls(climb: Climb, session: Session, baseline: Session, calls: int, *, anchor: bool) -> Latency:
-    settings = climb.experiment.measure
-    batch = climb.candidate.serving.batch
+def _feeds(climb: Climb) -> tuple[list[Feeds], list[Feeds]]:
+    """What candidate and baseline are timed with: the same samples, each padded as it would be."""
+    settings, batch = climb.experiment.measure, climb.candidate.serving.batch
     feeds, baseline_feeds = (
         timed_feeds(
             data,
@@ -49,6 +52,12 @@ def timed_calls(climb: Climb, session: Session, baseline: Session, calls: int, *
             (climb.baseline_data, climb.experiment.baseline.sequence_bins),
         )
     )
+    return feeds, baseline_feeds
+
+
+def timed_calls(climb: Climb, session: Session, baseline: Session, calls: int, *, anchor: bool) -> Latency:
+    batch = climb.candidate.serving.batch
+    feeds, baseline_feeds = _feeds(climb)
     protocol = TimingProtocol(seed=climb.experiment.seed)
     with device_lock(climb.bench.device_lock, wait_s=3600.0, report=_log.info):
         if climb.bench.toolchain(climb.candidate).emulated:
@@ -73,10 +82,34 @@ def timed_calls(climb: Climb, session: Session, baseline: Session, calls: int, *
     return replace(latency, drift=latency.baseline_p50_ms / first)
 
 
-def short_latency(climb: Climb, session: Session, baseline: Session, scores: AccuracyPass) -> Stop | None:
+def _key(climb: Climb, artifact: Artifact, directory: Path) -> str | None:
+    """Under which the full times may be lent; None where they may not: on held-out data everything is measured, and
+    modelled times cost nothing."""
+    if climb.split != "validation" or climb.bench.toolchain(climb.candidate).emulated:
+        return None
+    calls = climb.effort.timed_calls(climb.experiment)
+    at = (climb.experiment, climb.candidate, climb.bench, artifact, directory)
+    return latency_key(*at, _feeds(climb)[0], calls)
+
+
+def short_latency(
+    climb: Climb,
+    session: Session,
+    baseline: Session,
+    scores: AccuracyPass,
+    artifact: Artifact,
+    directory: Path,
+) -> Stop | None:
     if not climb.gates:
         return None
-    latency = timed_calls(climb, session, baseline, climb.experiment.measure.short_calls, anchor=False)
+    key = _key(climb, artifact, directory)
+    known = None if key is None or climb.loans.audited else lender(climb, "latency", key)
+    if known is None:
+        latency = timed_calls(climb, session, baseline, climb.experiment.measure.short_calls, anchor=False)
+    else:
+        assert key is not None  # without one there is nobody
+        keep(climb, Fact(kind="latency", key=key, lender=known.candidate.id))
+        latency = lent_latency(known)
     climb.measurement = replace(climb.measurement, latency=latency)
     # P95 and P99 are at least the P50, so its lower bound is a certain bound for all three.
     fastest_ms = latency.p50_ms.low / latency.drift
@@ -129,8 +162,22 @@ def _at_confidence(estimate: Estimate, z: float) -> tuple[float, float]:
     return math.exp(value - stretch * (value - low)), math.exp(value + stretch * (high - value))
 
 
+def _full(climb: Climb, session: Session, baseline: Session, artifact: Artifact, directory: Path) -> Latency:
+    """The full times: another's where its files do the same work, else measured."""
+    key = _key(climb, artifact, directory)
+    known = None if key is None else lender(climb, "latency", key)
+    if key is not None and known is not None and not climb.loans.audited:
+        keep(climb, Fact(kind="latency", key=key, lender=known.candidate.id))
+        return lent_latency(known)
+    own = timed_calls(climb, session, baseline, climb.effort.timed_calls(climb.experiment), anchor=True)
+    if key is not None:
+        audit = None if known is None else audit_of_latency(own, lent_latency(known), known.candidate.id)
+        keep(climb, Fact(kind="latency", key=key, audit=audit))
+    return own
+
+
 def full_latency(climb: Climb, session: Session, baseline: Session, artifact: Artifact, directory: Path) -> Stop | None:
-    latency = timed_calls(climb, session, baseline, climb.effort.timed_calls(climb.experiment), anchor=True)
+    latency = _full(climb, session, baseline, artifact, directory)
     batch, seed = climb.candidate.serving.batch, climb.experiment.seed
     feeds = timed_feeds(climb.data, climb.experiment.model, climb.split, count=8, batch=batch, seed=seed)
     if isinstance(session, DeviceSession):

@@ -7,10 +7,22 @@ from dataclasses import replace
 from pathlib import Path
 
 from workbench.evaluation.device_lock import device_lock
-from workbench.prediction.stage import best_service, measured_curve, measured_startup_s, searched_service
+from workbench.evaluation.time_keys import curve_key
+from workbench.prediction.stage import (
+    at_first_speed,
+    best_service,
+    measured_curve,
+    measured_startup_s,
+    searched_service,
+    serving_batches,
+    serving_lengths,
+)
 from workbench.search.rungs.climb import Climb
+from workbench.search.rungs.lending import keep, lender, lent_curve
 from workbench.targets.base import Session
 from workbench.values.artifact import Artifact
+from workbench.values.facts import Fact, audit_of_curve
+from workbench.values.measurement import BatchCurve
 from workbench.values.results import Stop
 
 _log = logging.getLogger(__name__)
@@ -22,7 +34,26 @@ def service(climb: Climb, session: Session, baseline: Session, artifact: Artifac
         started_s = measured_startup_s(*at, artifact, directory, climb.split)
         known = None if climb.effort.curve else searched_service(climb.candidate, climb.bench)
         if known is None:
-            curve = measured_curve(*at, session, baseline, climb.split)
+            curve = _curve(climb, session, baseline, artifact, directory)
             known = best_service(*at, curve, climb.split)
     climb.measurement = replace(climb.measurement, startup_s=started_s, service=known)
     return None
+
+
+def _curve(climb: Climb, session: Session, baseline: Session, artifact: Artifact, directory: Path) -> BatchCurve:
+    """Another's where its files do the same work, else measured."""
+    at = (climb.experiment, climb.candidate, climb.bench)
+    if climb.split != "validation" or climb.bench.toolchain(climb.candidate).emulated:
+        return measured_curve(*at, session, baseline, climb.split)
+    choices = climb.experiment.space.service
+    assert choices is not None  # the experiment was refused otherwise
+    shapes = (serving_batches(climb.candidate, choices), serving_lengths(climb.experiment, climb.candidate))
+    key = curve_key(*at, artifact, directory, *shapes, climb.split)
+    known = lender(climb, "curve", key)
+    if known is not None and not climb.loans.audited:
+        keep(climb, Fact(kind="curve", key=key, lender=known.candidate.id))
+        return lent_curve(known)
+    own = measured_curve(*at, session, baseline, climb.split)
+    audit = None if known is None else audit_of_curve(at_first_speed(own), lent_curve(known), known.candidate.id)
+    keep(climb, Fact(kind="curve", key=key, audit=audit))
+    return own

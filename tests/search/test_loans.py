@@ -1,0 +1,134 @@
+"""Times that one candidate lends to another: in the ladder, and when a target's claim turns out to be wrong."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.tiny import EXPERIMENT, write_workspace
+from workbench.evaluation.bench import Bench, open_bench
+from workbench.evaluation.facts import Loans, loans_for, owed, stopped_kinds
+from workbench.evaluation.store import Store
+from workbench.evaluation.sweep_folders import open_journal
+from workbench.inputs.experiment import Experiment, read_experiment
+from workbench.search.ladder import evaluate
+from workbench.search.sweep import run_sweep
+from workbench.targets.base import Array, Feeds, Session
+from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
+from workbench.targets.onnxruntime.target import OnnxRuntimeTarget
+from workbench.values.artifact import Artifact
+from workbench.values.candidate import Candidate, Quantization, Serving
+from workbench.values.results import Evaluation
+
+SERVING = Serving(intra_op_threads=1)
+PLAIN = Candidate(target="onnxruntime", serving=SERVING)
+UNFUSED = replace(PLAIN, compile=OnnxRuntimeCompile(disabled_fusions=("AttentionFusion",)))  # there is none in it
+DYNAMIC = replace(PLAIN, quantization=Quantization(scheme="dynamic", weight_granularity="tensor"))
+BY_CHANNEL = replace(PLAIN, quantization=Quantization(scheme="dynamic", weight_granularity="channel"))
+OTHERS = 40
+
+
+class Repeating:
+    """A session that does its work many times over."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    def run(self, feeds: Feeds) -> dict[str, Array]:
+        for _ in range(OTHERS):
+            self.session.run(feeds)
+        return self.session.run(feeds)
+
+    def close(self) -> None:
+        self.session.close()
+
+
+class Mistaken(OnnxRuntimeTarget):
+    """Claims that all its artifacts take one time; those whose weights are quantized by channel take far more."""
+
+    def time_form(
+        self, artifact: Artifact, directory: Path, candidate: Candidate, *, batch: int, length: int | None
+    ) -> str:
+        return "one for all"
+
+    def open(self, artifact: Artifact, directory: Path, candidate: Candidate, *, device: int = 0) -> Session:
+        session = super().open(artifact, directory, candidate, device=device)
+        return Repeating(session) if candidate.quantization.weight_granularity == "channel" else session
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[tuple[Experiment, Bench]]:
+    text = EXPERIMENT.replace("constraints: {accuracy_drop_pp: 2.0}\n", "")
+    question = read_experiment(write_workspace(tmp_path, experiment=text))
+    journal = open_journal(question.workspace, question.name, question.identity, fresh=True)
+    bench = open_bench(question, journal, Store(tmp_path / ".workbench" / "store"), lambda candidate, stage: None)
+    yield question, bench
+    bench.store.close()
+
+
+def measured(question: Experiment, bench: Bench, candidate: Candidate, loans: Loans | None = None) -> Evaluation:
+    """Evaluated as a sweep would, and kept as if the machine had been quiet."""
+    loans = loans or replace(loans_for(candidate, bench.journal.evaluations(), question.seed), audited=False)
+    found = evaluate(question, candidate, bench, loans=loans)
+    assert found.measurement.latency is not None
+    quiet = replace(found.measurement.latency, quiet=True)
+    found = replace(found, measurement=replace(found.measurement, latency=quiet))
+    bench.journal.write(found)
+    return found
+
+
+def test_a_candidate_takes_the_times_of_one_whose_files_do_the_same_work(opened: tuple[Experiment, Bench]) -> None:
+    question, bench = opened
+    lender = measured(question, bench, PLAIN)
+
+    borrower = measured(question, bench, UNFUSED)
+    other = measured(question, bench, DYNAMIC)
+
+    (lent,), (fact,), (apart,) = lender.facts, borrower.facts, other.facts
+    assert (lent.lender, fact.lender, apart.lender) == (None, lender.candidate.id, None)
+    assert lent.key == fact.key != apart.key
+    assert borrower.measurement.latency == lender.measurement.latency
+    assert other.measurement.latency != lender.measurement.latency
+    assert borrower.measurement.accuracy is not None
+
+
+def test_the_confirmation_and_the_baseline_measure_themselves(opened: tuple[Experiment, Bench]) -> None:
+    question, bench = opened
+    lender = measured(question, bench, PLAIN)
+    loans = Loans(lenders={lender.facts[0].key: lender.candidate.id})
+
+    confirmed = evaluate(question, UNFUSED, bench, split="holdout", gates=False, loans=loans)
+    baseline = evaluate(question, question.baseline, bench, loans=loans)
+
+    assert confirmed.facts == ()
+    assert confirmed.measurement.latency != lender.measurement.latency
+    assert [fact.lender for fact in baseline.facts] == [None]
+
+
+def test_a_wrong_claim_is_found_by_an_audit_and_what_was_borrowed_is_measured_anew(
+    opened: tuple[Experiment, Bench],
+) -> None:
+    question, honest = opened
+    bench = replace(honest, targets={"onnxruntime": Mistaken()})
+    lender = measured(question, bench, PLAIN)
+    borrower = measured(question, bench, DYNAMIC)
+    assert borrower.facts[0].lender == lender.candidate.id
+    loans = loans_for(BY_CHANNEL, bench.journal.evaluations(), question.seed)
+
+    finder = measured(question, bench, BY_CHANNEL, replace(loans, audited=True))
+
+    audit = finder.facts[0].audit
+    assert audit is not None
+    assert (audit.lender, audit.agrees) == (lender.candidate.id, False)
+    assert audit.ratio.value > 2
+    known = tuple(bench.journal.evaluations().values())
+    assert stopped_kinds(known) == ("onnxruntime latency",)
+    assert owed(known) == (DYNAMIC,)
+
+    run_sweep(question, bench, trials=3)  # goes on as after a kill: what is owed lies in the journal
+
+    again = bench.journal.evaluation(DYNAMIC.id)
+    assert again is not None
+    assert again.facts[0].lender is None
+    assert owed(tuple(bench.journal.evaluations().values())) == ()
