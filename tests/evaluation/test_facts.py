@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from tests.evaluations import candidate, estimate, evaluation, latency, service
-from workbench.evaluation.facts import AUDITED, is_audited, loans_for, owed, stopped_kinds
+from workbench.evaluation.facts import AUDITED, instead_of, is_audited, loans_for, owed, stopped_kinds
 from workbench.values.candidate import Candidate, Serving
-from workbench.values.facts import Audit, Fact, audit_of_curve, audit_of_latency
+from workbench.values.facts import BETWEEN, Audit, Fact, audit_of_curve, audit_of_latency, between
 from workbench.values.measurement import Latency
 from workbench.values.results import Evaluation, Stop, evaluation_from_json
 
@@ -48,7 +49,7 @@ def test_what_was_measured_is_lent_under_its_key() -> None:
 @pytest.mark.parametrize(
     "doubtful",
     [
-        with_latency(FIRST, own(), changed=replace(latency(4.0, 1.0), quiet=False)),
+        with_latency(FIRST, own(), changed=replace(latency(4.0, 1.0), quiet=False, holds=False)),
         with_latency(FIRST, replace(own(), lender=candidate(threads=9).id)),
         with_latency(evaluation(stop=Stop(stage="latency_short", reason="slow")), own()),
         replace(with_latency(FIRST, own()), cut=("50 of 1000 timed calls",)),
@@ -57,6 +58,12 @@ def test_what_was_measured_is_lent_under_its_key() -> None:
 )
 def test_what_is_not_a_measurement_of_its_own_is_not_lent(doubtful: Evaluation) -> None:
     assert loans_for(candidate(threads=2), known(doubtful), seed=0).lenders == {}
+
+
+def test_a_machine_that_only_changed_its_speed_spoils_no_ratio() -> None:
+    slowed = with_latency(FIRST, own(), changed=replace(latency(4.0, 1.0), quiet=False, holds=True))
+
+    assert loans_for(candidate(threads=2), known(slowed), seed=0).lenders == {KEY: FIRST.candidate.id}
 
 
 def test_a_curve_from_a_noisy_machine_is_not_lent() -> None:
@@ -133,6 +140,39 @@ def test_curves_are_compared_over_all_their_points() -> None:
     assert audit_of_curve(lent, lent, "x").agrees is True
     assert audit_of_curve(slower, lent, "x").agrees is False
     assert audit_of_curve(slower, lent, "x").ratio.value == pytest.approx(1.3)
+
+
+def test_an_honest_class_is_hardly_ever_stopped_and_a_false_one_is_found() -> None:
+    """Measurements of one artifact that differ by more than their rounds say, as they do between processes."""
+    generator = np.random.default_rng(0)
+
+    def measured(speedup: float) -> Latency:
+        return latency(4.0, float(speedup * np.exp(generator.normal(0, BETWEEN))))
+
+    def stopped(truth: float, count: int) -> float:
+        audits = [audit_of_latency(measured(truth), measured(1.5), "x") for _ in range(count)]
+        return sum(audit.agrees is False for audit in audits) / count
+
+    assert stopped(1.5, 20_000) < 0.002
+    assert stopped(1.5 * 1.25, 500) > 0.9
+
+
+def test_a_sweep_that_repeats_itself_badly_asks_more_of_an_audit() -> None:
+    steady = [estimate(ratio, 0.01) for ratio in (1.0, 1.01, 0.99, 1.005, 1.0)]
+    unsteady = [estimate(ratio, 0.01) for ratio in (1.3, 0.8, 1.15, 0.85, 1.2)]
+
+    assert between(steady) == between(unsteady[:4]) == BETWEEN  # four are too few to say anything
+    assert between(unsteady) > 3 * BETWEEN
+    own, lent = latency(4.0, 1.5), latency(4.0, 1.2)
+    assert audit_of_latency(own, lent, "x").agrees is False
+    assert audit_of_latency(own, lent, "x", between=between(unsteady)).agrees is True
+
+
+def test_what_replaces_a_wrong_loan_says_so() -> None:
+    (fact,) = instead_of((LENT,), (own(),))
+
+    assert fact.replaces == FIRST.candidate.id
+    assert instead_of((), (own(),)) == (own(),)
 
 
 def test_facts_are_stored_with_their_evaluation_and_older_ones_have_none() -> None:

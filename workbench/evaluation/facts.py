@@ -3,18 +3,19 @@
 Facts are read from the sweep's evaluations and kept nowhere else. So what a kill or damage takes from the journal is
 missing here too, and what is evaluated again is a fact again.
 
-    lent    measured on the lender itself, on a quiet machine, in this sweep
+    lent    measured on the lender itself in this sweep, on a machine that was quiet, or only changed its speed
     owed    borrowed, by a kind of loan that an audit found wrong: to be measured anew
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import digest
-from workbench.values.facts import Fact
+from workbench.values.facts import BETWEEN, Fact, lendable
+from workbench.values.facts import between as between_measurements
 from workbench.values.measurement import Measurement
 from workbench.values.results import Evaluation
 
@@ -30,11 +31,13 @@ class Loans:
         lenders: key of a fact → id of the candidate whose measurement it is.
         stopped: kinds of loans (see `kind_of`) that nobody takes any more.
         audited: this candidate measures all the same, and says how far the loan would have been off.
+        between: the error of one measurement that the rounds inside it do not show (see `values.facts.between`).
     """
 
     lenders: Mapping[str, str] = field(default_factory=dict)
     stopped: tuple[str, ...] = ()
     audited: bool = False
+    between: float = BETWEEN
 
 
 NO_LOANS = Loans()
@@ -49,7 +52,10 @@ def loans_for(candidate: Candidate, evaluations: Mapping[str, Evaluation], seed:
         for fact in _lent(evaluation):
             if kind_of(evaluation.candidate, fact) not in stopped:
                 lenders.setdefault(fact.key, evaluation.candidate.id)
-    return Loans(lenders=lenders, stopped=stopped, audited=is_audited(candidate, seed))
+    repeats = [fact.repeat for _, fact in _facts(evaluations.values()) if fact.repeat is not None]
+    return Loans(
+        lenders=lenders, stopped=stopped, audited=is_audited(candidate, seed), between=between_measurements(repeats)
+    )
 
 
 def is_audited(candidate: Candidate, seed: int) -> bool:
@@ -70,6 +76,15 @@ def owed(evaluations: Sequence[Evaluation]) -> tuple[Candidate, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def instead_of(before: Sequence[Fact], facts: Sequence[Fact]) -> tuple[Fact, ...]:
+    """The facts of a candidate that is measured anew, each with the loan that it replaces."""
+    lenders = {fact.kind: fact.lender for fact in before if fact.lender is not None}
+    return tuple(
+        replace(fact, replaces=lenders[fact.kind]) if fact.kind in lenders and fact.lender is None else fact
+        for fact in facts
+    )
+
+
 def kind_of(candidate: Candidate, fact: Fact) -> str:
     """Such as 'onnxruntime latency': one wrong claim of a target makes its others of that kind doubtful."""
     return f"{candidate.target} {fact.kind}"
@@ -83,10 +98,10 @@ def _lent(evaluation: Evaluation) -> Iterator[Fact]:
     """Facts that were measured here, whole and undisturbed."""
     if evaluation.status != "complete" or evaluation.cut:
         return
-    yield from (fact for fact in evaluation.facts if fact.lender is None and _quiet(evaluation.measurement, fact))
+    yield from (fact for fact in evaluation.facts if fact.lender is None and _lendable(evaluation.measurement, fact))
 
 
-def _quiet(measurement: Measurement, fact: Fact) -> bool:
+def _lendable(measurement: Measurement, fact: Fact) -> bool:
     if fact.kind == "latency":
-        return measurement.latency is not None and measurement.latency.quiet
-    return measurement.service is not None and measurement.service.curve.quiet
+        return measurement.latency is not None and lendable(measurement.latency)
+    return measurement.service is not None and lendable(measurement.service.curve)

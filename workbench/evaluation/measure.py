@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from workbench.evaluation.feed_order import scattered, shape_ranks, side_by_side
-from workbench.evaluation.noise import read_counters, steadiness, verdict
+from workbench.evaluation.noise import ratios_hold, read_counters, steadiness, verdict
 from workbench.evaluation.raw_times import RawTimes, Times, latency_of
 from workbench.targets.base import Feeds, Session
 from workbench.values.errors import MeasureError
@@ -124,8 +124,10 @@ def time_against_baseline(
         round=np.repeat(np.arange(protocol.rounds, dtype=np.int32), 2 * block),
     )
     work = raw.by_round(shape_ranks(theirs_fed)[raw.feed]).astype(np.int64)
-    quiet, words = verdict(steadiness(raw.by_round(raw.baseline_ms), work), before, after, settled=settled)
-    return latency_of(raw, batch, warmup_calls, quiet, words, protocol.seed), raw
+    steady = steadiness(raw.by_round(raw.baseline_ms), work)
+    quiet, words = verdict(steady, before, after, settled=settled)
+    holds = ratios_hold(steady, before, after)
+    return latency_of(raw, batch, warmup_calls, quiet, words, protocol.seed, holds=holds), raw
 
 
 class _Deadline:

@@ -20,6 +20,8 @@ Floats = npt.NDArray[np.float64]
 
 UNSTEADY = 0.05
 """Relative change of the baseline from which timing is called noisy: half of what INT8 often gains by one setting."""
+SHAKEN = 4 * UNSTEADY
+"""The same, from which not even ratios to the baseline are relied on for others."""
 STOLEN = 0.01
 THROTTLED = 0.01
 """Shares of the wall time that a hypervisor, or a CPU quota, may take before it counts as a cause."""
@@ -126,6 +128,12 @@ def verdict(steady: Steadiness, before: Counters, after: Counters, *, settled: b
         else "The speedup is paired and holds; compare times in ms with care."
     )
     return False, f"noisy: {found}; {why}. {advice}"
+
+
+def ratios_hold(steady: Steadiness, before: Counters, after: Counters) -> bool:
+    """Whether ratios to work done beside it may be relied on: nobody took CPU time from us, which costs whoever runs
+    more threads more, and the machine's speed changed by less than `SHAKEN`."""
+    return max(abs(steady.drift), steady.spread) < SHAKEN and not contention(before, after)
 
 
 def suspects(before: Counters, after: Counters) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,7 +68,25 @@ def speedup(raw: RawTimes, *, seed: int) -> Estimate:
     )
 
 
-def latency_of(raw: RawTimes, batch: int, warmup_calls: int, quiet: bool, words: str, seed: int) -> Latency:
+def ratio_by_rounds(own: RawTimes, lent: RawTimes, *, seed: int) -> Estimate | None:
+    """Own time over the lent one, both relative to the baseline beside them, of two runs over the same feeds.
+
+    Round against round, so that which feeds a round held cancels out of the interval; in that of a `speedup` it is most
+    of the width where lengths differ. None where the two did not visit the same feeds in the same rounds.
+    """
+    if not (np.array_equal(own.feed, lent.feed) and np.array_equal(own.round, lent.round)):
+        return None
+    ours, theirs = (
+        each.by_round(np.log(each.candidate_ms.astype(np.float64) / each.baseline_ms)) for each in (own, lent)
+    )
+    found = bootstrap_rounds((midmean(ours) - midmean(theirs))[:, None], midmean, seed=seed)
+    value, low, high = (math.exp(each) for each in (found.value, found.low, found.high))
+    return Estimate(value=value, low=low, high=high, confidence=found.confidence)
+
+
+def latency_of(
+    raw: RawTimes, batch: int, warmup_calls: int, quiet: bool, words: str, seed: int, *, holds: bool = True
+) -> Latency:
     times = raw.candidate_ms.astype(np.float64)
     mean_ms = float(times.mean())
     return Latency(
@@ -83,7 +102,17 @@ def latency_of(raw: RawTimes, batch: int, warmup_calls: int, quiet: bool, words:
         baseline_p50_ms=float(np.median(raw.baseline_ms)),
         quiet=quiet,
         verdict=words,
+        holds=holds,
     )
+
+
+def load_raw_times(path: Path) -> RawTimes | None:
+    """What `save_raw_times` wrote; None where it is gone or cannot be read."""
+    try:
+        with np.load(path, allow_pickle=False) as found:
+            return RawTimes(**{name: found[name] for name in ("candidate_ms", "baseline_ms", "feed", "round")})
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile, EOFError):
+        return None
 
 
 def save_raw_times(raw: RawTimes, path: Path) -> None:

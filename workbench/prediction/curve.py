@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from workbench.evaluation.measure import collection_paused
 from workbench.evaluation.modelled_clock import modelled_call_ms
-from workbench.evaluation.noise import UNSTEADY, Counters, read_counters, steadiness, suspects
+from workbench.evaluation.noise import UNSTEADY, Counters, ratios_hold, read_counters, steadiness, suspects
 from workbench.targets.base import DeviceSession, Feeds, Session
 from workbench.values.errors import MeasureError
 from workbench.values.measurement import BatchCurve, CurvePoint, Estimate
@@ -107,7 +107,7 @@ def measure_curve(
             if yardstick is not None:
                 baseline.append(_call_ms(yardstick.session, yardstick.feeds[number % len(yardstick.feeds)], end_s))
                 session.run(feeds[order[0]][0])  # untimed: brings this model's weights back into the caches
-    quiet, words = _verdict(times, before, read_counters())
+    quiet, holds, words = _verdict(times, before, read_counters())
     points = [_point(b, n, np.array(found), seed) for (b, n), found in zip(shapes, times, strict=True)]
     drift = 1.0
     if yardstick is not None:
@@ -121,6 +121,7 @@ def measure_curve(
         drift=drift,
         quiet=quiet,
         verdict=words,
+        holds=holds,
     )
 
 
@@ -241,8 +242,9 @@ def _point(batch: int, length: int, rounds: Floats, seed: int) -> CurvePoint:
     )
 
 
-def _verdict(times: Sequence[Sequence[Sequence[float]]], before: Counters, after: Counters) -> tuple[bool, str]:
-    """Whether the machine was quiet, in words; every point is the same work in every round."""
+def _verdict(times: Sequence[Sequence[Sequence[float]]], before: Counters, after: Counters) -> tuple[bool, bool, str]:
+    """Whether the machine was quiet, whether ratios hold all the same, and what was the matter in words; every point is
+    the same work in every round."""
     by_round = np.concatenate([np.array(point) for point in times], axis=1)
     work = np.concatenate([np.full(np.shape(point), number) for number, point in enumerate(times)], axis=1)
     steady = steadiness(by_round, work)
@@ -253,7 +255,8 @@ def _verdict(times: Sequence[Sequence[Sequence[float]]], before: Counters, after
         symptoms.append(f"rounds differ by {steady.spread:.0%}")
     causes = suspects(before, after)
     if not symptoms and not causes:
-        return True, f"quiet: calls drifted by {abs(steady.drift):.1%}, rounds differ by {steady.spread:.1%}"
+        return True, True, f"quiet: calls drifted by {abs(steady.drift):.1%}, rounds differ by {steady.spread:.1%}"
     found = "; ".join(symptoms) or "calls are steady, but may be slower throughout"
     why = f"suspected: {'; '.join(causes)}" if causes else "no cause in CPU load, steal, quota or clock"
-    return False, f"noisy: {found}; {why}. What is predicted from these times inherits it."
+    words = f"noisy: {found}; {why}. What is predicted from these times inherits it."
+    return False, ratios_hold(steady, before, after), words

@@ -21,7 +21,17 @@ from workbench.report.summary import (
 )
 from workbench.report.text import damage_words, lines, reproduce
 from workbench.report.words import count_of, differing_parameters, evidence_sentence, interval
-from workbench.values.evidence import GLYPHS, LEVELS, MEANINGS, Evidence, level_for, level_of, service_level
+from workbench.values.evidence import (
+    GLYPHS,
+    LEVELS,
+    MEANINGS,
+    SHORT,
+    Evidence,
+    lenders_of,
+    level_for,
+    level_of,
+    service_level,
+)
 from workbench.values.metrics import drop_metric
 from workbench.values.objectives import METRICS
 from workbench.values.results import Evaluation
@@ -400,7 +410,13 @@ def _front_row(summary: Summary, evaluation: Evaluation, differing: Sequence[str
     level = summary.evidence(evaluation)
     kind = "" if level is None else _kind(level)
     cells = [f"<td>{name}</td><td>{member.letters if member is not None else ''}</td>"]
-    cells += [f'<td><span class="{kind}">{level or ""}</span></td>']
+    lent = ", ".join(
+        f"{what} of {lender[:SHORT]}" for what, lender in lenders_of(summary.strongest(evaluation)).items()
+    )
+    badge = f'<span class="{kind}">{level or ""}</span>'
+    if lent:  # a front of predictions has its own level, and its curve may be another's all the same
+        badge += f' <span class="evidence shared">shared: {_text(lent)}</span>'
+    cells += [f"<td>{badge}</td>"]
     cells += [f'<td class="n">{_figure_of(text, known_by)}</td>' for text, known_by in figures]
     cells += [f"<td>{_text(str(values.get(key, '')))}</td>" for key in differing]
     chosen = summary.recommended is not None and summary.recommended.candidate_id == evaluation.candidate.id

@@ -20,7 +20,7 @@ from workbench.report.summary import (
 )
 from workbench.report.words import count_of, differing_parameters, interval, over
 from workbench.values.candidate import Candidate
-from workbench.values.evidence import level_for
+from workbench.values.evidence import is_shared, level_for
 from workbench.values.measurement import Estimate
 from workbench.values.objectives import METRICS
 from workbench.values.results import Evaluation
@@ -82,7 +82,8 @@ def _choose(summary: Summary, alike: Alike) -> _Choice:
 
     All are compared by the strongest evidence that there is on a candidate besides the baseline; who has less is not
     in question. First comes the leading objective, then the others, then accuracy and speed if they were no
-    objectives, then what else is limited, then the fewest settings. The rest is point values and, last, the id, so that
+    objectives, then what else is limited, then whose times were measured on itself, then the fewest settings. The rest
+    is point values and, last, the id, so that
     equal input gives an equal answer.
     """
     pool = [m.evaluation for m in summary.front]
@@ -108,7 +109,7 @@ def _choose(summary: Summary, alike: Alike) -> _Choice:
 
     def simplest(e: Evaluation) -> tuple[object, ...]:
         costs = [cost_of(e, metric, summary.baseline_id) for metric in reversed(criteria)]
-        return complexity(e.candidate, plain), *costs, e.candidate.id
+        return is_shared(e), complexity(e.candidate, plain), *costs, e.candidate.id
 
     chosen = min(left, key=simplest)
     searched = next(e for e in pool if e.candidate.id == chosen.candidate.id)

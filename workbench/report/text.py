@@ -13,13 +13,14 @@ from rich.text import Text
 from workbench.report.columns import WIDTH
 from workbench.report.confirmed import confirmation_sentences
 from workbench.report.factors import taken_apart
+from workbench.report.loans import loan_sentences, stopped_loans
 from workbench.report.scored import Scored, scored
 from workbench.report.service import service_lines
 from workbench.report.summary import Member, Recommendation, Step, Summary
 from workbench.report.table import Line, table_lines, wrapped
 from workbench.report.words import compiled_words, count_of, evidence_sentence, over
 from workbench.values.documents.canonical import encode
-from workbench.values.evidence import level_of
+from workbench.values.evidence import lenders_of, said_of
 from workbench.values.measurement import Estimate
 from workbench.values.metrics import drop_metric, metrics
 from workbench.values.objectives import METRICS
@@ -114,6 +115,7 @@ def to_json(summary: Summary) -> dict[str, Any]:
                 "what": summary.title(e.candidate),
                 "standing": summary.standing(e),
                 "evidence": summary.evidence(e),
+                "shared_with": lenders_of(e),
                 "stage_reached": e.stage_reached,
                 "parameters": e.candidate.parameters(),
                 "metrics": summary.numbers(e),
@@ -121,6 +123,7 @@ def to_json(summary: Summary) -> dict[str, Any]:
             }
             for e in summary.evaluations
         ],
+        "loans": [encode(kind) for kind in stopped_loans(summary.evaluations)],
         "damage": [encode(damage) for damage in summary.damage],
         "stops": dict(summary.stops),
         "failures": dict(summary.failures),
@@ -135,6 +138,7 @@ def _all(summary: Summary, width: int) -> list[Line]:
         _heading(summary),
         table_lines(summary, width),
         [line for sentence in confirmation_sentences(summary) for line in wrapped(sentence, "yellow")],
+        [line for sentence in loan_sentences(summary.evaluations) for line in wrapped(sentence, "yellow")],
         service_lines(summary, width),
         _verdict(summary),
         _alternatives(summary),
@@ -326,7 +330,7 @@ def _all_numbers(evaluation: Evaluation) -> list[str]:
         if name == "accuracy_drop" and m.accuracy is not None:
             unit = m.accuracy.unit
         text = f"{value:.6g}"
-        level = level_of(evaluation, name)
+        level = said_of(evaluation, name)
         if name in estimates:
             text += f"  [{estimates[name].low:.4g}, {estimates[name].high:.4g}]"
         found.append(f"  {name:<34} {text} {unit}".rstrip() + (f"  {level}" if level is not None else ""))

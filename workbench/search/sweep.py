@@ -15,7 +15,7 @@ from typing import Protocol
 import optuna
 
 from workbench.evaluation.bench import Bench
-from workbench.evaluation.facts import loans_for, owed
+from workbench.evaluation.facts import instead_of, loans_for, owed
 from workbench.inputs.experiment import Experiment
 from workbench.search.asking import (
     next_trial,
@@ -39,6 +39,7 @@ from workbench.search.warm_start import WarmStart, first_proposals, fixed, prior
 from workbench.space.space import Forbidden, build, size, suggest
 from workbench.values.candidate import Candidate
 from workbench.values.errors import ConfigError
+from workbench.values.facts import Fact
 from workbench.values.results import Evaluation
 
 _log = logging.getLogger(__name__)
@@ -208,6 +209,7 @@ class _Loop:
         self.proposals = self.repeats = self.forbidden = 0
         self.evaluate_s = 0.0
         self.attempts: dict[str, int] = {}  # made so far at candidates that are tried again
+        self.doubted: dict[str, tuple[Fact, ...]] = {}  # what they had borrowed, of those that are measured anew
         self.left_open = trials_left_open(study, known)
         self.in_flight_before = {t.user_attrs.get("candidate") for t in self.left_open} - {None}
 
@@ -263,7 +265,8 @@ class _Loop:
             incumbents=tuple(front_of(self.experiment, self.known)),
             loans=loans_for(candidate, self.known, self.experiment.seed),
         )
-        if candidate.id in self.in_flight_before or candidate.id in self.attempts:
+        doubted = self.doubted.get(candidate.id, ())
+        if not doubted and (candidate.id in self.in_flight_before or candidate.id in self.attempts):
             self.resumed(candidate)
         self.trying(candidate, why_now(trial, self.experiment))
         until = None if self.time is None else self.time.search_end(self.experiment, self.known)
@@ -280,7 +283,11 @@ class _Loop:
             )
         finally:  # after an exception the trial stays open, and the next run goes on with it
             self.evaluate_s += perf_counter() - began
-        evaluation = replace(evaluation, attempt=max(evaluation.attempt, self.attempts.get(candidate.id, 0) + 1))
+        evaluation = replace(
+            evaluation,
+            attempt=max(evaluation.attempt, self.attempts.get(candidate.id, 0) + 1),
+            facts=instead_of(doubted, evaluation.facts),
+        )
         self.bench.journal.write(evaluation)
         self.known[candidate.id] = evaluation
         tell(self.study, trial, self.experiment, evaluation, self.known, repeat=False)
@@ -294,7 +301,8 @@ class _Loop:
             if queue(self.study, self.experiment.space, candidate.id, candidate):
                 before = self.known.pop(candidate.id)
                 self.attempts[candidate.id] = before.attempt
-                _log.warning("The times lent to %s may be wrong: it is measured itself.", candidate.short_id)
+                self.doubted[candidate.id] = before.facts
+                _log.warning("The times lent to %s may be wrong: it is measured anew, itself.", candidate.short_id)
 
     def try_again(self, unlucky: Sequence[Evaluation]) -> None:
         """Bring candidates forward whose last attempt deserves another: they come next, after what was in flight.

@@ -13,6 +13,8 @@ from workbench.report.summary import best_known_drop, best_known_speedup
 from workbench.report.text import damage_words
 from workbench.report.words import evidence_sentence, title
 from workbench.values.documents.canonical import canonical_json
+from workbench.values.evidence import SHORT, lenders_of
+from workbench.values.facts import FACTS
 from workbench.values.results import Evaluation
 
 NOTE = "mlflow.note.content"
@@ -29,6 +31,7 @@ def candidate_tags(evaluation: Evaluation, sweep_id: str, feasible: bool) -> dic
         "feasible": flag(feasible),
         "emulated": flag(evaluation.toolchain.emulated),
         "cached": flag(any(s.cached for s in evaluation.stages)),
+        "shared_with": ", ".join(f"{kind} of {lender[:SHORT]}" for kind, lender in lenders_of(evaluation).items()),
         "toolchain": evaluation.toolchain.fingerprint[:12],
         "pareto": "false",
         "recommended": "false",
@@ -43,6 +46,8 @@ def candidate_tags(evaluation: Evaluation, sweep_id: str, feasible: bool) -> dic
     said = []
     if evaluation.toolchain.emulated:
         said.append("Emulated: no number of this run was measured on a real device.")
+    for kind, lender in lenders_of(evaluation).items():
+        said.append(f"Shared: its {FACTS[kind]} measured on {lender[:SHORT]}, whose files do the same work.")
     if evaluation.stop is not None:
         said.append(f"Stopped at {evaluation.stop.stage}: {evaluation.stop.reason}.")
     if evaluation.failure is not None:

@@ -155,7 +155,7 @@ class Tracker:
         tags = candidate_tags(evaluation, self.sweep_id, self._is_feasible(evaluation))
         known = self._candidates.get(candidate.id)
         if known is not None and NOTE in known.tags:
-            tags.setdefault(NOTE, "")  # why the attempt before this one failed
+            tags.setdefault(NOTE, "")  # why the attempt before this one failed, or whose times it had taken
         if known is None:
             run = self._client.create_run(
                 self.experiment_id, start_time=began_ms, tags=tags, run_name=run_name(evaluation)

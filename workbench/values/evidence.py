@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, get_args
 
+from workbench.values.facts import FactKind
 from workbench.values.measurement import Latency, ServiceResult
 from workbench.values.results import Evaluation
 
@@ -35,6 +36,8 @@ GLYPHS: dict[Evidence, str] = {
 """Beside a figure, where there is no room for the word: full for what is known best."""
 
 _SERVICE = "service_"
+SHORT = 12
+"""Digits of a candidate's id in a sentence."""
 
 
 def rank(level: Evidence) -> int:
@@ -77,7 +80,38 @@ def measured_level(evaluation: Evaluation) -> Evidence:
 
 
 def latency_level(evaluation: Evaluation, latency: Latency) -> Evidence:
-    return "modelled" if latency.clock == "modelled" else measured_level(evaluation)
+    if latency.clock == "modelled":
+        return "modelled"
+    return "shared" if lender_of(evaluation, "latency") is not None else measured_level(evaluation)
+
+
+def lender_of(evaluation: Evaluation, kind: FactKind) -> str | None:
+    """Id of the candidate whose measurement it took; None where it measured itself."""
+    return next((fact.lender for fact in evaluation.facts if fact.kind == kind), None)
+
+
+def is_shared(evaluation: Evaluation) -> bool:
+    """Whether some of its times were measured on another candidate."""
+    return bool(lenders_of(evaluation))
+
+
+def lenders_of(evaluation: Evaluation) -> dict[str, str]:
+    """What it took from others: kind of fact → id of the candidate that was measured."""
+    return {fact.kind: fact.lender for fact in evaluation.facts if fact.lender is not None}
+
+
+def said_of(evaluation: Evaluation, metric: str) -> str | None:
+    """The level of a figure in words, with the candidate that lent it: 'shared with 0123456789ab'."""
+    level = level_of(evaluation, metric)
+    if level == "shared":
+        return f"shared with {_lent(evaluation, 'latency')}"
+    if level == "predicted" and lender_of(evaluation, "curve") is not None:
+        return f"predicted from times shared with {_lent(evaluation, 'curve')}"
+    return level
+
+
+def _lent(evaluation: Evaluation, kind: FactKind) -> str:
+    return str(lender_of(evaluation, kind))[:SHORT]
 
 
 def service_level(evaluation: Evaluation, service: ServiceResult) -> Evidence:

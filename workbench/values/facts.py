@@ -5,17 +5,27 @@ an audit of a loan found. Facts lie in the evaluations they belong to, so that t
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Literal
 
+from workbench.values.documents.canonical import added_later
 from workbench.values.measurement import BatchCurve, Estimate, Latency
 
 FactKind = Literal["latency", "curve"]
 
+FACTS: Mapping[str, str] = {"latency": "times of calls were", "curve": "batch curve was"}
+"""What a kind of fact is, for a sentence."""
 CERTAIN = 3.29
-"""Standard errors: about one audit in a thousand that finds a difference where there is none."""
+"""Standard errors: about one audit in a thousand finds a difference where there is none."""
+BETWEEN = 0.03
+"""Standard error of one measurement, on the log scale, that the rounds inside it cannot show: memory lies elsewhere in
+another process, and a machine treats two models differently at another moment."""
 GROSS = 2.0
 _NORMAL = 1.96  # of the 95 % intervals that are kept
+_FEWEST_REPEATS = 5
+_MEDIAN_OF_SQUARES = 0.455  # of a normal variable of variance 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,9 +34,10 @@ class Audit:
 
     Attributes:
         lender: id of the candidate whose measurement would have been taken.
-        ratio: own time over the lent one, each at the speed that the sweep began with.
-        agrees: False where 1 lies outside of the interval, widened to `CERTAIN`. On a machine that was not quiet only a
-            factor of `GROSS` says so, and None says that nothing can be told.
+        ratio: own time over the lent one, each at the speed that the sweep began with; its interval holds the error
+            between measurements too.
+        agrees: False where 1 lies outside of the interval, widened to `CERTAIN`. Where the machine was too noisy for
+            ratios only a factor of `GROSS` says so, and None says that nothing can be told.
     """
 
     lender: str
@@ -41,46 +52,86 @@ class Fact:
     Attributes:
         key: of what decides it, 64 hex digits; equal keys may lend to each other.
         lender: id of the candidate that it was measured on; None where that is the evaluation's own.
+        repeat: of its own: the same measured twice, some seconds apart, first over second.
+        replaces: lender of a loan that stood here before an audit found loans of its kind wrong.
     """
 
     kind: FactKind
     key: str
     lender: str | None = None
     audit: Audit | None = None
+    repeat: Estimate | None = added_later(None)  # noqa: RUF009  # a frozen value
+    replaces: str | None = added_later(None)
 
 
-def audit_of_latency(own: Latency, lent: Latency, lender: str) -> Audit:
-    """By the speed-ups: those are ratios to the baseline in the same moments, which no drift touches."""
-    return _audit(
-        math.log(lent.speedup.value / own.speedup.value),
-        math.hypot(_error(own.speedup), _error(lent.speedup)),
-        lender,
-        quiet=own.quiet and lent.quiet,
-    )
+def between(repeats: Sequence[Estimate]) -> float:
+    """The error of one measurement that the rounds inside it cannot show, from measurements that were made twice; never
+    less than `BETWEEN`, since what two processes differ by does not show within one.
+
+    By medians: a few that were disturbed say nothing of the others.
+    """
+    if len(repeats) < _FEWEST_REPEATS:
+        return BETWEEN
+    squares = median(math.log(each.value) ** 2 for each in repeats) / _MEDIAN_OF_SQUARES
+    inside = median(error_of(each) ** 2 for each in repeats)
+    return max(BETWEEN, math.sqrt(max(0.0, squares - inside) / 2))
 
 
-def audit_of_curve(own: BatchCurve, lent: BatchCurve, lender: str) -> Audit:
+def repeat_of(first: Latency, second: Latency) -> Estimate:
+    """By the speed-ups, as an audit compares."""
+    log_ratio = math.log(second.speedup.value / first.speedup.value)
+    return _estimate(log_ratio, math.hypot(error_of(first.speedup), error_of(second.speedup)))
+
+
+def audit_of_latency(
+    own: Latency, lent: Latency, lender: str, *, ratio: Estimate | None = None, between: float = BETWEEN
+) -> Audit:
+    """By the speed-ups: those are ratios to the baseline in the same moments, which no drift touches.
+
+    Args:
+        ratio: of the times, from the single calls; it knows better than the two speed-ups what the feeds differ by.
+        between: standard error of each of the two that their rounds do not show.
+    """
+    if ratio is None:
+        log_ratio = math.log(lent.speedup.value / own.speedup.value)
+        inside = math.hypot(error_of(own.speedup), error_of(lent.speedup))
+    else:
+        log_ratio, inside = math.log(ratio.value), error_of(ratio)
+    holds = lendable(own) and lendable(lent)
+    return _audit(log_ratio, math.hypot(inside, math.sqrt(2) * between), lender, holds=holds)
+
+
+def audit_of_curve(own: BatchCurve, lent: BatchCurve, lender: str, *, between: float = BETWEEN) -> Audit:
     """By the mean of the points' ratios. Both at first speed, whose error all points of a curve have in common: so the
     error of the mean is taken to be that of a point, not less."""
     pairs = list(zip(own.points, lent.points, strict=True))
     ratios = [math.log(mine.p50_ms.value / theirs.p50_ms.value) for mine, theirs in pairs]
-    errors = [math.hypot(_error(mine.p50_ms), _error(theirs.p50_ms)) for mine, theirs in pairs]
+    errors = [math.hypot(error_of(mine.p50_ms), error_of(theirs.p50_ms)) for mine, theirs in pairs]
     mean = sum(ratios) / len(ratios)
     spread = math.sqrt(sum((ratio - mean) ** 2 for ratio in ratios) / max(1, len(ratios) - 1))
-    error = math.hypot(max(errors), spread / math.sqrt(len(ratios)))
-    return _audit(mean, error, lender, quiet=own.quiet and lent.quiet)
+    inside = math.hypot(max(errors), spread / math.sqrt(len(ratios)))
+    holds = lendable(own) and lendable(lent)
+    return _audit(mean, math.hypot(inside, math.sqrt(2) * between), lender, holds=holds)
 
 
-def _audit(log_ratio: float, error: float, lender: str, *, quiet: bool) -> Audit:
-    low, high = (math.exp(log_ratio + sign * _NORMAL * error) for sign in (-1, 1))
-    ratio = Estimate(value=math.exp(log_ratio), low=low, high=high)
-    differs = abs(log_ratio) > CERTAIN * error
-    if quiet:
-        return Audit(lender=lender, ratio=ratio, agrees=not differs)
-    gross = differs and abs(log_ratio) > math.log(GROSS)
-    return Audit(lender=lender, ratio=ratio, agrees=False if gross else None)
+def lendable(times: Latency | BatchCurve) -> bool:
+    """Whether others may take them: a machine that only changed its speed changed the baseline's beside them alike."""
+    return times.quiet or times.holds
 
 
-def _error(estimate: Estimate) -> float:
+def error_of(estimate: Estimate) -> float:
     """One standard error of a positive figure, on the log scale."""
     return (math.log(estimate.high) - math.log(estimate.low)) / (2 * _NORMAL)
+
+
+def _estimate(log_ratio: float, error: float) -> Estimate:
+    low, high = (math.exp(log_ratio + sign * _NORMAL * error) for sign in (-1, 1))
+    return Estimate(value=math.exp(log_ratio), low=low, high=high)
+
+
+def _audit(log_ratio: float, error: float, lender: str, *, holds: bool) -> Audit:
+    differs = abs(log_ratio) > CERTAIN * error
+    agrees: bool | None = not differs
+    if not holds:
+        agrees = False if differs and abs(log_ratio) > math.log(GROSS) else None
+    return Audit(lender=lender, ratio=_estimate(log_ratio, error), agrees=agrees)

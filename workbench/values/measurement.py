@@ -89,6 +89,8 @@ class Latency:
         drift: the baseline's median here over its median when this sweep first timed it at this batch size; 1.1
             says that the machine ran everything 10 % slower now. `metrics` divides times by it, so that
             candidates timed hours apart compare; the fields of this class stay as timed.
+        holds: ratios to the baseline may be relied on: the machine was quiet, or only changed its speed, alike for
+            both, and not by much.
         clock: 'modelled' times were measured nowhere.
     """
 
@@ -106,6 +108,7 @@ class Latency:
     verdict: str
     drift: float = 1.0
     clock: Clock = "host"
+    holds: bool = added_later(False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +159,7 @@ class BatchCurve:
         drift: the machine's speed while it was measured, as in `Latency.drift`; a curve inside a `ServiceResult` has
             been divided by it.
         quiet: False when the machine disturbed the timing; `verdict` says how, in words.
+        holds: as in `Latency`.
     """
 
     points: tuple[CurvePoint, ...]
@@ -165,6 +169,7 @@ class BatchCurve:
     drift: float = 1.0
     quiet: bool = True
     verdict: str = ""
+    holds: bool = added_later(False)
 
     @property
     def batches(self) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from workbench.evaluation.device_lock import device_lock
 from workbench.evaluation.measure import TimingProtocol, time_against_baseline
 from workbench.evaluation.memory import peak_memory
 from workbench.evaluation.modelled_clock import time_modelled
-from workbench.evaluation.raw_times import save_raw_times
+from workbench.evaluation.raw_times import load_raw_times, ratio_by_rounds, save_raw_times
 from workbench.evaluation.time_keys import latency_key
 from workbench.inputs.metrics import (
     per_sample,
@@ -26,7 +26,7 @@ from workbench.targets.base import DeviceSession, Feeds, Session
 from workbench.values import significance
 from workbench.values.artifact import Artifact
 from workbench.values.bins import timed_length
-from workbench.values.facts import Fact, audit_of_latency
+from workbench.values.facts import Audit, Fact, audit_of_latency, lendable, repeat_of
 from workbench.values.measurement import Estimate, Latency
 from workbench.values.results import Evaluation, Stop
 from workbench.values.system.source_closure import closure_digest
@@ -108,6 +108,7 @@ def short_latency(
         latency = timed_calls(climb, session, baseline, climb.experiment.measure.short_calls, anchor=False)
     else:
         assert key is not None  # without one there is nobody
+        climb.cached = True
         keep(climb, Fact(kind="latency", key=key, lender=known.candidate.id))
         latency = lent_latency(known)
     climb.measurement = replace(climb.measurement, latency=latency)
@@ -167,13 +168,24 @@ def _full(climb: Climb, session: Session, baseline: Session, artifact: Artifact,
     key = _key(climb, artifact, directory)
     known = None if key is None else lender(climb, "latency", key)
     if key is not None and known is not None and not climb.loans.audited:
+        climb.cached = True
         keep(climb, Fact(kind="latency", key=key, lender=known.candidate.id))
         return lent_latency(known)
+    short = climb.measurement.latency
     own = timed_calls(climb, session, baseline, climb.effort.timed_calls(climb.experiment), anchor=True)
     if key is not None:
-        audit = None if known is None else audit_of_latency(own, lent_latency(known), known.candidate.id)
-        keep(climb, Fact(kind="latency", key=key, audit=audit))
+        repeat = repeat_of(short, own) if short is not None and lendable(short) and lendable(own) else None
+        audit = None if known is None else _audit(climb, own, known)
+        keep(climb, Fact(kind="latency", key=key, audit=audit, repeat=repeat))
     return own
+
+
+def _audit(climb: Climb, own: Latency, known: Evaluation) -> Audit:
+    raw = [
+        load_raw_times(climb.bench.journal.latency(each.id, climb.split)) for each in (climb.candidate, known.candidate)
+    ]
+    ratio = ratio_by_rounds(raw[0], raw[1], seed=climb.experiment.seed) if raw[0] and raw[1] else None
+    return audit_of_latency(own, lent_latency(known), known.candidate.id, ratio=ratio, between=climb.loans.between)
 
 
 def full_latency(climb: Climb, session: Session, baseline: Session, artifact: Artifact, directory: Path) -> Stop | None:

@@ -54,6 +54,9 @@ def _curve(climb: Climb, session: Session, baseline: Session, artifact: Artifact
         keep(climb, Fact(kind="curve", key=key, lender=known.candidate.id))
         return lent_curve(known)
     own = measured_curve(*at, session, baseline, climb.split)
-    audit = None if known is None else audit_of_curve(at_first_speed(own), lent_curve(known), known.candidate.id)
+    audit = None
+    if known is not None:
+        lent = lent_curve(known)
+        audit = audit_of_curve(at_first_speed(own), lent, known.candidate.id, between=climb.loans.between)
     keep(climb, Fact(kind="curve", key=key, audit=audit))
     return own
