@@ -234,7 +234,8 @@ def one_run(
         wall = time.perf_counter() - began
         others = ((_busy_s() - spent) - (_tree_s(front) - ours)) / wall
         after_ms = yardstick.now_ms()
-        capacity = tuple(np.mean([capacity, measure_capacity(rounds=CAPACITY_ROUNDS)], axis=0).tolist())
+        both = (capacity, measure_capacity(rounds=CAPACITY_ROUNDS))
+        capacity = tuple(np.mean(both, axis=0).tolist())
     if result.failed or result.p50_ms is None or result.p99_ms is None:
         raise SystemExit(f"{setting}: {result.failed} of {result.requests} failed: {result.statuses} {result.errors}")
     speed = (before_ms + after_ms) / 2 / yardstick.first_ms
@@ -253,6 +254,8 @@ def one_run(
         requests=result.requests,
         client_share=result.client_share,
         together=capacity[-1],
+        speeds=(before_ms / yardstick.first_ms, after_ms / yardstick.first_ms),
+        togethers=tuple(each[-1] for each in both),
     )
 
 

@@ -83,6 +83,8 @@ class Run:
     requests: int
     client_share: float
     together: float
+    speeds: tuple[float, ...] = ()
+    togethers: tuple[float, ...] = ()
 
     @property
     def quiet(self) -> bool:

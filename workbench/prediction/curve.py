@@ -38,6 +38,7 @@ _WARMUP_CALLS = 3
 _QUANTILES = 21
 _STARTUPS = 3
 _QUICK_STARTUP_S = 1.0
+_QUARTERS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +123,7 @@ def measure_curve(
         quiet=quiet,
         verdict=words,
         holds=holds,
+        speed_spread=_speed_spread(times, drift),
     )
 
 
@@ -240,6 +242,19 @@ def _point(batch: int, length: int, rounds: Floats, seed: int) -> CurvePoint:
         mean_ms=float(rounds.mean()),
         quantiles_ms=tuple(float(q) for q in np.quantile(rounds, np.linspace(0, 1, _QUANTILES))),
     )
+
+
+def _speed_spread(times: Sequence[Sequence[Sequence[float]]], drift: float) -> float:
+    """How the machine's speed differs between two moments of some seconds: between quarters of the rounds, and between
+    now and the sweep's first moment, at whose speed a service is predicted while a load meets one of its own."""
+    levels = np.mean([_levels(np.array(point)) for point in times], axis=0)
+    quarters = [float(part.mean()) for part in np.array_split(levels, min(_QUARTERS, len(levels)))]
+    return math.hypot(float(np.std(quarters, ddof=1)), math.log(drift) / math.sqrt(2))
+
+
+def _levels(rounds: Floats) -> Floats:
+    """[rounds] logarithm of the median call over that of all rounds."""
+    return np.asarray(np.log(np.median(rounds, axis=1) / np.median(rounds)), dtype=np.float64)
 
 
 def _verdict(times: Sequence[Sequence[Sequence[float]]], before: Counters, after: Counters) -> tuple[bool, bool, str]:

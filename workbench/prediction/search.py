@@ -7,11 +7,13 @@ so on, to a last round with enough for a P99. All settings see the same requests
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from workbench.prediction.simulation import Simulated, figures, simulate
+from workbench.evaluation.raw_times import P99_SAMPLES
+from workbench.prediction.simulation import Simulated, figures, for_a_measurement, simulate
 from workbench.prediction.simulation.prediction import is_unstable
 from workbench.prediction.simulation.service_times import IntArray
 from workbench.values.measurement import BatchCurve, ServiceFigures, ServiceResult
@@ -56,6 +58,8 @@ def best_settings(
     (`serving_model.service_times`), which is never better than batches of that size: such choices are left out where
     others fit. `untuned` may be one of them.
 
+    Settings are compared by intervals of the simulation; those of the result hold a measurement (`for_a_measurement`).
+
     Args:
         host: taken instead of `question.host`.
         lengths, bins: see `serving_model.simulate`.
@@ -70,11 +74,18 @@ def best_settings(
         finalists = _screened(service, settings, question.load)
         untuned = _of(choices.untuned, finalists) or service.tried(choices.untuned, question.load, _LAST)
     keeping = [one for one in finalists if one.keeps]
+    best = _simplest_best(keeping, question.goal).figures if keeping else None
+    closest = _simplest_best(finalists, "p99").figures
+    reported: list[ServiceFigures] = []
+    for one in (best, closest, untuned.figures):
+        if one is not None and one not in reported:
+            reported.append(one)
+    wider = [service.for_a_measurement(one) for one in reported]
     return ServiceResult(
         curve=curve,
-        best=_simplest_best(keeping, question.goal).figures if keeping else None,
-        closest=_simplest_best(finalists, "p99").figures,
-        untuned=untuned.figures,
+        best=None if best is None else wider[reported.index(best)],
+        closest=wider[reported.index(closest)],
+        untuned=wider[reported.index(untuned.figures)],
         untuned_is_today=choices.today is not None,
         tried=len(settings),
         simulated_s=time.perf_counter() - started,
@@ -105,6 +116,14 @@ class _Service:
         simulated = self._simulated(settings, load, requests)
         found, stable, limit = figures(simulated), not is_unstable(simulated), self.question.p99_ms
         return _Tried(figures=found, stable=stable, keeps=stable and (limit is None or found.p99_ms.value <= limit))
+
+    def for_a_measurement(self, found: ServiceFigures) -> ServiceFigures:
+        """With the intervals of what is reported, for a load as long as that of the confirmation."""
+        expected = found.throughput_per_s.value * self.question.confirm_s
+        requests = max(round(expected), P99_SAMPLES) if self.question.confirm_s and math.isfinite(expected) else None
+        return for_a_measurement(
+            found, self.curve, self.host, self.lengths, self.bins, requests=requests, seed=self.seed
+        )
 
     def at_rate(self, settings: ServiceSettings, rate_per_s: float, requests: int) -> _Tried:
         return self.tried(settings, ServiceLoad(arrivals="poisson", rate_per_s=rate_per_s), requests)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,14 +13,16 @@ from workbench.evaluation.carried import timed_feeds
 from workbench.inputs.experiment import Experiment
 from workbench.prediction.curve import FeedsOf, Yardstick, measure_curve, modelled_curve, startup_s
 from workbench.prediction.host_costs import host_costs
+from workbench.prediction.host_costs.capacity import processors
 from workbench.prediction.search import best_settings
+from workbench.prediction.together import MOST_SESSIONS, host_beside, side_by_side
 from workbench.targets.base import DeviceSession, Feeds, Session
 from workbench.values.artifact import Artifact
 from workbench.values.bins import timed_length
 from workbench.values.candidate import Candidate
 from workbench.values.errors import MeasureError
 from workbench.values.measurement import BatchCurve, Estimate, ServiceResult, Split
-from workbench.values.service import ServiceChoices, ServiceSettings
+from workbench.values.service import ServiceChoices, ServiceQuestion, ServiceSettings
 
 CURVE_FEEDS = 4
 """Distinct feeds of each shape: real texts, cut and padded to it."""
@@ -45,9 +47,19 @@ def serving_batches(candidate: Candidate, choices: ServiceChoices) -> tuple[int,
 
 
 def measured_curve(
-    experiment: Experiment, candidate: Candidate, bench: Bench, session: Session, baseline: Session, split: Split
+    experiment: Experiment,
+    candidate: Candidate,
+    bench: Bench,
+    session: Session,
+    baseline: Session,
+    split: Split,
+    *,
+    open_another: Callable[[], Session] | None = None,
 ) -> BatchCurve:
     """Latency against batch and length; the caller holds `measure.device_lock`.
+
+    Args:
+        open_another: the artifact once more, to time what several workers do at once on the host; None not to.
 
     Raises:
         MeasureError: a call failed, or (transient) timing took too long.
@@ -78,17 +90,34 @@ def measured_curve(
         first_ms=lambda now_ms: bench.journal.anchor(split, batch, now_ms, keep=False),
     )
     on_device = isinstance(session, DeviceSession)
-    return measure_curve(
-        session,
-        batches,
-        lengths,
-        feeds_of,
-        threads=0 if on_device else candidate.serving.intra_op_threads,
-        stepped=on_device or fixed is not None,
-        yardstick=yardstick,
-        budget_s=question.curve_s,
-        seed=experiment.seed,
-    )
+    threads = 0 if on_device else candidate.serving.intra_op_threads
+    sessions = 1 if open_another is None else _sessions_at_once(choices, question, threads)
+    shape = batches[len(batches) // 2], lengths[len(lengths) // 2]
+    with side_by_side(session, open_another or _none, sessions, feeds_of(*shape), threads=threads) as together:
+        together.time_rounds()
+        curve = measure_curve(
+            session,
+            batches,
+            lengths,
+            feeds_of,
+            threads=threads,
+            stepped=on_device or fixed is not None,
+            yardstick=yardstick,
+            budget_s=question.curve_s,
+            seed=experiment.seed,
+        )
+        together.time_rounds()
+        return replace(curve, together=together.found())
+
+
+def _sessions_at_once(choices: ServiceChoices, question: ServiceQuestion, threads: int) -> int:
+    """As many as a service may have and processors run at once; 1 where nothing on the host can be told by more."""
+    at_once = processors() // threads if threads else 1
+    return max(1, min(max(choices.workers) * question.devices, at_once, MOST_SESSIONS))
+
+
+def _none() -> Session:
+    raise AssertionError("one session alone opens no other")
 
 
 def at_first_speed(curve: BatchCurve) -> BatchCurve:
@@ -123,8 +152,11 @@ def best_service(
     question, choices = experiment.service, experiment.space.service
     assert question is not None  # there is no such stage otherwise
     assert choices is not None
-    host = question.host or host_costs(
-        experiment.model, experiment.dataset, bench.store, report=lambda stage: bench.report(candidate, stage)
+    host = question.host or host_beside(
+        host_costs(
+            experiment.model, experiment.dataset, bench.store, report=lambda stage: bench.report(candidate, stage)
+        ),
+        curve,
     )
     lengths = experiment.dataset.lengths(split)
     bins = serving_lengths(experiment, candidate)

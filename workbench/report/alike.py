@@ -78,11 +78,12 @@ def _time(evaluation: Evaluation, *, per_sample: bool) -> Estimate:
 
 
 def _service(result: ServiceResult, metric: str) -> Estimate:
-    """As measured under load; else a prediction with the interval of the batch curve in it, as a simulation knows only
-    how it varies by itself."""
+    """As measured under load; else a prediction's own interval with that of the batch curve in it. What its interval
+    for a measurement holds besides, both candidates share."""
     if result.confirmed is not None:
         return service_estimate(result.confirmed, metric)
-    found = service_estimate(result.best or result.closest, metric)
+    predicted = result.best or result.closest
+    found = service_estimate(predicted.own or predicted, metric)
     points = [p.p50_ms for p in result.curve.points]
     share = sum((p.high - p.low) / (2 * p.value) for p in points) / len(points) if points else 0.0
     return replace(found, low=found.low * (1 - share), high=found.high * (1 + share))

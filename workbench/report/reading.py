@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from workbench.values.measurement import Estimate, ServiceFigures
+from workbench.values.measurement import Estimate, OwnIntervals, ServiceFigures
 from workbench.values.metrics import drop_metric, metrics
 from workbench.values.objectives import METRICS, Constraint, Objective, violations
 from workbench.values.results import Evaluation
@@ -51,7 +51,7 @@ def speedup_of(evaluation: Evaluation) -> Estimate:
     return latency.speedup
 
 
-def service_estimate(figures: ServiceFigures, metric: str) -> Estimate:
+def service_estimate(figures: ServiceFigures | OwnIntervals, metric: str) -> Estimate:
     """One of `SERVICE`, with its interval."""
     return {
         "service_throughput_per_s": figures.throughput_per_s,

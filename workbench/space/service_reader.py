@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from workbench.values.documents.input_files import open_lines
 from workbench.values.documents.yaml_reader import Section
@@ -171,7 +171,7 @@ def read_trace(path: Path) -> ServiceLoad:
 def _host(section: Section) -> HostCosts:
     """Costs that the user states, for a host that is not this one; every figure that rests on them says so."""
     with section.section("host") as host:
-        numbers = {
+        numbers: dict[str, Any] = {
             name: host.number(name, 0.0, minimum=0.0)
             for name in ("batch_ms", "worker_batch_ms", "worker_row_ms", "client_ms", "transport_ms", "network_ms")
         }

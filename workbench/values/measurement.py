@@ -148,6 +148,19 @@ class CurvePoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Together:
+    """What several sessions of one artifact do at once on a host's processors.
+
+    Attributes:
+        work: calls in one time, relative to one session alone; the interval is that of single moments, not of their
+            mean: a load meets others.
+    """
+
+    sessions: int
+    work: Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchCurve:
     """Latency against batch and length bin of one artifact, measured once; every service prediction rests on it.
 
@@ -160,6 +173,9 @@ class BatchCurve:
             been divided by it.
         quiet: False when the machine disturbed the timing; `verdict` says how, in words.
         holds: as in `Latency`.
+        speed_spread: relative standard deviation of the machine's speed between the moment of the curve and another
+            one, such as that of a load.
+        together: beside the curve, ascending; () where a device computes, or where it could not be told.
     """
 
     points: tuple[CurvePoint, ...]
@@ -170,6 +186,8 @@ class BatchCurve:
     quiet: bool = True
     verdict: str = ""
     holds: bool = added_later(False)
+    speed_spread: float = added_later(0.0)
+    together: tuple[Together, ...] = added_later(())
 
     @property
     def batches(self) -> tuple[int, ...]:
@@ -181,8 +199,22 @@ class BatchCurve:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OwnIntervals:
+    """Predicted figures with intervals that leave out what predictions of one machine have in common: its speed, its
+    host's costs, the luck of a measurement. Candidates and settings are told apart by these."""
+
+    throughput_per_s: Estimate
+    p50_ms: Estimate
+    p95_ms: Estimate
+    p99_ms: Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceFigures:
     """A service under a load: simulated ('predicted'), or the real one under a load generator ('measured').
+
+    Intervals of predicted figures are to hold what a load of this service measures (`prediction.simulation.intervals`),
+    of measured ones what another such load would.
 
     Attributes:
         throughput_per_s: answered samples (each request carries one) per second.
@@ -193,6 +225,7 @@ class ServiceFigures:
         host: the costs a prediction assumed; None for a measurement.
         clock: 'modelled' where the model's own times are.
         reliable: False says that the figure must not be relied on; `note` says why, in words.
+        own: of a prediction; None of a measurement, and where intervals are of the simulation alone.
     """
 
     kind: Literal["predicted", "measured"]
@@ -212,6 +245,7 @@ class ServiceFigures:
     clock: Clock = "host"
     reliable: bool = True
     note: str = ""
+    own: OwnIntervals | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

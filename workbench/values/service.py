@@ -125,6 +125,8 @@ class HostCosts:
         capacity: work done by 1, 2, … busy threads together in one second, relative to one thread alone; the last
             entry holds for more. (1.0, 1.2) says that two threads on two hyper-threads do 1.2 times the work of one.
         origin: 'measured on …', or whose assumption it is.
+        spread: relative standard deviation of the times, all of them together, over repetitions; 0 where assumed.
+        capacity_spread: that of each entry of `capacity`, from one moment to another; () where assumed.
     """
 
     request_ms: float
@@ -136,6 +138,8 @@ class HostCosts:
     network_ms: float = 0.0
     capacity: tuple[float, ...] = (1.0,)
     origin: str
+    spread: float = added_later(0.0)
+    capacity_spread: tuple[float, ...] = added_later(())
 
     def __post_init__(self) -> None:
         times = (
@@ -152,6 +156,8 @@ class HostCosts:
                 raise ConfigError(f"{getattr(self, name)} is no time.", key=f"host.{name}")
         if not self.capacity or self.capacity[0] != 1.0 or list(self.capacity) != sorted(self.capacity):
             raise ConfigError(f"{list(self.capacity)} must begin with 1 and never fall.", key="host.capacity")
+        if self.capacity_spread and len(self.capacity_spread) != len(self.capacity):
+            raise ConfigError("needs one entry for each of capacity.", key="host.capacity_spread")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,8 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import IO
@@ -33,11 +34,23 @@ def processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
-def measure_capacity(copies: int | None = None, *, rounds: int = ROUNDS, slice_s: float = SLICE_S) -> tuple[float, ...]:
-    """Work of 1, 2, … copies in one time, relative to one copy: the medians over rounds that time all of them.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """Work of 1, 2, … copies in one time, relative to one copy.
 
-    Takes about `rounds` times `slice_s` times the number of levels, which are the powers of two up to `copies`; what
-    lies between them is interpolated.
+    Attributes:
+        together: medians over rounds that time all of them.
+        spread: relative standard deviation of each, from round to round: a load meets other moments than these.
+    """
+
+    together: tuple[float, ...]
+    spread: tuple[float, ...]
+
+
+def measure_capacity(copies: int | None = None, *, rounds: int = ROUNDS, slice_s: float = SLICE_S) -> Capacity:
+    """What processors do together, by a matrix product in processes of its own.
+
+    Takes about `rounds` times `slice_s` times the number of levels, which are the powers of two up to `copies`.
 
     Args:
         copies: how many at most; as many as there are processors when None, but 32 at most.
@@ -53,8 +66,25 @@ def measure_capacity(copies: int | None = None, *, rounds: int = ROUNDS, slice_s
             rates = {level: _rate(children[:level], slice_s) for level in _in_turn(levels, number)}
             for level in levels:
                 ratios[level].append(rates[level] / rates[1])
+    return capacity_of(ratios, most)
+
+
+def capacity_of(ratios: Mapping[int, Sequence[float]], most: int) -> Capacity:
+    """From the work of each level over that of one copy, round by round; what lies between levels is interpolated."""
+    levels = sorted(ratios)
     known = np.maximum.accumulate([max(median(ratios[level]), 1.0) for level in levels])
-    return tuple(float(x) for x in np.interp(np.arange(1, most + 1), levels, known))
+    spread = [_spread(ratios[level]) for level in levels]
+    every = np.arange(1, most + 1)
+    return Capacity(
+        together=tuple(float(x) for x in np.interp(every, levels, known)),
+        spread=tuple(float(x) for x in np.interp(every, levels, spread)),
+    )
+
+
+def _spread(ratios: Sequence[float]) -> float:
+    """Robust, as one round in which somebody else had a processor says nothing of the others."""
+    logs = np.log(ratios)
+    return float(1.4826 * np.median(np.abs(logs - np.median(logs))))
 
 
 def _in_turn(levels: list[int], number: int) -> list[int]:

@@ -40,13 +40,21 @@ class LoadedRun:
     p50_ms: float
 
 
-def fit_costs(runs: Sequence[LoadedRun], capacity: tuple[float, ...], origin: str) -> HostCosts:
+def fit_costs(
+    runs: Sequence[LoadedRun],
+    capacity: tuple[float, ...],
+    origin: str,
+    *,
+    spread: float = 0.0,
+    capacity_spread: tuple[float, ...] = (),
+) -> HostCosts:
     """Non-negative least squares over the runs, whose relative errors count equally.
 
     What remains of one client's latency after all processor times is waiting: `transport_ms`.
 
     Args:
         runs: with few and with many rows in a batch; the first is that of a single client.
+        spread, capacity_spread: see `HostCosts`.
     """
     if len(runs) < 2 or runs[0].clients != 1:
         raise ValueError("costs need the run of a single client and one with batches")
@@ -70,6 +78,8 @@ def fit_costs(runs: Sequence[LoadedRun], capacity: tuple[float, ...], origin: st
         transport_ms=max(single.p50_ms - busy_ms(single), 0.0),
         capacity=capacity,
         origin=origin,
+        spread=spread,
+        capacity_spread=capacity_spread,
     )
 
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import median
 
 import psutil
 
@@ -136,7 +137,22 @@ def measure_host_costs(
     words = f"measured on {toolchain.device}, {count} processor{'s' if count > 1 else ''}"
     if not quiet:
         words += f", while others (processes, or guests of the same host) kept {others:.1f} of them: too high by that"
-    return fit_costs([run for run, _ in best], capacity, words), quiet
+    costs = fit_costs(
+        [run for run, _ in best],
+        capacity.together,
+        words,
+        spread=_spread([[busy_ms(run) for run, _ in runs] for runs in zip(*seen, strict=True)]),
+        capacity_spread=capacity.spread,
+    )
+    return costs, quiet
+
+
+def _spread(repeated: Sequence[Sequence[float]]) -> float:
+    """Relative standard deviation of the costs: how far the middle repetition of a load lies above its cheapest one.
+
+    The cheapest counts, and what disturbs others disturbs a measurement too.
+    """
+    return median(median(costs) / min(costs) - 1 for costs in repeated)
 
 
 def _numbers(dataset: Dataset, model: Model) -> int:

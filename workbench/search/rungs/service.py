@@ -43,8 +43,12 @@ def service(climb: Climb, session: Session, baseline: Session, artifact: Artifac
 def _curve(climb: Climb, session: Session, baseline: Session, artifact: Artifact, directory: Path) -> BatchCurve:
     """Another's where its files do the same work, else measured."""
     at = (climb.experiment, climb.candidate, climb.bench)
+
+    def another() -> Session:
+        return climb.bench.target(climb.candidate).open(artifact, directory, climb.candidate)
+
     if climb.split != "validation" or climb.bench.toolchain(climb.candidate).emulated:
-        return measured_curve(*at, session, baseline, climb.split)
+        return measured_curve(*at, session, baseline, climb.split, open_another=another)
     choices = climb.experiment.space.service
     assert choices is not None  # the experiment was refused otherwise
     shapes = (serving_batches(climb.candidate, choices), serving_lengths(climb.experiment, climb.candidate))
@@ -53,7 +57,7 @@ def _curve(climb: Climb, session: Session, baseline: Session, artifact: Artifact
     if known is not None and not climb.loans.audited:
         keep(climb, Fact(kind="curve", key=key, lender=known.candidate.id))
         return lent_curve(known)
-    own = measured_curve(*at, session, baseline, climb.split)
+    own = measured_curve(*at, session, baseline, climb.split, open_another=another)
     audit = None
     if known is not None:
         lent = lent_curve(known)

@@ -1,0 +1,168 @@
+"""Intervals that are to hold what a load of the real service measures: `for_a_measurement`.
+
+What a prediction rests on is known within limits: each point of the curve, how fast the machine runs from one moment to
+the next, what several busy threads do together, what the host costs. A measurement adds its own luck: which requests
+came when, and a P99 of some hundred answers. So the service is simulated again and again, each time for as many
+requests as the measurement counts, with another draw of all of these, and the interval is that of what comes out.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import special
+
+from workbench.prediction.simulation.service_times import Floats, IntArray
+from workbench.prediction.simulation.simulation import Simulated, simulate
+from workbench.values.measurement import BatchCurve, CurvePoint, Estimate, OwnIntervals, ServiceFigures
+from workbench.values.service import HostCosts
+
+REPLICATES = 24
+"""Enough to know a standard deviation within 15 %, for the cost of the run that gave the figures."""
+MOST_REQUESTS = 8_000
+"""Of a replicate: a P99 of more has little luck left, and longer measurements are taken to have as much."""
+_TIMES = ("request_ms", "batch_ms", "worker_batch_ms", "worker_row_ms", "client_ms", "transport_ms")
+Z = 1.96
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draws:
+    """Standard normal numbers, one row for each replicate; columns are balanced, so few rows represent all.
+
+    Attributes:
+        points: [replicates, points of the curve].
+    """
+
+    speed: Floats
+    capacity: Floats
+    host: Floats
+    curve: Floats
+    points: Floats
+
+
+def for_a_measurement(
+    figures: ServiceFigures,
+    curve: BatchCurve,
+    host: HostCosts,
+    lengths: IntArray,
+    bins: tuple[int, ...],
+    *,
+    requests: int | None,
+    seed: int,
+) -> ServiceFigures:
+    """The figures as they are, with intervals for a load on this machine that counts so many requests.
+
+    The machine is that of the curve: its speed when it was taken, with `curve.speed_spread` around it. An interval is
+    Student's on the logarithm, above and below apart, since a queue near its limit grows faster than it shrinks. What
+    stood as interval before goes to `own`. Deterministic; costs about as much as 200,000 requests of one simulation.
+
+    Args:
+        figures: of `figures(simulate(...))` with this curve and host.
+        requests: None for a load without end, whose figures have no luck.
+    """
+    own = OwnIntervals(
+        throughput_per_s=figures.throughput_per_s,
+        p50_ms=figures.p50_ms,
+        p95_ms=figures.p95_ms,
+        p99_ms=figures.p99_ms,
+    )
+    if requests is None and not _is_uncertain(curve, host):
+        return replace(figures, own=own)
+    counted = min(MOST_REQUESTS if requests is None else max(requests, 1), MOST_REQUESTS)
+    draws = drawn(len(curve.points), seed)
+    found = np.array(
+        [
+            _measured(
+                simulate(
+                    drawn_curve(curve, draws, k),
+                    figures.settings,
+                    figures.load,
+                    drawn_host(host, draws, k),
+                    lengths,
+                    bins,
+                    devices=figures.devices,
+                    requests=counted,
+                    seed=seed if requests is None else _another(seed, k),
+                )
+            )
+            for k in range(REPLICATES)
+        ]
+    )
+    rate, p50, p95, p99 = (
+        _widened(one, found[:, i]) for i, one in enumerate((own.throughput_per_s, own.p50_ms, own.p95_ms, own.p99_ms))
+    )
+    return replace(figures, own=own, throughput_per_s=rate, p50_ms=p50, p95_ms=p95, p99_ms=p99)
+
+
+def drawn(points: int, seed: int) -> Draws:
+    generator = np.random.default_rng(np.random.SeedSequence((seed, points)))
+    # every column takes each of as many equal shares of the normal distribution once, in an order of its own
+    normal = special.ndtri((np.arange(REPLICATES) + 0.5) / REPLICATES)
+    columns = np.stack([generator.permutation(normal) for _ in range(4 + points)], axis=1)
+    return Draws(
+        speed=columns[:, 0], capacity=columns[:, 1], host=columns[:, 2], curve=columns[:, 3], points=columns[:, 4:]
+    )
+
+
+def drawn_curve(curve: BatchCurve, draws: Draws, k: int) -> BatchCurve:
+    """As it may be in truth. Half of a point's variance is all points' alike: they were timed in the same rounds."""
+    speed = curve.speed_spread * draws.speed[k]
+
+    def drawn_point(point: CurvePoint, own: float) -> CurvePoint:
+        factor = math.exp(speed + relative_spread(point.p50_ms) * (draws.curve[k] + own) / math.sqrt(2))
+        return replace(
+            point, mean_ms=point.mean_ms * factor, quantiles_ms=tuple(q * factor for q in point.quantiles_ms)
+        )
+
+    return replace(
+        curve, points=tuple(drawn_point(p, own) for p, own in zip(curve.points, draws.points[k], strict=True))
+    )
+
+
+def drawn_host(host: HostCosts, draws: Draws, k: int) -> HostCosts:
+    factor = math.exp(host.spread * draws.host[k])
+    spreads = host.capacity_spread or (0.0,) * len(host.capacity)
+    known = np.array(host.capacity)
+    # work of n threads is neither more than n times one's, unless it was measured so, nor less than one's
+    most = np.maximum(known, np.arange(1, len(known) + 1))
+    together = np.clip(known * np.exp(np.array(spreads) * draws.capacity[k]), 1.0, most)
+    together[0] = 1.0
+    times = {name: getattr(host, name) * factor for name in _TIMES}
+    return replace(host, capacity=tuple(np.maximum.accumulate(together).tolist()), **times)
+
+
+def relative_spread(estimate: Estimate) -> float:
+    """The standard deviation of the logarithm that a 95 % interval stands for."""
+    if not 0 < estimate.low <= estimate.high:
+        return 0.0
+    return math.log(estimate.high / estimate.low) / (2 * Z)
+
+
+def _is_uncertain(curve: BatchCurve, host: HostCosts) -> bool:
+    points = any(p.p50_ms.low != p.p50_ms.high for p in curve.points)
+    return bool(points or curve.speed_spread or host.spread or any(host.capacity_spread))
+
+
+def _another(seed: int, k: int) -> int:
+    """The luck of another measurement; none of them has that of the prediction."""
+    return int(np.random.SeedSequence((seed, k + 1)).generate_state(1)[0])
+
+
+def _measured(simulated: Simulated) -> tuple[float, ...]:
+    """Throughput, P50, P95 and P99."""
+    percentiles = np.percentile(simulated.latency_ms, (50, 95, 99))
+    return simulated.throughput_per_s, *(float(p) for p in percentiles)
+
+
+def _widened(estimate: Estimate, found: Floats) -> Estimate:
+    """Never narrower than it was."""
+    if not (estimate.value > 0 and np.isfinite(found).all() and (found > 0).all()):
+        return estimate
+    away = np.log(found / estimate.value)
+    # of a symmetric spread each half alone tells its variance; a value all replicates lie beside shows as a bias
+    above, below = (math.sqrt(2 * float(np.square(np.maximum(side, 0.0)).mean())) for side in (away, -away))
+    wide = float(special.stdtrit(REPLICATES - 1, 0.975)) * math.sqrt(1 + 1 / REPLICATES)
+    low, high = (estimate.value * math.exp(sign * wide * half) for sign, half in ((-1, below), (1, above)))
+    return replace(estimate, low=min(low, estimate.low), high=max(high, estimate.high))

@@ -1,0 +1,148 @@
+"""How much several sessions of one artifact slow each other: measured beside its curve, used in its predictions.
+
+A matrix product says what processors do together (`host_costs.capacity`); a model may share caches and memory worse,
+and a shared host gives two processors now twice and now one and a half times the work of one. So the artifact itself is
+opened again, and calls of one session are timed in turns with calls of all at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+
+from workbench.evaluation.measure import collection_paused
+from workbench.prediction.host_costs.capacity import capacity_of
+from workbench.prediction.simulation.intervals import Z, relative_spread
+from workbench.targets.base import Feeds, Session
+from workbench.values.measurement import BatchCurve, Estimate, Together
+from workbench.values.service import HostCosts
+
+MOST_SESSIONS = 4
+"""Opening one costs what starting a worker costs; how more of them share, the matrix product tells."""
+ROUNDS = 3
+SLICE_S, _FEWEST_CALLS = 0.06, 3
+_RUNNING = 0.75
+"""Share of its time that a session must have a processor. One that has not waited for other processes, or for Python's
+lock, which workers in processes of their own do not share: nothing can be told from it."""
+
+
+class SideBySide:
+    """Sessions of one artifact, and what rounds of timing them have told so far.
+
+    Attributes:
+        others: each with the thread that opened it, and calls it.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        feeds: Sequence[Feeds],
+        threads: int,
+        others: Sequence[tuple[ThreadPoolExecutor, Session]],
+    ) -> None:
+        self._session, self._feeds, self._threads, self._others = session, feeds, threads, others
+        self._ratios: dict[int, list[float]] = {}
+
+    def time_rounds(self, rounds: int = ROUNDS, *, slice_s: float = SLICE_S) -> None:
+        """Time all numbers of sessions in turns; a round in which some of them had no processor counts as none."""
+        levels = sorted({1, min(2, 1 + len(self._others)), 1 + len(self._others)})
+        for number in range(rounds if self._others else 0):
+            with collection_paused():
+                found = {n: self._rate(n, slice_s) for n in (levels if number % 2 == 0 else levels[::-1])}
+            if all(running >= _RUNNING for _, running in found.values()):
+                for level in levels:
+                    self._ratios.setdefault(level, []).append(found[level][0] / found[1][0])
+
+    def found(self) -> tuple[Together, ...]:
+        """() where nothing was told."""
+        if not self._ratios:
+            return ()
+        known = capacity_of(self._ratios, max(self._ratios))
+        return tuple(
+            Together(sessions=n, work=_moments(known.together[n - 1], known.spread[n - 1]))
+            for n in sorted(self._ratios)
+            if n > 1
+        )
+
+    def _rate(self, sessions: int, slice_s: float) -> tuple[float, float]:
+        """Calls in a second of so many at once, and the share of their time that they had a processor."""
+        began, spent = time.perf_counter(), time.process_time()
+        running = [pool.submit(_calls, other, self._feeds, slice_s) for pool, other in self._others[: sessions - 1]]
+        rate = _calls(self._session, self._feeds, slice_s) + sum(one.result() for one in running)
+        wall, spent = time.perf_counter() - began, time.process_time() - spent
+        return rate, spent / (wall * sessions * self._threads)
+
+
+@contextlib.contextmanager
+def side_by_side(
+    session: Session, open_another: Callable[[], Session], sessions: int, feeds: Sequence[Feeds], *, threads: int
+) -> Iterator[SideBySide]:
+    """`sessions` of them, the given one first; the others are opened and warmed up now, and closed at the end.
+
+    Args:
+        threads: that one call keeps busy.
+
+    Raises:
+        MeasureError: another one cannot be opened, or a call failed.
+    """
+    with contextlib.ExitStack() as stack:
+        others = []
+        for _ in range(sessions - 1):
+            pool = stack.enter_context(ThreadPoolExecutor(max_workers=1))
+            other = pool.submit(open_another).result()
+            stack.callback(_close, pool, other)
+            pool.submit(_calls, other, feeds, 0.0).result()
+            others.append((pool, other))
+        yield SideBySide(session, feeds, threads, others)
+
+
+def _close(pool: ThreadPoolExecutor, session: Session) -> None:
+    pool.submit(session.close).result()
+
+
+def host_beside(host: HostCosts, curve: BatchCurve) -> HostCosts:
+    """The host's capacity as the artifact of the curve finds it.
+
+    Where sessions were timed together, theirs counts; between them and beyond, the matrix product's is scaled alike.
+    """
+    if not curve.together or curve.threads < 1:
+        return host
+    busy = np.arange(1, len(host.capacity) + 1)
+    at = [curve.threads * n for n in (1, *(t.sessions for t in curve.together))]
+    alone = _at(host.capacity, curve.threads)
+    factors = [
+        1.0,
+        *(alone * t.work.value / _at(host.capacity, n) for t, n in zip(curve.together, at[1:], strict=True)),
+    ]
+    spreads = [0.0, *(relative_spread(t.work) for t in curve.together)]
+    together = np.clip(np.array(host.capacity) * np.interp(busy, at, factors), 1.0, None)
+    return replace(
+        host,
+        capacity=tuple(np.maximum.accumulate(together).tolist()),
+        capacity_spread=tuple(np.interp(busy, at, spreads).tolist()),
+    )
+
+
+def _at(capacity: tuple[float, ...], busy: int) -> float:
+    return capacity[min(busy, len(capacity)) - 1]
+
+
+def _calls(session: Session, feeds: Sequence[Feeds], slice_s: float) -> float:
+    """Calls in a second."""
+    calls, began = 0, time.perf_counter()
+    while True:
+        session.run(feeds[calls % len(feeds)])
+        calls += 1
+        passed = time.perf_counter() - began
+        if passed >= slice_s and calls >= _FEWEST_CALLS:
+            return calls / max(passed, 1e-9)
+
+
+def _moments(value: float, spread: float) -> Estimate:
+    return Estimate(value=value, low=value * math.exp(-Z * spread), high=value * math.exp(Z * spread))
