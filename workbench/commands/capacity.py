@@ -203,7 +203,7 @@ def _card_table(plan: CapacityPlan) -> Table:
         row = [
             member.candidate_id[:12],
             f"{now.rate_per_s:,.0f}/s ({now.share:.0%})",
-            f"{now.p50_ms.value:.1f} / {now.p99_ms.value:.1f}",
+            f"{now.p50_ms.value:.1f} / {now.p99_ms.value:.1f} [{now.p99_ms.low:.1f}, {now.p99_ms.high:.1f}]",
             f"{now.mean_batch:.1f}",
             "" if now.workers_busy is None else f"{now.workers_busy:.0%}",
             f"{now.front_end_busy:.0%}",

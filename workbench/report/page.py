@@ -398,9 +398,9 @@ def _front_row(summary: Summary, evaluation: Evaluation, differing: Sequence[str
         simulated = service_level(known, replace(service, confirmed=None))
         loaded = service_level(known, service)
         figures += [
-            (f"{shown.throughput_per_s.value:.0f}" if service.best is not None else "keeps no limit", simulated),
+            (interval(shown.throughput_per_s, "", 0) if service.best is not None else "keeps no limit", simulated),
             (f"{confirmed.throughput_per_s.value:.0f}" if confirmed is not None else "", loaded),
-            (f"{shown.p99_ms.value:.1f}", simulated),
+            (interval(shown.p99_ms, "", 1), simulated),
             (f"{confirmed.p99_ms.value:.1f}" if confirmed is not None else "", loaded),
             (str(shown.settings), None),
         ]

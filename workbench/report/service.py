@@ -17,13 +17,16 @@ _COLUMNS = (
     ("wait ms", 8),
     ("workers", 8),
     ("per s", 22),
-    ("P50 ms", 9),
+    ("P50 ms", 22),
     ("P99 ms", 26),
     ("rows", 7),
     ("padding", 9),
 )
 
-_LEGEND = "Intervals are 95 %. rows: samples in a call, in the mean. padding: share of what is computed. "
+_LEGEND = (
+    "Intervals are 95 %: a predicted one is to hold what a load of this service measures, a measured one what another "
+    "such load would. rows: samples in a call, in the mean. padding: share of what is computed. "
+)
 _UNTUNED = {
     True: "today: predicted at what the space says that the service runs now.",
     False: "untuned: predicted at the first settings of the space, which has no `today:` to say what runs now.",
@@ -159,7 +162,7 @@ def _cells(kind: str, figures: ServiceFigures) -> list[str]:
         f"{settings.batch_timeout_ms:g}",
         f"{settings.workers}",
         _interval(figures.throughput_per_s, 0),
-        f"{figures.p50_ms.value:.1f}",
+        _interval(figures.p50_ms, 1),
         _interval(figures.p99_ms, 1),
         f"{figures.mean_batch:.1f}",
         f"{100 * figures.padding_share:.0f} %",

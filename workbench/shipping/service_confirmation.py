@@ -171,10 +171,12 @@ def _words(service: ServiceResult) -> str:
     if service.confirmed is None or service.best is None:
         return service.note
     predicted, measured = service.best, service.confirmed
-    off = 100 * (predicted.throughput_per_s.value / measured.throughput_per_s.value - 1)
+    rate, p99 = predicted.throughput_per_s, predicted.p99_ms
+    off = 100 * (rate.value / measured.throughput_per_s.value - 1)
     errors = f", {measured.errors} errors" if measured.errors else ""
     doubt = "" if measured.reliable else f" (unreliable: {measured.note})"
     return (
         f"measured {measured.throughput_per_s.value:.0f}/s, P99 {measured.p99_ms.value:.0f} ms{errors}; predicted "
-        f"{predicted.throughput_per_s.value:.0f}/s ({off:+.0f} %), P99 {predicted.p99_ms.value:.0f} ms{doubt}"
+        f"{rate.value:.0f}/s [{rate.low:.0f}, {rate.high:.0f}] ({off:+.0f} %), "
+        f"P99 {p99.value:.0f} ms [{p99.low:.0f}, {p99.high:.0f}]{doubt}"
     )

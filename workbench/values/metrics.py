@@ -83,4 +83,11 @@ def _service_metrics(service: ServiceResult) -> dict[str, float]:
         found[f"{prefix}_throughput_per_s"] = figures.throughput_per_s.value
         found[f"{prefix}_p50_ms"] = figures.p50_ms.value
         found[f"{prefix}_p99_ms"] = figures.p99_ms.value
+    for name, estimate in (
+        ("throughput_per_s", service.best.throughput_per_s),
+        ("p50_ms", service.best.p50_ms),
+        ("p99_ms", service.best.p99_ms),
+    ):
+        found[f"service_predicted_{name}_low"] = estimate.low
+        found[f"service_predicted_{name}_high"] = estimate.high
     return found
