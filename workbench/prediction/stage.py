@@ -14,6 +14,7 @@ from workbench.inputs.experiment import Experiment
 from workbench.prediction.curve import FeedsOf, Yardstick, measure_curve, modelled_curve, startup_s
 from workbench.prediction.host_costs import host_costs
 from workbench.prediction.host_costs.capacity import processors
+from workbench.prediction.idle import slower_after_idle
 from workbench.prediction.search import best_settings
 from workbench.prediction.together import MOST_SESSIONS, host_beside, side_by_side
 from workbench.targets.base import DeviceSession, Feeds, Session
@@ -107,7 +108,8 @@ def measured_curve(
             seed=experiment.seed,
         )
         together.time_rounds()
-        return replace(curve, together=together.found())
+        slower = slower_after_idle(session, feeds_of(batches[0], shape[1]))
+        return replace(curve, together=together.found(), after_idle=slower)
 
 
 def _sessions_at_once(choices: ServiceChoices, question: ServiceQuestion, threads: int) -> int:
@@ -138,7 +140,8 @@ def at_first_speed(curve: BatchCurve) -> BatchCurve:
         )
         for p in curve.points
     )
-    return replace(curve, points=points)
+    slower = tuple(replace(one, slower_ms=one.slower_ms / curve.drift) for one in curve.after_idle)
+    return replace(curve, points=points, after_idle=slower)
 
 
 def best_service(

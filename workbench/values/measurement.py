@@ -161,6 +161,14 @@ class Together:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AfterIdle:
+    """By how much a call is slower after its session did nothing for so long: caches were taken, a processor slept."""
+
+    wait_ms: float
+    slower_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchCurve:
     """Latency against batch and length bin of one artifact, measured once; every service prediction rests on it.
 
@@ -176,6 +184,7 @@ class BatchCurve:
         speed_spread: relative standard deviation of the machine's speed between the moment of the curve and another
             one, such as that of a load.
         together: beside the curve, ascending; () where a device computes, or where it could not be told.
+        after_idle: ascending waits; the points' own calls followed others without one.
     """
 
     points: tuple[CurvePoint, ...]
@@ -188,6 +197,7 @@ class BatchCurve:
     holds: bool = added_later(False)
     speed_spread: float = added_later(0.0)
     together: tuple[Together, ...] = added_later(())
+    after_idle: tuple[AfterIdle, ...] = added_later(())
 
     @property
     def batches(self) -> tuple[int, ...]:

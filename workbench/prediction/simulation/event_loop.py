@@ -74,6 +74,8 @@ def run(
     workers: Sequence[Worker],
     devices: Sequence[Device],
     order: list[int],
+    idle: Sequence[float],
+    slower: Sequence[float],
 ) -> int:
     """Serve until `setup.stop` requests have been answered; how many were.
 
@@ -83,6 +85,7 @@ def run(
         arrivals: moments; in a closed loop those of each client's first request.
         uniforms: numbers that draw the time of each batch's call.
         order: filled with the requests in the order of their answers.
+        idle, slower: by how much a call is slower after its worker did nothing for so long; both from 0, ascending.
     """
     while state.done < setup.stop:
         event = advance(state, rates)
@@ -134,7 +137,7 @@ def run(
                 state.pump_waits = True
                 push(items, queues, FRONT, setup.total + setup.workers)
         elif step >= GOES:
-            pass_batch(setup, state, times, uniforms, items, queues, workers, step, item)
+            pass_batch(setup, state, times, uniforms, items, queues, workers, idle, slower, step, item)
 
         if state.front_item < 0 and (queues[FRONT].head >= 0 or queues[URGENT].head >= 0):
             take_next(setup, state, items, queues)
@@ -315,19 +318,17 @@ def ready_bin(setup: Setup, state: State, items: Items, queues: Sequence[Queue])
 
 @machine_code
 def free_worker(setup: Setup, workers: Sequence[Worker], devices: Sequence[Device]) -> int:
-    """The lowest free worker of the device with the fewest batches.
-
-    The service takes the longest idle one (`serve.workers`): devices are alike and so are a device's workers, so that
-    says only what each is called.
-    """
+    """The longest idle worker (`serve.workers`) of the device with the fewest batches."""
     found = NONE
     fewest = 0
+    since = 0.0
     for number in range(setup.workers):
         if workers[number].state == FREE:
             in_flight = devices[number % setup.devices].in_flight
-            if found < 0 or in_flight < fewest:
+            if found < 0 or in_flight < fewest or (in_flight == fewest and workers[number].since < since):
                 found = number
                 fewest = in_flight
+                since = workers[number].since
     return found
 
 
@@ -338,11 +339,14 @@ def start(
     times: Sequence[float],
     uniforms: Sequence[float],
     workers: Sequence[Worker],
+    idle: Sequence[float],
+    slower: Sequence[float],
     number: int,
 ) -> None:
     """A worker begins with its batch."""
     worker = workers[number]
-    call = drawn_time(setup, times, worker.bin, worker.rows, uniforms[state.started]) * setup.call_share
+    call = drawn_time(setup, times, worker.bin, worker.rows, uniforms[state.started])
+    call = (call + slower_by(idle, slower, state.now - worker.since)) * setup.call_share
     own = setup.worker_batch + setup.worker_row * worker.rows
     state.started += 1
     state.running += 1
@@ -370,6 +374,19 @@ def drawn_time(setup: Setup, times: Sequence[float], place: int, rows: int, unif
 
 
 @machine_code
+def slower_by(idle: Sequence[float], slower: Sequence[float], waited: float) -> float:
+    """Linear between measured waits, and no more beyond the longest."""
+    last = len(idle) - 1
+    if waited >= idle[last]:
+        return slower[last]
+    place = 1
+    while idle[place] <= waited:
+        place += 1
+    share = (waited - idle[place - 1]) / (idle[place] - idle[place - 1])
+    return slower[place - 1] + share * (slower[place] - slower[place - 1])
+
+
+@machine_code
 def worker_done(setup: Setup, state: State, workers: Sequence[Worker], devices: Sequence[Device]) -> int:
     """A worker's own work, or its call on the host, has ended."""
     number = state.next_worker
@@ -378,6 +395,7 @@ def worker_done(setup: Setup, state: State, workers: Sequence[Worker], devices: 
     if worker.state == CALLING:
         state.busy -= setup.threads
         worker.ends = NEVER
+        worker.since = state.now
         step = RETURNS
     elif setup.threads > 0:
         worker.state = CALLING
@@ -412,6 +430,7 @@ def device_done(setup: Setup, state: State, workers: Sequence[Worker], devices: 
     device.since = state.now
     device.calls -= 1
     workers[called].call_ends = NEVER
+    workers[called].since = state.now
     next_device(setup, state, workers, devices, place)
     return called
 
@@ -462,6 +481,8 @@ def pass_batch(
     items: Items,
     queues: Sequence[Queue],
     workers: Sequence[Worker],
+    idle: Sequence[float],
+    slower: Sequence[float],
     step: int,
     item: int,
 ) -> None:
@@ -476,7 +497,7 @@ def pass_batch(
     elif step == GOES and setup.transport_half > 0:
         delay(state, items, queues, TO_WORKER, item, setup.transport_half)
     else:
-        start(setup, state, times, uniforms, workers, item - setup.total)
+        start(setup, state, times, uniforms, workers, idle, slower, item - setup.total)
 
 
 @machine_code

@@ -134,6 +134,8 @@ def simulate(
         arrivals=arrivals,
         bin_of=bin_of,
         uniforms=of_times.random(total),
+        idle=np.array([0.0, *(one.wait_ms for one in curve.after_idle)]),
+        slower=np.array([0.0, *(one.slower_ms for one in curve.after_idle)]),
     )
     end = record.state
     answered_ms = record.finished_ms[warm_up:] - end.started_ms
@@ -203,6 +205,8 @@ def _serve(
     arrivals: Floats,
     bin_of: IntArray,
     uniforms: Floats,
+    idle: Floats,
+    slower: Floats,
 ) -> _Record:
     """Lay out the event loop's memory and let it run."""
     from workbench.prediction.simulation import event_loop  # brings numba, a second that only a simulation should cost
@@ -269,6 +273,8 @@ def _serve(
         memory(workers, Worker()),
         memory(devices, Device()),
         order,
+        plain(idle),
+        plain(slower),
     )
     if answered != stop:
         raise AssertionError(f"the simulated service stopped after {answered} of {stop} answers")

@@ -156,7 +156,8 @@ class Queue:
 class Worker:
     """`rows` and `bin` of its batch; `call` is the work of its call.
 
-    `ends` is when it is done in its host's work, `call_ends` in its device's; NEVER where it does nothing there.
+    `ends` is when it is done in its host's work, `call_ends` in its device's; NEVER where it does nothing there. Its
+    last call ended at the moment `since`.
     """
 
     state: int = FREE
@@ -165,6 +166,7 @@ class Worker:
     call: float = 0.0
     ends: float = NEVER
     call_ends: float = NEVER
+    since: float = 0.0
 
 
 @dataclass(slots=True)
