@@ -1,15 +1,20 @@
 """The serving model against the real service: P50, P99 and throughput of many settings, predicted and measured.
 
-    python -m benchmarks.predicted_against_measured [FOLDER] [--passes 3] [--seconds 6] [--to FILE.json]
-    python -m benchmarks.predicted_against_measured --until-quiet 30 --patience 20 [--resume]
+    python -m benchmarks.predicted_against_measured [FOLDER] [--passes 3] [--seconds 5] [--to FILE.json]
+    python -m benchmarks.predicted_against_measured --until-quiet 12 [--resume]
 
 FOLDER is laid out as bench/banking77: one .onnx, calibration.csv, validation.csv, labels.json, tokenizer.json. Its
 INT8 model on ONNX Runtime is served by `python -m workbench.serve` and loaded by `workbench.load`; the prediction
 rests on the batch curve and the host costs of this very machine, measured before. Every pass visits every setting, in
 another order. A shared machine changes its speed, so a few calls of the model are timed right before and after each
-load, and the prediction's times are scaled by them (column "speed"); so is timed how much all processors do together
-(between 1.5 and 2.1 times one, minute by minute, on two hyper-threads of a shared host). What others took is shown.
-Poisson rates are shares of what the service can do at that speed, as predicted.
+load, and the prediction's times are scaled by them (column "speed"); so is timed how much two sessions of the model do
+at once (between 1.5 and 2.1 times one, minute by minute, on two processors of a shared host). What others took is
+shown. Poisson rates are shares of what the service can do at that speed, as predicted.
+Every run is predicted with intervals for a measurement of its own requests (`for_a_measurement`), as a sweep reports
+them; the last lines say how many settings they hold in both of their first quiet runs, and how wide they are, beside
+the goals. On a quiet machine costs and curve take a minute and the 32 runs about eight; 12 minutes leave room to repeat
+disturbed ones. Closed loops are loaded for 5 s and Poisson arrivals for 10: few requests make P99 uncertain, which the
+intervals count, and on a machine that changes its speed every few seconds many passes tell more than long ones.
 Medians over passes are compared. A run in which others took more than a quarter of a processor is disturbed: a setting
 is judged by its quiet runs alone, and not at all where it has none. `--until-quiet` measures costs and curve again
 until the machine was quiet meanwhile (for a third of its minutes at most), then passes over the settings that lack two
@@ -20,14 +25,17 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import math
 import os
 import random
 import sys
 import tempfile
 import time
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import numpy as np
 import psutil
@@ -36,6 +44,7 @@ from benchmarks.predicted_runs import (
     QUIET_RUNS,
     SETTINGS,
     Figures,
+    Promised,
     Record,
     Run,
     Setting,
@@ -51,12 +60,14 @@ from workbench.load import LoadPlan, bodies_of_dataset, run_load
 from workbench.load.service_process import running_service
 from workbench.prediction.curve import measure_curve
 from workbench.prediction.host_costs import measure_host_costs
-from workbench.prediction.host_costs.capacity import measure_capacity
-from workbench.prediction.simulation import simulate
+from workbench.prediction.host_costs.capacity import processors
+from workbench.prediction.idle import slower_after_idle
+from workbench.prediction.simulation import Simulated, figures, for_a_measurement, simulate
+from workbench.prediction.together import SideBySide, host_beside, side_by_side
 from workbench.targets import open_target
 from workbench.targets.base import Feeds, Session
 from workbench.values.candidate import Candidate, Quantization
-from workbench.values.measurement import BatchCurve, CurvePoint, Estimate
+from workbench.values.measurement import BatchCurve, CurvePoint, Estimate, Together
 from workbench.values.model import Model
 from workbench.values.preprocess import Preprocessor
 from workbench.values.service import HostCosts, ServiceLoad
@@ -65,7 +76,6 @@ ROOT = Path(__file__).parents[1]
 BINS, MAX_LENGTH = (16, 32, 64), 64
 BATCHES = (1, 2, 4, 8, 16)
 WARMUP_S = 1.5
-CAPACITY_ROUNDS = 3
 YARDSTICK = (8, 32)
 """Batch and length."""
 SIMULATED = 30_000
@@ -88,7 +98,8 @@ class Subject:
             (work / name).mkdir()
         lowered = target.lower(self.model, self.candidate, None, work / "lowered")
         self.artifact = target.compile(lowered, self.candidate, work / "compiled")
-        self.session = target.open(self.artifact, work / "compiled", self.candidate)
+        self.compiled = work / "compiled"
+        self.session = self.open()
         text = self.dataset.preprocessor
         assert text is not None
         self.bundles = {
@@ -101,6 +112,13 @@ class Subject:
         assert lengths is not None
         self.lengths = lengths
         self.bodies = bodies_of_dataset(self.dataset)
+
+    def side_by_side(self) -> AbstractContextManager[SideBySide]:
+        """Two sessions, where there are two processors for them."""
+        return side_by_side(self.session, self.open, min(2, processors()), self.feeds_of(4, 32), threads=1)
+
+    def open(self) -> Session:
+        return open_target("onnxruntime").open(self.artifact, self.compiled, self.candidate)
 
     def feeds_of(self, batch: int, length: int) -> list[Feeds]:
         return self.dataset.sample_feeds("validation", 3, batch, seed=0, length=length)
@@ -162,6 +180,10 @@ class Yardstick:
             times.append((time.perf_counter_ns() - start) / 1e6)
         return median(times[2:])
 
+    def speed(self) -> float:
+        """How long they take now, over how long they took for the curve."""
+        return self.now_ms() / self.first_ms
+
 
 def scaled(curve: BatchCurve, factor: float) -> BatchCurve:
     def times(e: Estimate) -> Estimate:
@@ -171,25 +193,38 @@ def scaled(curve: BatchCurve, factor: float) -> BatchCurve:
         quantiles = tuple(q * factor for q in p.quantiles_ms)
         return replace(p, p50_ms=times(p.p50_ms), mean_ms=p.mean_ms * factor, quantiles_ms=quantiles)
 
-    return replace(curve, points=tuple(point(p) for p in curve.points))
+    slower = tuple(replace(one, slower_ms=one.slower_ms * factor) for one in curve.after_idle)
+    return replace(curve, points=tuple(point(p) for p in curve.points), after_idle=slower)
 
 
-def scaled_costs(host: HostCosts, factor: float, capacity: tuple[float, ...]) -> HostCosts:
+def scaled_costs(host: HostCosts, factor: float) -> HostCosts:
     names = ("request_ms", "batch_ms", "worker_batch_ms", "worker_row_ms", "client_ms", "transport_ms")
-    return replace(host, capacity=capacity, **{name: getattr(host, name) * factor for name in names})
+    times: dict[str, Any] = {name: getattr(host, name) * factor for name in names}
+    return replace(host, **times)
 
 
-def predict(subject: Subject, curve: BatchCurve, host: HostCosts, setting: Setting, load: ServiceLoad) -> Figures:
-    found = simulate(
-        curve,
-        setting.settings,
-        load,
-        host,
-        subject.lengths,
-        BINS if setting.bins else BINS[-1:],
-        requests=SIMULATED,
-        seed=1,
-    )
+def now(curve: BatchCurve, speeds: tuple[float, ...], together: tuple[Together, ...]) -> BatchCurve:
+    """The curve at the mean of these speeds, and with what sessions do at once now, where that could be told."""
+    spread = math.hypot(curve.speed_spread, math.log(speeds[-1] / speeds[0]) / 2)
+    found = replace(scaled(curve, sum(speeds) / len(speeds)), speed_spread=spread)
+    return replace(found, together=together or curve.together)
+
+
+def simulated(subject: Subject, curve: BatchCurve, host: HostCosts, setting: Setting, load: ServiceLoad) -> Simulated:
+    bins = BINS if setting.bins else BINS[-1:]
+    return simulate(curve, setting.settings, load, host, subject.lengths, bins, requests=SIMULATED, seed=1)
+
+
+def promised(
+    subject: Subject, curve: BatchCurve, host: HostCosts, setting: Setting, found: Simulated, requests: int
+) -> Promised:
+    """The intervals for a measurement of so many requests."""
+    bins = BINS if setting.bins else BINS[-1:]
+    wide = for_a_measurement(figures(found), curve, host, subject.lengths, bins, requests=requests, seed=1)
+    return Promised(throughput=wide.throughput_per_s, p50=wide.p50_ms, p99=wide.p99_ms)
+
+
+def figures_of(found: Simulated) -> Figures:
     p50, p99 = np.percentile(found.latency_ms, [50, 99])
     return Figures(
         throughput=found.throughput_per_s, p50=float(p50), p99=float(p99), mean_batch=float(found.batch_rows.mean())
@@ -199,9 +234,9 @@ def predict(subject: Subject, curve: BatchCurve, host: HostCosts, setting: Setti
 def load_of(subject: Subject, curve: BatchCurve, host: HostCosts, setting: Setting) -> ServiceLoad:
     if setting.clients:
         return ServiceLoad(arrivals="closed", concurrency=setting.clients)
-    full = predict(subject, curve, host, setting, ServiceLoad(arrivals="closed", concurrency=100))
+    full = simulated(subject, curve, host, setting, ServiceLoad(arrivals="closed", concurrency=100))
     assert setting.share is not None
-    return ServiceLoad(arrivals="poisson", rate_per_s=round(full.throughput * setting.share, 1))
+    return ServiceLoad(arrivals="poisson", rate_per_s=round(full.throughput_per_s * setting.share, 1))
 
 
 def one_run(
@@ -216,14 +251,17 @@ def one_run(
     patience_s: float,
 ) -> Run:
     log = work / "service.log"
-    with running_service(
-        subject.bundles[setting.bins], log=log, settings=setting.settings, more=("--policy", "warn")
-    ) as service:
+    with (
+        subject.side_by_side() as pair,
+        running_service(
+            subject.bundles[setting.bins], log=log, settings=setting.settings, more=("--policy", "warn")
+        ) as service,
+    ):
         wait_until_quiet(patience_s)
-        capacity = measure_capacity(rounds=CAPACITY_ROUNDS)
-        before_ms = yardstick.now_ms()
-        slowed = before_ms / yardstick.first_ms
-        load = load_of(subject, scaled(curve, slowed), scaled_costs(host, slowed, capacity), setting)
+        pair.time_rounds()
+        before, slowed = pair.found(), yardstick.speed()
+        curve_now = now(curve, (slowed,), before)
+        load = load_of(subject, curve_now, host_beside(scaled_costs(host, slowed), curve_now), setting)
         # arrivals of their own rhythm need longer for a P99: about a thousand of them
         seconds = seconds if setting.clients else 2 * seconds
         front, spent = psutil.Process(service.pid), _busy_s()
@@ -233,13 +271,13 @@ def one_run(
         result = run_load(plan, subject.bodies, server_pid=service.pid)
         wall = time.perf_counter() - began
         others = ((_busy_s() - spent) - (_tree_s(front) - ours)) / wall
-        after_ms = yardstick.now_ms()
-        both = (capacity, measure_capacity(rounds=CAPACITY_ROUNDS))
-        capacity = tuple(np.mean(both, axis=0).tolist())
+        speeds = slowed, yardstick.speed()
+        pair.time_rounds()
     if result.failed or result.p50_ms is None or result.p99_ms is None:
         raise SystemExit(f"{setting}: {result.failed} of {result.requests} failed: {result.statuses} {result.errors}")
-    speed = (before_ms + after_ms) / 2 / yardstick.first_ms
-    predicted = predict(subject, scaled(curve, speed), scaled_costs(host, speed, capacity), setting, load)
+    curve_now = now(curve, speeds, pair.found())
+    host_now = host_beside(scaled_costs(host, sum(speeds) / 2), curve_now)
+    found = simulated(subject, curve_now, host_now, setting, load)
     return Run(
         measured=Figures(
             throughput=result.throughput_per_s.value,
@@ -247,15 +285,16 @@ def one_run(
             p99=result.p99_ms.value,
             mean_batch=result.server.mean_batch if result.server else None,
         ),
-        predicted=predicted,
+        predicted=figures_of(found),
+        promised=promised(subject, curve_now, host_now, setting, found, result.answered),
         load=str(load),
-        speed=speed,
+        speed=sum(speeds) / 2,
         others=max(others, 0.0),
         requests=result.requests,
         client_share=result.client_share,
-        together=capacity[-1],
-        speeds=(before_ms / yardstick.first_ms, after_ms / yardstick.first_ms),
-        togethers=tuple(each[-1] for each in both),
+        together=host_now.capacity[-1],
+        speeds=speeds,
+        togethers=tuple(one.work.value for one in (*before, *pair.found())),
     )
 
 
@@ -286,9 +325,15 @@ def measured_base(subject: Subject, patience_s: float) -> tuple[HostCosts, Batch
     host, quiet = measure_host_costs(subject.model, subject.dataset, subject.artifact.toolchain)
     print(f"host costs ({'quiet' if quiet else 'NOISY'}): {host}", flush=True)
     wait_until_quiet(patience_s)
-    curve = measure_curve(subject.session, BATCHES, BINS, subject.feeds_of, threads=1, stepped=False, budget_s=10.0)
+    with subject.side_by_side() as pair:
+        pair.time_rounds()
+        curve = measure_curve(subject.session, BATCHES, BINS, subject.feeds_of, threads=1, stepped=False, budget_s=10.0)
+        pair.time_rounds()
+    slower = slower_after_idle(subject.session, subject.feeds_of(1, BINS[1]))
+    curve = replace(curve, together=pair.found(), after_idle=slower)
     yardstick_ms = next(p.p50_ms.value for p in curve.points if (p.batch, p.length) == YARDSTICK)
-    print(f"curve: {curve.verdict}", flush=True)
+    print(f"curve: {curve.verdict}; speed changes by {curve.speed_spread:.1%} from moment to moment", flush=True)
+    print(f"two sessions at once: {curve.together or 'not told'}; after idle waits: {curve.after_idle}", flush=True)
     for point in curve.points:
         p50 = point.p50_ms
         print(f"  {point.length:4} x {point.batch:3}: {p50.value:7.2f} ms [{p50.low:.2f}, {p50.high:.2f}]", flush=True)
@@ -329,7 +374,7 @@ def main() -> None:
         help=f"pass again over settings with fewer than {QUIET_RUNS} quiet runs, at most so long",
     )
     parser.add_argument("--resume", action="store_true", help="go on with the runs of --to, and what they rest on")
-    parser.add_argument("--seconds", type=float, default=6.0)
+    parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--scheme", choices=("dynamic", "none"), default="dynamic")
     parser.add_argument(
         "--patience", type=float, default=0.0, help="seconds to wait for a quiet machine before each run"
@@ -374,7 +419,7 @@ def main() -> None:
                 print(
                     f"pass {number}: {setting}: {run.predicted.throughput:.0f} / {run.measured.throughput:.0f} per s, "
                     f"P99 {run.predicted.p99:.1f} / {run.measured.p99:.1f} ms, speed {run.speed:.2f}, "
-                    f"others {run.others:.2f}, all processors together {run.together:.2f}",
+                    f"others {run.others:.2f}, two sessions together {run.together:.2f}",
                     flush=True,
                 )
             else:

@@ -12,10 +12,13 @@ from typing import Any
 
 from workbench.values.artifact import Toolchain
 from workbench.values.documents.canonical import decode, encode
-from workbench.values.measurement import BatchCurve
+from workbench.values.measurement import BatchCurve, Estimate
 from workbench.values.service import HostCosts, ServiceSettings
 
 LIMITS = {"throughput": 0.10, "p50": 0.15, "p99": 0.25}
+"""Of a prediction's error, and of its interval's half width."""
+HELD = 0.90
+"""Share of settings whose measurements are to lie within the predicted interval, in all of their first quiet runs."""
 DISTURBED = 0.25
 """Processors that others kept busy; a run with more says nothing about the prediction."""
 QUIET_RUNS = 2
@@ -71,9 +74,17 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Promised:
+    throughput: Estimate
+    p50: Estimate
+    p99: Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """One load. `speed`: how long the same calls took, over how long they took for the curve; `others`: processors
-    that foreign processes kept busy; `together`: work of all processors in one time, relative to one alone."""
+    that foreign processes kept busy; `together`: what two sessions of the model do in one time, relative to one alone;
+    `speeds`, `togethers`: before and after the load; `promised`: the intervals for such a measurement."""
 
     measured: Figures
     predicted: Figures
@@ -85,6 +96,7 @@ class Run:
     together: float
     speeds: tuple[float, ...] = ()
     togethers: tuple[float, ...] = ()
+    promised: Promised | None = None
 
     @property
     def quiet(self) -> bool:
@@ -183,6 +195,63 @@ def table(record: Record, settings: Sequence[Setting]) -> tuple[list[str], list[
     never = len(settings) - judged
     for name, limit in LIMITS.items():
         lines.append(f"{name} within {limit:.0%}: {within[name]} of {judged} with quiet runs; {never} never had one")
+    lines += coverage(record, settings)
     if not record.quiet:
         lines.append("host costs or the curve were measured on a busy machine: every prediction inherits it")
     return lines, rows
+
+
+def coverage(record: Record, settings: Sequence[Setting]) -> list[str]:
+    """How often intervals held the measurement, and how wide they were: each quiet run by its own prediction.
+
+    A setting counts as held when its first `QUIET_RUNS` quiet runs all are, so that running on cannot improve it.
+    """
+    runs = {str(s): [r for r in record.of(s) if r.quiet and r.promised is not None][:QUIET_RUNS] for s in settings}
+    runs = {words: found for words, found in runs.items() if found}
+    if not runs:
+        return ["intervals: no quiet run to judge them by"]
+    lines = []
+    for name, limit in LIMITS.items():
+        held = {words: [_holds(run, name) for run in found] for words, found in runs.items()}
+        widths = [_half_width(run, name) for found in runs.values() for run in found]
+        within = sum(median(_half_width(run, name) for run in found) <= limit for found in runs.values())
+        passes = [
+            f"pass {number + 1}: {sum(of[number] for of in held.values() if len(of) > number)}"
+            f" of {sum(len(of) > number for of in held.values())}"
+            for number in range(QUIET_RUNS)
+        ]
+        all_ = sum(all(of) for of in held.values())
+        verdict = "kept" if all_ >= HELD * len(held) else "MISSED"
+        lines.append(
+            f"{name} intervals hold {all_} of {len(held)} settings (goal {HELD:.0%}: {verdict}; {', '.join(passes)}); "
+            f"half width: median {median(widths):.1%}, largest {max(widths):.1%}; within {limit:.0%} in {within} of "
+            f"{len(held)}"
+        )
+        lines += [
+            f"  not held: {words}: {_beside(found, name)}" for words, found in runs.items() if not all(held[words])
+        ]
+    whole = sum(len(found) == QUIET_RUNS for found in runs.values())
+    return [*lines, f"settings with {QUIET_RUNS} quiet runs: {whole} of {len(settings)}"]
+
+
+def _interval(run: Run, name: str) -> Estimate:
+    assert run.promised is not None  # others are left out
+    found: Estimate = getattr(run.promised, name)
+    return found
+
+
+def _holds(run: Run, name: str) -> bool:
+    return _interval(run, name).low <= float(getattr(run.measured, name)) <= _interval(run, name).high
+
+
+def _half_width(run: Run, name: str) -> float:
+    found = _interval(run, name)
+    return (found.high - found.low) / (2 * found.value)
+
+
+def _beside(runs: Sequence[Run], name: str) -> str:
+    return "; ".join(
+        f"{getattr(run.measured, name):.1f} beside {_interval(run, name).value:.1f} "
+        f"[{_interval(run, name).low:.1f}, {_interval(run, name).high:.1f}]"
+        for run in runs
+    )
