@@ -8,8 +8,10 @@ import pytest
 from benchmarks.predicted_runs import (
     SETTINGS,
     Figures,
+    Promised,
     Record,
     Run,
+    coverage,
     read_record,
     table,
     without_quiet_runs,
@@ -112,3 +114,32 @@ def test_predictions_from_a_busy_machine_are_made_anew(tmp_path: Path, capsys: p
     assert read_record(tmp_path / "predictions.json", MACHINE, "dynamic") is None
     assert "begins anew" in capsys.readouterr().out
     assert "measured on a busy machine" in table(busy, FOUR)[0][-1]
+
+
+def promised(run_: Run, *, half: float) -> Run:
+    def interval(value: float) -> Estimate:
+        return Estimate(value=value, low=value * (1 - half), high=value * (1 + half))
+
+    p = run_.predicted
+    return replace(run_, promised=Promised(throughput=interval(p.throughput), p50=interval(p.p50), p99=interval(p.p99)))
+
+
+def test_intervals_are_judged_by_the_first_quiet_runs_of_every_setting() -> None:
+    """One holds both, one misses its second, one missed a third that counts no more."""
+    good, off = (promised(run(measured=x, others=0.1), half=0.08) for x in (1.05, 1.2))
+    disturbed = promised(run(measured=5.0, others=0.9), half=0.08)
+    runs = ((good, disturbed, good), (good, off), (good, good, off))
+    judged = replace(record(), runs={str(s): found for s, found in zip(FOUR, runs, strict=False)})
+
+    lines = coverage(judged, FOUR)
+
+    assert (
+        "throughput intervals hold 2 of 3 settings (goal 90%: MISSED; pass 1: 3 of 3, pass 2: 2 of 3); half width: "
+        "median 8.0%, largest 8.0%; within 10% in 3 of 3"
+    ) in lines
+    assert f"  not held: {FOUR[1]}: 105.0 beside 100.0 [92.0, 108.0]; 120.0 beside 100.0 [92.0, 108.0]" in lines
+    assert lines[-1] == "settings with 2 quiet runs: 3 of 4"
+
+
+def test_without_quiet_runs_nothing_is_said_of_intervals() -> None:
+    assert coverage(record(), FOUR) == ["intervals: no quiet run to judge them by"]
