@@ -10,15 +10,18 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from workbench.report.alike import Alike, OutcomesOf, throughput_of
 from workbench.report.reading import SERVICE, cost_of, drop_of, speedup_of
 from workbench.report.scored import scored
+from workbench.report.service_advice import ServiceNote, advise_service
 from workbench.report.summary import Summary
 from workbench.report.words import count_of
 from workbench.values.dimension import Scalar
 from workbench.values.evidence import level_for
 from workbench.values.results import Evaluation
+from workbench.values.service import ServiceChoices
 
 LEAST_PAIRS = 3
 """Pairs of candidates that differ in nothing else, before anything is said of a dimension or a choice. That many
@@ -41,6 +44,7 @@ class NoDifference:
         kept: its default, which is the only choice worth keeping.
         percent: by so much at most the choices differ in speed, by the widest interval of the pairs.
         drop: by so much at most in accuracy, in points or the metric's own unit; None where it is not known.
+        learned_of: candidates whose measurements together say it, where pairs do not; 0 where pairs do.
     """
 
     name: str
@@ -49,11 +53,28 @@ class NoDifference:
     pairs: int
     percent: float
     drop: float | None
+    learned_of: int = 0
 
     def words(self, unit: str) -> str:
         bound = f"at most {self.percent:.1f} % of speed"
         bound += f" and {self.drop:.2g} {unit}" if self.drop is not None else ""
-        return f"no difference beyond noise in {count_of(self.pairs, 'pair')} that differ in it alone: {bound}"
+        where = f"in {count_of(self.pairs, 'pair')} that differ in it alone"
+        if self.learned_of:
+            where = f"in the mean over {count_of(self.learned_of, 'candidate')}, by what all of them tell together"
+        return f"no difference beyond noise {where}: {bound}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learned:
+    """A parameter of which everything that was measured together says that it makes no difference beyond noise.
+
+    Attributes:
+        percent, drop, of: as in `NoDifference`, of the mean over `of` candidates.
+    """
+
+    percent: float
+    drop: float | None
+    of: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +107,7 @@ class Advice:
     """What a sweep says of its space.
 
     Attributes:
+        service: of what a service may be told; nothing of that is taken out of a space.
         note: why there is little or nothing in it; empty where there is nothing to say.
         unit: of a difference in accuracy.
     """
@@ -93,6 +115,7 @@ class Advice:
     no_difference: tuple[NoDifference, ...] = ()
     always_lost: tuple[AlwaysLost, ...] = ()
     edges: tuple[Edge, ...] = ()
+    service: tuple[ServiceNote, ...] = ()
     note: str = ""
     unit: str = "pp"
 
@@ -106,23 +129,35 @@ class Advice:
             *(f"{d.name}: {d.words(self.unit)}" for d in self.no_difference),
             *(f"{lost.name} {_shown(lost.choice)}: {lost.words()}" for lost in self.always_lost),
             *(f"{edge.name}: {edge.words()}" for edge in self.edges),
+            *(note.words() for note in self.service),
             *([self.note] if self.note else []),
         ]
 
 
-def advise(summary: Summary, outcomes: OutcomesOf, assignments: Assignments, offered: Offered) -> Advice:
+def advise(
+    summary: Summary,
+    outcomes: OutcomesOf,
+    assignments: Assignments,
+    offered: Offered,
+    *,
+    learned: Mapping[str, Learned] = MappingProxyType({}),
+    service: ServiceChoices | None = None,
+) -> Advice:
     """Needs a sweep whose candidates were measured; on an emulated device nothing was.
 
     Args:
         assignments: of candidates that the space has; others take no part.
+        learned: what is said of parameters of which pairs say too little.
     """
+    of_service = () if service is None else advise_service(summary, service)
     by = scored(summary.evaluations)
     complete = [e for e in summary.evaluations if e.status == "complete" and e.candidate.id in assignments]
     if any(level_for(e, _MEASURED) == "modelled" for e in complete):
         return Advice(note="Its times are modelled, and a space is narrowed by measurements alone.")
     if len(complete) < LEAST_CANDIDATES:
         few = f"{count_of(len(complete), 'candidate')} measured to the end"
-        return Advice(note=f"{few}: too few to say which dimensions matter; {LEAST_CANDIDATES} are needed.")
+        note = f"{few}: too few to say which dimensions matter; {LEAST_CANDIDATES} are needed."
+        return Advice(service=of_service, note=note)
     alike = Alike(summary.objectives, outcomes, summary.baseline_id)
     same: list[NoDifference] = []
     while True:  # what makes no difference may differ in a pair, so that each one found may show more of them
@@ -137,6 +172,23 @@ def advise(summary: Summary, outcomes: OutcomesOf, assignments: Assignments, off
         if not more:
             break
         same += more
+    pairs = _pairs(complete, assignments, set())
+    same += [
+        NoDifference(
+            name=name,
+            kept=choices[0],
+            choices=tuple(choices),
+            pairs=0,
+            percent=known.percent,
+            drop=known.drop,
+            learned_of=known.of,
+        )
+        for name, choices in offered.items()
+        if (known := learned.get(name)) is not None
+        and name not in settled
+        and all(alike.altogether(a, b) for a, b in pairs.get(name, []))
+    ]
+    settled = {d.name for d in same}
     tried = [e for e in summary.evaluations if e.status != "failed" and e.candidate.id in assignments]
     pairs = _pairs(tried, assignments, settled)
     lost = [
@@ -151,7 +203,14 @@ def advise(summary: Summary, outcomes: OutcomesOf, assignments: Assignments, off
     if not same and not lost:
         note = "Nothing of the space can be left out: what differs in one dimension alone was measured too seldom, or "
         note += "made a difference."
-    return Advice(no_difference=tuple(same), always_lost=tuple(lost), edges=tuple(edges), note=note, unit=by.drop_unit)
+    return Advice(
+        no_difference=tuple(same),
+        always_lost=tuple(lost),
+        edges=tuple(edges),
+        service=of_service,
+        note=note,
+        unit=by.drop_unit,
+    )
 
 
 def _no_difference(

@@ -131,10 +131,20 @@ class Surrogate:
 
     def predict(self, codes: Codes) -> tuple[Floats, Floats]:
         """Mean and standard deviation [n] of the quantity itself, without the noise of a single measurement."""
-        covariance = self.scale * np.exp(-np.tensordot(self.weights, self.axes.distances(codes, self.codes), axes=1))
+        covariance = self._covariance(codes, self.codes)
         mean = covariance @ self._solved
         variance = self.scale - np.einsum("ij,jk,ik->i", covariance, self._inverse, covariance)
         return self.centre + self.spread * mean, self.spread * np.sqrt(np.maximum(variance, 1e-12))
+
+    def contrast(self, a: Codes, b: Codes) -> tuple[float, float]:
+        """Mean and standard deviation of the mean of the quantity over `a` less that over `b`."""
+        between = self._covariance(a, self.codes).mean(axis=0) - self._covariance(b, self.codes).mean(axis=0)
+        own = self._covariance(a, a).mean() + self._covariance(b, b).mean() - 2 * self._covariance(a, b).mean()
+        variance = float(own - between @ self._inverse @ between)
+        return self.spread * float(between @ self._solved), self.spread * float(np.sqrt(max(variance, 0.0)))
+
+    def _covariance(self, a: Codes, b: Codes) -> Floats:
+        return np.asarray(self.scale * np.exp(-np.tensordot(self.weights, self.axes.distances(a, b), axes=1)))
 
 
 def fit(axes: Axes, codes: Codes, values: Floats, noise: Floats) -> Surrogate:
