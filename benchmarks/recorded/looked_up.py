@@ -30,6 +30,21 @@ from workbench.values.results import Evaluation, StageTiming
 from workbench.values.service import ServiceLoad, ServiceSettings
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """The class that decides one measurement."""
+
+    kind: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told(Evaluation):
+    """An evaluation that says its classes."""
+
+    facts: tuple[Known, ...] = ()
+
+
 def question_of(table: Table, *, sampler: str, seed: int) -> Experiment:
     """The experiment a table answers, without model and data: a sampler asks for neither."""
     return Experiment(
@@ -169,15 +184,14 @@ def _evaluation(
             simulated_s=0.0,
         ),
     )
-    return Evaluation(
+    return Told(
         candidate=candidate,
         status="complete",
         stage_reached="service",
         split="validation",
         measurement=measurement,
         stages=tuple(StageTiming(stage=n, seconds=s, cached=s == 0) for n, s in stages.items()),
-        toolchain=Toolchain(
-            target=candidate.target, components={}, device="recorded"
-        ),
+        toolchain=Toolchain(target=candidate.target, components={}, device="recorded"),
         started_at="",
+        facts=(Known(kind="accuracy", key=str(numerics)), Known(kind="curve", key=str(time))),
     )

@@ -81,9 +81,7 @@ def right_of(answer: Json) -> Floats:
     return bits.astype(np.float64)
 
 
-def timed(
-    bench: Bench, experiment: Experiment, candidate: Candidate, shapes: Sequence[Shape], rounds: int
-) -> Json:
+def timed(bench: Bench, experiment: Experiment, candidate: Candidate, shapes: Sequence[Shape], rounds: int) -> Json:
     """Milliseconds [rounds, shapes] of one call of each shape, and of the float baseline [rounds] beside them."""
 
     def feeds(batch: int, length: int) -> list[Feeds]:
@@ -153,7 +151,11 @@ def machine() -> Json:
     from importlib.metadata import version
 
     info = Path("/proc/cpuinfo")
-    names = [line.partition(":")[2].strip() for line in info.read_text().splitlines() if line.startswith("model name")] if info.exists() else []
+    names = (
+        [line.partition(":")[2].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
+        if info.exists()
+        else []
+    )
     load = Path("/proc/loadavg")
     return {
         "processor": names[0] if names else platform.processor(),

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Literal
 
 from workbench.inputs.experiment import Experiment, read_experiment
-from workbench.space.space import SearchSpace
 
 Name = Literal["minilm", "bert-mini", "bert-small-910b3"]
 ROOT = Path(__file__).resolve().parents[2]

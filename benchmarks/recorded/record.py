@@ -111,9 +111,7 @@ def _of(assignment: Mapping[str, Any], prefix: str) -> tuple[tuple[str, Any], ..
 def record(recording: Recording) -> Table:
     experiment, parts = recording.experiment, recording.parts
     baseline = complete(experiment.space, {"quantization.scheme": "none"})
-    anchor = parts.get(
-        "anchor", "first", lambda: recording.timed(baseline, recording.effort.rounds, "times", "anchor")
-    )
+    anchor = parts.get("anchor", "first", lambda: recording.timed(baseline, recording.effort.rounds, "times", "anchor"))
     anchor_ms = float(np.median(anchor["yardstick_ms"]))
     recipes = list(dict.fromkeys(_of(a, "quantization.") for a in recording.all))
     compiles = list(dict.fromkeys(_of(a, "compile.") for a in recording.all))

@@ -73,7 +73,9 @@ def save_table(table: Table, path: Path) -> None:
     arrays = {f.name: getattr(table, f.name) for f in fields(table) if f.name != "meta"}
     held = io.BytesIO()
     meta = np.frombuffer(json.dumps(table.meta, sort_keys=True).encode(), dtype=np.uint8)
-    np.savez_compressed(held, meta=meta, **{n: a.astype(np.float32) if a.dtype == float else a for n, a in arrays.items()})
+    np.savez_compressed(
+        held, meta=meta, **{n: a.astype(np.float32) if a.dtype == float else a for n, a in arrays.items()}
+    )
     path.write_bytes(held.getvalue())
 
 

@@ -16,6 +16,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from workbench.inputs.experiment import Experiment
 from workbench.search.parts import Prior
+from workbench.search.parts_sampler import WHY
 from workbench.search.sampler import sampler_of
 from workbench.space.space import (
     EXACT_LIMIT,
@@ -33,8 +34,6 @@ from workbench.values.results import Evaluation
 
 REPEAT, FORBIDDEN = "repeat", "forbidden"
 """Attributes of trials that led to no evaluation."""
-WHY = "why"
-"""Attribute in which a sampler says, in a short sentence, what it expects of its proposal."""
 _TOLD = (TrialState.COMPLETE, TrialState.PRUNED)
 
 

@@ -8,7 +8,7 @@ cost, and that is little where its outputs or its times are known already (`clas
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,12 +20,16 @@ from workbench.space.space import Assignment
 from workbench.values.hypervolume import nondominated
 from workbench.values.objectives import METRICS, Constraint, Objective
 
+Interval = tuple[Floats, Floats]
+"""Mean and standard deviation of each of a pool; logarithms where ratios count."""
 _DRAWS = 48
 _LIKELY = 400
 """Candidates of a large pool that are looked at closely, by what they would gain at the hopeful end of the interval."""
 _PROBES = 2000
 """Random points by which a gain on three and more axes is measured."""
 _HOPE = 2.0
+BESIDE_RUNS = 0.25
+"""What a candidate costs beside its compiler's runs, in runs: one that needs none is not free."""
 FEWEST = 4
 """Measured candidates from which anything is predicted."""
 
@@ -62,11 +66,18 @@ class Prior:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """Seconds: of every candidate, of one with unknown outputs, of one with unknown times."""
+    """What trying a candidate costs.
+
+    Attributes:
+        each_s, numerics_s, time_s: seconds of every candidate, of one with unknown outputs, of one with unknown times.
+        runs: place in the pool → runs of a compiler that takes minutes for each shape; nothing else counts where it is
+            given.
+    """
 
     each_s: float = 1.0
     numerics_s: float = 1.0
     time_s: float = 1.0
+    runs: Callable[[int], int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +91,29 @@ class Question:
         return tuple(dict.fromkeys([o.metric for o in self.objectives] + [c.metric for c in self.constraints]))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """What is expected of a pool.
+
+    Attributes:
+        order: indices, the most worth trying first.
+        gain: expected gain of each, in shares of the box between the best hoped for and the worst of the front; NaN
+            while too little is known.
+        cost: expected cost of each, in seconds or in runs of a compiler.
+        predicted: metric → mean and standard deviation of each; logarithms where ratios count (`logged`).
+        keeps: the probability that each can be run and keeps every limit.
+        new_numerics, new_time: the probability that nobody has measured its class.
+    """
+
+    order: npt.NDArray[np.int64]
+    gain: Floats
+    cost: Floats
+    predicted: Mapping[str, Interval]
+    keeps: Floats
+    new_numerics: Floats
+    new_time: Floats
+
+
 def ranked(
     question: Question,
     axes: Axes,
@@ -89,25 +123,68 @@ def ranked(
     rng: np.random.Generator,
     priors: Sequence[Prior] = (),
 ) -> npt.NDArray[np.int64]:
-    """Indices of the pool, the most worth trying first; deterministic for a generator's state.
+    """Indices of the pool, the most worth trying first; see `judged`."""
+    return judged(question, axes, pool, seen, costs, rng, priors).order
+
+
+def judged(
+    question: Question,
+    axes: Axes,
+    pool: Codes,
+    seen: Sequence[Seen],
+    costs: Costs,
+    rng: np.random.Generator,
+    priors: Sequence[Prior] = (),
+) -> Judged:
+    """What each of the pool is worth; deterministic for a generator's state.
 
     Args:
-        pool: [n, parameters], candidates that nobody has tried.
+        pool: [n, parameters].
         seen: at least `FEWEST` with those of the priors, or the order is the pool's own.
         priors: no measurements of this sweep: they tell what to expect, never what is on the front or what is known.
     """
-    if len(seen) + sum(len(p.seen) for p in priors) < FEWEST:
-        return np.arange(len(pool))
     codes = axes.codes([s.assignment for s in seen])
+    numerics, time = (told_by_class(codes, [getattr(s, c) for s in seen], pool) for c in ("numerics", "time"))
+    cost = costs.each_s + costs.numerics_s * numerics.new + costs.time_s * time.new
+    if len(seen) + sum(len(p.seen) for p in priors) < FEWEST:
+        none = np.full(len(pool), np.nan)
+        return Judged(
+            order=np.arange(len(pool)),
+            gain=none,
+            cost=cost,
+            predicted={},
+            keeps=np.ones(len(pool)),
+            new_numerics=numerics.new,
+            new_time=time.new,
+        )
     wide = axes.with_sources([p.alike for p in priors])
     told = [wide.of_source(axes.codes([s.assignment for s in p.seen]), at) for at, p in enumerate(priors)]
     all_codes, all_seen = np.vstack([wide.of_source(codes, None), *told]), [*seen, *(s for p in priors for s in p.seen)]
     asked = wide.of_source(pool, None)
-    worth = _chance_to_run(wide, all_codes, asked, all_seen)
     fitted = {name: _fitted(name, wide, all_codes, all_seen) for name in question.metrics}
-    worth = worth * _gain(question, fitted, asked, seen, rng)
-    worth = worth / _expected_s(codes, pool, seen, costs)
-    return np.argsort(-worth, kind="stable")
+    predicted = {
+        name: _by_class(name, each.predict(asked), each.left, numerics if _of_numerics(name) else time, seen)
+        for name, each in fitted.items()
+        if each is not None
+    }
+    keeps = _chance_to_run(wide, all_codes, asked, all_seen)
+    for constraint in question.constraints:
+        if constraint.metric in predicted:
+            keeps = keeps * _chance_to_keep(constraint, *predicted[constraint.metric])
+    gain = _gain(question, predicted, keeps, seen, rng)
+    if costs.runs is not None:
+        likely = np.argsort(-gain, kind="stable")[:_LIKELY]
+        cost = np.full(len(pool), np.inf)
+        cost[likely] = [BESIDE_RUNS + costs.runs(int(place)) for place in likely]
+    return Judged(
+        order=np.argsort(-gain / cost, kind="stable"),
+        gain=gain,
+        cost=cost,
+        predicted=predicted,
+        keeps=keeps,
+        new_numerics=numerics.new,
+        new_time=time.new,
+    )
 
 
 # --- what is expected ------------------------------------------------------------------------------------------
@@ -140,20 +217,40 @@ def _chance_to_run(axes: Axes, codes: Codes, pool: Codes, seen: Sequence[Seen]) 
     return np.clip(1 - mean, 0.02, 1.0)
 
 
+def _of_numerics(metric: str) -> bool:
+    return metric.startswith("accuracy")
+
+
+def _by_class(metric: str, predicted: Interval, left: float, told: Told, seen: Sequence[Seen]) -> Interval:
+    """What a process says, where a candidate's class may be known: with that probability it is what was measured of it.
+
+    Args:
+        left: standard deviation of what no choice explains: a class that nobody has measured has its share of it.
+    """
+    mean, deviation = predicted
+    if not seen:
+        return mean, np.hypot(deviation, left)
+    values = np.array([s.numbers.get(metric, np.nan) for s in seen])[told.member]
+    errors = np.array([s.errors.get(metric, 0.0) for s in seen])[told.member]
+    if logged(metric):
+        values = np.where(values > 0, values, np.nan)
+        errors, values = errors / values, np.log(values)
+    new = np.where(np.isfinite(values), told.new, 1.0)
+    values, errors = (np.where(np.isfinite(each), each, 0.0) for each in (values, errors))
+    between = new * (1 - new) * (mean - values) ** 2
+    variance = new * (deviation**2 + left**2) + (1 - new) * np.minimum(errors, deviation) ** 2 + between
+    return new * mean + (1 - new) * values, np.sqrt(np.maximum(variance, 1e-16))
+
+
 def _gain(
     question: Question,
-    fitted: Mapping[str, Surrogate | None],
-    pool: Codes,
+    predicted: Mapping[str, Interval],
+    chance: Floats,
     seen: Sequence[Seen],
     rng: np.random.Generator,
 ) -> Floats:
     """Expected gain of hypervolume by each of the pool, in shares of the box below the reference; where nothing
-    feasible is known, the probability of being feasible."""
-    predicted = {name: each.predict(pool) for name, each in fitted.items() if each is not None}
-    chance = np.ones(len(pool))
-    for constraint in question.constraints:
-        if constraint.metric in predicted:
-            chance *= _chance_to_keep(constraint, *predicted[constraint.metric])
+    feasible is known, `chance`, the probability of being feasible."""
     if any(o.metric not in predicted for o in question.objectives):
         return chance
     mean = np.stack([_turned(o, predicted[o.metric][0]) for o in question.objectives], axis=1)
@@ -230,17 +327,20 @@ def improvement(front: Floats, points: Floats, probes: Floats) -> Floats:
     return found / len(probes)
 
 
-# --- what it costs -----------------------------------------------------------------------------------------------
+# --- what is known of classes -------------------------------------------------------------------------------------
 
 
-def _expected_s(codes: Codes, pool: Codes, seen: Sequence[Seen], costs: Costs) -> Floats:
-    new_numerics = new_class(codes, [s.numerics for s in seen], pool)
-    new_time = new_class(codes, [s.time for s in seen], pool)
-    return costs.each_s + costs.numerics_s * new_numerics + costs.time_s * new_time
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """Of each candidate of a pool: the probability that none of the known classes is its own, and otherwise which of
+    those seen is most likely of its class."""
+
+    new: Floats
+    member: npt.NDArray[np.int64]
 
 
-def new_class(codes: Codes, classes: Sequence[str], pool: Codes) -> Floats:
-    """Probability [n] that none of the known classes is the candidate's.
+def told_by_class(codes: Codes, classes: Sequence[str], pool: Codes) -> Told:
+    """What is told of a pool by the classes of those seen.
 
     Of every parameter it is learned how often a change of it alone changes the class: two candidates of one class say
     that what they differ in changes nothing, two of different classes blame what they differ in and nothing has yet
@@ -248,7 +348,7 @@ def new_class(codes: Codes, classes: Sequence[str], pool: Codes) -> Floats:
     """
     rows = [i for i, each in enumerate(classes) if each]
     if not rows:
-        return np.ones(len(pool))
+        return Told(new=np.ones(len(pool)), member=np.zeros(len(pool), dtype=np.int64))
     known, names = codes[rows], np.array([classes[i] for i in rows])
     differ = known[:, None, :] != known[None, :, :]
     upper = np.triu(np.ones((len(rows), len(rows)), dtype=bool), k=1)
@@ -260,9 +360,11 @@ def new_class(codes: Codes, classes: Sequence[str], pool: Codes) -> Floats:
     shares = suspects / np.maximum(suspects.sum(axis=1, keepdims=True), 1)
     blamed = shares.max(axis=0, initial=0.0) * 4
     change = (0.5 + blamed) / (1.0 + blamed + 2 * cleared)
-    kept = np.empty(len(pool))
+    kept, member = np.empty(len(pool)), np.empty(len(pool), dtype=np.int64)
     logs = np.log1p(-np.minimum(change, 0.999))
     for begin in range(0, len(pool), 512):
         apart = pool[begin : begin + 512, None, :] != known[None, :, :]
-        kept[begin : begin + 512] = np.exp((apart * logs).sum(axis=2).max(axis=1))
-    return 1 - kept
+        likely = apart @ logs
+        kept[begin : begin + 512] = np.exp(likely.max(axis=1))
+        member[begin : begin + 512] = likely.argmax(axis=1)
+    return Told(new=1 - kept, member=np.array(rows)[member])

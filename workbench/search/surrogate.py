@@ -118,6 +118,7 @@ class Surrogate:
 
     Attributes:
         weights: of each axis; 0 for one that makes no difference.
+        left: standard deviation of what the choices do not explain, beyond the known errors.
     """
 
     axes: Axes
@@ -126,6 +127,7 @@ class Surrogate:
     scale: float
     centre: float
     spread: float
+    left: float
     _solved: Floats
     _inverse: Floats
 
@@ -184,6 +186,7 @@ def fit(axes: Axes, codes: Codes, values: Floats, noise: Floats) -> Surrogate:
         scale=scale,
         centre=centre,
         spread=spread,
+        left=spread * left**0.5,
         _solved=inverse @ y,
         _inverse=inverse,
     )

@@ -28,8 +28,8 @@ from workbench.search.earlier import (
     write_subject,
 )
 from workbench.search.front import front_of, with_baseline_drop
+from workbench.search.outlook import errors_of
 from workbench.search.parts import Prior, Question, Seen, logged
-from workbench.search.parts_sampler import errors_of
 from workbench.space.space import assignment_like
 from workbench.values.dimension import Scalar
 from workbench.values.documents.canonical import DecodeError, decode, encode

@@ -1,0 +1,226 @@
+"""What is expected of the candidates of a sweep, by everything it knows: for the next proposal, its words, and the live
+view."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+import numpy as np
+
+from workbench.inputs.experiment import Experiment
+from workbench.search.front import front_of, with_baseline_drop
+from workbench.search.parts import BESIDE_RUNS, Costs, Judged, Prior, Question, Seen, judged, logged
+from workbench.search.surrogate import Codes, axes_of
+from workbench.space.space import Assignment, Forbidden, SearchSpace, build, combinations, complete, draw, raw_size
+from workbench.values.candidate import Candidate
+from workbench.values.dimension import Scalar
+from workbench.values.measurement import Estimate
+from workbench.values.objectives import pareto_front
+from workbench.values.results import Evaluation
+
+_POOL = 4000
+"""Assignments that are looked at for one proposal: all of a small space, else drawn ones and the front's neighbours."""
+_KEPT = 4
+"""Pools of so many spaces are kept from one proposal to the next: drawing one takes as long as the rest."""
+_SURELY = 0.2
+"""A class that is new with less probability is said to be known."""
+_NUMERICS = ("calibrate", "lower", "accuracy_subset", "accuracy_full")
+_TIME = ("latency_short", "latency_full", "service")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """Candidates, and what is expected of each."""
+
+    pool: Sequence[Assignment]
+    judged: Judged
+    by_runs: bool
+
+
+def outlook_of(
+    experiment: Experiment,
+    known: Mapping[str, Evaluation],
+    tried: Mapping[str, Assignment],
+    seed: int,
+    priors: Sequence[Prior] = (),
+) -> Outlook:
+    """What is expected of every candidate of a small space, of some of a large one and what is near its front.
+
+    Args:
+        tried: candidate id → the choices it was made of; others of `known` are left out.
+    """
+    space = experiment.space
+    fronts = [tried[i] for e in front_of(experiment, known) if (i := e.candidate.id) in tried]
+    drawn, codes = _drawn(space, experiment.seed)
+    near = _neighbours(space, fronts)
+    pool, axes = [*drawn, *near], axes_of(space)
+    costs = _costs(known)
+    by_runs = any(e.compiled or e.shared for e in known.values())
+    if by_runs:
+        costs = replace(costs, runs=_runs_of(space, pool, known.values()))
+    found = judged(
+        Question(objectives=experiment.objectives, constraints=experiment.constraints),
+        axes,
+        np.vstack([codes, axes.codes(near)]),
+        [_seen(experiment, tried[i], e) for i, e in known.items() if i in tried],
+        costs,
+        np.random.default_rng(seed),
+        priors,
+    )
+    return Outlook(pool=pool, judged=found, by_runs=by_runs)
+
+
+def _runs_of(space: SearchSpace, pool: Sequence[Assignment], known: Iterable[Evaluation]) -> Callable[[int], int]:
+    """Files that no candidate before has had compiled, by what the settings say."""
+    made = {part for e in known if e.failure is None for part in _files(e.candidate)}
+
+    def runs(place: int) -> int:
+        try:
+            return len(_files(build(space, pool[place])) - made)
+        except Forbidden:
+            return 0  # it is passed over
+
+    return runs
+
+
+def _files(candidate: Candidate) -> frozenset[object]:
+    """Of a target that compiles a file for each shape: what tells its files apart."""
+    settings = candidate.compile
+    batches, lengths = settings.compiled_batches(), settings.compiled_lengths()
+    if not settings.one_file_a_shape():
+        return frozenset({candidate.id} if batches or lengths else ())
+    alone = settings.for_shapes(batches[:1], lengths[-1:])
+    same = (candidate.target, candidate.precision, candidate.quantization, alone)
+    return frozenset((same, batch, length) for batch in batches for length in lengths or (0,))
+
+
+def why(experiment: Experiment, outlook: Outlook, place: int) -> str:
+    """What is expected of a proposal and what it costs, in one sentence."""
+    found = outlook.judged
+    words = []
+    for metric in dict.fromkeys(o.metric for o in experiment.objectives):
+        if metric in found.predicted:
+            mean, deviation = (float(each[place]) for each in found.predicted[metric])
+            low, high = mean - 1.96 * deviation, mean + 1.96 * deviation
+            if logged(metric):
+                low, high = float(np.exp(low)), float(np.exp(high))
+            words.append(f"{metric} {low:.4g} to {high:.4g}")
+    shares = {"answers": found.new_numerics[place], "times": found.new_time[place]}
+    known = [name for name, share in shares.items() if share <= _SURELY]
+    cost = float(found.cost[place])
+    priced = (
+        f"about {max(cost - BESIDE_RUNS, 0):.0f} runs of the compiler" if outlook.by_runs else f"about {cost:.0f} s"
+    )
+    expected = " and ".join(words) or "to keep the limits"
+    borrowed = f" ({' and '.join(known)} known from others)" if known else ""
+    return f"expected {expected} for {priced}{borrowed}"
+
+
+def predicted_front(outlook: Outlook, experiment: Experiment) -> list[tuple[Assignment, dict[str, Estimate]]]:
+    """The front as it is expected to be over all of a space's candidates, each number with its interval of 95 %."""
+    found = outlook.judged
+    names = [o.metric for o in experiment.objectives]
+    if any(name not in found.predicted for name in names):
+        return []
+    able = np.flatnonzero(found.keeps >= 0.5)
+    turned = [o.direction for o in experiment.objectives]
+    points = [[float(found.predicted[name][0][place]) for name in names] for place in able]
+    front = []
+    for index in pareto_front(points, turned):
+        place, numbers = int(able[index]), {}
+        for name in names:
+            mean, deviation = (float(each[place]) for each in found.predicted[name])
+            ends = [mean, mean - 1.96 * deviation, mean + 1.96 * deviation]
+            value, low, high = (float(np.exp(e)) for e in ends) if logged(name) else ends
+            numbers[name] = Estimate(value=value, low=low, high=high)
+        front.append((outlook.pool[place], numbers))
+    return front
+
+
+# --- of what it is made -----------------------------------------------------------------------------------------
+
+
+_Pool = tuple[list[dict[str, Scalar]], Codes]
+_pools: dict[tuple[str, int], _Pool] = {}
+
+
+def _drawn(space: SearchSpace, seed: int) -> _Pool:
+    """All of a small space, some of a large one; the same for every proposal of a sweep."""
+    key = (space.digest, seed)
+    if key not in _pools:
+        rng = random.Random(seed)
+        found = combinations(space) if raw_size(space) <= _POOL else (draw(space, rng) for _ in range(_POOL))
+        while len(_pools) >= _KEPT:
+            del _pools[next(iter(_pools))]
+        allowed = [a for a in found if not any(rule.matches(a) for rule in space.forbid)]
+        _pools[key] = (allowed, axes_of(space).codes(allowed))
+    return _pools[key]
+
+
+def _neighbours(space: SearchSpace, fronts: Sequence[Assignment]) -> list[dict[str, Scalar]]:
+    """What differs from a member of the front in one choice, where not all of the space is looked at anyway."""
+    if raw_size(space) <= _POOL:
+        return []
+    found = [
+        complete(space, {**member, p.name: choice})
+        for member in fronts
+        for p in space.parameters
+        if p.name in member
+        for choice in p.choices
+        if choice != member[p.name]
+    ]
+    return [a for a in found if not any(rule.matches(a) for rule in space.forbid)]
+
+
+def _seen(experiment: Experiment, assignment: Assignment, evaluation: Evaluation) -> Seen:
+    numbers = with_baseline_drop(experiment, evaluation)
+    return Seen(
+        assignment=assignment,
+        numbers=numbers,
+        errors=errors_of(evaluation, numbers),
+        numerics=_class_of(evaluation, ("accuracy",)),
+        time=_class_of(evaluation, ("curve", "latency")),
+        failed=evaluation.failure is not None and not evaluation.failure.transient,
+    )
+
+
+def _class_of(evaluation: Evaluation, kinds: tuple[str, ...]) -> str:
+    """The key of its fact of the first of these kinds; empty where it has none."""
+    facts = {fact.kind: fact.key for fact in getattr(evaluation, "facts", ())}
+    return next((facts[kind] for kind in kinds if kind in facts), "")
+
+
+def errors_of(evaluation: Evaluation, numbers: Mapping[str, float]) -> dict[str, float]:
+    """Standard errors of times, which are another with every measurement.
+
+    Scores have none: every candidate answers the same samples, by which alone the front is decided.
+    """
+    found: dict[str, float] = {}
+    if "speedup_low" in numbers and "speedup_high" in numbers:
+        found["speedup"] = (numbers["speedup_high"] - numbers["speedup_low"]) / 3.92
+    m = evaluation.measurement
+    if m.latency is not None:
+        relative = (m.latency.p50_ms.high - m.latency.p50_ms.low) / m.latency.p50_ms.value / 3.92
+        for name in ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "throughput_per_s"):
+            if name in numbers:
+                found[name] = relative * numbers[name]
+    return found
+
+
+def _costs(known: Mapping[str, Evaluation]) -> Costs:
+    """Median seconds of what complete candidates took, stage by stage, where they took it themselves."""
+    done = [e for e in known.values() if e.status == "complete"]
+    if not done:
+        return Costs()
+
+    def own(stages: tuple[str, ...]) -> float:
+        """Of those that borrowed nothing: the half that took longest, since a loan leaves next to no time."""
+        found = sorted(sum(s.seconds for s in e.stages if s.stage in stages and not s.cached) for e in done)
+        return median(found[len(found) // 2 :])
+
+    numerics, timed = own(_NUMERICS), own(_TIME)
+    rest = (sum(s.seconds for s in e.stages if s.stage not in (*_NUMERICS, *_TIME)) for e in done)
+    return Costs(each_s=max(median(rest), 0.1), numerics_s=numerics, time_s=timed)
