@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
+import platform
 import time
 from collections.abc import Iterator, Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -146,10 +149,6 @@ def curve_of(times: Floats, shapes: Sequence[Shape], lengths: Sequence[int], thr
 
 def machine() -> Json:
     """Where a table was recorded."""
-    import datetime
-    import platform
-    from importlib.metadata import version
-
     info = Path("/proc/cpuinfo")
     names = (
         [line.partition(":")[2].strip() for line in info.read_text().splitlines() if line.startswith("model name")]

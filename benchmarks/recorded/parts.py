@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -31,7 +30,7 @@ class Parts:
         made = make()
         aside = file.with_suffix(".tmp")
         aside.write_text(json.dumps(made), encoding="utf-8")
-        os.replace(aside, file)
+        aside.replace(file)
         now = time.monotonic()
         print(f"{now - self.began:7.0f} s  {kind:<10} {place:<12} {now - began:6.1f} s", flush=True)
         return made

@@ -24,9 +24,9 @@ import numpy as np
 import optuna
 
 from benchmarks.recorded.looked_up import Lookup, question_of
-from benchmarks.recorded.tables import FOLDER, Floats, Table, load_table
+from benchmarks.recorded.tables import FOLDER, Table, load_table
 from workbench.inputs.experiment import Experiment
-from workbench.search.asking import FORBIDDEN, REPEAT, next_trial, queued, repeats_in_a_row, unseen
+from workbench.search.asking import next_trial, queued, repeats_in_a_row, unseen
 from workbench.search.front import front_of
 from workbench.search.sweep import MAX_REPEATS
 from workbench.search.telling import tell, tell_forbidden
@@ -144,9 +144,6 @@ def replay(
     return Run(steps=tuple(steps), slowest_s=slowest_s)
 
 
-assert {REPEAT, FORBIDDEN}  # what `tell` and `tell_forbidden` leave in trials, and `repeats_in_a_row` counts
-
-
 def table_of(runs: dict[str, list[Run]], costs: Sequence[float]) -> str:
     """One line for each strategy."""
     head = f"{'strategy':<10}" + "".join(f"{f'hv at {c:.1%}':>16}" for c in costs)
@@ -190,6 +187,3 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-
-
-__all__ = ["Floats", "Run", "Step", "replay", "table_of"]
