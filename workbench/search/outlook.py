@@ -180,7 +180,8 @@ def _seen(experiment: Experiment, assignment: Assignment, evaluation: Evaluation
     return Seen(
         assignment=assignment,
         numbers=numbers,
-        errors=errors_of(evaluation, numbers),
+        # what it scores on the split's samples comes again, and the front is decided by these samples alone
+        errors={n: e for n, e in errors_of(evaluation, numbers).items() if not n.startswith("accuracy")},
         numerics=_class_of(evaluation, ("accuracy",)),
         time=_class_of(evaluation, ("curve", "latency")),
         failed=evaluation.failure is not None and not evaluation.failure.transient,
@@ -194,14 +195,16 @@ def _class_of(evaluation: Evaluation, kinds: tuple[str, ...]) -> str:
 
 
 def errors_of(evaluation: Evaluation, numbers: Mapping[str, float]) -> dict[str, float]:
-    """Standard errors of times, which are another with every measurement.
-
-    Scores have none: every candidate answers the same samples, by which alone the front is decided.
-    """
-    found: dict[str, float] = {}
-    if "speedup_low" in numbers and "speedup_high" in numbers:
-        found["speedup"] = (numbers["speedup_high"] - numbers["speedup_low"]) / 3.92
+    """Standard errors of the figures that have intervals of 95 %."""
+    found = {
+        name: (numbers[f"{name}_high"] - numbers[f"{name}_low"]) / 3.92
+        for name in numbers
+        if f"{name}_low" in numbers and f"{name}_high" in numbers
+    }
     m = evaluation.measurement
+    if m.accuracy is not None:
+        drop = found.get("accuracy_drop_pp")
+        found["accuracy"] = drop / 100 if drop is not None else found.get("accuracy_drop", 0.0)
     if m.latency is not None:
         relative = (m.latency.p50_ms.high - m.latency.p50_ms.low) / m.latency.p50_ms.value / 3.92
         for name in ("latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "throughput_per_s"):
