@@ -3,17 +3,18 @@
 from dataclasses import replace
 from pathlib import Path
 
-from tests.evaluations import candidate, evaluation, service
+from tests.evaluations import evaluation, service
 from tests.search.sweeping import Recorder, silent
 from tests.tiny import EXPERIMENT, SPACE, write_workspace
 from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
-from workbench.search.confirmation import confirm, predicts_from_search
+from workbench.search.confirmation import confirm
 from workbench.search.effort import Effort
 from workbench.search.front import front_of
 from workbench.search.sweep import run_sweep
+from workbench.search.time_limit import predicted_by_search
 
 
 def test_the_front_is_confirmed_on_the_holdout_split_once(question: Experiment, warm_bench: Bench) -> None:
@@ -47,18 +48,14 @@ def test_an_unmeetable_constraint_leaves_an_empty_front_and_no_failure(tmp_path:
 
 def test_a_curve_is_not_timed_again_where_a_load_comes_next(tmp_path: Path) -> None:
     space = SPACE + "service: {max_batch_size: [1], batch_timeout_ms: [0], workers: [1]}\n"
-    found = {}
+    quiet = service()
+    noisy = replace(quiet, curve=replace(quiet.curve, quiet=False))
+    stands = []
     for seconds in (0, 2):
         text = f"{EXPERIMENT}service: {{concurrency: 4, confirm: {seconds}}}\n"
         question = read_experiment(write_workspace(tmp_path / str(seconds), experiment=text, space=space))
-        journal = open_journal(question.workspace, question.name, question.identity)
-        bench = open_bench(question, journal, Store(tmp_path / "store"), silent)
-        quiet = service()
-        noisy = replace(quiet, curve=replace(quiet.curve, quiet=False))
-        for number, result in enumerate((quiet, noisy, None), start=1):
-            journal.write(evaluation(threads=number, served=result))
-            found[seconds, number] = predicts_from_search(question, bench, candidate(threads=number))
+        stands += [predicted_by_search(question, evaluation(served=each)) for each in (quiet, noisy, None)]
 
-    assert [place for place, stands in found.items() if stands] == [(2, 1)]
+    assert stands == [False, False, False, True, False, False]
     words = Effort(curve=False, loaded=True).words(question, "holdout")
     assert not any("curve" in word for word in words)

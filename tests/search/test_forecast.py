@@ -7,7 +7,6 @@ import pytest
 
 from tests.evaluations import candidate
 from tests.tiny import write_workspace
-from workbench.api.words import planned_words
 from workbench.inputs.experiment import read_experiment
 from workbench.search import forecast
 from workbench.search.forecast import Costs, Distinct, curve_s, distinct_among, forecast_costs
@@ -68,7 +67,3 @@ def test_costs_follow_from_one_call(tmp_path: Path) -> None:
     modelled = forecast_costs(served, 20.0, 1.0, timed=False)
     assert (modelled.short_s, modelled.full_s, modelled.service_s) == (0.0, 0.0, 0.0)
     assert curve_s(served, 20.0) == 0.0
-
-
-def test_the_forecast_is_held_against_what_it_took() -> None:
-    assert planned_words(270.0, 250.0) == "Planned 4 min 30 s, took 4 min 10 s (-7 %)."

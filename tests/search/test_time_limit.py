@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import workbench
 from tests.evaluations import evaluation
 from tests.search.sweeping import Recorder, silent
 from tests.tiny import EXPERIMENT, SPACE, write_workspace
-from workbench.api.words import plan_lines
+from workbench.api.words import plan_lines, planned_words
 from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.journal import Journal
 from workbench.evaluation.store import Store
@@ -138,3 +139,8 @@ def test_what_serving_costs_this_host_is_counted_once_where_it_is_not_known(tmp_
     assert found[1].total_s == pytest.approx(found[1].todo * found[1].candidate_s + found[1].once_s)
     said = [any("go once to what serving costs this host" in line for line in plan_lines(made)) for made in found]
     assert said == [False, True, False]
+
+    made = replace(found[0], whole_s=270.0)
+    assert planned_words(made, 250.0, 0) == "Planned 4 min 30 s, took 4 min 10 s (-7 %)."
+    one_by_one = replace(made, distinct=replace(made.distinct, compiler_runs=40, one_file_a_shape=True))
+    assert planned_words(one_by_one, 270.0, 28).endswith("(+0 %); 40 compiler runs planned, 28 made.")

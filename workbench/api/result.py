@@ -9,6 +9,7 @@ from workbench.api.opening import journal_of, question_of, summary_of
 from workbench.api.rows import Row, front_rows, search_rows
 from workbench.inputs.experiment import Experiment
 from workbench.report import Member, Recommendation, Summary, lines
+from workbench.search.plan import Plan
 from workbench.search.sweep import SweepEnd
 from workbench.values.candidate import Candidate
 
@@ -23,8 +24,8 @@ class SweepResult:
         calibration: whether more calibration samples would change anything, in a sentence; None where nothing was
             calibrated, or the sweep was only read.
         links: sentences with addresses in MLflow's UI.
-        planned_s: the plan's forecast of the whole run; 0 where nothing was to be searched, or the sweep was only read.
-        took_s: what it took.
+        plan: what was forecast; None where the sweep was only read.
+        took_s: the whole run.
     """
 
     experiment: Experiment
@@ -32,7 +33,7 @@ class SweepResult:
     end: SweepEnd | None = None
     calibration: str | None = None
     links: tuple[str, ...] = ()
-    planned_s: float = 0.0
+    plan: Plan | None = None
     took_s: float = 0.0
 
     @property

@@ -169,7 +169,7 @@ def sweep(
         experiment=question,
         summary=summary,
         end=end,
-        planned_s=plan.whole_s,
+        plan=plan,
         took_s=time.gone_s,
         calibration=None if statistics is None else calibration_line(statistics),
         links=tuple(links),

@@ -36,9 +36,17 @@ def distinct_words(distinct: Distinct) -> str:
     )
 
 
-def planned_words(planned_s: float, took_s: float) -> str:
-    """'Planned 4 min 30 s, took 4 min 10 s (-7 %).'"""
-    return f"Planned {minutes(planned_s)}, took {minutes(took_s)} ({100 * (took_s / planned_s - 1):+.0f} %)."
+def planned_words(made: Plan, took_s: float, compiled: int) -> str:
+    """'Planned 4 min 30 s, took 4 min 10 s (-7 %).', and compiler runs where each batch and length is one.
+
+    Args:
+        compiled: runs of the compiler, for all candidates of the sweep.
+    """
+    off = 100 * (took_s / made.whole_s - 1)
+    files = ""
+    if made.distinct.one_file_a_shape and not made.done:
+        files = f"; {count_of(made.distinct.compiler_runs, 'compiler run')} planned, {compiled} made"
+    return f"Planned {minutes(made.whole_s)}, took {minutes(took_s)} ({off:+.0f} %){files}."
 
 
 def _whole(made: Plan) -> str:

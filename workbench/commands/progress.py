@@ -132,7 +132,8 @@ class Progress:
         if reused:
             return
         self._now = None
-        self._seconds.append(evaluation.seconds)
+        if evaluation.candidate.id != self.experiment.baseline.id:
+            self._seconds.append(evaluation.seconds)  # the baseline's are others: it measures the host too
         count = "confirmed" if confirming else f"{self.done}/{self.trials}"
         what = f"{evaluation.candidate.short_id}  {self._words(evaluation.candidate)}"
         cut = f" (cut to the time: {', '.join(evaluation.cut)})" if evaluation.cut else ""

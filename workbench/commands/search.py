@@ -79,7 +79,8 @@ def sweep(
     summary = found.summary
     out.print(table(summary) if out.is_terminal else lines(summary), soft_wrap=not out.is_terminal, markup=False)
     said = [*([found.calibration] if found.calibration else []), *found.links]
-    said += [planned_words(found.planned_s, found.took_s)] if found.planned_s else []
+    if found.plan is not None and found.plan.whole_s:
+        said.append(planned_words(found.plan, found.took_s, sum(e.compiled for e in summary.evaluations)))
     said += next_lines(experiment, workspace, summary)
     out.print("\n".join(said), highlight=False, soft_wrap=True, markup=False)
 

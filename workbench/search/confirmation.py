@@ -11,7 +11,7 @@ from workbench.search.effort import FULL
 from workbench.search.executors import Executor, InProcess, Task, TimeUp
 from workbench.search.retry import survived
 from workbench.search.sweep import Listener
-from workbench.search.time_limit import Cost, RunTime, fitting, known_cost
+from workbench.search.time_limit import Cost, RunTime, fitting, known_cost, predicted_by_search
 from workbench.values.candidate import Candidate
 from workbench.values.results import Evaluation
 
@@ -53,7 +53,7 @@ def confirm(
             candidate = todo.pop(0)
             known = before[candidate.id]
             attempt = known.attempt + 1 if known is not None and known.deserves_another else 1
-            if predicts_from_search(experiment, bench, candidate):
+            if predicted_by_search(experiment, bench.journal.evaluation(candidate.id)):
                 effort = replace(effort, curve=False, loaded=True)
             task = Task(candidate=candidate, split="holdout", gates=False, effort=effort)
             try:
@@ -70,16 +70,4 @@ def confirm(
 
 def _costs(experiment: Experiment, bench: Bench, candidates: Sequence[Candidate]) -> Mapping[str, Cost]:
     known = bench.journal.evaluations()
-    costs = {c.id: known_cost(experiment, known.get(c.id), known) for c in candidates}
-    predicted = {c.id for c in candidates if predicts_from_search(experiment, bench, c)}
-    return {i: replace(cost, curve_s=0.0) if i in predicted else cost for i, cost in costs.items()}
-
-
-def predicts_from_search(experiment: Experiment, bench: Bench, candidate: Candidate) -> bool:
-    """Whether the search's prediction stands: its curve was timed on a quiet machine, and a load measures the service
-    itself next."""
-    question, searched = experiment.service, bench.journal.evaluation(candidate.id)
-    service = searched.measurement.service if searched is not None else None
-    if question is None or question.confirm_s <= 0 or searched is None or service is None or service.best is None:
-        return False
-    return service.curve.quiet and not searched.toolchain.emulated
+    return {c.id: known_cost(experiment, known.get(c.id), known) for c in candidates}

@@ -74,7 +74,7 @@ def forecast_cost(experiment: Experiment, costs: Costs, call_ms: float) -> Cost:
         fixed_s=costs.opening_s + min(costs.full_s, MEMORY_S),
         calls_s=max(0.0, costs.full_s - MEMORY_S),
         samples_s=costs.accuracy_s * sizes[0] / sizes[1],
-        curve_s=costs.service_s,
+        curve_s=0.0 if load_s else costs.service_s,
         load_s=load_s,
         asked_load_s=service.confirm_s if service is not None else 0.0,
     )
@@ -96,10 +96,22 @@ def known_cost(experiment: Experiment, evaluation: Evaluation | None, known: Map
         fixed_s=sum(took.get(stage, 0.0) for stage in ("check", "smoke")) + took.get("latency_full", 0.0) - calls_s,
         calls_s=calls_s,
         samples_s=max(scored_s, sizes[0] * experiment.dataset.calls_a_sample * latency.mean_ms / latency.batch / 1000),
-        curve_s=min(took.get("service", 0.0), statistics.median(curves) if curves else 0.0),
+        curve_s=0.0
+        if predicted_by_search(experiment, evaluation)
+        else min(took.get("service", 0.0), statistics.median(curves) if curves else 0.0),
         load_s=_load_s(experiment, evaluation),
         asked_load_s=experiment.service.confirm_s if experiment.service is not None else 0.0,
     )
+
+
+def predicted_by_search(experiment: Experiment, searched: Evaluation | None) -> bool:
+    """Whether a confirmation leaves the batch curve to the search: it was timed on this very candidate, on a quiet
+    machine, and a load measures the service itself next."""
+    question = experiment.service
+    service = searched.measurement.service if searched is not None else None
+    if question is None or question.confirm_s <= 0 or searched is None or service is None or service.best is None:
+        return False
+    return service.curve.quiet and not searched.toolchain.emulated
 
 
 def _load_s(experiment: Experiment, evaluation: Evaluation) -> float:
