@@ -115,11 +115,11 @@ def make_plan(
         ConfigError: a sweep would take more memory than there is, or a target cannot run the model.
     """
     check_memory(experiment)
-    refused = check_targets(experiment, bench)
     space = size(experiment.space)
     budget = min(experiment.trials if trials is None else trials, space.candidates)
     known = {i: e for i, e in bench.journal.evaluations().items() if not e.deserves_another}
     todo = max(0, budget - len(known))
+    refused = check_targets(experiment, bench) if todo else ()
     call_ms = _known_call_ms(experiment, known) if todo == 0 else None
     if call_ms is None:
         call_ms = probe_call_ms(experiment, bench) if probe is None else probe()
