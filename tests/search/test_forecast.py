@@ -7,6 +7,7 @@ import pytest
 
 from tests.evaluations import candidate
 from tests.tiny import write_workspace
+from workbench.evaluation.facts import AUDITED
 from workbench.inputs.experiment import read_experiment
 from workbench.search import forecast
 from workbench.search.forecast import Costs, Distinct, curve_s, distinct_among, forecast_costs
@@ -48,13 +49,12 @@ def test_sets_of_shapes_share_the_files_of_each_shape() -> None:
     assert len(forecast._compiler_runs(candidate())) == 1
 
 
-def test_a_candidate_of_many_alike_costs_less(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_candidate_of_many_alike_costs_less() -> None:
     alone = Distinct(candidates=10, outputs=10, structures=10, compiler_runs=10)
     alike = replace(alone, outputs=5, structures=5)
 
     assert COSTS.mean_s(alone) == pytest.approx(16.0)
-    monkeypatch.setattr(forecast, "AUDITED", 0.2)
-    assert COSTS.mean_s(alike) == pytest.approx(1.0 + 2.0 + 0.6 * 10.0 + 1.0)
+    assert COSTS.mean_s(alike) == pytest.approx(1.0 + 2.0 + (1 - 0.5 * (1 - AUDITED)) * 10.0 + 1.0)
     assert COSTS.mean_s(replace(alone, candidates=0)) == 0.0
 
 

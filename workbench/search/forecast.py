@@ -15,6 +15,7 @@ import random
 import statistics
 from dataclasses import dataclass, replace
 
+from workbench.evaluation.facts import AUDITED
 from workbench.inputs.experiment import Experiment
 from workbench.prediction.curve import FEWEST_CALLS
 from workbench.prediction.stage import serving_batches, serving_lengths
@@ -22,8 +23,6 @@ from workbench.space.space import Forbidden, build, compile_key, draw, size
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import digest, encode
 
-AUDITED = 1.0
-"""The share of candidates that are timed although another of their structure was: all, as nobody borrows times."""
 CALL_SHARE = 0.8
 """One call of a candidate against one of the float model, in the mean: of 8 of the quickstart, at the same lengths, on
 one thread or two."""

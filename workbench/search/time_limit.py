@@ -111,7 +111,8 @@ def predicted_by_search(experiment: Experiment, searched: Evaluation | None) -> 
     service = searched.measurement.service if searched is not None else None
     if question is None or question.confirm_s <= 0 or searched is None or service is None or service.best is None:
         return False
-    return service.curve.quiet and not searched.toolchain.emulated
+    borrowed = any(fact.kind == "curve" and fact.lender is not None for fact in searched.facts)
+    return service.curve.quiet and not borrowed and not searched.toolchain.emulated
 
 
 def _load_s(experiment: Experiment, evaluation: Evaluation) -> float:
