@@ -80,6 +80,9 @@ class Progress:
         self._lines: list[str] = []
         self._spoke = self._stood = self.began
         self._standing: tuple[str, ...] = ()
+        self._front: list[Evaluation] = []
+        self._rows: list[str] = []
+        self._fresh = False
         self._redrawn = console.is_terminal and not console.is_dumb_terminal
         self._live = Live(console=console, refresh_per_second=4, transient=True, get_renderable=self._render)
         self._first = threading.Timer(FIRST_TABLE_S, self._say_standing)
@@ -129,6 +132,7 @@ class Progress:
             self.done += evaluation.candidate.id not in self._known
             self.reused += reused
             self._known = {**self._known, evaluation.candidate.id: evaluation}
+        self._fresh = False
         if reused:
             return
         self._now = None
@@ -173,9 +177,8 @@ class Progress:
 
     def _say_standing(self) -> None:
         self._first.cancel()
-        table = self._table()
+        table, front = self._table(), self._front
         self._standing, self._stood = tuple(table), time.monotonic()
-        front = front_so_far(self.experiment, self._known)
         self._print(f"{'so far':>9}  {self._share()}; {count_of(len(front), 'candidate')} on the front")
         for line in table:
             self._print(f"{'':11}{line}")
@@ -189,8 +192,11 @@ class Progress:
         if not any(e.status == "complete" for e in self._known.values()):
             now = f"; {self._now[0].short_id} is at {self._now[1]}" if self._now is not None else ""
             return [f"nothing is measured to the end yet{now}"]
-        front = front_so_far(self.experiment, self._known)
-        return standing_lines(self.experiment, front, self._known, self._confirmed, self._words)
+        if not self._fresh:  # once for each evaluation, not for each redrawing: candidates are being timed meanwhile
+            self._front = front_so_far(self.experiment, self._known)
+            self._rows = standing_lines(self.experiment, self._front, self._known, self._confirmed, self._words)
+            self._fresh = True
+        return self._rows
 
     def _share(self) -> str:
         gone_s = time.monotonic() - self.began
