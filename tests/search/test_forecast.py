@@ -40,13 +40,16 @@ def test_what_candidates_share_is_counted_once(tmp_path: Path) -> None:
 
 def test_sets_of_shapes_share_the_files_of_each_shape() -> None:
     settings = AscendCompile(batches=(1, 4), sequence_bins=(16, 64))
-    small = Candidate(target="ascend910b3", precision=Precision(mode="origin"), compile=settings)
+    small = Candidate(target="ascend910b3", precision=Precision(mode="fp16"), compile=settings)
     large = replace(small, compile=replace(settings, sequence_bins=(16, 32, 64)))
 
     runs = [forecast._compiler_runs(each) for each in (small, large)]
     assert [len(each) for each in runs] == [4, 6]
     assert runs[0] <= runs[1]
     assert len(forecast._compiler_runs(candidate())) == 1
+    # products of activations are symmetric there: what is left out of a structure need make no candidate
+    attention = replace(candidate(scheme="static").quantization, attention_matmul=True, activation_symmetric=True)
+    assert forecast._structure(replace(small, quantization=attention)) != forecast._structure(small)
 
 
 def test_a_candidate_of_many_alike_costs_less() -> None:

@@ -15,8 +15,8 @@ from workbench.report import Summary
 from workbench.report.advice import Advice, Learned, advise
 from workbench.report.scored import scored
 from workbench.search.front import with_baseline_drop
-from workbench.search.parts import Seen, logged
 from workbench.search.outlook import errors_of
+from workbench.search.parts import Seen, logged
 from workbench.search.relevance import bounds
 from workbench.search.surrogate import axes_of
 from workbench.space.reader import read_space

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import random
 import statistics
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from workbench.evaluation.facts import AUDITED
 from workbench.inputs.experiment import Experiment
@@ -33,6 +33,7 @@ MEMORY_S = 1.0
 """A process that loads the candidate alone."""
 SIMULATION_S = 1.5
 """Of the service settings of one candidate, roughly."""
+_SCALES_ONLY = ("algorithm", "percentile", "activation_symmetric")
 _MOST_DRAWS = 20
 """For each candidate that is wanted, before a space counts as nearly empty."""
 
@@ -109,10 +110,9 @@ def _drawn(experiment: Experiment, wanted: int) -> list[Candidate]:
 
 
 def _structure(candidate: Candidate) -> str:
-    quantization = candidate.quantization
-    if quantization.scheme == "static":
-        quantization = replace(quantization, algorithm="minmax", percentile=None, activation_symmetric=False)
-    return replace(candidate, quantization=quantization).id
+    body = candidate.to_json()
+    body["quantization"] = {n: value for n, value in body["quantization"].items() if n not in _SCALES_ONLY}
+    return digest(body)
 
 
 def _compiler_runs(candidate: Candidate) -> set[str]:
