@@ -81,7 +81,7 @@ def test_one_session_alone_opens_no_other() -> None:
 
 
 def together(sessions: int, work: float) -> Together:
-    return Together(sessions=sessions, work=Estimate(value=work, low=work * 0.9, high=work / 0.9))
+    return Together(sessions=sessions, work=Estimate(value=work, low=work * 0.9, high=work / 0.9), rounds=6)
 
 
 def test_what_the_artifact_found_replaces_what_the_matrix_product_found() -> None:

@@ -10,7 +10,7 @@ from workbench.report.columns import WIDTH
 from workbench.report.page import pareto_html
 from workbench.report.service import joint_gain, service_lines
 from workbench.report.summary import Summary
-from workbench.values.measurement import ServiceResult
+from workbench.values.measurement import Estimate, OwnIntervals, ServiceResult, Together
 from workbench.values.metrics import metrics
 from workbench.values.objectives import Constraint, Objective
 from workbench.values.results import Evaluation
@@ -141,6 +141,25 @@ def test_services_are_told_apart_only_beyond_the_intervals_of_their_curves() -> 
 
     assert alike.in_metric(one, near, "service_throughput_per_s")
     assert not alike.in_metric(one, far, "service_throughput_per_s")
+
+
+def test_wide_intervals_for_a_measurement_do_not_make_candidates_equal_that_share_its_causes() -> None:
+    alike = Alike(OBJECTIVES, lambda *_: None, "")
+
+    def promised(per_s: float, keep_float: int, rounds: int | None = None) -> Evaluation:
+        served = service(per_s)
+        assert served.best is not None
+        best, rate = served.best, served.best.throughput_per_s
+        own = OwnIntervals(throughput_per_s=rate, p50_ms=best.p50_ms, p95_ms=best.p95_ms, p99_ms=best.p99_ms)
+        wide = replace(rate, low=0.7 * rate.value, high=1.3 * rate.value)
+        together = Together(sessions=2, work=Estimate(value=1.6, low=1.2, high=2.0), rounds=rounds or 1)
+        curve = replace(served.curve, together=() if rounds is None else (together,))
+        return quantized(replace(served, curve=curve, best=replace(best, throughput_per_s=wide, own=own)), keep_float)
+
+    assert not alike.in_metric(promised(800, 0), promised(950, 1), "service_throughput_per_s")
+    assert not alike.in_metric(promised(800, 0, rounds=100), promised(950, 1, rounds=100), "service_throughput_per_s")
+    # one moment of two sessions at once says little of either candidate
+    assert alike.in_metric(promised(800, 0, rounds=1), promised(950, 1, rounds=1), "service_throughput_per_s")
 
 
 def test_an_unreliable_figure_says_so_in_its_row() -> None:

@@ -65,7 +65,11 @@ class SideBySide:
             return ()
         known = capacity_of(self._ratios, max(self._ratios))
         return tuple(
-            Together(sessions=n, work=_moments(known.together[n - 1], known.spread[n - 1]))
+            Together(
+                sessions=n,
+                work=_moments(known.together[n - 1], known.spread[n - 1]),
+                rounds=len(self._ratios[n]),
+            )
             for n in sorted(self._ratios)
             if n > 1
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -11,6 +12,9 @@ from workbench.values.metrics import metrics
 from workbench.values.objectives import Objective
 from workbench.values.results import Evaluation
 from workbench.values.significance import Outcomes, indistinguishable, may_be_equal
+
+_MEDIAN = 1.25
+"""A median's standard error over that of a mean."""
 
 OutcomesOf = Callable[[str, Split], Outcomes | None]
 """Candidate id, split → its per-sample outcomes there, None where they were not kept."""
@@ -78,12 +82,20 @@ def _time(evaluation: Evaluation, *, per_sample: bool) -> Estimate:
 
 
 def _service(result: ServiceResult, metric: str) -> Estimate:
-    """As measured under load; else a prediction's own interval with that of the batch curve in it. What its interval
-    for a measurement holds besides, both candidates share."""
+    """As measured under load; else a prediction's own interval with what was timed for this candidate alone in it: its
+    batch curve, and what several of its sessions do at once. What its interval for a measurement holds besides, both
+    candidates share."""
     if result.confirmed is not None:
         return service_estimate(result.confirmed, metric)
     predicted = result.best or result.closest
     found = service_estimate(predicted.own or predicted, metric)
     points = [p.p50_ms for p in result.curve.points]
-    share = sum((p.high - p.low) / (2 * p.value) for p in points) / len(points) if points else 0.0
+    share = sum(_half_width(p) for p in points) / len(points) if points else 0.0
+    if predicted.settings.workers > 1:
+        of_medians = [_half_width(one.work) * _MEDIAN / math.sqrt(one.rounds) for one in result.curve.together]
+        share = math.hypot(share, max(of_medians, default=0.0))
     return replace(found, low=found.low * (1 - share), high=found.high * (1 + share))
+
+
+def _half_width(estimate: Estimate) -> float:
+    return (estimate.high - estimate.low) / (2 * estimate.value)

@@ -154,10 +154,12 @@ class Together:
     Attributes:
         work: calls in one time, relative to one session alone; the interval is that of single moments, not of their
             mean: a load meets others.
+        rounds: moments that were timed; `work` is their median.
     """
 
     sessions: int
     work: Estimate
+    rounds: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
