@@ -52,7 +52,7 @@ def test_real_sessions_are_timed_together_or_it_cannot_be_told(tmp_path: Path) -
 
     for one in both.found():
         assert one.sessions == 2
-        assert 1.0 <= one.work.value < 4
+        assert 0.2 < one.work.value < 4
         assert one.work.low <= one.work.value <= one.work.high
 
 
@@ -106,6 +106,12 @@ def test_calls_of_two_threads_count_for_two() -> None:
     curve = replace(exact(lambda *_: 5.0, threads=2), together=(together(2, 1.5),))
 
     assert host_beside(host, curve).capacity == pytest.approx((1.0, 1.8, 2.6 * (1 + 1.5 * 1.8 / 3.2) / 2, 1.5 * 1.8))
+
+
+def test_too_many_threads_may_do_less_together() -> None:
+    curve = replace(exact(lambda *_: 5.0, threads=2), together=(together(2, 0.85),))
+
+    assert host_beside(HOST, curve).capacity == pytest.approx((1.0, 1.6, 1.6 * 0.925, 1.6 * 0.85))
 
 
 def test_a_curve_without_it_leaves_the_host_as_it_is() -> None:

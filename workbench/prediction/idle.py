@@ -13,8 +13,8 @@ from workbench.targets.base import Feeds, Session
 from workbench.values.measurement import AfterIdle
 
 WAITS_MS = (1.0, 5.0, 20.0, 100.0)
-REPEATS = 5
-"""Of every wait, in turns: two thirds of a second in all, beside the calls."""
+REPEATS = 4
+"""Of every wait, in turns: half a second in all, beside the calls."""
 
 
 def slower_after_idle(

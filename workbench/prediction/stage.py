@@ -113,9 +113,11 @@ def measured_curve(
 
 
 def _sessions_at_once(choices: ServiceChoices, question: ServiceQuestion, threads: int) -> int:
-    """As many as a service may have and processors run at once; 1 where nothing on the host can be told by more."""
-    at_once = processors() // threads if threads else 1
-    return max(1, min(max(choices.workers) * question.devices, at_once, MOST_SESSIONS))
+    """As many as a service may have and processors run at once, two at least: threads of two may be too many already;
+    1 where nothing on the host can be told by more."""
+    if threads < 1 or processors() < 2:
+        return 1
+    return min(max(choices.workers) * question.devices, max(processors() // threads, 2), MOST_SESSIONS)
 
 
 def _none() -> Session:

@@ -13,11 +13,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from statistics import median
 
 import numpy as np
 
 from workbench.evaluation.measure import collection_paused
-from workbench.prediction.host_costs.capacity import capacity_of
+from workbench.prediction.host_costs.capacity import processors, spread_of
 from workbench.prediction.simulation.intervals import Z, relative_spread
 from workbench.targets.base import Feeds, Session
 from workbench.values.measurement import BatchCurve, Estimate, Together
@@ -28,8 +29,8 @@ MOST_SESSIONS = 4
 ROUNDS = 3
 SLICE_S, _FEWEST_CALLS = 0.06, 3
 _RUNNING = 0.75
-"""Share of its time that a session must have a processor. One that has not waited for other processes, or for Python's
-lock, which workers in processes of their own do not share: nothing can be told from it."""
+"""Share of the processors that there are for them which sessions must have. Those that have less waited for other
+processes, or for Python's lock, which workers in processes of their own do not share: nothing can be told from it."""
 
 
 class SideBySide:
@@ -63,24 +64,19 @@ class SideBySide:
         """() where nothing was told."""
         if not self._ratios:
             return ()
-        known = capacity_of(self._ratios, max(self._ratios))
         return tuple(
-            Together(
-                sessions=n,
-                work=_moments(known.together[n - 1], known.spread[n - 1]),
-                rounds=len(self._ratios[n]),
-            )
-            for n in sorted(self._ratios)
+            Together(sessions=n, work=_moments(median(ratios), spread_of(ratios)), rounds=len(ratios))
+            for n, ratios in sorted(self._ratios.items())
             if n > 1
         )
 
     def _rate(self, sessions: int, slice_s: float) -> tuple[float, float]:
-        """Calls in a second of so many at once, and the share of their time that they had a processor."""
+        """Calls in a second of so many at once, and the share of the processors there are for them that they had."""
         began, spent = time.perf_counter(), time.process_time()
         running = [pool.submit(_calls, other, self._feeds, slice_s) for pool, other in self._others[: sessions - 1]]
         rate = _calls(self._session, self._feeds, slice_s) + sum(one.result() for one in running)
         wall, spent = time.perf_counter() - began, time.process_time() - spent
-        return rate, spent / (wall * sessions * self._threads)
+        return rate, spent / (wall * min(sessions * self._threads, processors()))
 
 
 @contextlib.contextmanager
@@ -114,22 +110,19 @@ def host_beside(host: HostCosts, curve: BatchCurve) -> HostCosts:
     """The host's capacity as the artifact of the curve finds it.
 
     Where sessions were timed together, theirs counts; between them and beyond, the matrix product's is scaled alike.
+    More threads than processors may do less together than fewer of them.
     """
     if not curve.together or curve.threads < 1:
         return host
-    busy = np.arange(1, len(host.capacity) + 1)
     at = [curve.threads * n for n in (1, *(t.sessions for t in curve.together))]
-    alone = _at(host.capacity, curve.threads)
-    factors = [
-        1.0,
-        *(alone * t.work.value / _at(host.capacity, n) for t, n in zip(curve.together, at[1:], strict=True)),
-    ]
+    busy = range(1, max(len(host.capacity), at[-1]) + 1)
+    found = [t.work.value * _at(host.capacity, curve.threads) for t in curve.together]
+    factors = [1.0, *(work / _at(host.capacity, n) for work, n in zip(found, at[1:], strict=True))]
     spreads = [0.0, *(relative_spread(t.work) for t in curve.together)]
-    together = np.clip(np.array(host.capacity) * np.interp(busy, at, factors), 1.0, None)
     return replace(
         host,
-        capacity=tuple(np.maximum.accumulate(together).tolist()),
-        capacity_spread=tuple(np.interp(busy, at, spreads).tolist()),
+        capacity=tuple(_at(host.capacity, n) * float(np.interp(n, at, factors)) for n in busy),
+        capacity_spread=tuple(float(np.interp(n, at, spreads)) for n in busy),
     )
 
 

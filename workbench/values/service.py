@@ -7,6 +7,7 @@ its simulation hold to it alike.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -154,8 +155,8 @@ class HostCosts:
         for name in times:
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ConfigError(f"{getattr(self, name)} is no time.", key=f"host.{name}")
-        if not self.capacity or self.capacity[0] != 1.0 or list(self.capacity) != sorted(self.capacity):
-            raise ConfigError(f"{list(self.capacity)} must begin with 1 and never fall.", key="host.capacity")
+        if not self.capacity or self.capacity[0] != 1.0 or not 0 < min(self.capacity) <= max(self.capacity) < math.inf:
+            raise ConfigError(f"{list(self.capacity)} must begin with 1 and be positive.", key="host.capacity")
         if self.capacity_spread and len(self.capacity_spread) != len(self.capacity):
             raise ConfigError("needs one entry for each of capacity.", key="host.capacity_spread")
 

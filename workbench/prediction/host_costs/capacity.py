@@ -10,7 +10,7 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -36,10 +36,10 @@ def processors() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """Work of 1, 2, … copies in one time, relative to one copy.
+    """Work of 1, 2, … copies in one time, relative to one copy; what lies between the levels timed is interpolated.
 
     Attributes:
-        together: medians over rounds that time all of them.
+        together: medians over rounds that time all levels, never falling.
         spread: relative standard deviation of each, from round to round: a load meets other moments than these.
     """
 
@@ -66,23 +66,16 @@ def measure_capacity(copies: int | None = None, *, rounds: int = ROUNDS, slice_s
             rates = {level: _rate(children[:level], slice_s) for level in _in_turn(levels, number)}
             for level in levels:
                 ratios[level].append(rates[level] / rates[1])
-    return capacity_of(ratios, most)
-
-
-def capacity_of(ratios: Mapping[int, Sequence[float]], most: int) -> Capacity:
-    """From the work of each level over that of one copy, round by round; what lies between levels is interpolated."""
-    levels = sorted(ratios)
     known = np.maximum.accumulate([max(median(ratios[level]), 1.0) for level in levels])
-    spread = [_spread(ratios[level]) for level in levels]
     every = np.arange(1, most + 1)
     return Capacity(
         together=tuple(float(x) for x in np.interp(every, levels, known)),
-        spread=tuple(float(x) for x in np.interp(every, levels, spread)),
+        spread=tuple(float(x) for x in np.interp(every, levels, [spread_of(ratios[level]) for level in levels])),
     )
 
 
-def _spread(ratios: Sequence[float]) -> float:
-    """Robust, as one round in which somebody else had a processor says nothing of the others."""
+def spread_of(ratios: Sequence[float]) -> float:
+    """Relative standard deviation; robust, as a round in which somebody else had a processor says nothing of others."""
     logs = np.log(ratios)
     return float(1.4826 * np.median(np.abs(logs - np.median(logs))))
 

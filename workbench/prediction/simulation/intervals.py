@@ -125,12 +125,12 @@ def drawn_host(host: HostCosts, draws: Draws, k: int) -> HostCosts:
     factor = math.exp(host.spread * draws.host[k])
     spreads = host.capacity_spread or (0.0,) * len(host.capacity)
     known = np.array(host.capacity)
-    # work of n threads is neither more than n times one's, unless it was measured so, nor less than one's
+    # work of n threads is no more than n times one's, unless it was measured so
     most = np.maximum(known, np.arange(1, len(known) + 1))
-    together = np.clip(known * np.exp(np.array(spreads) * draws.capacity[k]), 1.0, most)
+    together = np.minimum(known * np.exp(np.array(spreads) * draws.capacity[k]), most)
     together[0] = 1.0
     times = {name: getattr(host, name) * factor for name in _TIMES}
-    return replace(host, capacity=tuple(np.maximum.accumulate(together).tolist()), **times)
+    return replace(host, capacity=tuple(together.tolist()), **times)
 
 
 def relative_spread(estimate: Estimate) -> float:
