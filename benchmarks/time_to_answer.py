@@ -40,7 +40,7 @@ QUICKSTART, FIRST_TABLE, AGAIN, BANKING77, PLAN = 360.0, 120.0, 10.0, 600.0, 0.3
 CANDIDATES = 60
 WORST_DROP_PP = 1.0
 """The corner that hypervolumes are measured from: no request a second, and so many points of accuracy lost."""
-SERVICE = """service: {concurrency: 16, p99_ms: 1000, confirm: 5s}
+SERVICE = """service: {concurrency: 16, p99_ms: 1000, curve: 3s, confirm: 5s}
 validation: {samples: 600}
 measure: {calls: 100, short_calls: 30}
 """
