@@ -52,14 +52,14 @@ class Recipe:
 
 # Tags need many more steps than a class: they hang on single characters and what stands around them.
 RECIPES: Mapping[ExampleName, Recipe] = {
-    # Three epochs over texts cut at 96 took twice as long, for the same 93.6 % of a thousand validation texts.
+    # 110 steps. Twice as many over texts cut at 96 gave 93.6 % of a thousand validation texts; these give 93.8 %.
     "loan-intent-mini": Recipe(
         task="classification",
         preset="mini",
-        training=2400,
+        training=1760,
         epochs=2,
         batch=32,
-        learning_rate=8e-4,
+        learning_rate=1e-3,
         train_length=64,
         validation=2000,
         holdout=1000,
