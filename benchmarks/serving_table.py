@@ -26,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +47,9 @@ from workbench.load.server import Samples, scrape
 from workbench.shipping.handover import bundle_contents
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import encode
-from workbench.values.measurement import Estimate, ServiceResult
+from workbench.values.measurement import Estimate, ServiceFigures, ServiceResult
 from workbench.values.results import Evaluation
-from workbench.values.service import ServiceLoad
+from workbench.values.service import ServiceLoad, ServiceSettings
 
 ROOT = Path(__file__).resolve().parents[1]
 LENGTH, WARMUP_S = 64, 2.0
@@ -164,10 +164,10 @@ def _ways(question: Experiment, workspace: Path, bench: Path) -> list[Way]:
     if recommended is None:
         raise SystemExit("the sweep recommends nothing: no candidate keeps the constraint")
     floats = [e for e in complete if e.candidate.quantization.scheme == "none"]
-    single = [e for e in complete if e.candidate.quantization.scheme != "none" and _bins(e) == (LENGTH,)]
+    quantized = [e for e in complete if e.candidate.quantization.scheme != "none"]
     chosen = {
         "float": max(floats, key=_throughput),
-        "int8, 64": max(single, key=_throughput),
+        "int8, 64": max(quantized, key=lambda e: _at_one_length(e).throughput_per_s.value),
         "recommended": next(e for e in complete if e.candidate.id == recommended.candidate_id),
     }
     plain: list[object] = ["benchmarks.plain_litserve", "--length", LENGTH, "--model", question.model.path]
@@ -177,17 +177,19 @@ def _ways(question: Experiment, workspace: Path, bench: Path) -> list[Way]:
         Way(name="plain", command=plain, what="float, length 64, LitServe's defaults", accuracy=_accuracy(baseline))
     ]
     for name, evaluation in chosen.items():
-        bundle = _bundle(workspace / "bundles" / evaluation.candidate.id, question, evaluation.candidate, journal)
         service = evaluation.measurement.service
         assert service is not None
+        if name == "int8, 64":
+            service = replace(service, best=_at_one_length(evaluation))
         settings = (service.best or service.closest).settings
+        to = workspace / "bundles" / f"{evaluation.candidate.id}-{len(settings.sequence_bins)}"
+        bundle = _bundle(to, question, evaluation.candidate, journal, settings)
         threads = evaluation.candidate.serving.intra_op_threads
-        bins = " ".join(map(str, _bins(evaluation)))
         made.append(
             Way(
                 name=name,
                 command=["workbench.serve", bundle],
-                what=f"bins {bins}; {settings}; {threads} thread{'s' if threads > 1 else ''}",
+                what=f"{settings}; {threads} thread{'s' if threads > 1 else ''}",
                 accuracy=_accuracy(evaluation),
                 predicted=service,
                 bundle=bundle,
@@ -197,8 +199,11 @@ def _ways(question: Experiment, workspace: Path, bench: Path) -> list[Way]:
     return made
 
 
-def _bins(evaluation: Evaluation) -> tuple[int, ...]:
-    return evaluation.candidate.sequence_bins or (LENGTH,)
+def _at_one_length(evaluation: Evaluation) -> ServiceFigures:
+    """Predicted at the best settings but for the bins, which are the untuned ones: every text padded alike."""
+    service = evaluation.measurement.service
+    assert service is not None
+    return service.at_untuned_bins or service.untuned
 
 
 def _throughput(evaluation: Evaluation) -> float:
@@ -212,11 +217,14 @@ def _accuracy(evaluation: Evaluation | None) -> float | None:
     return evaluation.measurement.accuracy.values[evaluation.measurement.accuracy.primary]
 
 
-def _bundle(to: Path, question: Experiment, candidate: Candidate, journal: Journal) -> Path:
+def _bundle(to: Path, question: Experiment, candidate: Candidate, journal: Journal, settings: ServiceSettings) -> Path:
     if not to.exists():
         with open_store(question.workspace) as store:
             bench = open_bench(question, journal, store, lambda candidate, stage: None)
-            write_bundle(to, bundle_contents(question, candidate, bench, journal))
+            contents = bundle_contents(question, candidate, bench, journal)
+            assert contents.preprocessor is not None  # Banking77 is text
+            padded = replace(contents.preprocessor, bins=settings.sequence_bins)
+            write_bundle(to, replace(contents, service=settings, preprocessor=padded))
     return to
 
 

@@ -47,7 +47,7 @@ EVALUATION = (
     ("sensitivity",),
     ("statistics", "time_keys"),
     ("bench",),
-    ("modelled_clock", "sweep_folders"),
+    ("modelled_clock", "served_bins", "sweep_folders"),
     ("journal", "measure", "memory", "profiling", "shared_shapes"),
     (
         *("data_check", "device_figures", "device_lock", "facts", "feed_order", "journal_entries"),

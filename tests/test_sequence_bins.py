@@ -11,6 +11,7 @@ import pytest
 from tests.targets.encoder import CLASSES, save
 from tests.targets.masked_encoder import masked_encoder
 from tests.values.test_preprocess import write_tokenizer
+from workbench.bundle import read_bundle, write_bundle
 from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.data_check import check_data
 from workbench.evaluation.store import Store
@@ -52,6 +53,8 @@ objectives: [latency_p50_ms]
 budget: {trials: 2, timeout: 5m}
 measure: {calls: 40, short_calls: 20, feeds: 16}
 """
+SERVICE = "service: {concurrency: 4, host: {request_ms: 0.5, origin: made up}, curve: 0.2s, confirm: 0}\n"
+CHOICES = "service: {max_batch_size: [1, 4], workers: [1]}\n"
 Opened = tuple[Experiment, Bench]
 
 
@@ -82,8 +85,11 @@ def write_files(root: Path, task: str) -> Path:
 def opened(tmp_path: Path) -> Iterator[Callable[[str], Opened]]:
     stores = []
 
-    def open_with(task: str = "classification") -> Opened:
-        question = read_experiment(write_files(tmp_path, task))
+    def open_with(task: str = "classification", *, service: bool = False) -> Opened:
+        file = write_files(tmp_path, task)
+        for path, more in ((file, SERVICE), (tmp_path / "search_spaces" / "bins.yaml", CHOICES)):
+            path.write_text(path.read_text() + more * service)
+        question = read_experiment(file)
         journal = open_journal(question.workspace, question.name, question.identity, fresh=True)
         stores.append(Store(tmp_path / ".workbench" / "store"))
         return question, open_bench(question, journal, stores[-1], lambda candidate, stage: None)
@@ -166,6 +172,38 @@ def test_a_bundle_pads_as_its_candidate_was_measured(opened: Callable[..., Opene
     assert contents.preprocessor.bins == (8, 24, 48)
     assert {batch.feeds["input_ids"].shape[1] for batch in contents.golden} <= {8, 24, 48}
     assert min(batch.feeds["input_ids"].shape[1] for batch in contents.golden) < 48
+
+
+def test_with_a_service_bins_are_its_choice_and_reach_its_bundle(opened: Callable[..., Opened], tmp_path: Path) -> None:
+    question, bench = opened(service=True)
+    (candidate,) = candidates(question)
+    assert candidate == question.baseline
+    assert candidate.sequence_bins is None
+
+    searched = evaluate(question, candidate, bench)
+    found = searched.measurement.service
+    assert found is not None, searched.failure
+    assert found.best is not None
+    assert found.tried == 4
+    assert found.untuned.settings.sequence_bins == (48,)
+    assert found.best.settings.sequence_bins in ((48,), (8, 24, 48))
+    assert found.curve.lengths == (8, 24, 48)
+
+    # whatever the machine made of it, the confirmation and the bundle follow what stands in the journal
+    one = replace(found.best, settings=replace(found.best.settings, sequence_bins=(48,)))
+    bench.journal.write(replace(searched, measurement=replace(searched.measurement, service=replace(found, best=one))))
+    confirmed = evaluate(question, candidate, bench, split="holdout", gates=False)
+    bench.journal.write(confirmed)
+    assert confirmed.measurement.service is not None, confirmed.failure
+    assert confirmed.measurement.service.best is not None
+    assert confirmed.measurement.service.best.settings == one.settings
+    assert confirmed.measurement.service.curve.lengths == (48,)
+
+    contents = bundle_contents(question, candidate, bench, bench.journal)
+    assert {batch.feeds["input_ids"].shape[1] for batch in contents.golden} == {48}
+    manifest = read_bundle(write_bundle(tmp_path / "bundle", contents)).manifest
+    assert manifest.text is not None
+    assert manifest.text.bins == manifest.service.sequence_bins == (48,)
 
 
 def test_bins_change_what_is_fed_and_nothing_else(opened: Callable[..., Opened]) -> None:

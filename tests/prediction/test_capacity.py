@@ -76,7 +76,7 @@ def planned(
     return plan_capacity(
         evaluations,
         demand,
-        choices=choices,
+        choices={e.candidate.id: choices for e in evaluations},
         lengths=NO_LENGTHS,
         bins={e.candidate.id: () for e in evaluations},
         titles={e.candidate.id: "a candidate" for e in evaluations},

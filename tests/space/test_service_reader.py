@@ -24,7 +24,7 @@ def question_of(folder: Path, text: str) -> object:
 
 def choices_of(folder: Path, text: str) -> object:
     with read_yaml(written(folder, text)) as top:
-        return read_choices(top)
+        return read_choices(top)[0]
 
 
 def test_without_the_key_no_service_is_searched_for(tmp_path: Path) -> None:

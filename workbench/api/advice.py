@@ -86,25 +86,27 @@ def narrow_space(experiment: Experiment | Path | str, *, workspace: Path | str |
         ConfigError: there was no sweep yet, or the file is there.
     """
     question = question_of(experiment, workspace)
+    served = question.space.served_bins
+    space = question.space if served is None else served.file
     advice = advice_of(question, journal_of(question))
     wanted = [Dropped(name=name, choice=choice, why=why) for name, choice, why in advice.dropped()]
-    file = question.space.path.with_name(f"{question.space.path.stem}-narrowed.yaml")
+    file = space.path.with_name(f"{space.path.stem}-narrowed.yaml")
     if file.exists():
         raise ConfigError("exists already.", file=file, hint="Move it away, or use it in an experiment.")
     dropped = wanted
-    if not _is_sound(question.space, dropped):  # some choice is needed for another: one parameter after the other
+    if not _is_sound(space, dropped):  # some choice is needed for another: one parameter after the other
         dropped = []
         for name in dict.fromkeys(d.name for d in wanted):
             more = [*dropped, *(d for d in wanted if d.name == name)]
-            dropped = more if _is_sound(question.space, more) else dropped
+            dropped = more if _is_sound(space, more) else dropped
     kept = tuple(d for d in wanted if d not in dropped)
     if not dropped:
         return Narrowed(file=None, advice=advice, kept=kept)
     about = (
-        f"{question.space.path.name} without what made no difference, or lost, in the sweep of {question.name}.",
+        f"{space.path.name} without what made no difference, or lost, in the sweep of {question.name}.",
         "Words for lengths stand as the numbers that they came to for its dataset.",
     )
-    write_text_atomically(file, space_yaml(narrowed(question.space, dropped), about=about, dropped=dropped))
+    write_text_atomically(file, space_yaml(narrowed(space, dropped), about=about, dropped=dropped))
     return Narrowed(file=file, advice=advice, dropped=tuple(dropped), kept=kept)
 
 

@@ -12,6 +12,7 @@ def plan_lines(made: Plan) -> list[str]:
     cached = ", ".join(f"{count} {kind}" for kind, count in made.store_entries.items()) or "nothing yet"
     return [
         f"space:      {bound}{made.space.candidates} candidates, {made.space.compiles} distinct compiles",
+        *(f"service:    {sentence}" for sentence in made.service),
         f"this sweep: {made.trials} candidates, {made.done} done, {made.todo} to do (at most {made.compiles} compiles)",
         *([f"work:       {distinct_words(made.distinct)}"] if made.todo else []),
         f"time:       about {minutes(made.total_s)} to search ({made.candidate_s:.1f} s a candidate, from "

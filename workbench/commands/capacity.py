@@ -55,7 +55,7 @@ def plan_capacity(
     from workbench.commands.opening import tell_damage
     from workbench.inputs.experiment import read_experiment
     from workbench.prediction.capacity import plan_capacity as run
-    from workbench.prediction.stage import serving_lengths
+    from workbench.prediction.stage import service_choices, serving_lengths
     from workbench.values.documents.canonical import encode
 
     demand = _demand(qps, users, think_s, p99_ms, headroom, cards_per_server, card_power_w)
@@ -75,7 +75,7 @@ def plan_capacity(
     plan = run(
         chosen,
         demand,
-        choices=question.space.service,
+        choices={e.candidate.id: service_choices(question, e.candidate) for e in chosen},
         lengths=np.zeros(1, dtype=np.int64) if lengths is None else lengths,
         bins={e.candidate.id: () if lengths is None else serving_lengths(question, e.candidate) for e in chosen},
         titles={e.candidate.id: summary.title(e.candidate) for e in chosen},

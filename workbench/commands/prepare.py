@@ -85,7 +85,8 @@ def _advise(experiment: Path, workspace: Path | None) -> None:
 
 def _explain(file: Path) -> None:
     from workbench.space.reader import read_space
-    from workbench.space.space import explain, size
+    from workbench.space.served_bins import to_service
+    from workbench.space.space import BINS, explain, size
 
     read = read_space(file)
     out.print(f"{file}, for target {', '.join(read.targets)}\n", highlight=False, markup=False)
@@ -102,6 +103,14 @@ def _explain(file: Path) -> None:
     counted = size(read)
     bound = "" if counted.exact else "at most "
     out.print(f"{bound}{counted.candidates} candidates, {counted.compiles} distinct compiles", highlight=False)
+    served = to_service(read, ())
+    if served is not read:
+        out.print(
+            f"where the experiment has a service, {BINS} is a choice of the service, and {bound}"
+            f"{size(served).candidates} candidates are left: nothing is compiled for padded lengths",
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 def init(

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.build import artifact_of
 from workbench.evaluation.carried import whole_samples
+from workbench.evaluation.served_bins import scored_bins
+from workbench.inputs.dataset import Dataset
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import (
     Outcomes,
@@ -56,8 +58,7 @@ class AccuracyPass:
         at = (experiment.dataset.interface, experiment.model)
         self.session, self.baseline = whole_samples(session, *at), whole_samples(baseline, *at)
         # each is fed its own bins, as it would be served
-        self.data = experiment.dataset.with_bins(candidate.sequence_bins)
-        self.baseline_data = experiment.dataset.with_bins(experiment.baseline.sequence_bins)
+        self.data, self.baseline_data = self._data(candidate), self._data(experiment.baseline)
         self.scorer = self._scorer()
         self.key = self._key(candidate, artifact)
         self.done: Outcomes | None = self._stored(self.key)
@@ -119,6 +120,9 @@ class AccuracyPass:
         """Let go of what scoring started."""
         self.scorer.close()
 
+    def _data(self, candidate: Candidate) -> Dataset:
+        return self.experiment.dataset.with_bins(scored_bins(candidate, self.bench.journal, self.split))
+
     def _scorer(self) -> Scorer:
         return scorer_of(self.experiment.dataset, self.experiment.model)
 
@@ -143,7 +147,7 @@ class AccuracyPass:
             **({"opened_with": candidate.compile} if candidate.compile.rounds_further() else {}),
             "artifact": [f.sha256 for f in artifact.files],
             "toolchain": self.bench.toolchain(candidate),
-            "data": self.experiment.dataset.with_bins(candidate.sequence_bins).digest(self.split),
+            "data": self._data(candidate).digest(self.split),
             "model": self.experiment.model.sha256,
             "batch": candidate.serving.batch,
             "code": closure_digest(

@@ -12,6 +12,7 @@ from workbench.inputs.dataset.loader import LoaderRows
 from workbench.inputs.experiment import Experiment
 from workbench.inputs.metrics import Scorer, scorer_of
 from workbench.inputs.metrics.meaning_scorer import MeaningScorer
+from workbench.space.space import BINS
 from workbench.values.errors import ConfigError
 from workbench.values.installed_targets import installed_target
 from workbench.values.measurement import Split
@@ -29,10 +30,10 @@ def check_data(experiment: Experiment) -> None:
         ConfigError: an input, the number of classes or the vocabulary does not fit.
     """
     data, model = experiment.dataset, experiment.model
+    _check_bins(experiment)
     check_inputs(data, model)
     _check_states(experiment)
     _check_batches(experiment)
-    _check_bins(experiment)
     _check_compiled_lengths(experiment)
     scorer = scorer_of(data, model)
     scorer.check(model)
@@ -91,7 +92,9 @@ def _check_batches(experiment: Experiment) -> None:
 
 def _check_bins(experiment: Experiment) -> None:
     """A model exported for one length can be padded to no other, and data without bins to none at all."""
-    searched = [p for p in experiment.space.parameters if p.name == "serving.sequence_bins"]
+    served = experiment.space.served_bins
+    every = experiment.space.parameters if served is None else served.file.parameters
+    searched = [p for p in every if p.name == BINS]
     sizing = experiment.dataset.sizing
     if sizing is not None:
         for parameter in searched if len(sizing.binned) != 1 else ():

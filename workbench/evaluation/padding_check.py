@@ -94,11 +94,13 @@ def offered_lengths(experiment: Experiment) -> tuple[int, ...]:
     preprocessor = experiment.dataset.preprocessor
     if preprocessor is None:
         return ()
-    known = [(p, dimension_of(p.name, experiment.targets)) for p in experiment.space.parameters]
+    served = experiment.space.served_bins
+    every = experiment.space.parameters if served is None else served.file.parameters
+    known = [(p, dimension_of(p.name, experiment.targets)) for p in every]
     offering = [p for p, dimension in known if dimension is not None and dimension.lengths_in]
     found = {int(word) for p in offering for choice in p.choices for word in str(choice).split()}
     if all(p.when for p in offering):  # some candidates have no bins of their own
-        found.update(preprocessor.bins)
+        found.update(preprocessor.bins if served is None else served.otherwise)
     return tuple(sorted(found))
 
 

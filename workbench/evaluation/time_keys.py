@@ -45,9 +45,10 @@ def curve_key(
     lengths: Sequence[int],
     split: Split,
 ) -> str:
-    """Of a curve over these batches and lengths; length 0 where samples are no sequences."""
+    """Of a curve or surface over these batches and lengths, ascending; length 0 where samples are no sequences."""
     assert experiment.service is not None  # there is no curve otherwise
-    shapes = {(batch, length or None) for batch in batches for length in lengths}
+    every = [(batch, length or None) for batch in batches for length in lengths]
+    shapes = every if candidate.compile.compiles_shapes else [every[0], every[-1]]  # one file runs them all
     classes = _classes(candidate, bench, artifact, directory, shapes)
     fed = {"data": experiment.dataset.digest(split), "seconds": experiment.service.curve_s}
     return digest({"of": "curve", "classes": classes, "batches": batches, "lengths": lengths, **fed})

@@ -15,6 +15,7 @@ from workbench.inputs.primary_limits import check_primary_limits
 from workbench.space.dimensions import TARGET
 from workbench.space.lengths import with_lengths
 from workbench.space.reader import read_space, read_targets
+from workbench.space.served_bins import finest, to_service
 from workbench.space.service_reader import read_question
 from workbench.space.space import Forbidden, SearchSpace, build, complete
 from workbench.values.candidate import Candidate
@@ -196,6 +197,9 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
     constraints += output_constraints(dataset, model)
     text = dataset.preprocessor
     space = with_lengths(space, dataset.length_sample, None if text is None else text.max_length)
+    if service is not None and text is not None:
+        space = to_service(space, text.bins)
+        dataset = dataset.with_bins(finest(space, dataset.length_sample()))  # for all that is no service: least padding
     _check_baseline(space)  # which needs the lengths that words such as "optimal 4" stand for
     counts: tuple[tuple[Split, int | None], ...] = (("validation", scored), ("holdout", confirmed))
     for split, count in counts:

@@ -153,7 +153,7 @@ def plan_capacity(
     evaluations: Sequence[Evaluation],
     demand: Demand,
     *,
-    choices: ServiceChoices,
+    choices: Mapping[str, ServiceChoices],
     lengths: IntArray,
     bins: Mapping[str, tuple[int, ...]],
     titles: Mapping[str, str],
@@ -165,7 +165,8 @@ def plan_capacity(
 
     Args:
         evaluations: of one sweep, on one target family, each with a batch curve.
-        choices: service settings to choose from; what suits 100 patient clients need not suit a limit on P99.
+        choices: by candidate id, service settings to choose from; what suits 100 patient clients need not suit a limit
+            on P99.
         lengths: tokens of the requests that come, drawn from with replacement; one 0, with bins
             (), where samples are no sequences.
         bins, titles: by candidate id: its padded lengths, and what to call it.
@@ -187,7 +188,7 @@ def plan_capacity(
         _plan_member(
             e,
             demand,
-            choices=choices,
+            choices=_on_its_curve(choices[e.candidate.id], _service_of(e)),
             lengths=lengths,
             bins=bins[e.candidate.id],
             what=titles[e.candidate.id],
@@ -245,7 +246,10 @@ def _plan_member(
     rate_per_card = _rate_of(highest)
     cards = cards_needed(demand, rate_per_card)
     only = ServiceChoices(
-        max_batch_size=(chosen.max_batch_size,), batch_timeout_ms=(chosen.batch_timeout_ms,), workers=(chosen.workers,)
+        max_batch_size=(chosen.max_batch_size,),
+        batch_timeout_ms=(chosen.batch_timeout_ms,),
+        workers=(chosen.workers,),
+        sequence_bins=(chosen.sequence_bins,) if chosen.sequence_bins else (),
     )
 
     def loaded(left: int) -> CardLoad | None:
@@ -340,6 +344,14 @@ def _service_of(evaluation: Evaluation) -> ServiceResult:
             hint="Give the experiment and its search space a `service:` section and sweep again.",
         )
     return service
+
+
+def _on_its_curve(choices: ServiceChoices, service: ServiceResult) -> ServiceChoices:
+    """Of the bins those that its curve tells of: a confirmation's was timed at the chosen and untuned ones alone."""
+    if service.curve.checks:
+        return choices
+    exact = tuple(bins for bins in choices.sequence_bins if set(bins) <= set(service.curve.lengths))
+    return replace(choices, sequence_bins=exact)
 
 
 def _predicted_with(service: ServiceResult) -> HostCosts:

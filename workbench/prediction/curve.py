@@ -19,6 +19,7 @@ import numpy.typing as npt
 from workbench.evaluation.measure import collection_paused
 from workbench.evaluation.modelled_clock import modelled_call_ms
 from workbench.evaluation.noise import UNSTEADY, Counters, ratios_hold, read_counters, steadiness, suspects
+from workbench.prediction.surface import Look
 from workbench.targets.base import DeviceSession, Feeds, Session
 from workbench.values.errors import MeasureError
 from workbench.values.measurement import BatchCurve, CurvePoint, Estimate
@@ -35,6 +36,7 @@ MOST_ROUNDS = 60
 _MOST_VISITS = 4
 """Of a cheap point in one round; what it gains by more is less than the machine's drift."""
 _WARMUP_CALLS = 3
+_SLOW_MS = 50.0
 _QUANTILES = 21
 _STARTUPS = 3
 _QUICK_STARTUP_S = 1.0
@@ -61,6 +63,7 @@ def measure_curve(
     lengths: Sequence[int],
     feeds_of: FeedsOf,
     *,
+    beside: Sequence[tuple[int, int]] = (),
     threads: int,
     stepped: bool,
     yardstick: Yardstick | None = None,
@@ -77,6 +80,7 @@ def measure_curve(
 
     Args:
         lengths: (0,) where samples are no sequences.
+        beside: (batch, length) of further points, which stand behind the others.
         threads: that one call keeps busy on the host; 0 where a device computes.
         stepped: whether the session pads a batch to the next compiled one (see `BatchCurve.stepped`).
         timeout_s: for all of it; looked at between calls.
@@ -85,7 +89,7 @@ def measure_curve(
     Raises:
         MeasureError: a call failed, or (transient) the time is up.
     """
-    shapes = _shapes(batches, lengths)
+    shapes = [*_shapes(batches, lengths), *beside]
     feeds = [list(feeds_of(batch, length)) for batch, length in shapes]
     end_s = time.perf_counter() + timeout_s
     costs_ms = [_warm_up(session, each, end_s) for each in feeds]
@@ -125,6 +129,24 @@ def measure_curve(
         holds=holds,
         speed_spread=_speed_spread(times, drift),
     )
+
+
+def quick_look(session: Session, feeds_of: FeedsOf, *, timeout_s: float = 600.0) -> Look:
+    """The least of two or three warm calls, which a busy machine disturbs little, and by what share the next differs.
+
+    Raises (when it looks):
+        MeasureError: a call failed, or (transient) the time is up.
+    """
+    end_s = time.perf_counter() + timeout_s
+
+    def look(batch: int, length: int) -> tuple[float, float]:
+        feeds = feeds_of(batch, length)
+        first_ms = _call_ms(session, feeds[0], end_s)
+        calls = range(1, 4 if first_ms < _SLOW_MS else 3)
+        times = sorted(_call_ms(session, feeds[i % len(feeds)], end_s) for i in calls)
+        return times[0], times[1] / times[0] - 1
+
+    return look
 
 
 def modelled_curve(

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from workbench.evaluation.raw_times import P99_SAMPLES
 from workbench.prediction.simulation import Simulated, figures, for_a_measurement, simulate
 from workbench.prediction.simulation.prediction import is_unstable
 from workbench.prediction.simulation.service_times import IntArray
+from workbench.prediction.surface import curve_at
 from workbench.values.measurement import BatchCurve, ServiceFigures, ServiceResult
 from workbench.values.service import Goal, HostCosts, ServiceChoices, ServiceLoad, ServiceQuestion, ServiceSettings
 
@@ -49,10 +50,12 @@ def best_settings(
 ) -> ServiceResult:
     """Choose among `choices` what answers `question` best; a function of its arguments but for `simulated_s`.
 
+    Bins that are a choice are simulated on the curve that `curve` is at them (`surface.curve_at`).
+
     Settings that cannot be told apart, since the value lies within the best one's interval, are a tie: fewer workers
-    win it, then the smaller batch, then the smaller timeout. Where the load is sought (`question.load` is None), each
-    setting's highest rate is sought downwards from its capacity, so a setting that keeps the limit at a high rate and
-    at a low one, but not between, counts with the high one.
+    win it, then the smaller batch, the smaller timeout, the fewer bins. Where the load is sought (`question.load` is
+    None), each setting's highest rate is sought downwards from its capacity, so a setting that keeps the limit at a
+    high rate and at a low one, but not between, counts with the high one.
 
     On a device a batch runs as the next compiled one, and one beyond the largest in several calls
     (`serving_model.service_times`), which is never better than batches of that size: such choices are left out where
@@ -62,11 +65,12 @@ def best_settings(
 
     Args:
         host: taken instead of `question.host`.
-        lengths, bins: see `serving_model.simulate`.
+        lengths, bins: see `serving_model.simulate`; settings with bins of their own go before `bins`.
     """
     started = time.perf_counter()
     settings = _sensible(curve, choices)
-    service = _Service(curve=curve, host=host, lengths=lengths, bins=bins, question=question, seed=seed)
+    curves = {one.sequence_bins: curve_at(curve, one.sequence_bins) for one in (*settings, choices.untuned)}
+    service = _Service(curves=curves, host=host, lengths=lengths, bins=bins, question=question, seed=seed)
     if question.load is None:
         finalists = _at_highest_rates(service, settings)
         untuned = _of(choices.untuned, finalists) or _alone(service, choices.untuned)
@@ -74,7 +78,9 @@ def best_settings(
         finalists = _screened(service, settings, question.load)
         untuned = _of(choices.untuned, finalists) or service.tried(choices.untuned, question.load, _LAST)
     keeping = [one for one in finalists if one.keeps]
-    best = _simplest_best(keeping, question.goal).figures if keeping else None
+    chosen = _simplest_best(keeping, question.goal) if keeping else None
+    unpadded = None if chosen is None else _at_bins_of(service, chosen, untuned, finalists)
+    best = None if chosen is None else chosen.figures
     closest = _simplest_best(finalists, "p99").figures
     reported: list[ServiceFigures] = []
     for one in (best, closest, untuned.figures):
@@ -87,6 +93,7 @@ def best_settings(
         closest=wider[reported.index(closest)],
         untuned=wider[reported.index(untuned.figures)],
         untuned_is_today=choices.today is not None,
+        at_untuned_bins=None if unpadded is None else unpadded.figures,
         tried=len(settings),
         simulated_s=time.perf_counter() - started,
     )
@@ -105,7 +112,7 @@ class _Tried:
 class _Service:
     """Everything of a simulation that the search does not vary."""
 
-    curve: BatchCurve
+    curves: Mapping[tuple[int, ...], BatchCurve]
     host: HostCosts
     lengths: IntArray
     bins: tuple[int, ...]
@@ -121,9 +128,9 @@ class _Service:
         """With the intervals of what is reported, for a load as long as that of the confirmation."""
         expected = found.throughput_per_s.value * self.question.confirm_s
         requests = max(round(expected), P99_SAMPLES) if self.question.confirm_s and math.isfinite(expected) else None
-        return for_a_measurement(
-            found, self.curve, self.host, self.lengths, self.bins, requests=requests, seed=self.seed
-        )
+        bins = found.settings.sequence_bins
+        curve, lengths = self.curves[bins], self.lengths
+        return for_a_measurement(found, curve, self.host, lengths, bins or self.bins, requests=requests, seed=self.seed)
 
     def at_rate(self, settings: ServiceSettings, rate_per_s: float, requests: int) -> _Tried:
         return self.tried(settings, ServiceLoad(arrivals="poisson", rate_per_s=rate_per_s), requests)
@@ -138,7 +145,7 @@ class _Service:
     def capacity_per_s(self, settings: ServiceSettings) -> float:
         """Answers per second when there is always enough to do."""
         rows = settings.max_batch_size * settings.workers * self.question.devices
-        clients = _SATURATING * max(16, rows * max(1, len(self.bins)))
+        clients = _SATURATING * max(16, rows * max(1, len(settings.sequence_bins or self.bins)))
         return self._simulated(settings, ServiceLoad(concurrency=clients), max(_GLANCE, 2 * clients)).throughput_per_s
 
     def highest_rate(self, settings: ServiceSettings, capacity_per_s: float, *, above: float = 0.0) -> float | None:
@@ -191,12 +198,12 @@ class _Service:
 
     def _simulated(self, settings: ServiceSettings, load: ServiceLoad, requests: int) -> Simulated:
         return simulate(
-            self.curve,
+            self.curves[settings.sequence_bins],
             settings,
             load,
             self.host,
             self.lengths,
-            self.bins,
+            settings.sequence_bins or self.bins,
             devices=self.question.devices,
             requests=requests,
             seed=self.seed,
@@ -264,6 +271,17 @@ def _alone(service: _Service, settings: ServiceSettings) -> _Tried:
     return service.at_lowest_rate(settings, capacity) if rate is None else service.at_highest_rate(settings, rate)
 
 
+def _at_bins_of(service: _Service, best: _Tried, untuned: _Tried, tried: Sequence[_Tried]) -> _Tried | None:
+    """The best settings with the untuned bins: beside it one sees what the lengths bring. None where these are no
+    choice."""
+    settings = replace(best.figures.settings, sequence_bins=untuned.figures.settings.sequence_bins)
+    if not settings.sequence_bins:
+        return None
+    load = service.question.load
+    known = _of(settings, (*tried, untuned))
+    return known or (_alone(service, settings) if load is None else service.tried(settings, load, _LAST))
+
+
 def _simplest_best(tried: Sequence[_Tried], goal: Goal) -> _Tried:
     """The best, or what cannot be told from it and is simpler."""
     if goal == "throughput":
@@ -275,8 +293,8 @@ def _simplest_best(tried: Sequence[_Tried], goal: Goal) -> _Tried:
     return min(tied, key=lambda t: _simplicity(t.figures.settings))
 
 
-def _simplicity(settings: ServiceSettings) -> tuple[int, int, float]:
-    return settings.workers, settings.max_batch_size, settings.batch_timeout_ms
+def _simplicity(settings: ServiceSettings) -> tuple[int, int, float, int]:
+    return settings.workers, settings.max_batch_size, settings.batch_timeout_ms, len(settings.sequence_bins)
 
 
 def _of(settings: ServiceSettings, tried: Sequence[_Tried]) -> _Tried | None:

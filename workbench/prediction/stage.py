@@ -11,18 +11,28 @@ import numpy as np
 from workbench.evaluation.bench import Bench
 from workbench.evaluation.carried import timed_feeds
 from workbench.inputs.experiment import Experiment
-from workbench.prediction.curve import FeedsOf, Yardstick, measure_curve, modelled_curve, startup_s
+from workbench.prediction.curve import (
+    FEWEST_CALLS,
+    FeedsOf,
+    Yardstick,
+    measure_curve,
+    modelled_curve,
+    quick_look,
+    startup_s,
+)
 from workbench.prediction.host_costs import host_costs
 from workbench.prediction.host_costs.capacity import processors
 from workbench.prediction.idle import slower_after_idle
 from workbench.prediction.search import best_settings
+from workbench.prediction.surface import chosen_points, fitted
 from workbench.prediction.together import MOST_SESSIONS, host_beside, side_by_side
+from workbench.space.served_bins import choices_of
 from workbench.targets.base import DeviceSession, Feeds, Session
 from workbench.values.artifact import Artifact
 from workbench.values.bins import timed_length
 from workbench.values.candidate import Candidate
 from workbench.values.errors import MeasureError
-from workbench.values.measurement import BatchCurve, Estimate, ServiceResult, Split
+from workbench.values.measurement import BatchCurve, CurvePoint, Estimate, ServiceResult, Split
 from workbench.values.service import ServiceChoices, ServiceQuestion, ServiceSettings
 
 CURVE_FEEDS = 4
@@ -42,6 +52,20 @@ def serving_lengths(experiment: Experiment, candidate: Candidate) -> tuple[int, 
     return candidate.sequence_bins or preprocessor.bins
 
 
+def service_choices(experiment: Experiment, candidate: Candidate) -> ServiceChoices:
+    choices = choices_of(experiment.space, candidate)
+    assert choices is not None  # an experiment with a service was refused otherwise
+    return choices
+
+
+def surface_shapes(experiment: Experiment, candidate: Candidate) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """(batches, lengths) that a service of this candidate may call it with."""
+    choices, fixed = service_choices(experiment, candidate), experiment.model.fixed_batch
+    batches = serving_batches(candidate, choices) if fixed is None else (fixed,)  # fewer rows are filled up
+    offered = {length for bins in choices.sequence_bins for length in bins}
+    return batches, tuple(sorted(offered)) or serving_lengths(experiment, candidate)
+
+
 def serving_batches(candidate: Candidate, choices: ServiceChoices) -> tuple[int, ...]:
     """Batch sizes whose time is measured: those compiled, or one and those on offer; between them time is a line."""
     return candidate.compile.compiled_batches() or tuple(sorted({1, *choices.max_batch_size}))
@@ -59,18 +83,23 @@ def measured_curve(
 ) -> BatchCurve:
     """Latency against batch and length; the caller holds `measure.device_lock`.
 
+    Where the service chooses its bins, a surface over all of them. On the holdout split nothing is chosen any more, so
+    it is measured at the very bins that the search chose, and at the untuned ones.
+
     Args:
         open_another: the artifact once more, to time what several workers do at once on the host; None not to.
 
     Raises:
         MeasureError: a call failed, or (transient) timing took too long.
     """
-    choices, question = experiment.space.service, experiment.service
-    assert choices is not None  # the experiment was refused otherwise
+    choices, question = service_choices(experiment, candidate), experiment.service
     assert question is not None  # there is no such stage otherwise
-    fixed = experiment.model.fixed_batch
-    batches = serving_batches(candidate, choices) if fixed is None else (fixed,)  # fewer rows are filled up
-    lengths = serving_lengths(experiment, candidate)
+    batches, lengths = surface_shapes(experiment, candidate)
+    found = searched_service(candidate, bench) if split == "holdout" and choices.sequence_bins else None
+    if found is not None:
+        chosen = (found.best or found.closest).settings, choices.untuned
+        lengths = tuple(sorted({length for one in chosen for length in one.sequence_bins}))
+        batches = tuple(sorted({*found.curve.batches, *(one.max_batch_size for one in chosen)} & {*batches}))
     feeds_of = _feeds_of(experiment, split)
     if bench.toolchain(candidate).emulated:
         if not isinstance(session, DeviceSession):
@@ -91,6 +120,10 @@ def measured_curve(
         first_ms=lambda now_ms: bench.journal.anchor(split, batch, now_ms, keep=False),
     )
     on_device = isinstance(session, DeviceSession)
+    points = None
+    if choices.sequence_bins and found is None:
+        budget_ms = question.curve_s * 1000 / FEWEST_CALLS
+        points = chosen_points(quick_look(session, feeds_of), batches, lengths, budget_ms)
     threads = 0 if on_device else candidate.serving.intra_op_threads
     sessions = 1 if open_another is None else _sessions_at_once(choices, question, threads)
     shape = batches[len(batches) // 2], lengths[len(lengths) // 2]
@@ -98,18 +131,20 @@ def measured_curve(
         together.time_rounds()
         curve = measure_curve(
             session,
-            batches,
-            lengths,
+            batches if points is None else (points.batch,),
+            lengths if points is None else points.lengths,
             feeds_of,
+            beside=() if points is None else (*points.beside, *points.checks),
             threads=threads,
-            stepped=on_device or fixed is not None,
+            stepped=on_device or experiment.model.fixed_batch is not None,
             yardstick=yardstick,
             budget_s=question.curve_s,
             seed=experiment.seed,
         )
         together.time_rounds()
         slower = slower_after_idle(session, feeds_of(batches[0], shape[1]))
-        return replace(curve, together=together.found(), after_idle=slower)
+    curve = replace(curve, together=together.found(), after_idle=slower)
+    return curve if points is None else fitted(curve, points)
 
 
 def _sessions_at_once(choices: ServiceChoices, question: ServiceQuestion, threads: int) -> int:
@@ -133,17 +168,19 @@ def at_first_speed(curve: BatchCurve) -> BatchCurve:
         value, low, high = (each / curve.drift for each in values)
         return replace(estimate, value=value, low=low, high=high)
 
-    points = tuple(
-        replace(
-            p,
-            p50_ms=scaled(p.p50_ms),
-            mean_ms=p.mean_ms / curve.drift,
-            quantiles_ms=tuple(q / curve.drift for q in p.quantiles_ms),
+    def all_scaled(points: tuple[CurvePoint, ...]) -> tuple[CurvePoint, ...]:
+        return tuple(
+            replace(
+                p,
+                p50_ms=scaled(p.p50_ms),
+                mean_ms=p.mean_ms / curve.drift,
+                quantiles_ms=tuple(q / curve.drift for q in p.quantiles_ms),
+            )
+            for p in points
         )
-        for p in curve.points
-    )
+
     slower = tuple(replace(one, slower_ms=one.slower_ms / curve.drift) for one in curve.after_idle)
-    return replace(curve, points=points, after_idle=slower)
+    return replace(curve, points=all_scaled(curve.points), checks=all_scaled(curve.checks), after_idle=slower)
 
 
 def best_service(
@@ -154,9 +191,8 @@ def best_service(
     Deterministic for a curve and host costs. Those are measured once for a machine and workspace, unless the
     experiment states them. On the holdout split nothing is chosen: the settings are those of the search.
     """
-    question, choices = experiment.service, experiment.space.service
+    question, choices = experiment.service, service_choices(experiment, candidate)
     assert question is not None  # there is no such stage otherwise
-    assert choices is not None
     host = question.host or host_beside(
         host_costs(
             experiment.model, experiment.dataset, bench.store, report=lambda stage: bench.report(candidate, stage)
@@ -173,7 +209,8 @@ def best_service(
         return best_settings(curve, choices, question, host, lengths, bins, seed=experiment.seed)
     chosen = only((found.best or found.closest).settings)
     result = best_settings(curve, chosen, question, host, lengths, bins, seed=experiment.seed)
-    untuned = best_settings(curve, only(choices.untuned), question, host, lengths, bins, seed=experiment.seed).untuned
+    before = only(choices.untuned)
+    untuned = best_settings(curve, before, question, host, lengths, bins, seed=experiment.seed).untuned
     return replace(result, untuned=untuned, untuned_is_today=choices.today is not None)
 
 
@@ -189,6 +226,7 @@ def only(settings: ServiceSettings) -> ServiceChoices:
         max_batch_size=(settings.max_batch_size,),
         batch_timeout_ms=(settings.batch_timeout_ms,),
         workers=(settings.workers,),
+        sequence_bins=(settings.sequence_bins,) if settings.sequence_bins else (),
     )
 
 

@@ -10,6 +10,7 @@ from workbench.report.columns import WIDTH, laid_out
 from workbench.report.summary import Summary, best_known_service
 from workbench.values.measurement import Estimate, ServiceFigures, ServiceResult
 from workbench.values.results import Evaluation
+from workbench.values.service import bins_words
 
 _COLUMNS = (
     ("", 11),
@@ -43,6 +44,7 @@ class JointGain:
         untuned_int8: the best quantized candidate at the settings that nobody tuned: what quantizing alone gives; None
             where nobody quantized keeps the constraints.
         untuned: those settings, in words.
+        lengths: what its padded lengths bring, in a sentence; empty where they are no choice of the service.
     """
 
     recommended: float
@@ -51,6 +53,7 @@ class JointGain:
     untuned_int8: float | None
     untuned_int8_id: str | None
     untuned: str
+    lengths: str = ""
 
 
 def joint_gain(summary: Summary) -> JointGain | None:
@@ -69,6 +72,19 @@ def joint_gain(summary: Summary) -> JointGain | None:
         untuned_int8=untuned[1] if untuned else None,
         untuned_int8_id=untuned[0].candidate.id if untuned else None,
         untuned=f"{'today' if service.untuned_is_today else 'untuned'}: {service.untuned.settings}",
+        lengths=_lengths(service.best, service.at_untuned_bins),
+    )
+
+
+def _lengths(best: ServiceFigures, before: ServiceFigures | None) -> str:
+    """The factor of the lengths in a service's throughput, on top of all else."""
+    if before is None or before.settings == best.settings:
+        return ""
+    ours, theirs = best.throughput_per_s.value, before.throughput_per_s.value
+    return (
+        f"Of what the recommended one is predicted to serve (validation), {ours:.0f}/s, its lengths bring a factor of "
+        f"{ours / theirs:.2f}: with {bins_words(before.settings.sequence_bins)} and all else the same it is "
+        f"{theirs:.0f}/s."
     )
 
 
@@ -121,7 +137,7 @@ def _gain_lines(summary: Summary) -> list[tuple[str, str]]:
     gain = joint_gain(summary)
     if gain is None:
         return []
-    found = []
+    found = [gain.lengths] if gain.lengths else []
     if gain.tuned_float is not None and gain.tuned_float_id is not None:
         more = f"{gain.recommended / gain.tuned_float:.2f}x"
         found.append(
@@ -151,7 +167,13 @@ def _rows(result: ServiceResult, style: str) -> list[tuple[list[str], str, str]]
     best = ("too slow", result.closest, "red") if result.best is None else ("predicted", result.best, style)
     rows = [best, *([("measured", result.confirmed, style)] if result.confirmed is not None else [])]
     rows.append(("today" if result.untuned_is_today else "untuned", result.untuned, "dim"))
-    return [(_cells(kind, f), s, "" if f.reliable else f"UNRELIABLE: {f.note}") for kind, f, s in rows]
+    return [(_cells(kind, f), s, _said_of(f)) for kind, f, s in rows]
+
+
+def _said_of(figures: ServiceFigures) -> str:
+    bins = figures.settings.sequence_bins
+    parts = [bins_words(bins)] if bins else []
+    return "; ".join(parts if figures.reliable else [*parts, f"UNRELIABLE: {figures.note}"])
 
 
 def _cells(kind: str, figures: ServiceFigures) -> list[str]:

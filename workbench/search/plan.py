@@ -33,6 +33,7 @@ from workbench.search.time_limit import (
     mean_cost,
 )
 from workbench.search.warm_start import expected, warm_words
+from workbench.space.served_bins import words as served_words
 from workbench.space.space import Forbidden, SpaceSize, build, draw, raw_size, size
 from workbench.values.results import Evaluation
 from workbench.values.system.control_groups import available_memory_bytes
@@ -64,6 +65,7 @@ class Plan:
         serves: whether front members are loaded for real.
         store_entries: kind → entries already in the store (of any experiment in this workspace).
         scoring: what outputs mean and must keep, a sentence each; empty where labels decide.
+        service: what each candidate's service chooses besides batch, timeout and workers, in sentences.
         learned: what earlier sweeps let expect and propose first, in sentences.
         warnings: what the sweep could not tell, and kinds of candidates that will be refused, in sentences.
     """
@@ -90,6 +92,7 @@ class Plan:
     serves: bool
     store_entries: dict[str, int]
     scoring: tuple[str, ...] = ()
+    service: tuple[str, ...] = ()
     learned: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -165,6 +168,7 @@ def make_plan(
         serves=experiment.service is not None and experiment.service.confirm_s > 0,
         store_entries={usage.kind: usage.entries for usage in bench.store.usage()},
         scoring=scoring_words(experiment.dataset, experiment.model),
+        service=tuple(filter(None, [served_words(experiment.space)])),
         learned=tuple(warm_words(experiment, expected(experiment, bench))),
         warnings=(*too_fine(experiment), *refused, *filter(None, [layers_inside(experiment.model)])),
     )

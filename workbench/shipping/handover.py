@@ -55,13 +55,15 @@ def bundle_contents(experiment: Experiment, candidate: Candidate, bench: Bench, 
             hint=f"Its fate: workbench show {experiment.path} --candidate {candidate.short_id}",
         )
     artifact, directory = artifact_of(experiment, candidate, bench)
-    golden = _golden(experiment, candidate, bench)
+    service = service_settings(candidate, evaluations)
+    bins = service.sequence_bins or candidate.sequence_bins
+    golden = _golden(experiment, candidate, bench, bins)
     largest = max(float(np.abs(array).max(initial=0)) for batch in golden for array in batch.outputs.values())
     share = replay_tolerance(candidate)
     record = journal.record(candidate.id)
     outcomes = journal.outcomes(candidate.id, "holdout")
     data = experiment.dataset
-    padded = data.with_bins(candidate.sequence_bins)
+    padded = data.with_bins(bins)
     return BundleContents(
         name=experiment.name,
         about=experiment.about,
@@ -79,7 +81,7 @@ def bundle_contents(experiment: Experiment, candidate: Candidate, bench: Bench, 
         record=record if candidate.quantization.calibrated else None,
         preprocessor=padded.preprocessor,
         axes=(*(() if padded.sizing is None else padded.sizing.uses), *growing_axes(data.interface, experiment.model)),
-        service=service_settings(candidate, evaluations),
+        service=service,
         outcomes=outcomes if any(e.split == "holdout" for e in evaluations) and outcomes.exists() else None,
         outcome_samples_sha256=_scored_samples(experiment),
         origin=Origin(
@@ -146,11 +148,13 @@ def _evaluations(journal: Journal, candidate: Candidate) -> tuple[Evaluation, ..
     return tuple(e for e in found if e is not None and e.status == "complete")
 
 
-def _golden(experiment: Experiment, candidate: Candidate, bench: Bench) -> tuple[GoldenBatch, ...]:
+def _golden(
+    experiment: Experiment, candidate: Candidate, bench: Bench, bins: tuple[int, ...] | None
+) -> tuple[GoldenBatch, ...]:
     """The first batches of the (shuffled) validation split, and what this very artifact gives for them."""
     artifact, directory = artifact_of(experiment, candidate, bench)
     batch_size = candidate.serving.batch
-    data = experiment.dataset.with_bins(candidate.sequence_bins)
+    data = experiment.dataset.with_bins(bins)
     batches = _fed_batches(data, experiment, batch_size)
     session = bench.target(candidate).open(artifact, directory, candidate)
     try:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from workbench.space.dimensions import dimension_of
-from workbench.space.space import Parameter, SearchSpace
+from workbench.space.space import BINS, Parameter, SearchSpace
 from workbench.space.words import bins_of, is_word
 from workbench.values.bins import IntArray
 from workbench.values.dimension import Dimension, Scalar
@@ -54,6 +54,7 @@ def with_lengths(space: SearchSpace, lengths: Callable[[], IntArray | None], max
             replace(p, assignment={n: _renamed(numbers, n, (value,))[0] for n, value in p.assignment.items()})
             for p in space.presets
         ),
+        today_bins=None if space.today_bins is None else _renamed(numbers, BINS, (space.today_bins,))[0],
     )
 
 

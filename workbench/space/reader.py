@@ -14,6 +14,7 @@ from workbench.quantization.amct.protobuf_text import MOST_BYTES
 from workbench.space.dimensions import CFG, OFF, TARGET, dimensions_of, targets_with
 from workbench.space.service_reader import read_choices
 from workbench.space.space import (
+    BINS,
     EXACT_LIMIT,
     Forbid,
     Forbidden,
@@ -61,9 +62,9 @@ def read_space(path: Path) -> SearchSpace:
                 if name == CFG:
                     configurations = {str(choice): _configuration(section, str(choice)) for choice in parameter.choices}
                 refused.discard(name)
-        service = None
+        service, todays_bins = None, None
         with top.attempt():
-            service = read_choices(top)
+            service, todays_bins = read_choices(top, next((p.choices for p in parameters if p.name == BINS), ()))
         top.settle()
         known = {p.name: p for p in parameters}
         forbid = tuple(_read_forbid(section, known) for section in top.items("forbid"))
@@ -75,6 +76,7 @@ def read_space(path: Path) -> SearchSpace:
             presets=(),
             configurations=configurations,
             service=service,
+            today_bins=todays_bins,
         )
         _refuse_impossible_choices(rough, top)
         presets: list[Preset] = []

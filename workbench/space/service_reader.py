@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
+from workbench.values.dimension import Scalar
 from workbench.values.documents.input_files import open_lines
 from workbench.values.documents.yaml_reader import Section
 from workbench.values.errors import ConfigError
@@ -60,14 +62,17 @@ def read_question(top: Section) -> ServiceQuestion | None:
             raise section.error((error.key or "").rpartition(".")[2] or None, error.rule, error.hint) from error
 
 
-def read_choices(top: Section) -> ServiceChoices | None:
-    """The key `service:` of a search space; None where it has none.
+def read_choices(top: Section, bins: Sequence[Scalar] = ()) -> tuple[ServiceChoices | None, Scalar | None]:
+    """The key `service:` of a search space, and the bins that its `today:` names; None where it has none.
+
+    Args:
+        bins: choices of the space's parameter for them.
 
     Raises:
         ConfigError: with file, line and key.
     """
     if not top.has("service"):
-        return None
+        return None, None
     with top.section("service") as section:
         batches = section.integers("max_batch_size", (1,), minimum=1)
         workers = section.integers("workers", (1,), minimum=1)
@@ -80,10 +85,13 @@ def read_choices(top: Section) -> ServiceChoices | None:
             raise section.error(
                 None, f"{len(choices.settings())} settings are more than {MAX_SETTINGS}.", "Take choices out."
             )
-        return replace(choices, today=_today(section, choices)) if section.has("today") else choices
+        if not section.has("today"):
+            return choices, None
+        now, todays_bins = _today(section, choices, bins)
+        return replace(choices, today=now), todays_bins
 
 
-def _today(section: Section, choices: ServiceChoices) -> ServiceSettings:
+def _today(section: Section, choices: ServiceChoices, bins: Sequence[Scalar]) -> tuple[ServiceSettings, Scalar | None]:
     """What the service runs now; one of the choices, so that what is found is never worse."""
     with section.section("today") as now:
         batch, timeout_ms, workers = (
@@ -102,7 +110,18 @@ def _today(section: Section, choices: ServiceChoices) -> ServiceSettings:
                     f"{value:g} is not among {', '.join(f'{one:g}' for one in offered)}.",
                     f"Add it to service.{key}: what runs today is one of the choices.",
                 )
-        return ServiceSettings(max_batch_size=batch, batch_timeout_ms=timeout_ms if batch > 1 else 0.0, workers=workers)
+        chosen: Scalar | None = None
+        if now.has("sequence_bins"):
+            chosen = str(now.raw("sequence_bins"))
+            if chosen not in bins:
+                among = f"not among {', '.join(map(str, bins))}" if bins else "no choice: the space offers no such bins"
+                now.refuse(
+                    "sequence_bins",
+                    f"{chosen!r} is {among}.",
+                    "Add it to parameters.serving.sequence_bins: what runs today is one of the choices.",
+                )
+        timeout_ms = timeout_ms if batch > 1 else 0.0
+        return ServiceSettings(max_batch_size=batch, batch_timeout_ms=timeout_ms, workers=workers), chosen
 
 
 def _timeouts(section: Section) -> tuple[float, ...]:

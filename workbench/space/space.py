@@ -29,6 +29,7 @@ from workbench.values.service import ServiceChoices
 Assignment = Mapping[str, Scalar]
 """Dotted parameter name → chosen value; only parameters that apply."""
 
+BINS = "serving.sequence_bins"
 COUNT_LIMIT = 20_000
 """Up to so many combinations candidates are built only to be counted, at about half a millisecond each."""
 EXACT_LIMIT = 20_000
@@ -73,6 +74,35 @@ class Preset:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServedBins:
+    """Padded lengths that a service chooses, since nothing is compiled for them.
+
+    Attributes:
+        choices: text of the space file, such as '16 64' → lengths.
+        when: as of the parameter that they were.
+        forbid: rules that name them.
+        otherwise: lengths of a candidate that may not choose: the dataset's own.
+        file: the space as its file has it, with the parameter.
+    """
+
+    choices: Mapping[Scalar, tuple[int, ...]]
+    when: Mapping[str, tuple[Scalar, ...]]
+    forbid: tuple[Forbid, ...]
+    otherwise: tuple[int, ...]
+    file: SearchSpace
+
+    def left(self, assignment: Assignment) -> tuple[tuple[int, ...], ...]:
+        """What a service of this candidate may choose from; () where the rules leave nothing."""
+        if not all(name in assignment and assignment[name] in values for name, values in self.when.items()):
+            return (self.otherwise,)
+        return tuple(
+            bins
+            for choice, bins in self.choices.items()
+            if not any(rule.matches({**assignment, BINS: choice}) for rule in self.forbid)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SearchSpace:
     """What a sweep may propose.
 
@@ -81,6 +111,8 @@ class SearchSpace:
         parameters: with several targets, the first is `TARGET`.
         configurations: choice of `CFG` → the text of that file.
         service: what may vary without a compile: the best of it is found for every candidate; None for no service.
+        today_bins: what `service.today` says of them, as the file has it; None where it does not.
+        served_bins: where bins are a choice of the service (`served_bins.to_service`), and none of the parameters.
     """
 
     path: Path
@@ -90,12 +122,16 @@ class SearchSpace:
     presets: tuple[Preset, ...]
     configurations: Mapping[str, str] = field(default_factory=dict)
     service: ServiceChoices | None = None
+    today_bins: Scalar | None = None
+    served_bins: ServedBins | None = None
 
     @property
     def digest(self) -> str:
         """64 hex digits over everything that changes which candidates exist (not over comments or presets)."""
+        served = self.served_bins
         return digest(
             {
+                **({} if served is None else {"served_bins": [served.when, [f.values for f in served.forbid]]}),
                 "targets": self.targets,
                 "configurations": self.configurations,
                 "parameters": [{"name": p.name, "choices": p.choices, "when": p.when} for p in self.parameters],
@@ -145,6 +181,8 @@ def build_unresolved(space: SearchSpace, assignment: Assignment) -> Candidate:
     for rule in space.forbid:
         if rule.matches(assignment):
             raise Forbidden(rule.reason)
+    if space.served_bins is not None and not space.served_bins.left(assignment):
+        raise Forbidden("; ".join(dict.fromkeys(rule.reason for rule in space.served_bins.forbid)))
     target = str(assignment.get(TARGET, space.targets[0]))
     known = dimensions_of(target)
     parts: dict[str, dict[str, Any]] = {"precision": {}, "quantization": {}, "compile": {}, "serving": {}}
@@ -343,6 +381,9 @@ def _split(space: SearchSpace) -> tuple[SearchSpace, list[Parameter]]:
     """The part of a space whose parameters depend on each other, and the parameters that depend on nothing."""
     tied = {name for p in space.parameters for name in (*p.when, *((p.name,) if p.when else ()))}
     tied.update(name for rule in space.forbid for name in rule.values)
+    if space.served_bins is not None:
+        tied.update(name for rule in space.served_bins.forbid for name in rule.values)
+        tied.update(space.served_bins.when)
     tied.update(p.name for p in space.parameters if p.name.startswith("quantization."))
     tied.add(TARGET)
     for target in space.targets:  # and these to the scheme, to the precision mode or to each other

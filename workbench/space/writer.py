@@ -66,7 +66,7 @@ def space_yaml(space: SearchSpace, *, about: Sequence[str] = (), dropped: Sequen
     kept = {p.name for p in space.parameters}
     lines += [f"  # {d.name} {_one_line(d.choice)} left out: {d.why}" for d in dropped if d.name not in kept]
     if space.service is not None:
-        lines += ["", "service:", *_service(space.service)]
+        lines += ["", "service:", *_service(space.service, space.today_bins)]
     if space.forbid:
         lines += ["", "forbid:"]
         for rule in space.forbid:
@@ -101,13 +101,16 @@ def _parameter(space: SearchSpace, parameter: Parameter) -> list[str]:
     return [*lines, f"    choices: {_listed(parameter.choices)}"]
 
 
-def _service(choices: ServiceChoices) -> list[str]:
+def _service(choices: ServiceChoices, todays_bins: Scalar | None) -> list[str]:
     lines = [
         f"  max_batch_size: {_listed(choices.max_batch_size)}",
         f"  batch_timeout_ms: {_listed(choices.batch_timeout_ms)}",
         f"  workers: {_listed(choices.workers)}",
     ]
-    return [*lines, *([f"  today: {{{settings_yaml(choices.today)}}}"] if choices.today is not None else [])]
+    if choices.today is None:
+        return lines
+    bins = "" if todays_bins is None else f", sequence_bins: {_scalar(todays_bins)}"
+    return [*lines, f"  today: {{{settings_yaml(choices.today)}{bins}}}"]
 
 
 def settings_yaml(settings: ServiceSettings) -> str:

@@ -42,6 +42,8 @@ def candidate_tags(evaluation: Evaluation, sweep_id: str, feasible: bool) -> dic
         tags["service.max_batch_size"] = str(found.max_batch_size)
         tags["service.batch_timeout_ms"] = f"{found.batch_timeout_ms:g}"
         tags["service.workers"] = str(found.workers)
+        if found.sequence_bins:
+            tags["service.sequence_bins"] = " ".join(map(str, found.sequence_bins))
         tags["service.load"] = str(service.best.load)
     said = []
     if evaluation.toolchain.emulated:

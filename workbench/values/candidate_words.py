@@ -5,6 +5,7 @@ from __future__ import annotations
 from workbench.values.candidate import Candidate, Quantization
 from workbench.values.documents.canonical import digest
 from workbench.values.installed_targets import installed_target
+from workbench.values.service import bins_words
 
 
 def describe(candidate: Candidate) -> str:
@@ -13,7 +14,7 @@ def describe(candidate: Candidate) -> str:
     words = [target.title] if target.named else []
     words += _numbers(candidate.precision.mode, candidate.quantization)
     if bins := candidate.sequence_bins:
-        words.append(f"{'bins' if len(bins) > 1 else 'length'} {' '.join(map(str, bins))}")
+        words.append(bins_words(bins))
     return ", ".join([*words, *candidate.compile.words(candidate)])
 
 

@@ -102,9 +102,10 @@ def audit_of_latency(
 
 
 def audit_of_curve(own: BatchCurve, lent: BatchCurve, lender: str, *, between: float = BETWEEN) -> Audit:
-    """By the mean of the points' ratios. Both at first speed, whose error all points of a curve have in common: so the
-    error of the mean is taken to be that of a point, not less."""
-    pairs = list(zip(own.points, lent.points, strict=True))
+    """By the mean of the ratios at the points that both have. Both at first speed, whose error all points of a curve
+    have in common: so the error of the mean is taken to be that of a point, not less."""
+    theirs_at = {(point.batch, point.length): point for point in lent.points}
+    pairs = [(mine, theirs_at[at]) for mine in own.points if (at := (mine.batch, mine.length)) in theirs_at]
     ratios = [math.log(mine.p50_ms.value / theirs.p50_ms.value) for mine, theirs in pairs]
     errors = [math.hypot(error_of(mine.p50_ms), error_of(theirs.p50_ms)) for mine, theirs in pairs]
     mean = sum(ratios) / len(ratios)

@@ -136,6 +136,7 @@ class CurvePoint:
 
     Attributes:
         batch, length: rows and padded positions of the call; length 0 where samples are not sequences.
+        calls: 0 for a point that lies between measured ones.
         quantiles_ms: at evenly spaced probabilities from 0 to 1, both ends included: the spread of single calls.
     """
 
@@ -187,6 +188,8 @@ class BatchCurve:
             one, such as that of a load.
         together: beside the curve, ascending; () where a device computes, or where it could not be told.
         after_idle: ascending waits; the points' own calls followed others without one.
+        fit_error: of a surface, between whose points other lengths and batches are interpolated: the largest share by
+            which it misses one of `checks`, points that were measured and left out.
     """
 
     points: tuple[CurvePoint, ...]
@@ -200,6 +203,8 @@ class BatchCurve:
     speed_spread: float = added_later(0.0)
     together: tuple[Together, ...] = added_later(())
     after_idle: tuple[AfterIdle, ...] = added_later(())
+    fit_error: float = added_later(0.0)
+    checks: tuple[CurvePoint, ...] = added_later(())
 
     @property
     def batches(self) -> tuple[int, ...]:
@@ -268,6 +273,8 @@ class ServiceResult:
         best: None where no setting keeps the limit on P99; then `closest` came nearest.
         untuned: the same artifact at what its service runs today, or else at the first choices of the space.
         untuned_is_today: whether the space says what runs today.
+        at_untuned_bins: the settings of `best` but for the bins, which are those of `untuned`; None where bins are no
+            choice of the service.
         tried: settings that were simulated, in `simulated_s` seconds.
         confirmed: `best` under real load; None where it was not, and then `note` may say why.
     """
@@ -281,6 +288,7 @@ class ServiceResult:
     confirmed: ServiceFigures | None = None
     note: str = ""
     untuned_is_today: bool = added_later(False)
+    at_untuned_bins: ServiceFigures | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

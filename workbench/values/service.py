@@ -28,12 +28,15 @@ class ServiceSettings:
             free.
         workers: processes with a model each, for each device.
         queueing: the policy above; bundles and journals hold its name.
+        sequence_bins: padded lengths that requests are grouped by and padded to, ascending; () for those compiled, or
+            the dataset's own.
     """
 
     max_batch_size: int = 1
     batch_timeout_ms: float = 0.0
     workers: int = 1
     queueing: Literal["bins"] = "bins"
+    sequence_bins: tuple[int, ...] = added_later(())
 
     def __post_init__(self) -> None:
         for name in ("max_batch_size", "workers"):
@@ -41,10 +44,19 @@ class ServiceSettings:
                 raise ConfigError(f"{getattr(self, name)} is less than 1.", key=f"service.{name}")
         if not 0 <= self.batch_timeout_ms <= 10_000:
             raise ConfigError(f"{self.batch_timeout_ms} is outside 0 to 10000 ms.", key="service.batch_timeout_ms")
+        bins = self.sequence_bins
+        if bins and (list(bins) != sorted(set(bins)) or bins[0] < 1):
+            raise ConfigError(f"{list(bins)} are not ascending positive lengths.", key="service.sequence_bins")
 
     def __str__(self) -> str:
         workers = f"{self.workers} worker{'s' if self.workers > 1 else ''}"
-        return f"batch <= {self.max_batch_size}, {self.batch_timeout_ms:g} ms, {workers}"
+        said = f"batch <= {self.max_batch_size}, {self.batch_timeout_ms:g} ms, {workers}"
+        return f"{said}, {bins_words(self.sequence_bins)}" if self.sequence_bins else said
+
+
+def bins_words(bins: tuple[int, ...]) -> str:
+    """'bins 16 32 64', 'length 64'."""
+    return f"{'bins' if len(bins) > 1 else 'length'} {' '.join(map(str, bins))}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,21 +101,26 @@ class ServiceChoices:
 
     Attributes:
         today: what the service runs now, one of them; None where nobody said it.
+        sequence_bins: sets of padded lengths, where nothing is compiled for them; () where they are no choice.
     """
 
     max_batch_size: tuple[int, ...] = (1,)
     batch_timeout_ms: tuple[float, ...] = (0.0,)
     workers: tuple[int, ...] = (1,)
     today: ServiceSettings | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
+    sequence_bins: tuple[tuple[int, ...], ...] = added_later(())
 
     def settings(self) -> tuple[ServiceSettings, ...]:
         """Every combination that differs: without batching the timeout means nothing."""
         found: dict[ServiceSettings, None] = {}
-        for batch in self.max_batch_size:
-            for timeout_ms in self.batch_timeout_ms if batch > 1 else (0.0,):
-                for workers in self.workers:
-                    one = ServiceSettings(max_batch_size=batch, batch_timeout_ms=timeout_ms, workers=workers)
-                    found[one] = None
+        for bins in self.sequence_bins or ((),):
+            for batch in self.max_batch_size:
+                for timeout_ms in self.batch_timeout_ms if batch > 1 else (0.0,):
+                    for workers in self.workers:
+                        one = ServiceSettings(
+                            max_batch_size=batch, batch_timeout_ms=timeout_ms, workers=workers, sequence_bins=bins
+                        )
+                        found[one] = None
         return tuple(found)
 
     @property

@@ -14,9 +14,9 @@ from workbench.prediction.stage import (
     measured_curve,
     measured_startup_s,
     searched_service,
-    serving_batches,
-    serving_lengths,
+    surface_shapes,
 )
+from workbench.prediction.surface import curve_at
 from workbench.search.rungs.climb import Climb
 from workbench.search.rungs.lending import keep, lender, lent_curve
 from workbench.targets.base import Session
@@ -49,10 +49,8 @@ def _curve(climb: Climb, session: Session, baseline: Session, artifact: Artifact
 
     if climb.split != "validation" or climb.bench.toolchain(climb.candidate).emulated:
         return measured_curve(*at, session, baseline, climb.split, open_another=another)
-    choices = climb.experiment.space.service
-    assert choices is not None  # the experiment was refused otherwise
-    shapes = (serving_batches(climb.candidate, choices), serving_lengths(climb.experiment, climb.candidate))
-    key = curve_key(*at, artifact, directory, *shapes, climb.split)
+    batches, lengths = surface_shapes(climb.experiment, climb.candidate)
+    key = curve_key(*at, artifact, directory, batches, lengths, climb.split)
     known = lender(climb, "curve", key)
     if known is not None and not climb.loans.audited:
         keep(climb, Fact(kind="curve", key=key, lender=known.candidate.id))
@@ -60,7 +58,7 @@ def _curve(climb: Climb, session: Session, baseline: Session, artifact: Artifact
     own = measured_curve(*at, session, baseline, climb.split, open_another=another)
     audit = None
     if known is not None:
-        lent = lent_curve(known)
-        audit = audit_of_curve(at_first_speed(own), lent, known.candidate.id, between=climb.loans.between)
+        ours, lent = (curve_at(each, lengths) for each in (at_first_speed(own), lent_curve(known)))
+        audit = audit_of_curve(ours, lent, known.candidate.id, between=climb.loans.between)
     keep(climb, Fact(kind="curve", key=key, audit=audit))
     return own

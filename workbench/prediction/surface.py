@@ -1,0 +1,306 @@
+"""A time surface over batch and length: measured where it bends, interpolated between, and checked at points left out.
+
+One compiled file runs at any length, so one surface tells what a service takes with any bins: `curve_at` gives the
+batch curve that a measurement at exactly those bins would have given, within `BatchCurve.fit_error`. How time grows
+with length is measured at the smallest batch, where calls are cheap; how it grows with the batch at few lengths, since
+the ratio of a large batch to a small one changes slowly with length.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from workbench.values.errors import ConfigError
+from workbench.values.measurement import BatchCurve, CurvePoint, Estimate
+
+Floats = npt.NDArray[np.float64]
+Look = Callable[[int, int], tuple[float, float]]
+"""(batch, length) → milliseconds of a call by a quick look, and how far a second look may differ, as a share."""
+
+STRAIGHT = 0.03
+"""Where a look differs by less than this share from the line through its neighbours, nothing bends."""
+_MOST_NOISE = 0.1
+"""Of a look: on a noisy machine bends are not told from noise, and points are taken all the same."""
+_MOST_LENGTHS, _MOST_BATCHES = 9, 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Points:
+    """Where a surface is measured.
+
+    Attributes:
+        lengths: at which the smallest batch is timed, ascending.
+        beside: (batch, length) of larger ones, at some of these lengths.
+        checks: (batch, length) that are left out of the fit.
+    """
+
+    batch: int
+    lengths: tuple[int, ...]
+    beside: tuple[tuple[int, int], ...]
+    checks: tuple[tuple[int, int], ...]
+
+
+def chosen_points(look: Look, batches: Sequence[int], lengths: Sequence[int], budget_ms: float) -> Points:
+    """The fewest of these batches and lengths between which time is as good as straight, and points to check it by.
+
+    Every length is looked at with the smallest batch, every batch at a middle length. Lengths begin with both ends and
+    one between, and those come to them, worst first, that the fit through them misses by more than `STRAIGHT` and the
+    look's noise. The largest batch is timed at the first three, batches between (found alike) at the middle one. What
+    is more than that is taken only while one visit of every point fits into `budget_ms`.
+
+    Args:
+        lengths: those that may be asked for; the surface is never asked beyond the last.
+    """
+    lengths, batches = sorted(set(lengths)), sorted(set(batches))
+    least, most = batches[0], batches[-1]
+    known: dict[tuple[int, int], tuple[float, float]] = {}
+
+    def at(batch: int, length: int) -> tuple[float, float]:
+        if (batch, length) not in known:
+            known[batch, length] = look(batch, length)
+        return known[batch, length]
+
+    middle = _middle(lengths)
+    ends = sorted({lengths[0], middle, lengths[-1]})
+
+    def visit_ms(rows: Sequence[int], columns: Sequence[int]) -> float:
+        """About: a row more costs as much again, which overrates large batches."""
+        one = sum(at(least, column)[0] for column in columns)
+        largest = sum(at(least, column)[0] for column in ends) * most / least * (most > least)
+        return one + largest + sum(at(least, middle)[0] * row / least for row in rows if least < row < most)
+
+    taken_lengths = _refined(
+        lengths,
+        ends,
+        lambda length: at(least, length),
+        interpolated,
+        lambda taken: len(taken) < _MOST_LENGTHS and visit_ms((), taken) < budget_ms,
+    )
+    taken_batches = _refined(
+        batches,
+        sorted({least, most}),
+        lambda batch: at(batch, middle),
+        lambda places, values, wanted: np.asarray(np.interp(wanted, places, values)),
+        lambda taken: len(taken) < _MOST_BATCHES and visit_ms(taken, taken_lengths) < budget_ms,
+    )
+    beside = [(most, length) for length in ends] if most > least else []
+    beside += [(batch, middle) for batch in taken_batches if least < batch < most]
+    return Points(
+        batch=least,
+        lengths=taken_lengths,
+        beside=tuple(beside),
+        checks=_checks(batches, lengths, taken_batches, taken_lengths, ends),
+    )
+
+
+def fitted(curve: BatchCurve, points: Points) -> BatchCurve:
+    """A curve measured at these points as a surface: the checks are left out of the fit, and the largest share by which
+    it misses one is `fit_error`."""
+    checks = tuple(p for p in curve.points if (p.batch, p.length) in points.checks)
+    fit = sorted((p for p in curve.points if p not in checks), key=lambda p: (p.length, p.batch))
+    surface = replace(curve, points=tuple(fit))
+    missed = max((abs(_predicted_ms(surface, p.batch, p.length) / p.p50_ms.value - 1) for p in checks), default=0.0)
+    said = f"{len(fit)} points of batch and length; "
+    said += (
+        f"{len(checks)} that were left out differ by {missed:.1%} at most" if checks else "nothing else is asked for"
+    )
+    return replace(surface, checks=checks, fit_error=missed, verdict=f"{curve.verdict}; {said}")
+
+
+def curve_at(surface: BatchCurve, bins: Sequence[int]) -> BatchCurve:
+    """The batch curve at exactly these lengths: measured points as they are, others interpolated, never extrapolated.
+
+    At the smallest batch every quantile follows a monotone cubic through the measured lengths; at a larger one it is
+    that times the ratio of the two, which lies between those measured. A bin shorter than all costs what the shortest
+    does. The interval of a point in between is as wide as those it lies between and `fit_error` together, and
+    `speed_spread` holds what all may be wrong by alike.
+
+    Raises:
+        ConfigError: a bin is longer than every measured length.
+    """
+    known, batches = surface.lengths, surface.batches
+    if not bins or known == (0,):
+        return surface
+    if max(bins) > known[-1]:
+        raise ConfigError(
+            f"length bin {max(bins)} is longer than every measured length {list(known)}.",
+            key="bins",
+            hint="Measure the surface up to the longest bin.",
+        )
+    fit = _Fit(surface)
+    points = [
+        replace(fit.point(batch, max(length, known[0])), length=length)
+        for length in sorted(set(bins))
+        for batch in batches
+    ]
+    spread = math.hypot(surface.speed_spread, surface.fit_error / 2)
+    return replace(surface, points=tuple(points), speed_spread=spread)
+
+
+class _Fit:
+    """The surface as a function: [quantiles, mean, median] of a call of any measured batch at any length between."""
+
+    def __init__(self, surface: BatchCurve) -> None:
+        self._error = surface.fit_error
+        self._count = max(len(p.quantiles_ms) for p in surface.points)
+        self._points = {(p.batch, p.length): p for p in surface.points}
+        self._batches = surface.batches
+        self._lengths = {b: [p.length for p in surface.points if p.batch == b] for b in self._batches}
+        self._rows = {at: self._row(p) for at, p in self._points.items()}
+
+    def point(self, batch: int, length: int) -> CurvePoint:
+        if (batch, length) in self._points:
+            return self._points[batch, length]
+        found = self._at(batch, length)
+        value = float(found[-1])
+        nearest = [self._near(b, length) for b in {batch, self._batches[0]}]
+        low, high = (
+            max(abs(getattr(p.p50_ms, side) / p.p50_ms.value - 1) for near in nearest for p in near)
+            for side in ("low", "high")
+        )
+        own = Estimate(value=value, low=value * (1 - low), high=value * (1 + high))
+        return CurvePoint(
+            batch=batch,
+            length=length,
+            calls=0,
+            p50_ms=widened(own, self._error),
+            mean_ms=float(found[-2]),
+            quantiles_ms=tuple(float(q) for q in np.maximum.accumulate(found[: self._count])),
+        )
+
+    def _at(self, batch: int, length: int) -> Floats:
+        least, most = self._batches[0], self._batches[-1]
+        if batch == least:
+            at = self._lengths[least]
+            return interpolated(at, np.array([self._rows[least, each] for each in at]), length)
+        ratio = self._ratio(batch, length)
+        places = self._lengths[batch]
+        if len(places) == 1 and batch != most:  # its one ratio changes with length as the largest batch's does
+            share = math.log(batch / least) / math.log(most / least)
+            ratio = ratio * (self._ratio(most, length) / self._ratio(most, places[0])) ** share
+        return np.asarray(self._at(least, length) * ratio, dtype=np.float64)
+
+    def _ratio(self, batch: int, length: int) -> Floats:
+        """To the smallest batch; beyond the lengths of this batch as at the nearest of them."""
+        places = self._lengths[batch]
+        ratios = np.array([self._rows[batch, each] / self._at(self._batches[0], each) for each in places])
+        inside = min(max(length, places[0]), places[-1])
+        return ratios[0] if len(places) == 1 else interpolated(np.log(places), ratios, math.log(inside))
+
+    def _near(self, batch: int, length: int) -> list[CurvePoint]:
+        """The one or two of this batch that a length lies between."""
+        places = self._lengths[batch]
+        below, above = [p for p in places if p <= length][-1:], [p for p in places if p >= length][:1]
+        return [self._points[batch, place] for place in {*below, *above}]
+
+    def _row(self, point: CurvePoint) -> Floats:
+        evenly = np.linspace(0, 1, self._count)
+        quantiles = np.interp(evenly, np.linspace(0, 1, len(point.quantiles_ms)), point.quantiles_ms)
+        return np.array([*quantiles, point.mean_ms, point.p50_ms.value])
+
+
+def widened(estimate: Estimate, share: float) -> Estimate:
+    """With a further error of so large a share of the value, independent of the interval's own."""
+    further = share * abs(estimate.value)
+    return replace(
+        estimate,
+        low=estimate.value - math.hypot(estimate.value - estimate.low, further),
+        high=estimate.value + math.hypot(estimate.high - estimate.value, further),
+    )
+
+
+def interpolated(at: Sequence[float] | Floats, values: Floats, wanted: float) -> Floats:
+    """values[k] belongs to at[k], ascending; the value at `wanted` between the ends, by monotone cubics.
+
+    Fritsch and Carlson's: through every value, never beyond its neighbours, straight between two.
+    """
+    places, values = np.asarray(at, np.float64), np.asarray(values, np.float64)
+    if len(places) == 1:
+        return np.asarray(values[0], dtype=np.float64)
+    steps = np.diff(places)
+    shape = (-1,) + (1,) * (values.ndim - 1)
+    slopes = np.diff(values, axis=0) / steps.reshape(shape)
+    tangents = np.concatenate([slopes[:1], slopes, slopes[-1:]])[: len(places)].copy()
+    if len(places) > 2:
+        before, after = slopes[:-1], slopes[1:]
+        wide, narrow = (2 * steps[1:] + steps[:-1]).reshape(shape), (steps[1:] + 2 * steps[:-1]).reshape(shape)
+        turning = before * after <= 0
+        safe = [np.where(turning, 1.0, each) for each in (before, after)]
+        tangents[1:-1] = np.where(turning, 0.0, (wide + narrow) / (wide / safe[0] + narrow / safe[1]))
+        tangents[0] = _at_end(steps[0], steps[1], slopes[0], slopes[1])
+        tangents[-1] = _at_end(steps[-1], steps[-2], slopes[-1], slopes[-2])
+    left = min(max(int(np.searchsorted(places, wanted, side="right")) - 1, 0), len(places) - 2)
+    step, share = steps[left], (wanted - places[left]) / steps[left]
+    up = share * share * (3 - 2 * share)
+    curved = step * share * (1 - share) * ((1 - share) * tangents[left] - share * tangents[left + 1])
+    return np.asarray(values[left] + up * (values[left + 1] - values[left]) + curved, dtype=np.float64)
+
+
+def _at_end(step: float, next_step: float, slope: Floats, next_slope: Floats) -> Floats:
+    """The slope at an end by the parabola through three values, kept monotone."""
+    found = ((2 * step + next_step) * slope - step * next_slope) / (step + next_step)
+    found = np.where(found * slope <= 0, 0.0, found)
+    return np.where((slope * next_slope <= 0) & (np.abs(found) > 3 * np.abs(slope)), 3 * slope, found)
+
+
+def _refined(
+    offered: Sequence[int],
+    first: Sequence[int],
+    look: Callable[[int], tuple[float, float]],
+    fit: Callable[[Sequence[int], Floats, int], Floats],
+    room: Callable[[Sequence[int]], bool],
+) -> tuple[int, ...]:
+    """The first, and of the offered ones, worst first, those that the fit through the ones taken misses."""
+    taken, seen = sorted(first), {one: look(one) for one in offered}
+
+    def missed(one: int) -> float:
+        """By how much more than a bend or its noise accounts for."""
+        ms, noise = seen[one]
+        guess_ms = float(fit(taken, np.array([seen[other][0] for other in taken]), one))
+        return abs(guess_ms / ms - 1) - max(STRAIGHT, min(noise, _MOST_NOISE))
+
+    while room(taken) and len(taken) < len(offered):
+        worst = max((one for one in offered if one not in taken), key=missed)
+        if missed(worst) <= 0:
+            break
+        taken = sorted({*taken, worst})
+    return tuple(taken)
+
+
+def _middle(offered: Sequence[int]) -> int:
+    """The one in the middle by its logarithm; an end where there is nothing between."""
+    inside = offered[1:-1] or offered[-1:]
+    return min(inside, key=lambda one: abs(math.log(one) - math.log(offered[0] * offered[-1]) / 2))
+
+
+def _checks(
+    batches: Sequence[int],
+    lengths: Sequence[int],
+    taken_batches: Sequence[int],
+    taken_lengths: Sequence[int],
+    ends: Sequence[int],
+) -> tuple[tuple[int, int], ...]:
+    """Up to four, each as far from measured ones as can be: the smallest batch at a length left out, the largest
+    between each two of its lengths, a batch left out."""
+    left_lengths, left_batches = set(lengths) - set(taken_lengths), set(batches) - set(taken_batches)
+    found = [(taken_batches[0], _farthest(left_lengths, taken_lengths))] if left_lengths else []
+    if len(taken_batches) > 1:
+        gaps = [{one for one in lengths if low < one < high} for low, high in pairwise(ends)]
+        found += [(taken_batches[-1], _farthest(inside, ends)) for inside in gaps if inside]
+    found += [(_farthest(left_batches, taken_batches), ends[len(ends) // 2])] if left_batches else []
+    return tuple(found)
+
+
+def _farthest(offered: Collection[int], taken: Sequence[int]) -> int:
+    return max(sorted(offered), key=lambda one: min(abs(math.log(one / other)) for other in taken))
+
+
+def _predicted_ms(surface: BatchCurve, batch: int, length: int) -> float:
+    by_batch = curve_at(surface, (length,)).points
+    return float(np.interp(batch, [p.batch for p in by_batch], [p.p50_ms.value for p in by_batch]))

@@ -1,0 +1,139 @@
+"""Padded lengths as a choice of the service: where nothing is compiled for them, a candidate need not be one of them.
+
+A space file offers them as `serving.sequence_bins`, and is valid with a service and without one. Where an experiment
+has a service, the choices move to it when the experiment is read: the sampler never sees them, presets that differ in
+nothing else are one, and every candidate's service chooses among them by simulation over one time surface.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from workbench.space.dimensions import TARGET
+from workbench.space.service_reader import MAX_SETTINGS
+from workbench.space.space import BINS, Preset, SearchSpace, ServedBins, assignment_of
+from workbench.space.words import is_word, stand_in
+from workbench.values.bins import IntArray
+from workbench.values.candidate import Candidate
+from workbench.values.dimension import ANY_LENGTH, Scalar
+from workbench.values.errors import ConfigError
+from workbench.values.installed_targets import installed_target
+from workbench.values.service import ServiceChoices
+
+
+def to_service(space: SearchSpace, own: tuple[int, ...]) -> SearchSpace:
+    """The space without its parameter for bins, whose choices are the service's; as it is where it offers none, has no
+    service, or offers them to a target that compiles shapes.
+
+    Args:
+        space: with numbers for words (`lengths.with_lengths`), or with words, only to be counted.
+        own: the bins of the dataset's manifest, for candidates that the parameter does not apply to.
+
+    Raises:
+        ConfigError: another parameter depends on the bins, or there are too many settings.
+    """
+    parameter = next((p for p in space.parameters if p.name == BINS), None)
+    if parameter is None or space.service is None:
+        return space
+    reached = [str(name) for name in parameter.when.get(TARGET, space.targets)]
+    if any(installed_target(name).settings.compiles_shapes for name in reached):
+        return space
+    for other in space.parameters:
+        if BINS in other.when:
+            raise ConfigError(
+                f"depends on {BINS}, which is a choice of the service here: each candidate's service chooses its own.",
+                file=space.path,
+                key=f"parameters.{other.name}.when",
+                hint="Leave that condition out, or the key `service:` of the experiment.",
+            )
+    bins: dict[Scalar, tuple[int, ...]] = {c: _numbers(c) for c in parameter.choices}
+    served = ServedBins(
+        choices=bins,
+        when=parameter.when,
+        forbid=tuple(rule for rule in space.forbid if BINS in rule.values),
+        otherwise=own,
+        file=space,
+    )
+    now = space.service.today
+    if now is not None:
+        now = replace(now, sequence_bins=bins[parameter.choices[0] if space.today_bins is None else space.today_bins])
+    service = replace(space.service, sequence_bins=tuple(bins.values()), today=now)
+    if len(service.settings()) > MAX_SETTINGS:
+        raise ConfigError(
+            f"{len(service.settings())} settings of the service, bins among them, are more than {MAX_SETTINGS}.",
+            file=space.path,
+            key="service",
+            hint=f"Take choices out there, or of {BINS}.",
+        )
+    return replace(
+        space,
+        parameters=tuple(p for p in space.parameters if p is not parameter),
+        forbid=tuple(rule for rule in space.forbid if BINS not in rule.values),
+        presets=_without_bins(space.presets),
+        service=service,
+        served_bins=served,
+    )
+
+
+def choices_of(space: SearchSpace, candidate: Candidate) -> ServiceChoices | None:
+    """What a service of this candidate may be told; None where the space has no service.
+
+    A candidate from elsewhere, which no assignment of the space makes, may choose any bins.
+    """
+    choices, served = space.service, space.served_bins
+    if choices is None or served is None:
+        return choices
+    if candidate.compile.compiled_lengths():
+        left: tuple[tuple[int, ...], ...] = ()
+    else:
+        assignment = assignment_of(space, candidate)
+        left = choices.sequence_bins if assignment is None else served.left(assignment)
+    now = choices.today
+    if now is not None and now.sequence_bins not in left:
+        now = replace(now, sequence_bins=left[0] if left else ())
+    return replace(choices, sequence_bins=left, today=now)
+
+
+def finest(space: SearchSpace, lengths: IntArray | None) -> tuple[int, ...] | None:
+    """The bins with the least padding among those that a service may choose; of equals, the fewest. None where bins
+    are no choice of the service."""
+    served = space.served_bins
+    if served is None or lengths is None:
+        return None
+    possible = [*served.choices.values(), *([served.otherwise] if served.when else [])]
+    return min(possible, key=lambda bins: (_padded(lengths, bins), len(bins)))
+
+
+def words(space: SearchSpace) -> str:
+    """What is the service's and no candidate's, in a sentence; empty where bins are no choice of the service."""
+    if space.served_bins is None or space.service is None:
+        return ""
+    sets = ", ".join(" ".join(map(str, bins)) for bins in space.service.sequence_bins)
+    return (
+        f"the padded lengths of {BINS} are a choice of each candidate's service, since nothing is compiled for them: "
+        f"{sets}; with batch, timeout and workers {len(space.service.settings())} settings, simulated on one surface "
+        "of times; no candidate differs in them"
+    )
+
+
+def _padded(lengths: IntArray, bins: tuple[int, ...]) -> int:
+    """Tokens that all of these texts come to, padded; the last bin holds them all."""
+    return int(np.array(bins)[np.searchsorted(bins, lengths)].sum())
+
+
+def _numbers(choice: Scalar) -> tuple[int, ...]:
+    if is_word(choice, ANY_LENGTH[BINS]):
+        return stand_in(choice)
+    return tuple(int(word) for word in str(choice).split())
+
+
+def _without_bins(presets: Sequence[Preset]) -> tuple[Preset, ...]:
+    """The first of those that are one without their bins."""
+    found: dict[tuple[tuple[str, Scalar], ...], Preset] = {}
+    for preset in presets:
+        left: Mapping[str, Scalar] = {name: value for name, value in preset.assignment.items() if name != BINS}
+        found.setdefault(tuple(left.items()), replace(preset, assignment=left))
+    return tuple(found.values())
