@@ -45,7 +45,7 @@ EVALUATION = (
     ("build",),
     ("record",),
     ("sensitivity",),
-    ("statistics", "time_keys"),
+    ("statistics", "time_keys", "answer_keys"),
     ("bench",),
     ("modelled_clock", "served_bins", "sweep_folders"),
     ("journal", "measure", "memory", "profiling", "shared_shapes"),

@@ -13,12 +13,14 @@ from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.ladder import evaluate
+from workbench.search.rungs.smoke import SMOKE_SAMPLES
 from workbench.search.sweep import run_sweep
 from workbench.targets.base import Array, Feeds, Session
 from workbench.targets.onnxruntime.settings import OnnxRuntimeCompile
 from workbench.targets.onnxruntime.target import OnnxRuntimeTarget
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate, Quantization, Serving
+from workbench.values.facts import Fact
 from workbench.values.results import Evaluation
 
 SERVING = Serving(intra_op_threads=1)
@@ -57,6 +59,40 @@ class Mistaken(OnnxRuntimeTarget):
         return Repeating(session) if candidate.quantization.weight_granularity == "channel" else session
 
 
+class SameAnswers(OnnxRuntimeTarget):
+    """Claims that all its artifacts compute the same."""
+
+    def numerics_form(self, artifact: Artifact, directory: Path, candidate: Candidate) -> str:
+        return "one for all"
+
+
+class Turning:
+    """A session that answers the smoke samples right, and what comes then the other way round."""
+
+    def __init__(self, session: Session) -> None:
+        self.session, self.calls = session, 0
+
+    def run(self, feeds: Feeds) -> dict[str, Array]:
+        self.calls += 1
+        outputs = self.session.run(feeds)
+        return outputs if self.calls <= SMOKE_SAMPLES else {name: -array for name, array in outputs.items()}
+
+    def close(self) -> None:
+        self.session.close()
+
+
+class LaterAnother(OnnxRuntimeTarget):
+    """Computes something else where fusions are off."""
+
+    def open(self, artifact: Artifact, directory: Path, candidate: Candidate, *, device: int = 0) -> Session:
+        session = super().open(artifact, directory, candidate, device=device)
+        return Turning(session) if candidate.compile == UNFUSED.compile else session
+
+
+def of_kind(evaluation: Evaluation, kind: str) -> Fact:
+    return next(fact for fact in evaluation.facts if fact.kind == kind)
+
+
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[tuple[Experiment, Bench]]:
     text = EXPERIMENT.replace("constraints: {accuracy_drop_pp: 2.0}\n", "")
@@ -85,25 +121,67 @@ def test_a_candidate_takes_the_times_of_one_whose_files_do_the_same_work(opened:
     borrower = measured(question, bench, UNFUSED)
     other = measured(question, bench, DYNAMIC)
 
-    (lent,), (fact,), (apart,) = lender.facts, borrower.facts, other.facts
-    assert (lent.lender, fact.lender, apart.lender) == (None, lender.candidate.id, None)
-    assert lent.key == fact.key != apart.key
+    for kind in ("latency", "accuracy"):
+        lent, fact, apart = (of_kind(each, kind) for each in (lender, borrower, other))
+        assert (lent.lender, fact.lender, apart.lender) == (None, lender.candidate.id, None)
+        assert lent.key == fact.key != apart.key
     assert borrower.measurement.latency == lender.measurement.latency
     assert other.measurement.latency != lender.measurement.latency
     assert borrower.measurement.accuracy is not None
+    assert lender.measurement.accuracy is not None
+    assert borrower.measurement.accuracy.values == lender.measurement.accuracy.values
+    cached = {stage.stage for stage in borrower.stages if stage.cached}
+    assert {"latency_short", "accuracy_full", "latency_full"} <= cached
+
+
+def test_threads_do_not_change_answers_but_times(opened: tuple[Experiment, Bench]) -> None:
+    question, bench = opened
+    lender = measured(question, bench, DYNAMIC)
+
+    borrower = measured(question, bench, replace(DYNAMIC, serving=Serving(intra_op_threads=2)))
+
+    assert of_kind(borrower, "accuracy").lender == lender.candidate.id
+    assert of_kind(borrower, "latency").lender is None
+
+
+def test_answers_that_differ_for_the_first_samples_are_not_lent_whatever_a_target_claims(
+    opened: tuple[Experiment, Bench],
+) -> None:
+    question, honest = opened
+    bench = replace(honest, targets={"onnxruntime": SameAnswers()})
+    measured(question, bench, DYNAMIC)
+
+    other = measured(question, bench, BY_CHANNEL)
+
+    assert of_kind(other, "accuracy").lender is None
+
+
+def test_an_audit_compares_every_answer(opened: tuple[Experiment, Bench]) -> None:
+    question, honest = opened
+    bench = replace(honest, targets={"onnxruntime": LaterAnother()})
+    lender = measured(question, bench, PLAIN)
+    loans = replace(loans_for(UNFUSED, bench.journal.evaluations(), question.seed), audited=True)
+
+    finder = measured(question, bench, UNFUSED, loans)
+
+    audit = of_kind(finder, "accuracy").audit
+    assert audit is not None
+    assert (audit.lender, audit.agrees) == (lender.candidate.id, False)
+    assert audit.ratio.value < 1
+    assert "onnxruntime accuracy" in stopped_kinds(bench.journal.evaluations().values())
 
 
 def test_the_confirmation_and_the_baseline_measure_themselves(opened: tuple[Experiment, Bench]) -> None:
     question, bench = opened
     lender = measured(question, bench, PLAIN)
-    loans = Loans(lenders={lender.facts[0].key: lender.candidate.id})
+    loans = Loans(lenders={fact.key: lender.candidate.id for fact in lender.facts})
 
     confirmed = evaluate(question, UNFUSED, bench, split="holdout", gates=False, loans=loans)
     baseline = evaluate(question, question.baseline, bench, loans=loans)
 
     assert confirmed.facts == ()
     assert confirmed.measurement.latency != lender.measurement.latency
-    assert [fact.lender for fact in baseline.facts] == [None]
+    assert {fact.lender for fact in baseline.facts} == {None}
 
 
 def test_a_wrong_claim_is_found_by_an_audit_and_what_was_borrowed_is_measured_anew(
@@ -113,12 +191,12 @@ def test_a_wrong_claim_is_found_by_an_audit_and_what_was_borrowed_is_measured_an
     bench = replace(honest, targets={"onnxruntime": Mistaken()})
     lender = measured(question, bench, PLAIN)
     borrower = measured(question, bench, DYNAMIC)
-    assert borrower.facts[0].lender == lender.candidate.id
+    assert of_kind(borrower, "latency").lender == lender.candidate.id
     loans = loans_for(BY_CHANNEL, bench.journal.evaluations(), question.seed)
 
     finder = measured(question, bench, BY_CHANNEL, replace(loans, audited=True))
 
-    audit = finder.facts[0].audit
+    audit = of_kind(finder, "latency").audit
     assert audit is not None
     assert (audit.lender, audit.agrees) == (lender.candidate.id, False)
     assert audit.ratio.value > 2
@@ -130,5 +208,6 @@ def test_a_wrong_claim_is_found_by_an_audit_and_what_was_borrowed_is_measured_an
 
     again = bench.journal.evaluation(DYNAMIC.id)
     assert again is not None
-    assert (again.facts[0].lender, again.facts[0].replaces) == (None, lender.candidate.id)
+    fact = of_kind(again, "latency")
+    assert (fact.lender, fact.replaces) == (None, lender.candidate.id)
     assert owed(tuple(bench.journal.evaluations().values())) == ()

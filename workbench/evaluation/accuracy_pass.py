@@ -38,7 +38,7 @@ class AccuracyPass:
 
     Attributes:
         done: the outcomes so far, from the split's first sample on; None before the first.
-        from_store: the last call of `full` found them complete in the store.
+        from_store: the last call of `full` found them complete in the store, or they were taken from another candidate.
     """
 
     def __init__(
@@ -62,7 +62,20 @@ class AccuracyPass:
         self.scorer = self._scorer()
         self.key = self._key(candidate, artifact)
         self.done: Outcomes | None = self._stored(self.key)
-        self.from_store = False
+        self.from_store = self._borrowed = self._afresh = False
+
+    @property
+    def scored(self) -> dict[str, object]:
+        """How and on what outcomes are made, but for the files that make them."""
+        return {name: value for name, value in self.key.items() if name not in ("artifact", "opened_with")}
+
+    def borrow(self, outcomes: Outcomes) -> None:
+        """Take another candidate's outcomes over the whole split. The store is not told: other files gave them."""
+        self.done, self._borrowed = outcomes, True
+
+    def measure_afresh(self) -> None:
+        """Run every sample, whatever the store has."""
+        self.done, self._afresh = None, True
 
     def first(self, count: int) -> Outcomes:
         """Outcomes of the first samples, at least `count` of them, whole batches only."""
@@ -79,7 +92,7 @@ class AccuracyPass:
     def full(self) -> Outcomes:
         """Outcomes of the whole split."""
         outcomes = self.first(self.data.size(self.split))
-        self.from_store = self._keep(self.key, outcomes)
+        self.from_store = self._borrowed or (self._keep(self.key, outcomes) and not self._afresh)
         return outcomes
 
     def baseline_outcomes(self) -> Outcomes:

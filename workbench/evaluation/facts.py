@@ -104,4 +104,6 @@ def _lent(evaluation: Evaluation) -> Iterator[Fact]:
 def _lendable(measurement: Measurement, fact: Fact) -> bool:
     if fact.kind == "latency":
         return measurement.latency is not None and lendable(measurement.latency)
+    if fact.kind == "accuracy":
+        return measurement.accuracy is not None
     return measurement.service is not None and lendable(measurement.service.curve)

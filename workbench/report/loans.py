@@ -1,4 +1,4 @@
-"""What became of times that candidates lent each other, where an audit found a loan wrong."""
+"""What became of measurements that candidates lent each other, where an audit found a loan wrong."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from workbench.values.evidence import SHORT
 from workbench.values.facts import Audit
 from workbench.values.results import Evaluation
 
-_WORDS = {"latency": "Times of calls", "curve": "Batch curves"}
+_WORDS = {"latency": "Times of calls", "curve": "Batch curves", "accuracy": "Answers"}
 _LISTED = 5
 
 
@@ -61,10 +61,12 @@ def loan_sentences(evaluations: Sequence[Evaluation]) -> list[str]:
     """One sentence for each kind, with the audit's ratio and what was measured anew."""
     found = []
     for stopped in stopped_loans(evaluations):
-        words = (
-            f"{_WORDS[stopped.kind]} are no longer shared on {stopped.target}: {stopped.finder[:SHORT]} took "
-            f"{interval(stopped.audit.ratio, 'x', 2)} what {stopped.audit.lender[:SHORT]} of the same class took."
-        )
+        words = f"{_WORDS[stopped.kind]} are no longer shared on {stopped.target}: {stopped.finder[:SHORT]} "
+        lender = f"{stopped.audit.lender[:SHORT]} of the same class"
+        if stopped.kind == "accuracy":
+            words += f"answered other than {lender}; its accuracy is {stopped.audit.ratio.value:.4f} times as high."
+        else:
+            words += f"took {interval(stopped.audit.ratio, 'x', 2)} what {lender} took."
         if stopped.anew:
             words += f" Measured anew: {_listed(stopped.anew)}."
         if stopped.doubtful:

@@ -82,9 +82,8 @@ def _choose(summary: Summary, alike: Alike) -> _Choice:
 
     All are compared by the strongest evidence that there is on a candidate besides the baseline; who has less is not
     in question. First comes the leading objective, then the others, then accuracy and speed if they were no
-    objectives, then what else is limited, then whose times were measured on itself, then the fewest settings. The rest
-    is point values and, last, the id, so that
-    equal input gives an equal answer.
+    objectives, then what else is limited, then whose figures were measured on itself, then the fewest settings. The
+    rest is point values and, last, the id, so that equal input gives an equal answer.
     """
     pool = [m.evaluation for m in summary.front]
     baseline = summary.baseline

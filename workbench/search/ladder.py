@@ -25,7 +25,7 @@ from workbench.evaluation.padding_check import check_padding
 from workbench.inputs.experiment import Experiment
 from workbench.search.effort import FULL, Effort
 from workbench.search.failure import failure_of
-from workbench.search.rungs.accuracy import full_accuracy, growing_subsets
+from workbench.search.rungs.accuracy import full_accuracy, growing_subsets, take_answers
 from workbench.search.rungs.climb import Climb
 from workbench.search.rungs.latency import full_latency, short_latency, timed_calls
 from workbench.search.rungs.service import service
@@ -130,6 +130,7 @@ def _run(climb: Climb, sessions: contextlib.ExitStack) -> Stop | None:
     scores = AccuracyPass(*at, artifact=artifact, session=session, baseline=baseline)
     sessions.callback(scores.close)
     with climb.stage("accuracy_subset"):
+        take_answers(climb, scores, artifact, directory)
         if stop := growing_subsets(climb, scores):
             return stop
     with climb.stage("latency_short"):

@@ -67,8 +67,8 @@ def level_of(evaluation: Evaluation, metric: str) -> Evidence | None:
         return None if m.service is None else service_level(evaluation, m.service)
     if metric == "speedup" or metric.startswith(("latency_", "throughput_", "speedup_")):
         return None if m.latency is None else latency_level(evaluation, m.latency)
-    if metric.startswith("accuracy") and m.accuracy is None:
-        return None
+    if metric.startswith("accuracy"):
+        return None if m.accuracy is None else accuracy_level(evaluation)
     return measured_level(evaluation)
 
 
@@ -77,6 +77,11 @@ def measured_level(evaluation: Evaluation) -> Evidence:
     if evaluation.toolchain.emulated:
         return "modelled"
     return "measured held-out" if evaluation.split == "holdout" else "measured"
+
+
+def accuracy_level(evaluation: Evaluation) -> Evidence:
+    level = measured_level(evaluation)
+    return "shared" if level == "measured" and lender_of(evaluation, "accuracy") is not None else level
 
 
 def latency_level(evaluation: Evaluation, latency: Latency) -> Evidence:
@@ -91,7 +96,7 @@ def lender_of(evaluation: Evaluation, kind: FactKind) -> str | None:
 
 
 def is_shared(evaluation: Evaluation) -> bool:
-    """Whether some of its times were measured on another candidate."""
+    """Whether some of its figures were measured on another candidate."""
     return bool(lenders_of(evaluation))
 
 
@@ -104,7 +109,7 @@ def said_of(evaluation: Evaluation, metric: str) -> str | None:
     """The level of a figure in words, with the candidate that lent it: 'shared with 0123456789ab'."""
     level = level_of(evaluation, metric)
     if level == "shared":
-        return f"shared with {_lent(evaluation, 'latency')}"
+        return f"shared with {_lent(evaluation, 'accuracy' if metric.startswith('accuracy') else 'latency')}"
     if level == "predicted" and lender_of(evaluation, "curve") is not None:
         return f"predicted from times shared with {_lent(evaluation, 'curve')}"
     return level

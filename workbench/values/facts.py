@@ -13,9 +13,13 @@ from typing import Literal
 from workbench.values.documents.canonical import added_later
 from workbench.values.measurement import BatchCurve, Estimate, Latency
 
-FactKind = Literal["latency", "curve"]
+FactKind = Literal["latency", "curve", "accuracy"]
 
-FACTS: Mapping[str, str] = {"latency": "times of calls were", "curve": "batch curve was"}
+FACTS: Mapping[str, str] = {
+    "latency": "times of calls were",
+    "curve": "batch curve was",
+    "accuracy": "answers were",
+}
 """What a kind of fact is, for a sentence."""
 CERTAIN = 3.29
 """Standard errors: about one audit in a thousand finds a difference where there is none."""
@@ -35,9 +39,9 @@ class Audit:
     Attributes:
         lender: id of the candidate whose measurement would have been taken.
         ratio: own time over the lent one, each at the speed that the sweep began with; its interval holds the error
-            between measurements too.
-        agrees: False where 1 lies outside of the interval, widened to `CERTAIN`. Where the machine was too noisy for
-            ratios only a factor of `GROSS` says so, and None says that nothing can be told.
+            between measurements too. Of answers, own accuracy over the lent one, which has no interval.
+        agrees: False where 1 lies outside of the interval, widened to `CERTAIN`, or one answer is another. Where the
+            machine was too noisy for ratios only a factor of `GROSS` says so, and None says that nothing can be told.
     """
 
     lender: str
@@ -113,6 +117,12 @@ def audit_of_curve(own: BatchCurve, lent: BatchCurve, lender: str, *, between: f
     inside = math.hypot(max(errors), spread / math.sqrt(len(ratios)))
     holds = lendable(own) and lendable(lent)
     return _audit(mean, math.hypot(inside, math.sqrt(2) * between), lender, holds=holds)
+
+
+def audit_of_answers(own: float, lent: float, lender: str, *, same: bool) -> Audit:
+    """Args: own, lent: the primary metric of either; same: every outcome is, bit for bit."""
+    ratio = own / lent if lent else 1.0
+    return Audit(lender=lender, ratio=Estimate(value=ratio, low=ratio, high=ratio), agrees=same)
 
 
 def lendable(times: Latency | BatchCurve) -> bool:

@@ -140,6 +140,14 @@ def take(outcomes: AnyOutcomes, count: int) -> AnyOutcomes:
     return select(outcomes, slice(count))
 
 
+def same_outcomes(a: Outcomes, b: Outcomes) -> bool:
+    """Whether every sample has the same outcome in both, bit for bit."""
+    if type(a) is not type(b):
+        return False
+    pairs = [(getattr(a, field.name), getattr(b, field.name)) for field in dataclasses.fields(a)]
+    return all(np.asarray(one).tobytes() == np.asarray(other).tobytes() for one, other in pairs)
+
+
 def save_outcomes(path: Path, outcomes: Outcomes) -> None:
     """Write outcomes as an NPZ file, whole or not at all. No pickle is involved."""
     arrays: dict[str, Any] = {f.name: getattr(outcomes, f.name) for f in dataclasses.fields(outcomes)}

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from workbench.evaluation.accuracy_pass import AccuracyPass
+from workbench.evaluation.answer_keys import accuracy_key
 from workbench.inputs.metrics import (
     Outcomes,
+    load_outcomes,
     per_sample,
     primary_of,
+    same_outcomes,
     save_outcomes,
     size,
     summarize,
@@ -16,10 +20,52 @@ from workbench.inputs.metrics import (
 )
 from workbench.search.limits import rejection
 from workbench.search.rungs.climb import Climb
+from workbench.search.rungs.lending import keep, lender
 from workbench.values import significance
+from workbench.values.artifact import Artifact
+from workbench.values.facts import Fact, audit_of_answers
 from workbench.values.measurement import Accuracy
 from workbench.values.metrics import accuracy_metrics, drop_metric
-from workbench.values.results import Stop
+from workbench.values.results import Evaluation, Stop
+
+
+def take_answers(climb: Climb, scores: AccuracyPass, artifact: Artifact, directory: Path) -> None:
+    """Another's outcomes where its files compute the same, else say under which key its own may be lent.
+
+    On held-out data everything is measured, as it is by the baseline, which only lends.
+    """
+    if climb.split != "validation":
+        return
+    at = (climb.candidate, climb.bench, artifact, directory)
+    key = accuracy_key(*at, witness=climb.witness, scored=scores.scored)
+    known = lender(climb, "accuracy", key)
+    if known is None or climb.loans.audited or (lent := _answers_of(climb, known)) is None:
+        keep(climb, Fact(kind="accuracy", key=key))
+        if known is not None and climb.loans.audited:
+            scores.measure_afresh()
+        return
+    scores.borrow(lent)
+    keep(climb, Fact(kind="accuracy", key=key, lender=known.candidate.id))
+
+
+def _answers_of(climb: Climb, known: Evaluation) -> Outcomes | None:
+    """What a lender's journal holds; None where that is gone or damaged."""
+    try:
+        return load_outcomes(climb.bench.journal.outcomes(known.candidate.id, climb.split))
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def _audit(climb: Climb, outcomes: Outcomes, own: Accuracy) -> None:
+    """Of an audited candidate that could have borrowed: whether the loan would have been right."""
+    fact = next((fact for fact in climb.facts if fact.kind == "accuracy"), None)
+    known = lender(climb, "accuracy", fact.key) if fact is not None and climb.loans.audited else None
+    lent = None if known is None else _answers_of(climb, known)
+    if fact is None or known is None or lent is None or known.measurement.accuracy is None:
+        return
+    values = (own.values[own.primary], known.measurement.accuracy.values[own.primary])
+    audit = audit_of_answers(*values, known.candidate.id, same=same_outcomes(outcomes, lent))
+    keep(climb, replace(fact, audit=audit))
 
 
 def growing_subsets(climb: Climb, scores: AccuracyPass) -> Stop | None:
@@ -50,6 +96,7 @@ def full_accuracy(climb: Climb, scores: AccuracyPass) -> Stop | None:
     save_outcomes(climb.bench.journal.outcomes(climb.candidate.id, climb.split), outcomes)
     baseline = None if climb.is_baseline else scores.baseline_outcomes()
     accuracy = _keep(climb, outcomes, baseline)
+    _audit(climb, outcomes, accuracy)
     stop = climb.over_limit(accuracy_metrics(accuracy))
     metric = drop_metric(accuracy.unit)
     if stop is None or baseline is None or accuracy.comparison is None or metric not in stop.violations:

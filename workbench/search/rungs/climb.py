@@ -45,6 +45,7 @@ class Climb(StageClock):
         self.effort = effort
         self.loans = loans
         self.facts: tuple[Fact, ...] = ()
+        self.witness = ""  # digest of its outputs for the smoke samples
         # each is fed its own bins, as it would be served
         self.data = experiment.dataset.with_bins(candidate.sequence_bins)
         self.baseline_data = experiment.dataset.with_bins(experiment.baseline.sequence_bins)
