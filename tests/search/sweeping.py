@@ -25,7 +25,8 @@ forbid:
 """
 
 RUNNER = """
-import pathlib, sys
+import pathlib, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a script that runs the tests with `&` would have it ignored
 from tests.search.sweeping import silent
 from workbench.evaluation.bench import open_bench
 from workbench.search.executors import ChildProcess

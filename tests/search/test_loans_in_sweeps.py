@@ -1,0 +1,76 @@
+"""Loans in whole sweeps: killed in the middle of a measurement that others would share, and in odd company."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.evaluations import candidate, evaluation
+from tests.search.sweeping import journal_of, start
+from tests.tiny import write_workspace
+from workbench.evaluation.bench import Bench
+from workbench.evaluation.facts import loans_for
+from workbench.inputs.experiment import Experiment
+from workbench.report.loans import loan_sentences
+from workbench.search.sweep import run_sweep
+from workbench.values.errors import ConfigError
+from workbench.values.facts import Fact
+from workbench.values.results import Stop
+
+KEY = "a" * 64
+SAME_WORK = """
+version: 1
+target: onnxruntime
+parameters:
+  compile.graph_optimization: {choices: [all, extended]}
+  serving.intra_op_threads: {choices: [1, 2]}
+"""
+
+
+def test_a_sweep_killed_while_it_measures_what_others_would_share_goes_on_to_the_same_evaluations(
+    tmp_path: Path,
+) -> None:
+    file = write_workspace(tmp_path, space=SAME_WORK)
+    with start(file) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.strip() == "none latency_full":
+                break
+        process.kill()
+    before = journal_of(file).evaluations()
+
+    with start(file) as process:
+        _, errors = process.communicate(timeout=120)
+
+    assert process.returncode == 0, errors
+    after = journal_of(file).evaluations()
+    assert len(after) == 4
+    assert {i: after[i] for i in before} == before
+    lenders = {fact.lender for e in after.values() for fact in e.facts} - {None}
+    assert lenders <= set(after)
+    assert all(fact.lender is None for i in lenders for fact in after[i].facts if fact.kind == "accuracy")
+
+
+def test_nothing_is_shared_with_what_another_toolchain_measured(question: Experiment, warm_bench: Bench) -> None:
+    """Its key holds the toolchain, and such a sweep does not go on at all."""
+    run_sweep(question, warm_bench, trials=1)
+    moved = {name: replace(chain, device="another CPU") for name, chain in warm_bench.toolchains.items()}
+
+    with pytest.raises(ConfigError, match="another CPU"):
+        run_sweep(question, replace(warm_bench, toolchains=moved), trials=2)
+    (before,) = warm_bench.journal.evaluations().values()
+    assert {fact.lender for fact in before.facts} == {None}
+
+
+def test_one_candidate_has_nobody_to_borrow_from_and_a_failed_one_lends_nothing() -> None:
+    alone = replace(evaluation(threads=1), facts=(Fact(kind="latency", key=KEY),))
+    infeasible = replace(evaluation(threads=2, drop_pp=9.0), facts=alone.facts)
+    failed = replace(alone, status="stopped", stop=Stop(stage="latency_full", reason="slow"))
+
+    assert loans_for(alone.candidate, {alone.candidate.id: alone}, seed=0).lenders == {}
+    assert loans_for(candidate(threads=3), {failed.candidate.id: failed}, seed=0).lenders == {}
+    # what breaks a constraint was measured all the same
+    assert loans_for(candidate(threads=3), {infeasible.candidate.id: infeasible}, seed=0).lenders == {
+        KEY: infeasible.candidate.id
+    }
+    assert loan_sentences([alone]) == loan_sentences([]) == []
