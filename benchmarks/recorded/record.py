@@ -19,7 +19,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,8 @@ from benchmarks.recorded.parts import Json, Parts
 from benchmarks.recorded.questions import BANKING77, BINS, Name, read_question, space_text
 from benchmarks.recorded.tables import FOLDER, Floats, Table, choice_places, save_table
 from workbench.evaluation.bench import Bench, open_bench
+from workbench.evaluation.journal import Journal
 from workbench.evaluation.store import Store
-from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment
 from workbench.prediction.host_costs import measure_host_costs
 from workbench.prediction.search import best_settings
@@ -48,12 +48,18 @@ _BATCHES = (1, 4, 16)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """How much is measured: rounds of a time class, rounds of a candidate that is measured whole, and their share."""
+    """How much is measured.
+
+    Attributes:
+        rounds, whole_rounds: of a time class, and of a candidate that is measured whole; share: of the latter.
+        samples: of the validation split; None for those of the question. algorithms: none for all.
+    """
 
     rounds: int = 10
     whole_rounds: int = 4
     share: float = _SHARE
-    warm: bool = True
+    samples: int | None = None
+    algorithms: tuple[str, ...] = ()
 
 
 class Recording:
@@ -61,13 +67,21 @@ class Recording:
 
     def __init__(self, name: Name, workspace: Path, bench: Path, effort: Effort) -> None:
         self.name, self.effort = name, effort
-        self.experiment: Experiment = read_question(name, workspace, bench)
-        journal = open_journal(workspace, self.experiment.name, self.experiment.identity)
+        experiment: Experiment = read_question(name, workspace, bench)
+        self.experiment = replace(experiment, dataset=experiment.dataset.first(validation=effort.samples, holdout=None))
+        journal = Journal(root=workspace / ".workbench" / "recorded" / f"{name}-journal")
         self.bench: Bench = open_bench(
             self.experiment, journal, Store(workspace / ".workbench" / "store"), lambda candidate, stage: None
         )
-        self.parts = Parts(workspace / ".workbench" / "recorded" / name)
-        self.all = [a for a in combinations(self.experiment.space) if _possible(self.experiment, a)]
+        self.parts = Parts(
+            workspace / ".workbench" / "recorded" / (name if effort.samples is None else f"{name}-draft")
+        )
+        wanted = effort.algorithms
+        self.all = [
+            a
+            for a in combinations(self.experiment.space)
+            if _possible(self.experiment, a) and (not wanted or a.get("quantization.algorithm", wanted[0]) in wanted)
+        ]
         top = longest(self.experiment)
         lengths = sorted({top // 8, top // 4, top // 2, top})
         self.shapes = [(batch, length) for length in lengths for batch in _BATCHES]
@@ -322,7 +336,9 @@ def main() -> None:
     parser.add_argument("--to", type=Path)
     parser.add_argument("--draft", action="store_true")
     options = parser.parse_args()
-    effort = Effort(rounds=3, whole_rounds=2, share=0.003) if options.draft else Effort()
+    effort = (
+        Effort(rounds=3, whole_rounds=2, share=0.01, samples=60, algorithms=("mse",)) if options.draft else Effort()
+    )
     workspace = options.workspace.resolve()
     if options.name == "bert-small-910b3":
         from benchmarks.recorded.record_910b3 import record_910b3  # the emulator's modules need its environment

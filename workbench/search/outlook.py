@@ -53,7 +53,7 @@ def outlook_of(
         tried: candidate id → the choices it was made of; others of `known` are left out.
     """
     space = experiment.space
-    fronts = [tried[i] for e in front_of(experiment, known) if (i := e.candidate.id) in tried]
+    fronts = [tried[i] for i in sorted(e.candidate.id for e in front_of(experiment, known)) if i in tried]
     drawn, codes = _drawn(space, experiment.seed)
     near = _neighbours(space, fronts)
     pool, axes = [*drawn, *near], axes_of(space)
@@ -65,7 +65,8 @@ def outlook_of(
         Question(objectives=experiment.objectives, constraints=experiment.constraints),
         axes,
         np.vstack([codes, axes.codes(near)]),
-        [_seen(experiment, tried[i], e) for i, e in known.items() if i in tried],
+        # in the order of their trials, which a run that goes on finds again: sums depend on the order
+        [_seen(experiment, assignment, known[i]) for i, assignment in tried.items() if i in known],
         costs,
         np.random.default_rng(seed),
         priors,
