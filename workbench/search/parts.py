@@ -214,7 +214,8 @@ def _chance_to_run(axes: Axes, codes: Codes, pool: Codes, seen: Sequence[Seen]) 
     if not failed.any():
         return np.ones(len(pool))
     if failed.all():  # nothing tells why: what differs in most from all of them
-        return np.clip(axes.distances(pool, codes).sum(axis=0).min(axis=1) / len(axes.names), 0.02, 1.0)
+        apart: Floats = axes.distances(pool, codes).sum(axis=0).min(axis=1) / len(axes.names)
+        return np.clip(apart, 0.02, 1.0)
     mean, _ = fit(axes, codes, failed, np.full(len(seen), 0.05)).predict(pool)
     return np.clip(1 - mean, 0.02, 1.0)
 
