@@ -10,7 +10,8 @@ from typing import Literal
 
 from workbench.inputs.experiment import Experiment, read_experiment
 
-Name = Literal["minilm", "bert-mini", "bert-small-910b3"]
+Name = Literal["minilm", "bert-mini"]
+_EXAMPLE = "loan-intent-mini"
 ROOT = Path(__file__).resolve().parents[2]
 BANKING77 = ROOT.parent / "shared" / "bench" / "banking77"
 
@@ -75,18 +76,14 @@ name: {name}
 model: {model}
 dataset: {dataset}
 search_space: ../search_spaces/{name}.yaml
-validation: {{samples: {samples}}}
-calibration: {{samples: {calibration}, batch: 8}}
+validation: {{samples: 1000}}
+calibration: {{samples: 128, batch: 8}}
 objectives: [service_throughput_per_s, accuracy]
-service: {service}
+service: {{concurrency: 16, p99_ms: 1000}}
 constraints: {{accuracy_drop_pp: 0.5}}
 budget: {{trials: 60}}
 measure: {{calls: 200, short_calls: 40}}
 """
-_HOST_OF_910B3 = (
-    "{concurrency: 100, p99_ms: 120, host: {cores: 16, request_ms: 0.15, batch_ms: 0.2, worker_batch_ms: 0.1, "
-    'worker_row_ms: 0.01, network_ms: 4.6, origin: "that of experiments/loan-intent-small-910b3.yaml"}}'
-)
 
 
 def write_question(name: Name, workspace: Path, bench: Path = BANKING77) -> Path:
@@ -102,43 +99,23 @@ def write_question(name: Name, workspace: Path, bench: Path = BANKING77) -> Path
         manifest.write_text(BANKING77_MANIFEST.format(bench=bench.resolve()), encoding="utf-8")
         model = str((bench / "minilm_l6_banking77.onnx").resolve())
     else:
-        example = "loan-intent-mini" if name == "bert-mini" else "loan-intent-small"
-        manifest = workspace / "calibration" / f"{example}.yaml"
-        shutil.copyfile(ROOT / "calibration" / f"{example}.yaml", manifest)
-        built = workspace / ".workbench" / "examples" / example / "model.onnx"
-        if not built.exists():
-            _build_example(example, workspace)
-        model = f"../.workbench/examples/{example}/model.onnx"
-    emulated = name == "bert-small-910b3"
-    text = ASCEND_SPACE if emulated else ONNXRUNTIME_SPACE
-    space.write_text(text, encoding="utf-8")
+        manifest = workspace / "calibration" / f"{_EXAMPLE}.yaml"
+        shutil.copyfile(ROOT / "calibration" / f"{_EXAMPLE}.yaml", manifest)
+        if not (workspace / ".workbench" / "examples" / _EXAMPLE / "model.onnx").exists():
+            command = [sys.executable, "-m", "workbench", "example", _EXAMPLE, "--workspace", str(workspace)]
+            subprocess.run(command, check=True, cwd=ROOT)
+        model = f"../.workbench/examples/{_EXAMPLE}/model.onnx"
+    space.write_text(ONNXRUNTIME_SPACE, encoding="utf-8")
     experiment.write_text(
         EXPERIMENT.format(
             name=name,
             model=model,
             dataset=manifest,
-            samples=150 if emulated else 1000,
-            calibration=32 if emulated else 128,
-            service=_HOST_OF_910B3 if emulated else "{concurrency: 16, p99_ms: 1000}",
         ),
         encoding="utf-8",
     )
     return experiment
 
 
-def _build_example(example: str, workspace: Path) -> None:
-    command = [sys.executable, "-m", "workbench", "example", example, "--workspace", str(workspace)]
-    subprocess.run(command, check=True, cwd=ROOT)
-
-
 def read_question(name: Name, workspace: Path, bench: Path = BANKING77) -> Experiment:
     return read_experiment(write_question(name, workspace, bench), workspace)
-
-
-def space_text(name: Name) -> str:
-    return ASCEND_SPACE if name == "bert-small-910b3" else ONNXRUNTIME_SPACE
-
-
-ASCEND_SPACE = """version: 1
-target: ascend910b3
-"""

@@ -19,7 +19,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ import numpy as np
 
 from benchmarks.recorded.measuring import answers, built, corrected, curve_of, longest, machine, right_of, timed
 from benchmarks.recorded.parts import Json, Parts
-from benchmarks.recorded.questions import BANKING77, BINS, Name, read_question, space_text
+from benchmarks.recorded.questions import BANKING77, BINS, ONNXRUNTIME_SPACE, Name, read_question
 from benchmarks.recorded.tables import FOLDER, Floats, Table, choice_places, save_table
 from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.journal import Journal
@@ -42,6 +42,14 @@ from workbench.values.documents.canonical import decode, encode
 from workbench.values.service import HostCosts
 
 Assignment = dict[str, Any]
+DRAFT = {
+    "quantization.algorithm": "mse",
+    "quantization.activation_symmetric": False,
+    "quantization.keep_float": 0,
+    "compile.graph_optimization": "all",
+    "compile.fusions.SkipLayerNormFusion": "on",
+}
+"""What is left of the space where it shall only be seen that everything runs."""
 _SHARE = 0.05
 _BATCHES = (1, 4, 16)
 
@@ -52,14 +60,14 @@ class Effort:
 
     Attributes:
         rounds, whole_rounds: of a time class, and of a candidate that is measured whole; share: of the latter.
-        samples: of the validation split; None for those of the question. algorithms: none for all.
+        samples: of the validation split; None for those of the question. only: parameter → the one choice that is kept.
     """
 
     rounds: int = 10
     whole_rounds: int = 4
     share: float = _SHARE
     samples: int | None = None
-    algorithms: tuple[str, ...] = ()
+    only: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Recording:
@@ -76,11 +84,11 @@ class Recording:
         self.parts = Parts(
             workspace / ".workbench" / "recorded" / (name if effort.samples is None else f"{name}-draft")
         )
-        wanted = effort.algorithms
         self.all = [
             a
             for a in combinations(self.experiment.space)
-            if _possible(self.experiment, a) and (not wanted or a.get("quantization.algorithm", wanted[0]) in wanted)
+            if _possible(self.experiment, a)
+            and all(a.get(name, choice) == choice for name, choice in effort.only.items())
         ]
         top = longest(self.experiment)
         lengths = sorted({top // 8, top // 4, top // 2, top})
@@ -268,10 +276,9 @@ def _table(
     return Table(
         meta={
             "name": recording.name,
-            "space": space_text(recording.name),
+            "space": ONNXRUNTIME_SPACE,
             "objectives": [o.metric for o in experiment.objectives],
             "constraints": {c.metric: c.limit for c in experiment.constraints},
-            "cost": "seconds",
             "machine": machine(),
             "effort": {f: getattr(recording.effort, f) for f in ("rounds", "whole_rounds", "share")},
             "samples": int(right.shape[1]),
@@ -288,7 +295,6 @@ def _table(
         choices=np.array([choice_places(experiment.space, a) for a in everything], dtype=np.int8),
         numerics=np.array([numerics.index(classes.numerics(a)) for a in everything]),
         time=time,
-        structure=time,
         accuracy=right.mean(axis=1),
         drop_pp=100 * apart.mean(axis=1),
         drop_error=100 * apart.std(axis=1) / np.sqrt(apart.shape[1]),
@@ -299,7 +305,6 @@ def _table(
         each_s=np.array([float(np.median(built_s))] * len(everything)),
         numerics_s=np.full(len(numerics), per_sample_s * right.shape[1]),
         time_s=measured_s,
-        shapes=np.empty((len(keys), 0), dtype=np.int64),
     )
 
 
@@ -330,24 +335,17 @@ def proof(table: Table) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", choices=["minilm", "bert-mini", "bert-small-910b3"])
+    parser.add_argument("name", choices=["minilm", "bert-mini"])
     parser.add_argument("--workspace", type=Path, required=True)
     parser.add_argument("--bench", type=Path, default=BANKING77)
     parser.add_argument("--to", type=Path)
     parser.add_argument("--draft", action="store_true")
     options = parser.parse_args()
-    effort = (
-        Effort(rounds=3, whole_rounds=2, share=0.01, samples=60, algorithms=("mse",)) if options.draft else Effort()
-    )
+    effort = Effort(rounds=3, whole_rounds=2, share=0.01, samples=60, only=DRAFT) if options.draft else Effort()
     workspace = options.workspace.resolve()
-    if options.name == "bert-small-910b3":
-        from benchmarks.recorded.record_910b3 import record_910b3  # the emulator's modules need its environment
-
-        table = record_910b3(workspace)
-    else:
-        print(f"load {os.getloadavg()[0]:.1f} of {os.cpu_count()} cores", flush=True)
-        table = record(Recording(options.name, workspace, options.bench, effort))
-        print(proof(table))
+    print(f"load {os.getloadavg()[0]:.1f} of {os.cpu_count()} cores", flush=True)
+    table = record(Recording(options.name, workspace, options.bench, effort))
+    print(proof(table))
     to = options.to or FOLDER / f"{options.name}.npz"
     save_table(table, to)
     print(f"{to}: {to.stat().st_size / 1000:.0f} kB")

@@ -27,22 +27,17 @@ class Table:
     """Attributes:
     choices: [n, parameters], the place of each choice, -1 where a parameter does not apply.
     numerics, time: [n], of each candidate the number of its class.
-    structure: [n], what a compiled file holds beside its numbers; equal to `time` where nothing is compiled for a
-        shape.
     accuracy, drop_pp, drop_error: of each numerics class; the error is the standard error of the drop.
     throughput_per_s, p99_ms: of each time class, at its best service settings; NaN where none keeps the limit on P99.
     noise: logarithms of how far one measurement of a time class lay from another, as recorded.
     rounds: [time classes, rounds], logarithms of each round's times over the class's own medians.
     each_s, numerics_s, time_s: what every candidate costs, what measuring a numerics class adds, and a time class.
-    shapes: [time classes, files], numbers of the compiled files (batch and length) of a class, -1 beyond the last;
-        empty where nothing is compiled for a shape, and costs are in seconds.
     """
 
     meta: dict[str, Any]
     choices: npt.NDArray[np.int8]
     numerics: Ints
     time: Ints
-    structure: Ints
     accuracy: Floats
     drop_pp: Floats
     drop_error: Floats
@@ -53,7 +48,6 @@ class Table:
     each_s: Floats
     numerics_s: Floats
     time_s: Floats
-    shapes: npt.NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.choices)

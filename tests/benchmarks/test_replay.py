@@ -54,7 +54,6 @@ def small_table(folder: Path) -> Table:
         choices=np.array([choice_places(space, a) for a in every], dtype=np.int8),
         numerics=np.array([of_numerics.index(n) for n in numerics]),
         time=timed,
-        structure=timed,
         accuracy=accuracy,
         drop_pp=100 * (accuracy[0] - accuracy),
         drop_error=np.full(len(of_numerics), 0.3),
@@ -65,7 +64,6 @@ def small_table(folder: Path) -> Table:
         each_s=np.full(len(every), 2.0),
         numerics_s=np.full(len(of_numerics), 4.0),
         time_s=np.full(len(of_time), 14.0),
-        shapes=np.empty((len(of_time), 0), dtype=np.int64),
     )
 
 
