@@ -22,7 +22,7 @@ from workbench.values.results import STAGES, Evaluation
 
 FIRST_CANDIDATES = 3
 FIRST_TABLE_S = 100.0
-"""What is known is first said after so many candidates or seconds, whichever comes first."""
+"""What is known is first said after so many candidates, or seconds from the command on, whichever comes first."""
 BETWEEN_TABLES_S = 25.0
 SILENCE_S = 15.0
 """Where plain lines are printed: after so long without one, the next stage is worth one."""
@@ -101,6 +101,7 @@ class Progress:
         if self._redrawn:
             self._live.start()
         else:
+            self._first.interval = max(0.0, FIRST_TABLE_S - (time.monotonic() - self.began))
             self._first.start()
 
     def trying(self, candidate: Candidate, why: str) -> None:
