@@ -12,13 +12,14 @@ compiled files alone, so here it is told by the settings, over candidates drawn 
 from __future__ import annotations
 
 import random
-import statistics
 from dataclasses import dataclass
+
+import numpy as np
 
 from workbench.evaluation.facts import AUDITED
 from workbench.inputs.experiment import Experiment
 from workbench.prediction.curve import FEWEST_CALLS
-from workbench.prediction.stage import serving_batches, serving_lengths
+from workbench.prediction.stage import service_choices, serving_lengths, surface_shapes
 from workbench.space.space import Forbidden, build, compile_key, draw, size
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import digest, encode
@@ -147,12 +148,23 @@ def curve_s(experiment: Experiment, call_ms: float) -> float:
     """Of timing a curve over batches and lengths: its budget, or the fewest rounds where they take longer.
 
     Args:
-        call_ms: of one call at the batch and the lengths that the baseline is served with.
+        call_ms: of one call at the batch and the lengths that the baseline is called with.
     """
-    question, choices = experiment.service, experiment.space.service
-    if question is None or choices is None:
+    if experiment.service is None or experiment.space.service is None:
         return 0.0
-    batches, lengths = serving_batches(experiment.baseline, choices), serving_lengths(experiment, experiment.baseline)
-    share = sum(batches) * sum(lengths) / statistics.fmean(lengths) if any(lengths) else float(sum(batches))
-    round_s = share * call_ms / 1000 / experiment.baseline.serving.batch
-    return UNTIMED_ROUNDS * round_s + max(question.curve_s, FEWEST_CALLS * round_s)
+    batches, lengths = surface_shapes(experiment, experiment.baseline)
+    if service_choices(experiment, experiment.baseline).sequence_bins:  # a few lengths, and the largest batch at three
+        ends = (lengths[0], lengths[len(lengths) // 2], lengths[-1])
+        computed = sum(ends) * (1 + max(batches))
+    else:
+        computed = sum(lengths) * sum(batches) if any(lengths) else sum(batches)
+    round_s = computed * call_ms / 1000 / experiment.baseline.serving.batch / _mean_length(experiment)
+    return UNTIMED_ROUNDS * round_s + max(experiment.service.curve_s, FEWEST_CALLS * round_s)
+
+
+def _mean_length(experiment: Experiment) -> float:
+    """Of the baseline's samples as they are padded; 1 where they are no texts."""
+    tokens, bins = experiment.dataset.length_sample(), np.array(serving_lengths(experiment, experiment.baseline))
+    if tokens is None or not len(tokens):
+        return 1.0
+    return float(bins[np.minimum(np.searchsorted(bins, tokens), len(bins) - 1)].mean())
