@@ -24,8 +24,9 @@ from workbench.search.front import front_of
 from workbench.search.ladder import evaluate
 from workbench.search.plan import make_plan
 from workbench.search.sweep import run_sweep
-from workbench.search.time_limit import Cost, RunTime, divided, fitting
-from workbench.values.results import Evaluation
+from workbench.search.time_limit import Cost, RunTime, divided, fitting, known_cost
+from workbench.values.facts import Fact
+from workbench.values.results import Evaluation, StageTiming
 
 COST = Cost(fixed_s=2.0, calls_s=8.0, samples_s=10.0, curve_s=6.0, load_s=17.0, asked_load_s=8.0)
 
@@ -144,3 +145,16 @@ def test_what_serving_costs_this_host_is_counted_once_where_it_is_not_known(tmp_
     assert planned_words(made, 250.0, 0) == "Planned 4 min 30 s, took 4 min 10 s (-7 %)."
     one_by_one = replace(made, distinct=replace(made.distinct, compiler_runs=40, one_file_a_shape=True))
     assert planned_words(one_by_one, 270.0, 28).endswith("(+0 %); 40 compiler runs planned, 28 made.")
+
+
+def test_what_was_borrowed_costs_a_confirmation_what_it_cost_its_lender(question: Experiment) -> None:
+    lender = evaluation(threads=1)
+    facts = (Fact(kind="latency", key="a" * 64, lender=lender.candidate.id),)
+    stages = (StageTiming(stage="latency_full", seconds=0.0, cached=True),)
+    borrower = replace(evaluation(threads=2), facts=facts, stages=stages)
+    known = {each.candidate.id: each for each in (lender, borrower)}
+
+    lent, own = (known_cost(question, each, known) for each in (borrower, lender))
+
+    assert lent.calls_s >= own.calls_s > 0
+    assert lent.fixed_s >= 0

@@ -17,6 +17,7 @@ from workbench.inputs.experiment import Experiment
 from workbench.report.scored import scored_by
 from workbench.report.words import compiled_words, count_of, title
 from workbench.values.candidate import Candidate
+from workbench.values.evidence import SHORT, lenders_of
 from workbench.values.metrics import metrics
 from workbench.values.results import STAGES, Evaluation
 
@@ -50,6 +51,10 @@ def outcome_words(evaluation: Evaluation) -> str:
         words.append(f"serves {service.best.throughput_per_s.value:.0f}/s ({service.best.settings})")
     elif service is not None:
         words.append(f"no service settings keep the limit (P99 {service.closest.p99_ms.value:.0f} ms at best)")
+    lent: dict[str, list[str]] = {}
+    for kind, lender in lenders_of(evaluation).items():
+        lent.setdefault(lender, []).append(kind)
+    words += [f"{' and '.join(kinds)} shared with {lender[:SHORT]}" for lender, kinds in lent.items()]
     return ", ".join([*words, *(["emulated"] if evaluation.toolchain.emulated else [])])
 
 

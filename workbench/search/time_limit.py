@@ -17,6 +17,7 @@ from workbench.search.effort import EFFORTS, FULL, Effort
 from workbench.search.forecast import MEMORY_S, Costs
 from workbench.search.front import front_of
 from workbench.shipping.load_confirmation import LOAD_START_S, LONGEST_LOAD, SHORTEST_LOAD_S, load_seconds
+from workbench.values.evidence import lender_of
 from workbench.values.results import Evaluation
 
 REPORT_S, REPORT_SHARE = 10.0, 0.2
@@ -82,23 +83,32 @@ def forecast_cost(experiment: Experiment, costs: Costs, call_ms: float) -> Cost:
 
 def known_cost(experiment: Experiment, evaluation: Evaluation | None, known: Mapping[str, Evaluation]) -> Cost:
     """From what its evaluation in the search took, nothing where it has none; the service stage as it mostly takes,
-    since the first one of a machine measures the host too."""
+    since the first one of a machine measures the host too. A confirmation borrows nothing: what was borrowed costs what
+    it cost its lenders."""
     latency = evaluation.measurement.latency if evaluation is not None else None
     if evaluation is None or latency is None:
         return Cost(fixed_s=0.0, calls_s=0.0, samples_s=0.0, curve_s=0.0, load_s=0.0, asked_load_s=0.0)
     took = {stage.stage: stage.seconds for stage in evaluation.stages}
     call_ms = latency.mean_ms + latency.baseline_p50_ms
-    calls_s = min(latency.samples * call_ms * TIMING / 1000, took.get("latency_full", 0.0))
+    calls_s = latency.samples * call_ms * TIMING / 1000
+    around_s = 0.0  # of the stage that times calls, what is not calls
+    if lender_of(evaluation, "latency") is None:
+        calls_s = min(calls_s, took.get("latency_full", 0.0))
+        around_s = took.get("latency_full", 0.0) - calls_s
     sizes = [experiment.dataset.size(split) for split in ("holdout", "validation")]
     scored_s = (took.get("accuracy_subset", 0.0) + took.get("accuracy_full", 0.0)) * sizes[0] / sizes[1]
-    curves = [s.seconds for e in known.values() for s in e.stages if s.stage == "service" and e.status == "complete"]
+    timed = [e for e in known.values() if e.status == "complete" and lender_of(e, "curve") is None]
+    curves = [stage.seconds for each in timed for stage in each.stages if stage.stage == "service"]
+    mostly_s = statistics.median(curves) if curves else 0.0
     return Cost(
-        fixed_s=sum(took.get(stage, 0.0) for stage in ("check", "smoke")) + took.get("latency_full", 0.0) - calls_s,
+        fixed_s=sum(took.get(stage, 0.0) for stage in ("check", "smoke")) + around_s,
         calls_s=calls_s,
         samples_s=max(scored_s, sizes[0] * experiment.dataset.calls_a_sample * latency.mean_ms / latency.batch / 1000),
         curve_s=0.0
         if predicted_by_search(experiment, evaluation)
-        else min(took.get("service", 0.0), statistics.median(curves) if curves else 0.0),
+        else mostly_s
+        if lender_of(evaluation, "curve") is not None
+        else min(took.get("service", 0.0), mostly_s),
         load_s=_load_s(experiment, evaluation),
         asked_load_s=experiment.service.confirm_s if experiment.service is not None else 0.0,
     )
@@ -111,8 +121,7 @@ def predicted_by_search(experiment: Experiment, searched: Evaluation | None) -> 
     service = searched.measurement.service if searched is not None else None
     if question is None or question.confirm_s <= 0 or searched is None or service is None or service.best is None:
         return False
-    borrowed = any(fact.kind == "curve" and fact.lender is not None for fact in searched.facts)
-    return service.curve.quiet and not borrowed and not searched.toolchain.emulated
+    return service.curve.quiet and lender_of(searched, "curve") is None and not searched.toolchain.emulated
 
 
 def _load_s(experiment: Experiment, evaluation: Evaluation) -> float:

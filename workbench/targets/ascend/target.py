@@ -32,7 +32,7 @@ from workbench.targets.ascend.settings import ASCEND, AscendCompile
 from workbench.targets.ascend.shapes import interface_of
 from workbench.targets.ascend.toolchain import ascend_toolchain, device_count
 from workbench.targets.base import OperatorIssue, Session
-from workbench.targets.common import compiled_file, graph_to_lower, whole_files
+from workbench.targets.common import compiled_file, graph_to_lower
 from workbench.targets.onnxruntime.target import OnnxRuntimeTarget
 from workbench.values.artifact import Artifact, Toolchain
 from workbench.values.candidate import Candidate
@@ -99,8 +99,12 @@ class AscendTarget:
         return open_session(directory, artifact, device_id=device)
 
     def numerics_form(self, artifact: Artifact, directory: Path, candidate: Candidate) -> str:
-        """Every file: an OM holds the command line that it was compiled with."""
-        return whole_files(artifact)
+        """The files that samples are scored with: those of its batch, for every length. An OM holds the command line
+        that it was compiled with, so what ATC compiled otherwise is another."""
+        batch = candidate.serving.batch
+        lengths: set[int | None] = {file.sequence_bin for file in artifact.files if file.sequence_bin is not None}
+        files = [file for length in lengths or {None} for file in serving_files(artifact, batch, length)]
+        return digest(sorted([file.batch or 0, file.sequence_bin or 0, file.sha256] for file in files))
 
     def time_form(
         self, artifact: Artifact, directory: Path, candidate: Candidate, *, batch: int, length: int | None
