@@ -141,18 +141,23 @@ def measure_host_costs(
         [run for run, _ in best],
         capacity.together,
         words,
-        spread=_spread([[busy_ms(run) for run, _ in runs] for runs in zip(*seen, strict=True)]),
+        spread=_spread([[run for run, _ in runs] for runs in zip(*seen, strict=True)]),
         capacity_spread=capacity.spread,
     )
     return costs, quiet
 
 
-def _spread(repeated: Sequence[Sequence[float]]) -> float:
-    """Relative standard deviation of the costs: how far the middle repetition of a load lies above its cheapest one.
+def _spread(repeated: Sequence[Sequence[LoadedRun]]) -> float:
+    """Relative standard deviation of the costs, over loads: how far the middle repetition lies above its cheapest one,
+    in processor time or in latency, whichever is more.
 
     The cheapest counts, and what disturbs others disturbs a measurement too.
     """
-    return median(median(costs) / min(costs) - 1 for costs in repeated)
+
+    def above(costs: Sequence[float]) -> float:
+        return median(costs) / min(costs) - 1
+
+    return median(max(above([busy_ms(run) for run in runs]), above([run.p50_ms for run in runs])) for runs in repeated)
 
 
 def _numbers(dataset: Dataset, model: Model) -> int:
