@@ -20,7 +20,8 @@ REPEATS = 4
 def slower_after_idle(
     session: Session, feeds: Sequence[Feeds], *, waits_ms: Sequence[float] = WAITS_MS, repeats: int = REPEATS
 ) -> tuple[AfterIdle, ...]:
-    """Median calls after each wait, less the median of those that follow another call at once.
+    """Median calls after each wait, less the median of those that follow another call at once; 0 for a wait after which
+    the median is not above all of those, which on a noisy machine is noise.
 
     What is added does not depend on the shape, as far as it comes from caches and processors that wake, so one shape
     tells it: the smallest, which shows it best. A longer wait counts as no less slow than a shorter one.
@@ -42,6 +43,7 @@ def slower_after_idle(
                 began = time.perf_counter()
                 session.run(feeds[(number + place) % len(feeds)])
                 found.append(1000 * (time.perf_counter() - began))
-    at_once, *after = (median(found) for found in times.values())
-    slower = np.maximum.accumulate([max(one - at_once, 0.0) for one in after])
+    at_once, *after = times.values()
+    found_ms = [median(calls) for calls in after]
+    slower = np.maximum.accumulate([one - median(at_once) if one > max(at_once) else 0.0 for one in found_ms])
     return tuple(AfterIdle(wait_ms=wait, slower_ms=float(by)) for wait, by in zip(waits_ms, slower, strict=True))
