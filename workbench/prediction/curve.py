@@ -64,6 +64,7 @@ def measure_curve(
     feeds_of: FeedsOf,
     *,
     beside: Sequence[tuple[int, int]] = (),
+    fewest: int = FEWEST_CALLS,
     threads: int,
     stepped: bool,
     yardstick: Yardstick | None = None,
@@ -73,14 +74,15 @@ def measure_curve(
 ) -> BatchCurve:
     """Time calls of every (batch, length) by the host's clock.
 
-    After a few untimed calls of each point come 15 to 60 rounds, as many as the budget holds. Every round visits
-    each point once, and one that costs less than the mean up to four times where the budget allows. 15 rounds are
-    timed even where they take longer than it. Garbage collection is off inside a round. Take `measure.device_lock`
+    After a few untimed calls of each point come `fewest` to 60 rounds, as many as the budget holds. Every round visits
+    each point once, and one that costs less than the mean up to four times where the budget allows. `fewest`
+    are timed even where they take longer than it. Garbage collection is off inside a round. Take `measure.device_lock`
     around the call.
 
     Args:
         lengths: (0,) where samples are no sequences.
         beside: (batch, length) of further points, which stand behind the others.
+        fewest: rounds, whatever they take.
         threads: that one call keeps busy on the host; 0 where a device computes.
         stepped: whether the session pads a batch to the next compiled one (see `BatchCurve.stepped`).
         timeout_s: for all of it; looked at between calls.
@@ -94,9 +96,9 @@ def measure_curve(
     end_s = time.perf_counter() + timeout_s
     costs_ms = [_warm_up(session, each, end_s) for each in feeds]
     baseline_ms = _warm_up(yardstick.session, yardstick.feeds, end_s) if yardstick is not None else 0.0
-    visits = _visits(costs_ms, budget_s * 1000 / FEWEST_CALLS - baseline_ms)
+    visits = _visits(costs_ms, budget_s * 1000 / fewest - baseline_ms)
     round_ms = sum(cost * count for cost, count in zip(costs_ms, visits, strict=True)) + baseline_ms
-    rounds = min(max(math.ceil(budget_s * 1000 / round_ms), FEWEST_CALLS), MOST_ROUNDS)
+    rounds = min(max(math.ceil(budget_s * 1000 / round_ms), fewest), MOST_ROUNDS)
     order = _scattered(visits)
     times: list[list[list[float]]] = [[] for _ in shapes]
     baseline: list[float] = []

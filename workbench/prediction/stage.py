@@ -38,6 +38,8 @@ from workbench.values.service import ServiceChoices, ServiceQuestion, ServiceSet
 CURVE_FEEDS = 4
 """Distinct feeds of each shape: real texts, cut and padded to it."""
 NO_SEQUENCES = 0
+SURFACE_ROUNDS = 9
+"""At least: a surface has few points that are dear, and its fit averages over what one of them is off by chance."""
 
 
 def serving_lengths(experiment: Experiment, candidate: Candidate) -> tuple[int, ...]:
@@ -122,7 +124,7 @@ def measured_curve(
     on_device = isinstance(session, DeviceSession)
     points = None
     if choices.sequence_bins and found is None:
-        budget_ms = question.curve_s * 1000 / FEWEST_CALLS
+        budget_ms = question.curve_s * 1000 / SURFACE_ROUNDS
         points = chosen_points(quick_look(session, feeds_of), batches, lengths, budget_ms)
     threads = 0 if on_device else candidate.serving.intra_op_threads
     sessions = 1 if open_another is None else _sessions_at_once(choices, question, threads)
@@ -135,6 +137,7 @@ def measured_curve(
             lengths if points is None else points.lengths,
             feeds_of,
             beside=() if points is None else (*points.beside, *points.checks),
+            fewest=FEWEST_CALLS if points is None else SURFACE_ROUNDS,
             threads=threads,
             stepped=on_device or experiment.model.fixed_batch is not None,
             yardstick=yardstick,

@@ -19,7 +19,7 @@ import numpy as np
 from workbench.evaluation.facts import AUDITED
 from workbench.inputs.experiment import Experiment
 from workbench.prediction.curve import FEWEST_CALLS
-from workbench.prediction.stage import service_choices, serving_lengths, surface_shapes
+from workbench.prediction.stage import SURFACE_ROUNDS, service_choices, serving_lengths, surface_shapes
 from workbench.space.space import Forbidden, build, compile_key, draw, size
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import digest, encode
@@ -153,13 +153,15 @@ def curve_s(experiment: Experiment, call_ms: float) -> float:
     if experiment.service is None or experiment.space.service is None:
         return 0.0
     batches, lengths = surface_shapes(experiment, experiment.baseline)
-    if service_choices(experiment, experiment.baseline).sequence_bins:  # a few lengths, and the largest batch at three
-        ends = (lengths[0], lengths[len(lengths) // 2], lengths[-1])
-        computed = sum(ends) * (1 + max(batches))
+    rounds = FEWEST_CALLS
+    if service_choices(experiment, experiment.baseline).sequence_bins:  # three lengths, and two between to check them
+        middle, rounds = lengths[len(lengths) // 2], SURFACE_ROUNDS
+        ends = lengths[0] + middle + lengths[-1]
+        computed = ends * (1 + max(batches)) + max(batches) * (ends + middle) // 2
     else:
         computed = sum(lengths) * sum(batches) if any(lengths) else sum(batches)
     round_s = computed * call_ms / 1000 / experiment.baseline.serving.batch / _mean_length(experiment)
-    return UNTIMED_ROUNDS * round_s + max(experiment.service.curve_s, FEWEST_CALLS * round_s)
+    return UNTIMED_ROUNDS * round_s + max(experiment.service.curve_s, rounds * round_s)
 
 
 def _mean_length(experiment: Experiment) -> float:

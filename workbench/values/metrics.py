@@ -79,6 +79,9 @@ def _service_metrics(service: ServiceResult) -> dict[str, float]:
     if service.best is None:
         return {"service_p50_ms": service.closest.p50_ms.value, "service_p99_ms": service.closest.p99_ms.value}
     found = {"service_gain": service.best.throughput_per_s.value / service.untuned.throughput_per_s.value}
+    if service.at_untuned_bins is not None:
+        before = service.at_untuned_bins.throughput_per_s.value
+        found["service_gain_by_lengths"] = service.best.throughput_per_s.value / before
     for prefix, figures in (("service", service.confirmed or service.best), ("service_predicted", service.best)):
         found[f"{prefix}_throughput_per_s"] = figures.throughput_per_s.value
         found[f"{prefix}_p50_ms"] = figures.p50_ms.value
