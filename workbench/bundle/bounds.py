@@ -71,8 +71,9 @@ def manifest_faults(manifest: Manifest) -> Iterator[str]:
         if latency is not None and not 1e-6 < latency.drift < 1e6:
             yield f"the drift of evaluation {number} is {latency.drift:.4g}, no ratio"
         service = evaluation.measurement.service
-        if service is not None and service.best is not None and not service.untuned.throughput_per_s.value > 0:
-            yield f"the untuned service of evaluation {number} answers nothing"
+        for before in () if service is None or service.best is None else (service.untuned, service.at_untuned_bins):
+            if before is not None and not before.throughput_per_s.value > 0:
+                yield f"the untuned service of evaluation {number} answers nothing"
         accuracy = evaluation.measurement.accuracy
         if accuracy is not None and accuracy.primary not in accuracy.values:
             yield f"evaluation {number} has no value of its metric {accuracy.primary[:40]!r}"
@@ -180,6 +181,7 @@ def _numbers(manifest: Manifest) -> Iterator[str]:
     for name, value, low, high in checks:
         yield from _between(name, value, low, high)
     yield from _lengths("candidate.serving.sequence_bins", serving.sequence_bins or ())
+    yield from _lengths("service.sequence_bins", service.sequence_bins)
     if len(manifest.axes) > MOST_INPUTS or len({axis.name for axis in manifest.axes}) != len(manifest.axes):
         yield f"{len(manifest.axes)} axes, or two of one name"
     for axis in manifest.axes:
@@ -190,6 +192,8 @@ def _numbers(manifest: Manifest) -> Iterator[str]:
     if text is not None:
         yield from _between("text.max_length", text.max_length, 1, MOST_LENGTH)
         yield from _lengths("text.bins", text.bins)
+        if service.sequence_bins not in ((), text.bins):
+            yield "service.sequence_bins are other lengths than text.bins, by which texts are padded"
         if not 0 < len(text.inputs) <= MOST_INPUTS:
             yield f"text.inputs has {len(text.inputs)} inputs"
         for token_input in text.inputs:
