@@ -101,7 +101,9 @@ def measured_curve(
     if found is not None:
         chosen = (found.best or found.closest).settings, choices.untuned
         lengths = tuple(sorted({length for one in chosen for length in one.sequence_bins}))
-        batches = tuple(sorted({*found.curve.batches, *(one.max_batch_size for one in chosen)} & {*batches}))
+        sizes = {one.max_batch_size for one in chosen}
+        called = tuple(b for b in batches if b in sizes or (b in found.curve.batches and b <= max(sizes)))
+        batches = called or batches  # a model of a fixed batch takes no other
     feeds_of = _feeds_of(experiment, split)
     if bench.toolchain(candidate).emulated:
         if not isinstance(session, DeviceSession):
@@ -137,7 +139,7 @@ def measured_curve(
             lengths if points is None else points.lengths,
             feeds_of,
             beside=() if points is None else (*points.beside, *points.checks),
-            fewest=FEWEST_CALLS if points is None else SURFACE_ROUNDS,
+            fewest=SURFACE_ROUNDS if choices.sequence_bins else FEWEST_CALLS,
             threads=threads,
             stepped=on_device or experiment.model.fixed_batch is not None,
             yardstick=yardstick,
