@@ -17,6 +17,7 @@ from workbench.evaluation.record import record_of
 from workbench.evaluation.shared_shapes import compile_missing_shapes, shapes_of, shares_shapes
 from workbench.inputs.experiment import Experiment
 from workbench.quantization.record import QuantizationRecord, write_record
+from workbench.targets.classes import structure_class
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import canonical_json, decode, file_digest
@@ -61,6 +62,23 @@ def lowered_file(experiment: Experiment, candidate: Candidate, bench: Bench) -> 
     """
     record = record_of(experiment, candidate, bench) if candidate.quantization.calibrated else None
     return _lowered(experiment, candidate, bench, record, StageClock())
+
+
+def structure_of(experiment: Experiment, candidate: Candidate, bench: Bench) -> str:
+    """See `structure_class`; kept in the store, since finding it reads the lowered model."""
+    lowered, target = lowered_file(experiment, candidate, bench), bench.target(candidate)
+    settings = candidate.compile.for_shapes((1,), ()) if shares_shapes(candidate) else candidate.compile
+    key = {
+        "lowered": file_digest(lowered),
+        "precision": candidate.precision,
+        "compile": settings,
+        "code": closure_digest(type(target).__module__, "workbench.targets.classes", alone=(__name__,)),
+    }
+    found = bench.store.get_json("structure", key)
+    if found is None:
+        found = structure_class(target, lowered, candidate)
+        bench.store.put_json("structure", key, found)
+    return str(found)
 
 
 def _lowered(

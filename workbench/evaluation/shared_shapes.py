@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -71,16 +71,11 @@ def compile_missing_shapes(
             store.get_or_build(KIND, entry_key, lambda to: _write(made, folder, to))
             compiled()
 
-        _compile(target, lowered, _only(candidate, group), place, keep)
+        _compile(target, lowered, only_shapes(candidate, group), place, keep)
         shutil.rmtree(place)
     found = {shape: store.find(KIND, _key(candidate, shape, key)) for shape in missing} if missing else {}
     places = {shape: entry.path for shape, entry in {**parts, **found}.items() if entry is not None}
     return _assembled(places, shapes, to)
-
-
-def stored_shapes(candidate: Candidate, store: Store, key: Mapping[str, object]) -> tuple[Shape, ...]:
-    """Which of the candidate's files are there already."""
-    return tuple(s for s in shapes_of(candidate) if store.find(KIND, _key(candidate, s, key)) is not None)
 
 
 def _rectangles(missing: list[Shape]) -> list[list[Shape]]:
@@ -104,10 +99,10 @@ def _compile(
     for number, shape in enumerate(shapes_of(candidate)):
         folder = place / str(number)
         folder.mkdir()
-        keep(target.compile(lowered, _only(candidate, [shape]), folder), folder)
+        keep(target.compile(lowered, only_shapes(candidate, [shape]), folder), folder)
 
 
-def _only(candidate: Candidate, shapes: list[Shape]) -> Candidate:
+def only_shapes(candidate: Candidate, shapes: Sequence[Shape]) -> Candidate:
     """The same candidate for a part of its shapes."""
     batches = tuple(dict.fromkeys(batch for batch, _ in shapes))
     lengths = tuple(dict.fromkeys(s for _, s in shapes if s is not None))
@@ -119,7 +114,7 @@ def _only(candidate: Candidate, shapes: list[Shape]) -> Candidate:
 
 
 def _key(candidate: Candidate, shape: Shape, key: Mapping[str, object]) -> dict[str, object]:
-    return {**key, "compile": _only(candidate, [shape]).compile}
+    return {**key, "compile": only_shapes(candidate, [shape]).compile}
 
 
 def _write(made: Artifact, folder: Path, to: Path) -> None:

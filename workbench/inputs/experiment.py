@@ -28,6 +28,7 @@ from workbench.values.objectives import METRICS, Constraint, Objective
 from workbench.values.preprocess import LONGEST_TEXT
 from workbench.values.service import ServiceQuestion
 
+CompileFirst = Literal["promising", "all"]
 Sampler = Literal["auto", "parts", "tpe", "gp", "nsga2", "random"]
 
 
@@ -75,6 +76,8 @@ class Experiment:
         smoke_cosine: least cosine with the float output over the smoke samples, for any candidate.
         warm_start: experiments whose earlier sweeps say what to expect; empty for any that fit, None for no sweep.
         service: for what load each candidate's best service settings are found; None for no service.
+        compile: where every shape is a compile of its own, 'promising' compiles few shapes of a candidate, predicts the
+            rest, and compiles all of those alone that may be on the front; 'all' compiles every candidate whole.
     """
 
     name: str
@@ -96,6 +99,7 @@ class Experiment:
     seed: int
     service: ServiceQuestion | None = None
     warm_start: tuple[str, ...] | None = ()
+    compile: CompileFirst = "promising"
 
     @property
     def identity(self) -> str:
@@ -175,6 +179,7 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
         smoke_cosine = top.number("smoke_cosine", 0.9, minimum=-1.0, maximum=1.0)
         sampler = top.text("sampler", "auto", choices=get_args(Sampler))
         warm_start = _warm_start(top)
+        compile_first = top.text("compile", "promising", choices=get_args(CompileFirst))
         seed = top.integer("seed", 0, minimum=0, maximum=LARGEST_SEED)
         if not model_path.exists():
             top.refuse("model", f"{model_path} does not exist.", _model_hint(model_path))
@@ -236,6 +241,7 @@ def read_experiment(path: Path, workspace: Path | None = None) -> Experiment:
         seed=seed,
         service=service,
         warm_start=warm_start,
+        compile=compile_first,  # type: ignore[arg-type]  # checked, as the sampler is
     )
 
 

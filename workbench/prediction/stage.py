@@ -189,14 +189,20 @@ def at_first_speed(curve: BatchCurve) -> BatchCurve:
 
 
 def best_service(
-    experiment: Experiment, candidate: Candidate, bench: Bench, curve: BatchCurve, split: Split
+    experiment: Experiment,
+    candidate: Candidate,
+    bench: Bench,
+    curve: BatchCurve,
+    split: Split,
+    *,
+    choices: ServiceChoices | None = None,
 ) -> ServiceResult:
     """The best service settings under the experiment's load, by simulation over the split's own lengths.
 
     Deterministic for a curve and host costs. Those are measured once for a machine and workspace, unless the
     experiment states them. On the holdout split nothing is chosen: the settings are those of the search.
     """
-    question, choices = experiment.service, service_choices(experiment, candidate)
+    question, choices = experiment.service, choices or service_choices(experiment, candidate)
     assert question is not None  # there is no such stage otherwise
     host = question.host or host_beside(
         host_costs(

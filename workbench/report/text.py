@@ -19,8 +19,10 @@ from workbench.report.service import service_lines
 from workbench.report.summary import Member, Recommendation, Step, Summary
 from workbench.report.table import Line, table_lines, wrapped
 from workbench.report.words import compiled_words, count_of, evidence_sentence, over
+from workbench.search.promising import audit_words
 from workbench.values.documents.canonical import encode
 from workbench.values.evidence import lenders_of, said_of
+from workbench.values.forecast import Forecast
 from workbench.values.measurement import Estimate
 from workbench.values.metrics import drop_metric, metrics
 from workbench.values.objectives import METRICS
@@ -75,12 +77,31 @@ def detail(summary: Summary, candidate_id: str) -> str:
         f"  {s.stage:<34} {s.seconds:8.2f} s{'  (from the cache)' if s.cached else ''}{_compiled(s)}"
         for s in evaluation.stages
     ]
+    if evaluation.forecast is not None and evaluation.forecast.throughput_per_s is not None:
+        found += [
+            "",
+            "Predicted before its set was compiled",
+            *(f"  {line}" for line in _forecast(evaluation.forecast)),
+        ]
     chain = evaluation.toolchain
     parts = ", ".join(f"{name} {version}" for name, version in sorted(chain.components.items()))
     found += ["", "Made with", f"  {parts}", f"  {chain.device}{' (emulated)' if chain.emulated else ''}"]
     found += [f"  toolchain {chain.fingerprint[:12]}, begun {evaluation.started_at}"]
     found += ["", "Run it again", f"  {reproduce(summary, evaluation)}"]
     return "\n".join(found)
+
+
+def _forecast(forecast: Forecast) -> list[str]:
+    assert forecast.throughput_per_s is not None  # nothing was predicted otherwise
+    rate, audit = forecast.throughput_per_s, forecast.audit
+    lines = [f"service {rate.value:.0f}/s [{rate.low:.0f}, {rate.high:.0f}]", forecast.basis]
+    if audit is not None:
+        lines.append(
+            f"audit: batch {audit.batch}, length {audit.length} took {audit.measured_ms.value:.3g} ms, predicted "
+            f"[{audit.predicted_ms.low:.3g}, {audit.predicted_ms.high:.3g}]"
+            + ("" if audit.agrees else ": wrong, so every set is compiled whole since")
+        )
+    return lines
 
 
 def _compiled(stage: StageTiming) -> str:
@@ -168,6 +189,8 @@ def _heading(summary: Summary) -> list[Line]:
     files = compiled_words(sum(e.compiled for e in summary.evaluations), sum(e.shared for e in summary.evaluations))
     if files:
         found.append((f"compiled: {files}", ""))
+    if predicted := audit_words(summary.evaluations):
+        found += wrapped(predicted)
     by = scored(summary.evaluations)
     if by.name != "accuracy":
         found.append((f"accuracy stands for {by.name}{by.manner}, the primary metric of this dataset", ""))

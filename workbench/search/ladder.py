@@ -6,6 +6,8 @@ holdout split climb the whole ladder.
 
     check → calibrate → lower → compile → smoke → accuracy_subset → latency_short → accuracy_full → latency_full
         → service (where the experiment says how requests come)
+
+Where every shape is a compile of its own, `predict` comes before all of a set is compiled; see its rung.
 """
 
 from __future__ import annotations
@@ -28,11 +30,12 @@ from workbench.search.failure import failure_of
 from workbench.search.rungs.accuracy import full_accuracy, growing_subsets, take_answers
 from workbench.search.rungs.climb import Climb
 from workbench.search.rungs.latency import full_latency, short_latency, timed_calls
+from workbench.search.rungs.predict import may_wait, predict, told_structure
 from workbench.search.rungs.service import service
 from workbench.search.rungs.smoke import SMOKE_SAMPLES, smoke
 from workbench.values.candidate import Candidate
 from workbench.values.errors import CandidateError, CompileError
-from workbench.values.measurement import Latency, Split
+from workbench.values.measurement import Latency, Measurement, Split
 from workbench.values.results import Evaluation, Failure, Status, Stop
 
 
@@ -46,6 +49,7 @@ def evaluate(
     gates: bool = True,
     effort: Effort = FULL,
     loans: Loans = NO_LOANS,
+    whole: bool = False,
 ) -> Evaluation:
     """Take one candidate up the ladder and return what became of it; a `CandidateError` becomes a `Failure`.
 
@@ -57,6 +61,7 @@ def evaluate(
         gates: False climbs to the top whatever is seen on the way (confirmation on the holdout split).
         effort: how much of what the experiment asks for is done; what was not is in the evaluation's `cut`.
         loans: what may be taken from others; the baseline and a climb without gates take nothing.
+        whole: compile every shape of its set, whatever could be predicted from a few.
 
     Raises:
         ToolchainError: the machine, not the candidate, is at fault.
@@ -69,7 +74,7 @@ def evaluate(
     failure: Failure | None = None
     with contextlib.ExitStack() as sessions:
         try:
-            stop = _run(climb, sessions)
+            stop = _run(climb, sessions, whole=whole)
         except CandidateError as error:
             failure = failure_of(experiment, candidate, bench, split, climb.name, error)
     status: Status = "failed" if failure else "stopped" if stop else "complete"
@@ -86,6 +91,7 @@ def evaluate(
         stop=stop,
         cut=effort.words(experiment, split) if status == "complete" else (),
         facts=climb.facts,
+        forecast=climb.forecast,
     )
 
 
@@ -100,9 +106,14 @@ def timed(experiment: Experiment, candidate: Candidate, bench: Bench) -> Latency
         return _times(climb, sessions)
 
 
-def _run(climb: Climb, sessions: contextlib.ExitStack) -> Stop | None:
+def _run(climb: Climb, sessions: contextlib.ExitStack, *, whole: bool) -> Stop | None:
     with climb.stage("check"):
         climb.check()
+    if climb.gates and not whole and may_wait(climb.experiment, climb.candidate):
+        if stop := predict(climb):
+            return stop
+        climb.measurement = Measurement()  # what follows is measured with the whole set
+    climb.forecast = climb.forecast or told_structure(climb)
     artifact, directory = artifact_of(climb.experiment, climb.candidate, climb.bench, climb, split=climb.split)
     climb.measurement = replace(
         climb.measurement,

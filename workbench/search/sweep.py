@@ -31,6 +31,7 @@ from workbench.search.asking import (
 from workbench.search.disk import writable
 from workbench.search.executors import Executor, InProcess, Task, TimeUp
 from workbench.search.front import front_of
+from workbench.search.promising import promising
 from workbench.search.retry import survived
 from workbench.search.study_log import sound_study
 from workbench.search.telling import tell, tell_forbidden
@@ -146,7 +147,7 @@ def run_sweep(
             if everything.exact and len(known) >= everything.candidates:
                 reason = "exhausted"
                 break
-            if time is not None and not time.may_begin(experiment, known):
+            if not loop.has_time():
                 reason = "timeout"
                 break
             try:
@@ -157,6 +158,12 @@ def run_sweep(
                 assert loop.in_flight is not None, "something was ended"
                 reason, interrupted = "timeout", Interrupted(candidate=loop.in_flight, stage=up.stage)
                 break
+        try:
+            if interrupted is None:
+                loop.compile_promising()
+        except TimeUp as up:
+            assert loop.in_flight is not None, "something was ended"
+            reason, interrupted = "timeout", Interrupted(candidate=loop.in_flight, stage=up.stage)
         bench.journal.keep_study()
     search_s = perf_counter() - began
     return SweepEnd(
@@ -260,29 +267,16 @@ class _Loop:
         return trial, candidate
 
     def _evaluate(self, trial: optuna.Trial, candidate: Candidate) -> None:
-        task = Task(
-            candidate=candidate,
-            incumbents=tuple(front_of(self.experiment, self.known)),
-            loans=loans_for(candidate, self.known, self.experiment.seed),
-        )
         doubted = self.doubted.get(candidate.id, ())
         if not doubted and (candidate.id in self.in_flight_before or candidate.id in self.attempts):
             self.resumed(candidate)
         self.trying(candidate, why_now(trial, self.experiment))
-        until = None if self.time is None else self.time.search_end(self.experiment, self.known)
-        began, self.in_flight = perf_counter(), candidate
-        try:
-            evaluation = survived(
-                self.experiment,
-                self.bench,
-                self.executor,
-                task,
-                crashes=int(trial.user_attrs.get(CRASHES, 0)),
-                crashed=lambda crashes: trial.set_user_attr(CRASHES, crashes),
-                until=until,
-            )
-        finally:  # after an exception the trial stays open, and the next run goes on with it
-            self.evaluate_s += perf_counter() - began
+        # after an exception the trial stays open, and the next run goes on with it
+        evaluation = self._carried_out(
+            candidate,
+            crashes=int(trial.user_attrs.get(CRASHES, 0)),
+            crashed=lambda crashes: trial.set_user_attr(CRASHES, crashes),
+        )
         evaluation = replace(
             evaluation,
             attempt=max(evaluation.attempt, self.attempts.get(candidate.id, 0) + 1),
@@ -303,6 +297,63 @@ class _Loop:
                 self.attempts[candidate.id] = before.attempt
                 self.doubted[candidate.id] = before.facts
                 _log.warning("The times lent to %s may be wrong: it is measured anew, itself.", candidate.short_id)
+
+    def _carried_out(
+        self,
+        candidate: Candidate,
+        *,
+        whole: bool = False,
+        crashes: int = 0,
+        crashed: Callable[[int], None] = lambda crashes: None,
+    ) -> Evaluation:
+        task = Task(
+            candidate=candidate,
+            incumbents=tuple(front_of(self.experiment, self.known)),
+            loans=loans_for(candidate, self.known, self.experiment.seed),
+            whole=whole,
+        )
+        until = None if self.time is None else self.time.search_end(self.experiment, self.known)
+        began, self.in_flight = perf_counter(), candidate
+        try:
+            return survived(
+                self.experiment, self.bench, self.executor, task, crashes=crashes, crashed=crashed, until=until
+            )
+        finally:
+            self.evaluate_s += perf_counter() - began
+
+    def has_time(self) -> bool:
+        """Whether one more candidate may come to something, and the best of those that wait be compiled after it."""
+        if self.time is None:
+            return True
+        waiting = promising(self.experiment, self.known)
+        return self.time.may_begin(self.experiment, self.known, after_s=self._whole_s(waiting[0]) if waiting else 0.0)
+
+    def _whole_s(self, evaluation: Evaluation) -> float:
+        """What compiling all of its set takes, by the compiles of this sweep, and measuring it, by the baseline's."""
+        stages = [s for e in self.known.values() for s in e.stages if s.compiled]
+        each_s = sum(s.seconds for s in stages) / max(1, sum(s.compiled for s in stages))
+        shapes = evaluation.forecast.shapes if evaluation.forecast is not None else 0
+        baseline = self.known.get(self.experiment.baseline.id)
+        measured = () if baseline is None else (s.seconds for s in baseline.stages if not s.compiled)
+        return each_s * shapes + sum(measured)
+
+    def compile_promising(self) -> None:
+        """Compile whole what waits and may be on the front, the best first, until nothing that waits may be.
+
+        What is told to the sampler stays the prediction: a trial is told once.
+        """
+        while waiting := promising(self.experiment, self.known):
+            if self.time is not None and not self.time.may_begin(self.experiment, self.known):
+                return
+            before = waiting[0]
+            self.trying(before.candidate, "it may be on the front by what was predicted: all of its set is compiled")
+            evaluation = self._carried_out(before.candidate, whole=True)
+            stages = (*before.stages, *evaluation.stages)
+            evaluation = replace(evaluation, attempt=before.attempt, stages=stages)
+            self.bench.journal.write(evaluation)
+            self.known[before.candidate.id] = evaluation
+            for listener in self.listeners:
+                listener.evaluated(evaluation, reused=False)
 
     def try_again(self, unlucky: Sequence[Evaluation]) -> None:
         """Bring candidates forward whose last attempt deserves another: they come next, after what was in flight.

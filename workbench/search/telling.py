@@ -11,6 +11,7 @@ from optuna.trial import TrialState
 from workbench.inputs.experiment import Experiment
 from workbench.search.asking import FORBIDDEN, REPEAT
 from workbench.search.front import with_baseline_drop
+from workbench.search.promising import predicted_numbers
 from workbench.search.rungs.smoke import SMOKE_CONSTRAINT
 from workbench.values.metrics import metrics
 from workbench.values.objectives import METRICS, violations
@@ -29,13 +30,14 @@ def tell(
     *,
     repeat: bool,
 ) -> None:
-    """Values when every objective was measured; else the violations alone, in a pruned trial.
+    """Values when every objective was measured, or predicted of a set that waits to be compiled; else the violations
+    alone, in a pruned trial.
 
     TPE learns from a pruned trial's constraints as much as from a complete one (optuna.md §4, table B).
     GPSampler reads complete trials only, so there the worst values seen so far stand in; they exist in Optuna's
     study alone, under the attribute `placeholder`.
     """
-    numbers = with_baseline_drop(experiment, evaluation)
+    numbers = with_baseline_drop(experiment, evaluation) | predicted_numbers(evaluation)
     violated: dict[str, float] = {}
     if evaluation.status == "complete":
         violated.update(violations(experiment.constraints, numbers))

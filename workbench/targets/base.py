@@ -231,6 +231,22 @@ class CompilesEach(Protocol):
 
 
 @runtime_checkable
+class StatesLoweredForm(Protocol):
+    """A target whose compiles cost so much that times are predicted before them (`prediction.shape_times`).
+
+    Optional: without it a lowered file shares times with itself alone.
+    """
+
+    def lowered_form(self, lowered: Path, candidate: Candidate) -> str:
+        """Equal for two candidates if, as far as the lowered files and settings tell, files compiled of them for one
+        shape do the same work: what differs is values of weights, scales and zero points, or which shapes are compiled.
+
+        Raises:
+            CandidateError: the file cannot be read.
+        """
+
+
+@runtime_checkable
 class StatesForms(Protocol):
     """A target that says what of its artifacts decides outputs, and what decides times (`targets.classes` asks).
 

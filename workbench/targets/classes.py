@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from workbench.targets.base import StatesForms, Target
+from workbench.targets.base import StatesForms, StatesLoweredForm, Target
 from workbench.targets.common import whole_files
 from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
-from workbench.values.documents.canonical import digest
+from workbench.values.documents.canonical import digest, file_digest
 
 
 def numerics_class(target: Target, artifact: Artifact, directory: Path, candidate: Candidate) -> str:
@@ -37,6 +37,17 @@ def time_class(
     form = target.time_form(artifact, directory, candidate, batch=batch, length=length)
     threads = candidate.serving.intra_op_threads
     return _class(artifact, form, f"time, {threads} threads, {candidate.serving.streams} streams")
+
+
+def structure_class(target: Target, lowered: Path, candidate: Candidate) -> str:
+    """What decides the times of a candidate's compiled shapes, as far as it is known before compiling; 64 hex digits.
+
+    A claim that audits keep honest, like a time class, and one made earlier.
+    """
+    if isinstance(target, StatesLoweredForm):
+        return digest({"target": target.name, "of": "structure", "form": target.lowered_form(lowered, candidate)})
+    settings = candidate.compile.for_shapes((1,), ()) if candidate.compile.one_file_a_shape() else candidate.compile
+    return digest([target.name, file_digest(lowered), candidate.precision, settings])
 
 
 def _class(artifact: Artifact, form: str, of: str) -> str:

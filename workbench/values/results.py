@@ -14,6 +14,7 @@ from workbench.values.artifact import Toolchain
 from workbench.values.candidate import Candidate, candidate_from_json
 from workbench.values.documents.canonical import added_later, decode, encode
 from workbench.values.facts import Fact
+from workbench.values.forecast import Forecast
 from workbench.values.measurement import Measurement, Split
 
 Status = Literal["complete", "stopped", "failed"]
@@ -23,6 +24,7 @@ STAGES = (
     "calibrate",
     "lower",
     "compile",
+    "predict",
     "smoke",
     "accuracy_subset",
     "latency_short",
@@ -93,6 +95,7 @@ class Evaluation:
         cut: what is less in it than the experiment asks for, in words, since the time of the run was short; a sweep
             with more time makes it again.
         facts: what of the measurement other candidates may take, and what was taken from others.
+        forecast: what was predicted before its whole set of shapes was compiled; None where nothing is.
     """
 
     candidate: Candidate
@@ -108,6 +111,7 @@ class Evaluation:
     attempt: int = 1
     cut: tuple[str, ...] = added_later(())
     facts: tuple[Fact, ...] = added_later(())
+    forecast: Forecast | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
 
     def __post_init__(self) -> None:
         if (self.status == "failed") != (self.failure is not None):

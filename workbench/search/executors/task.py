@@ -26,6 +26,7 @@ class Task:
     gates: bool = True
     effort: Effort = FULL
     loans: Loans = NO_LOANS
+    whole: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -35,6 +36,7 @@ class Task:
             "gates": self.gates,
             "effort": encode(self.effort),
             "loans": encode(self.loans),
+            "whole": self.whole,
         }
 
 
@@ -47,6 +49,7 @@ def task_from_json(data: dict[str, Any]) -> Task:
         gates=data["gates"],
         effort=decode(Effort, data["effort"]),
         loans=decode(Loans, data["loans"]),
+        whole=data["whole"],
     )
 
 
@@ -61,4 +64,5 @@ def carry_out(task: Task, experiment: Experiment, bench: Bench) -> Evaluation:
         gates=task.gates,
         effort=task.effort,
         loans=task.loans,
+        whole=task.whole,
     )

@@ -18,6 +18,7 @@ from workbench.values.artifact import Artifact
 from workbench.values.candidate import Candidate
 from workbench.values.errors import CheckError
 from workbench.values.facts import Fact
+from workbench.values.forecast import Forecast
 from workbench.values.measurement import Measurement, Split
 from workbench.values.objectives import violations
 from workbench.values.results import Evaluation, StageTiming, Stop
@@ -52,6 +53,7 @@ class Climb(StageClock):
         self.name = "check"
         self.timings: list[StageTiming] = []
         self.measurement = Measurement()
+        self.forecast: Forecast | None = None
         self.proof = ""
 
     @contextlib.contextmanager

@@ -24,6 +24,7 @@ from workbench.targets.ascend.acl.session import open_session
 from workbench.targets.ascend.atc.compile_story import OF_ONE_FILE, known_form, write_story
 from workbench.targets.ascend.check import candidate_issues
 from workbench.targets.ascend.interface import INTERFACE, Interface, write_interface
+from workbench.targets.ascend.lowered_form import lowered_form
 from workbench.targets.ascend.lowering import atc_form
 from workbench.targets.ascend.om_form import om_form, serving_files
 from workbench.targets.ascend.om_set import CompiledSet, compile_each, compile_set
@@ -105,6 +106,12 @@ class AscendTarget:
         lengths: set[int | None] = {file.sequence_bin for file in artifact.files if file.sequence_bin is not None}
         files = [file for length in lengths or {None} for file in serving_files(artifact, batch, length)]
         return digest(sorted([file.batch or 0, file.sequence_bin or 0, file.sha256] for file in files))
+
+    def lowered_form(self, lowered: Path, candidate: Candidate) -> str:
+        try:
+            return lowered_form(lowered, candidate)
+        except ConfigError as error:
+            raise CompileError(f"{lowered}: {error}") from error
 
     def time_form(
         self, artifact: Artifact, directory: Path, candidate: Candidate, *, batch: int, length: int | None

@@ -1,0 +1,119 @@
+"""Candidates that wait: which of them may be on the front and are compiled whole, and whether predictions hold.
+
+A candidate waits at the stage `predict` with an accuracy that was measured and a throughput that was predicted. It may
+be on the front unless a member is at least as accurate and quicker than the upper end of the prediction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from workbench.inputs.experiment import Experiment
+from workbench.search.front import front_of
+from workbench.values.candidate import Candidate
+from workbench.values.documents.canonical import digest
+from workbench.values.measurement import Estimate
+from workbench.values.metrics import metrics
+from workbench.values.results import Evaluation
+
+AUDITED = 0.2
+"""The share of candidates of which one shape is compiled only to see whether its time was predicted well."""
+THROUGHPUT = "service_throughput_per_s"
+
+
+def waits(evaluation: Evaluation) -> bool:
+    """Whether it stopped on a prediction and on nothing else."""
+    stopped, forecast = evaluation.stop, evaluation.forecast
+    predicted = forecast is not None and forecast.throughput_per_s is not None
+    return stopped is not None and stopped.stage == "predict" and not stopped.violations and predicted
+
+
+def promising(experiment: Experiment, evaluations: Mapping[str, Evaluation]) -> list[Evaluation]:
+    """Those that wait and may be on the front, the best prediction first; all of them once an audit has failed."""
+    waiting = [e for e in evaluations.values() if waits(e)]
+    if not audit_failed(evaluations.values()):
+        members = [metrics(e) for e in front_of(experiment, evaluations)]
+        waiting = [e for e in waiting if not any(_beaten(e, numbers) for numbers in members)]
+    return sorted(waiting, key=lambda e: (-_rate(e).value, e.candidate.id))
+
+
+def _beaten(evaluation: Evaluation, member: Mapping[str, float]) -> bool:
+    assert evaluation.forecast is not None  # it waits
+    accuracy = evaluation.forecast.accuracy
+    return (accuracy is None or member.get("accuracy", accuracy) >= accuracy) and member[THROUGHPUT] >= _rate(
+        evaluation
+    ).high
+
+
+def _rate(evaluation: Evaluation) -> Estimate:
+    assert evaluation.forecast is not None  # it waits
+    assert evaluation.forecast.throughput_per_s is not None
+    return evaluation.forecast.throughput_per_s
+
+
+def predicted_numbers(evaluation: Evaluation) -> dict[str, float]:
+    """What the sampler learns of one that waits, under the names of the objectives."""
+    if not waits(evaluation):
+        return {}
+    assert evaluation.forecast is not None  # it waits
+    accuracy = evaluation.forecast.accuracy
+    return {THROUGHPUT: _rate(evaluation).value, **({} if accuracy is None else {"accuracy": accuracy})}
+
+
+def known_times(evaluations: Iterable[Evaluation]) -> dict[str, dict[tuple[int, int], Estimate]]:
+    """Structure → (batch, length) → milliseconds at first speed, of all that was compiled and timed in this sweep."""
+    found: dict[str, dict[tuple[int, int], Estimate]] = {}
+    for evaluation in evaluations:
+        if evaluation.forecast is None:
+            continue
+        own = found.setdefault(evaluation.forecast.structure, {})
+        for time in evaluation.forecast.times:
+            own.setdefault((time.batch, time.length), time.p50_ms)
+        service = evaluation.measurement.service
+        if service is not None and evaluation.status == "complete" and evaluation.candidate.compile.one_file_a_shape():
+            for point in service.curve.points:
+                own.setdefault((point.batch, point.length), point.p50_ms)
+    return found
+
+
+def is_audited(candidate: Candidate, seed: int) -> bool:
+    """Drawn by the sweep's seed and the candidate's content: the same whenever it is asked."""
+    return int(digest([seed, "shape audit", candidate.id])[:8], 16) < AUDITED * 16**8
+
+
+def audit_failed(evaluations: Iterable[Evaluation]) -> bool:
+    """Whether a shape's time lay outside of its interval, or a whole set served more than was thought possible."""
+    return any(_wrong(evaluation) for evaluation in evaluations)
+
+
+def _wrong(evaluation: Evaluation) -> bool:
+    forecast = evaluation.forecast
+    if forecast is None:
+        return False
+    if forecast.audit is not None and not forecast.audit.agrees:
+        return True
+    service = evaluation.measurement.service
+    if evaluation.status != "complete" or forecast.throughput_per_s is None or service is None or service.best is None:
+        return False
+    return service.best.throughput_per_s.low > forecast.throughput_per_s.high
+
+
+def audit_words(evaluations: Sequence[Evaluation]) -> str:
+    """'14 sets of shapes were predicted before …; 3 audits, all within their intervals'; nothing where none was."""
+    told = [e.forecast for e in evaluations if e.forecast is not None and e.forecast.throughput_per_s is not None]
+    if not told:
+        return ""
+    audits = [forecast.audit for forecast in told if forecast.audit is not None]
+    left = sum(1 for e in evaluations if waits(e))
+    words = f"{len(told)} sets of shapes were predicted before they were compiled, {left} of them not compiled whole"
+    if not audit_failed(evaluations):
+        held = f"{len(audits)} of the predictions were audited and hold" if audits else "none was audited"
+        return f"{words}; {held}."
+    wrong = next((a for a in audits if not a.agrees), None)
+    why = "a set served more than its prediction allowed"
+    if wrong is not None:
+        why = (
+            f"batch {wrong.batch}, length {wrong.length} took {wrong.measured_ms.value:.3g} ms, predicted were "
+            f"[{wrong.predicted_ms.low:.3g}, {wrong.predicted_ms.high:.3g}]"
+        )
+    return f"{words}; an audit found the predictions wrong ({why}), so every set is compiled whole since."

@@ -1,0 +1,213 @@
+"""Before a whole set of shapes is compiled: few shapes are, the service of the set is predicted, and the set waits.
+
+    one shape          smoke, accuracy
+    more, if needed    until every other shape's time has an interval
+    then               it waits; the sweep compiles whole what may be on the front (`search.promising`)
+
+Only where every shape is a compile of its own, and every objective can be told from accuracy and the times of shapes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+from collections.abc import Mapping
+
+from workbench.evaluation.accuracy_pass import AccuracyPass
+from workbench.evaluation.build import artifact_of, structure_of
+from workbench.evaluation.device_lock import device_lock
+from workbench.evaluation.shared_shapes import Shape, only_shapes, shapes_of, shares_shapes
+from workbench.inputs.experiment import Experiment
+from workbench.prediction.forecast import predicted_throughput
+from workbench.prediction.shape_times import ShapeTimes, predict_times
+from workbench.prediction.stage import at_first_speed, measured_curve
+from workbench.search.promising import audit_failed, is_audited, known_times
+from workbench.search.rungs.accuracy import full_accuracy, growing_subsets
+from workbench.search.rungs.climb import Climb
+from workbench.search.rungs.smoke import smoke
+from workbench.targets.base import Session
+from workbench.values.candidate import Candidate
+from workbench.values.errors import CompileError
+from workbench.values.forecast import Forecast, ShapeAudit, ShapeTime
+from workbench.values.measurement import Estimate
+from workbench.values.metrics import accuracy_metrics
+from workbench.values.results import Stop
+
+_log = logging.getLogger(__name__)
+
+PREDICTED = frozenset({"service_throughput_per_s", "accuracy"})
+"""Objectives that few shapes tell."""
+
+
+def may_wait(experiment: Experiment, candidate: Candidate) -> bool:
+    """Whether a candidate's set is predicted before it is compiled."""
+    texts, service = experiment.dataset.preprocessor is not None, experiment.service
+    return (
+        experiment.compile == "promising"
+        and shares_shapes(candidate)
+        and len(shapes_of(candidate)) > 1
+        and texts == bool(candidate.compile.compiled_lengths())
+        and service is not None
+        and service.goal == "throughput"
+        and {objective.metric for objective in experiment.objectives} <= PREDICTED
+    )
+
+
+def told_structure(climb: Climb) -> Forecast | None:
+    """The structure of a candidate that is compiled whole, so that its times tell of others; with what was predicted
+    of it before."""
+    if climb.experiment.service is None or not shares_shapes(climb.candidate) or climb.split != "validation":
+        return None
+    before = climb.bench.journal.evaluation(climb.candidate.id)
+    if before is not None and before.forecast is not None:
+        return before.forecast
+    return Forecast(structure=structure_of(climb.experiment, climb.candidate, climb.bench))
+
+
+def predict(climb: Climb) -> Stop | None:
+    """A stop where the set's service was predicted; None where too little is known, and all of it is to be compiled."""
+    evaluations = climb.bench.journal.evaluations()
+    if audit_failed(evaluations.values()):
+        return None
+    known = known_times(evaluations.values())
+    times: dict[Shape, ShapeTime] = {}
+    first = _first_shape(climb.candidate)
+    with contextlib.ExitStack() as sessions:
+        one = only_shapes(climb.candidate, [first])
+        artifact, directory = artifact_of(climb.experiment, one, climb.bench, climb, split=climb.split)
+        if one.quantization.scheme != "none" and artifact.int8_ops == 0:
+            raise CompileError("not one matrix product runs in an integer kernel: `workbench inspect` shows why.")
+        with climb.stage("predict"):
+            session = climb.open(artifact, directory, one, sessions)
+            baseline = climb.open_baseline(sessions)
+            if stop := smoke(climb, session, baseline):
+                return stop
+            at = (climb.effort.scored(climb.experiment, climb.split), one, climb.bench, climb.split)
+            scores = AccuracyPass(*at, artifact=artifact, session=session, baseline=baseline)
+            sessions.callback(scores.close)
+            if stop := growing_subsets(climb, scores) or full_accuracy(climb, scores):
+                return stop
+            structure = structure_of(climb.experiment, climb.candidate, climb.bench)
+            times[first] = _timed(climb, one, session, baseline)
+        told = _with_more_shapes(climb, known, structure, times, baseline)
+        if told is None:
+            return None
+        audit = _audit(climb, known, structure, times, baseline)
+        climb.cached = False
+    with climb.stage("predict"):
+        curve_times = {(b, n or 0): told.times[b, n or 0] for b, n in shapes_of(climb.candidate)}
+        rate = predicted_throughput(climb.experiment, climb.candidate, climb.bench, curve_times, climb.split)
+    count = len(shapes_of(climb.candidate))
+    measured = climb.measurement.accuracy
+    climb.forecast = Forecast(
+        structure=structure,
+        times=tuple(times.values()),
+        shapes=count,
+        throughput_per_s=rate,
+        accuracy=None if measured is None else accuracy_metrics(measured)["accuracy"],
+        basis=_basis(told, len(times), count),
+        audit=audit,
+    )
+    if rate is None or (audit is not None and not audit.agrees):
+        return None
+    return Stop(
+        stage=climb.name,
+        reason=f"predicted to serve {rate.value:.0f}/s [{rate.low:.0f}, {rate.high:.0f}] from {len(times)} of {count} "
+        "shapes; the others are compiled where that may be on the front",
+    )
+
+
+def _first_shape(candidate: Candidate) -> Shape:
+    """The longest, since it holds every sample, at the smallest batch that holds a call; so sets share it."""
+    shapes = shapes_of(candidate)
+    longest = shapes[-1][1]
+    batches = [batch for batch, length in shapes if length == longest]
+    return next((b for b in batches if b >= candidate.serving.batch), batches[-1]), longest
+
+
+def _with_more_shapes(
+    climb: Climb,
+    known: Mapping[str, Mapping[tuple[int, int], Estimate]],
+    structure: str,
+    times: dict[Shape, ShapeTime],
+    baseline: Session,
+) -> ShapeTimes | None:
+    """The times of the whole set, after as many further compiles as that takes; None once all would be compiled."""
+    wanted = [(batch, length or 0) for batch, length in shapes_of(climb.candidate)]
+    for shape in (None, *_telling(climb.candidate)):
+        if shape is not None and shape not in times and (shape[0], shape[1] or 0) not in known.get(structure, {}):
+            if len(times) + 1 >= len(wanted):
+                return None
+            times[shape] = _compiled_and_timed(climb, shape, baseline)
+        told = predict_times(_joined(known, structure, times), structure, wanted)
+        if told is not None:
+            return told
+    return None
+
+
+def _telling(candidate: Candidate) -> list[Shape]:
+    """Every shape of a set, those first that say most of the others: corners, then what lies between."""
+    shapes = list(shapes_of(candidate))
+    found: list[Shape] = []
+    for quantile in (0.0, 1.0, 0.5, 0.25, 0.75):
+        for other in (0.0, 1.0, 0.5):
+            batches = sorted({batch for batch, _ in shapes})
+            lengths = sorted({length or 0 for _, length in shapes})
+            batch = batches[round((1 - other) * (len(batches) - 1))]
+            length = lengths[round(quantile * (len(lengths) - 1))]
+            found.append((batch, length or None))
+    return list(dict.fromkeys([*found, *shapes]))
+
+
+def _audit(
+    climb: Climb,
+    known: Mapping[str, Mapping[tuple[int, int], Estimate]],
+    structure: str,
+    times: dict[Shape, ShapeTime],
+    baseline: Session,
+) -> ShapeAudit | None:
+    """One shape more, of a seeded share of candidates, predicted first and compiled all the same."""
+    if not is_audited(climb.candidate, climb.experiment.seed):
+        return None
+    left = [shape for shape in shapes_of(climb.candidate) if shape not in times]
+    if not left:
+        return None
+    shape = random.Random(f"{climb.experiment.seed} {climb.candidate.id}").choice(left)
+    at = (shape[0], shape[1] or 0)
+    told = predict_times(_joined(known, structure, times), structure, [at])
+    if told is None:
+        return None
+    found = _compiled_and_timed(climb, shape, baseline)
+    times[shape] = found
+    return ShapeAudit(batch=at[0], length=at[1], predicted_ms=told.times[at], measured_ms=found.p50_ms)
+
+
+def _compiled_and_timed(climb: Climb, shape: Shape, baseline: Session) -> ShapeTime:
+    one = only_shapes(climb.candidate, [shape])
+    with contextlib.ExitStack() as sessions:
+        artifact, directory = artifact_of(climb.experiment, one, climb.bench, climb, split=climb.split)
+        return _timed(climb, one, climb.open(artifact, directory, one, sessions), baseline)
+
+
+def _timed(climb: Climb, one: Candidate, session: Session, baseline: Session) -> ShapeTime:
+    with device_lock(climb.bench.device_lock, wait_s=3600.0, report=_log.info):
+        curve = at_first_speed(measured_curve(climb.experiment, one, climb.bench, session, baseline, climb.split))
+    (point,) = curve.points
+    return ShapeTime(batch=point.batch, length=point.length, p50_ms=point.p50_ms)
+
+
+def _joined(
+    known: Mapping[str, Mapping[tuple[int, int], Estimate]], structure: str, times: Mapping[Shape, ShapeTime]
+) -> dict[str, Mapping[tuple[int, int], Estimate]]:
+    own = {(time.batch, time.length): time.p50_ms for time in times.values()}
+    return {**known, structure: {**known.get(structure, {}), **own}}
+
+
+def _basis(told: ShapeTimes, compiled: int, count: int) -> str:
+    if not told.errors:
+        return f"every shape's time is known of files of one structure; {compiled} of {count} shapes compiled here"
+    return (
+        f"{compiled} of {count} shapes compiled; the others within {told.margin:.1%}, the largest of {told.errors} "
+        "errors of known times that were left out"
+    )

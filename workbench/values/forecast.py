@@ -1,0 +1,58 @@
+"""What was predicted of a candidate before its whole set of shapes was compiled, and how an audit judged it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from workbench.values.measurement import Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapeTime:
+    """One call at a compiled shape, at the speed that the sweep began with; length 0 where samples are no sequences."""
+
+    batch: int
+    length: int
+    p50_ms: Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapeAudit:
+    """A shape that was compiled and timed only to see whether its time had been predicted well.
+
+    Attributes:
+        agrees: whether the measured interval and the predicted one overlap.
+    """
+
+    batch: int
+    length: int
+    predicted_ms: Estimate
+    measured_ms: Estimate
+
+    @property
+    def agrees(self) -> bool:
+        return self.predicted_ms.low <= self.measured_ms.high and self.measured_ms.low <= self.predicted_ms.high
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """The service of a set of shapes, predicted from the few that were compiled.
+
+    Attributes:
+        structure: what decides the times of the compiled files besides their shape, 64 hex digits; found in what the
+            compiler is given, not in what it makes.
+        times: of the shapes that were compiled for this; empty where the whole set was.
+        shapes: how many the set has.
+        throughput_per_s: of the best service, from the slowest to the quickest that the times allow; None where nothing
+            was predicted.
+        accuracy: of the scored shape, under the objective's name and sign.
+        basis: what the prediction rests on, in words.
+    """
+
+    structure: str
+    times: tuple[ShapeTime, ...] = ()
+    shapes: int = 0
+    throughput_per_s: Estimate | None = None
+    accuracy: float | None = None
+    basis: str = ""
+    audit: ShapeAudit | None = None
