@@ -132,8 +132,10 @@ class Evaluation:
 
     @property
     def shared(self) -> int:
-        """Runs that were saved, since the store had the file."""
-        return sum(s.shared for s in self.stages)
+        """Runs that were saved, since the store had a file that none of its own stages had put there."""
+        totals = [s.compiled + s.shared for s in self.stages]
+        files = max(totals, default=0)  # a set, which holds what was compiled of it one by one before
+        return (files if files > 1 else sum(totals)) - self.compiled if files else 0
 
     @property
     def deserves_another(self) -> bool:

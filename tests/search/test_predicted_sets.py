@@ -1,0 +1,107 @@
+"""Sets of compiled shapes, predicted before they are compiled: a sweep of texts on the emulated device."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.emulated_cann import emulated_environment, switched_on
+from tests.test_sequence_bins import write_files
+from workbench.evaluation.bench import Bench, open_bench
+from workbench.evaluation.store import Store
+from workbench.evaluation.sweep_folders import open_journal
+from workbench.inputs.experiment import Experiment, read_experiment
+from workbench.search.promising import audit_failed, promising, waits
+from workbench.search.rungs import predict
+from workbench.search.sweep import run_sweep
+from workbench.targets.ascend.target import AscendTarget
+from workbench.values.results import Evaluation
+
+SPACE = """
+version: 1
+target: ascend910b3
+parameters:
+  quantization.scheme: {choices: [none]}
+  precision.mode: {choices: [force_fp16, must_keep_origin_dtype]}
+  compile.batches: {choices: ["1", "1 2 4 8"]}
+  compile.sequence_bins: {choices: ["48", "8 48", "8 16 48", "8 24 48"]}
+service: {max_batch_size: [1, 8], batch_timeout_ms: [0], workers: [1]}
+presets:
+  - {name: plain}
+  - {name: three, compile.batches: "1 2 4 8", compile.sequence_bins: "8 16 48"}
+  - {name: two, compile.batches: "1 2 4 8", compile.sequence_bins: "8 48"}
+  - {name: float, compile.batches: "1 2 4 8", compile.sequence_bins: "8 48", precision.mode: must_keep_origin_dtype}
+"""
+QUESTION = """objectives: [service_throughput_per_s, accuracy]
+sampler: random
+service: {concurrency: 8, confirm: 0, host: {request_ms: 0.05, batch_ms: 0.02, cores: 16, origin: a test}}
+"""
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[tuple[Experiment, Bench]]:
+    file = write_files(tmp_path, "classification")
+    (tmp_path / "search_spaces" / "bins.yaml").write_text(SPACE, encoding="utf-8")
+    text = file.read_text(encoding="utf-8").replace("objectives: [latency_p50_ms]\n", QUESTION)
+    file.write_text(text.replace("trials: 2", "trials: 3"), encoding="utf-8")
+    with switched_on(emulated_environment(tmp_path / "cann")):
+        question = read_experiment(file)
+        journal = open_journal(question.workspace, question.name, question.identity)
+        store = Store(tmp_path / "store")
+        yield question, open_bench(question, journal, store, lambda candidate, stage: None)
+        store.close()
+
+
+class Runs:
+    def __init__(self) -> None:
+        self.seen: list[Evaluation] = []
+
+    def evaluated(self, evaluation: Evaluation, *, reused: bool) -> None:
+        self.seen.append(evaluation)
+
+
+def test_sets_share_files_wait_and_only_the_promising_are_compiled_whole(
+    opened: tuple[Experiment, Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    question, bench = opened
+    runs = Runs()
+    monkeypatch.setattr(predict, "is_audited", lambda candidate, seed: False)
+
+    run_sweep(question, bench, listeners=[runs])
+
+    found = bench.journal.evaluations()
+    assert len(found) == 3
+    first = runs.seen[1]
+    assert waits(first), "three lengths of four batches"
+    assert first.compiled < 11, "no more than its times need"
+    assert first.forecast is not None
+    assert sum(e.compiled for e in found.values()) <= 12, "one set's files are the other's"
+    assert promising(question, found) == []
+    assert not audit_failed(found.values())
+    whole = [e for e in found.values() if e.status == "complete" and e.forecast and e.forecast.throughput_per_s]
+    assert whole, "what may be on the front was compiled"
+    for evaluation in whole:
+        service, forecast = evaluation.measurement.service, evaluation.forecast
+        assert service is not None
+        assert service.best is not None
+        assert forecast is not None
+        assert forecast.throughput_per_s is not None
+        assert service.best.throughput_per_s.value <= forecast.throughput_per_s.high * 1.001
+
+    assert run_sweep(question, bench).new == 0
+    assert bench.journal.evaluations() == found
+
+
+def test_an_audit_finds_a_target_that_lies_about_structure(
+    opened: tuple[Experiment, Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    question, bench = opened
+    monkeypatch.setattr(AscendTarget, "lowered_form", lambda self, lowered, candidate: "all alike")
+    monkeypatch.setattr(predict, "is_audited", lambda candidate, seed: True)
+
+    run_sweep(replace(question, trials=4), bench)
+
+    found = bench.journal.evaluations()
+    assert audit_failed(found.values())
+    assert not any(map(waits, found.values())), "everything was compiled whole"
