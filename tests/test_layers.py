@@ -73,6 +73,7 @@ VALUES = (
             "preprocess",
             "results",
             "facts",
+            "forecast",
             "finding",
             "service",
             "setting_groups",

@@ -323,10 +323,11 @@ class _Loop:
 
     def has_time(self) -> bool:
         """Whether one more candidate may come to something, and the best of those that wait be compiled after it."""
-        if self.time is None:
-            return True
+        if self.time is None or not self.time.may_begin(self.experiment, self.known):
+            return self.time is None
         waiting = promising(self.experiment, self.known)
-        return self.time.may_begin(self.experiment, self.known, after_s=self._whole_s(waiting[0]) if waiting else 0.0)
+        needed_s = self._whole_s(waiting[0]) if waiting else 0.0
+        return perf_counter() + needed_s <= self.time.search_end(self.experiment, self.known)
 
     def _whole_s(self, evaluation: Evaluation) -> float:
         """What compiling all of its set takes, by the compiles of this sweep, and measuring it, by the baseline's."""

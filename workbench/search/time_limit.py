@@ -229,12 +229,8 @@ class RunTime:
         wanted_s = sum(known_cost(experiment, e, known).at(FULL) for e in (baseline, *members))
         return self.end - min(wanted_s, CONFIRMATION_SHARE * (self.end - self.began))
 
-    def may_begin(self, experiment: Experiment, known: Mapping[str, Evaluation], *, after_s: float = 0.0) -> bool:
-        """Whether there is time enough for one more candidate to come to something: half of what one mostly takes.
-
-        Args:
-            after_s: of the search, kept for what comes after it.
-        """
+    def may_begin(self, experiment: Experiment, known: Mapping[str, Evaluation]) -> bool:
+        """Whether there is time enough for one more candidate to come to something: half of what one mostly takes."""
         complete = [e.seconds for i, e in known.items() if e.status == "complete" and i != experiment.baseline.id]
         expected_s = statistics.median(complete) / 2 if complete else 0.0
-        return time.perf_counter() + expected_s + after_s < self.search_end(experiment, known)
+        return time.perf_counter() + expected_s < self.search_end(experiment, known)
