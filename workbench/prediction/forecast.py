@@ -10,7 +10,6 @@ from workbench.prediction.stage import best_service, only
 from workbench.values.candidate import Candidate
 from workbench.values.measurement import BatchCurve, CurvePoint, Estimate, Split
 
-
 _TIE = 0.01
 """Settings this close are told apart by which is simpler, so that times a little longer may give a little more."""
 

@@ -48,6 +48,7 @@ def may_wait(experiment: Experiment, candidate: Candidate) -> bool:
         and shares_shapes(candidate)
         and len(shapes_of(candidate)) > 1
         and texts == bool(candidate.compile.compiled_lengths())
+        and experiment.model.fixed_batch is None
         and service is not None
         and service.goal == "throughput"
         and {objective.metric for objective in experiment.objectives} <= PREDICTED
