@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from tests.evaluations import evaluation, service
@@ -10,6 +11,7 @@ from workbench.report import Summary, summarize
 from workbench.report.advice import LEAST_CANDIDATES, Advice, advise
 from workbench.values.candidate import Candidate
 from workbench.values.dimension import Scalar
+from workbench.values.facts import Fact
 from workbench.values.objectives import Constraint, Objective
 from workbench.values.results import Evaluation
 
@@ -98,6 +100,27 @@ def test_one_pair_that_differs_keeps_a_dimension() -> None:
     found = [*swept(), static(4, 2, 1.5)]
 
     assert advised(found).no_difference == ()
+
+
+def test_candidates_of_one_class_with_equal_outcomes_are_pairs_wherever_they_differ() -> None:
+    """No two differ in one dimension alone, so that only what they are made of tells."""
+    found = [BASELINE]
+    for algorithm, shift in (("minmax", 0), ("mse", 1)):
+        for place, keep in enumerate((0, 1, 2, 4)):
+            own = replace(static(keep, 2 ** ((place + shift) % 4), 2.0), facts=(Fact(kind="latency", key="same"),))
+            settings = replace(own.candidate.quantization, algorithm=algorithm)
+            found.append(replace(own, candidate=replace(own.candidate, quantization=settings)))
+    algorithms = {e.candidate.id: e.candidate.quantization.algorithm for e in found}
+    chosen = {e.candidate.id: assignment(e.candidate) | {"algorithm": algorithms[e.candidate.id]} for e in found}
+    offered = {name: OFFERED[name] for name in ("quantization.keep_float", "serving.intra_op_threads")}
+    outcomes = np.ones(50, dtype=np.bool_)
+
+    told = advise(judged(found), lambda *_: outcomes, chosen, offered).no_difference
+    unknown = advise(judged(found), lambda *_: None, chosen, offered).no_difference
+
+    assert {one.name for one in told} == set(offered)
+    assert "or are equal by content" in told[0].words("pp")
+    assert unknown == ()
 
 
 def test_with_few_candidates_that_is_said_instead() -> None:

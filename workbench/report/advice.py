@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -40,6 +40,8 @@ Offered = Mapping[str, Sequence[Scalar]]
 class NoDifference:
     """A dimension in which no two candidates that differ in it alone could be told apart.
 
+    Two that are equal by what was compiled of them, and in the outcome of every sample, count wherever they differ.
+
     Attributes:
         kept: its default, which is the only choice worth keeping.
         percent: by so much at most the choices differ in speed, by the widest interval of the pairs.
@@ -58,7 +60,7 @@ class NoDifference:
     def words(self, unit: str) -> str:
         bound = f"at most {self.percent:.1f} % of speed"
         bound += f" and {self.drop:.2g} {unit}" if self.drop is not None else ""
-        where = f"in {count_of(self.pairs, 'pair')} that differ in it alone"
+        where = f"in {count_of(self.pairs, 'pair')} that differ in it alone, or are equal by content"
         if self.learned_of:
             where = f"in the mean over {count_of(self.learned_of, 'candidate')}, by what all of them tell together"
         return f"no difference beyond noise {where}: {bound}"
@@ -162,7 +164,7 @@ def advise(
     same: list[NoDifference] = []
     while True:  # what makes no difference may differ in a pair, so that each one found may show more of them
         settled = {d.name for d in same}
-        pairs = _pairs(complete, assignments, settled)
+        pairs = _pairs(complete, assignments, settled, alike.by_content)
         more = [
             d
             for name, choices in offered.items()
@@ -237,16 +239,25 @@ def _no_difference(
 
 
 def _pairs(
-    of: Sequence[Evaluation], assignments: Assignments, settled: Set[str]
+    of: Sequence[Evaluation],
+    assignments: Assignments,
+    settled: Set[str],
+    equal: Callable[[Evaluation, Evaluation], bool] = lambda a, b: False,
 ) -> dict[str, list[tuple[Evaluation, Evaluation]]]:
     """Parameter → pairs that differ in it and in nothing else that both have and that is not settled; what one alone
-    has depends on it."""
+    has depends on it.
+
+    Args:
+        equal: of two that are equal by what they are made of, each of the parameters that they differ in made no
+            difference.
+    """
     found: dict[str, list[tuple[Evaluation, Evaluation]]] = {}
     for a, b in itertools.combinations(of, 2):
         mine, its = assignments[a.candidate.id], assignments[b.candidate.id]
         differing = [name for name, c in mine.items() if name in its and its[name] != c and name not in settled]
-        if len(differing) == 1:
-            found.setdefault(differing[0], []).append((a, b))
+        if len(differing) == 1 or (differing and equal(a, b)):
+            for name in differing:
+                found.setdefault(name, []).append((a, b))
     return found
 
 

@@ -6,10 +6,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from workbench.report.reading import ACCURACY, SERVICE, SPEED, drop_of, service_estimate, speedup_of
 from workbench.values.measurement import Estimate, ServiceResult, Split
 from workbench.values.metrics import metrics
 from workbench.values.objectives import Objective
+from workbench.values.paired_scores import PairedScores
 from workbench.values.results import Evaluation
 from workbench.values.significance import Outcomes, indistinguishable, may_be_equal
 
@@ -35,6 +38,17 @@ class Alike:
     def apart(self, a: Evaluation, b: Evaluation, metrics_: Sequence[str]) -> bool:
         """In one of these at least."""
         return not all(self.in_metric(a, b, name) for name in metrics_)
+
+    def by_content(self, a: Evaluation, b: Evaluation) -> bool:
+        """Whether what they are made of says so: their calls do the same work (`targets.classes`), and every sample
+        has the same outcome. False where one of the two is not known."""
+        keys = [{fact.key for fact in e.facts if fact.kind == "latency"} for e in (a, b)]
+        if not keys[0] & keys[1] or a.split != b.split:
+            return False
+        ours, theirs = self._of(a), self._of(b)
+        if isinstance(ours, PairedScores) or isinstance(theirs, PairedScores):
+            return isinstance(ours, PairedScores) and isinstance(theirs, PairedScores) and _same_scores(ours, theirs)
+        return ours is not None and theirs is not None and np.array_equal(ours, theirs)
 
     def in_metric(self, a: Evaluation, b: Evaluation, metric: str) -> bool:
         """Times through the intervals of the speed-up (of the time per call or sample when batch sizes differ),
@@ -65,6 +79,10 @@ class Alike:
         if key not in self._outcomes:
             self._outcomes[key] = self._read(*key)
         return self._outcomes[key]
+
+
+def _same_scores(a: PairedScores, b: PairedScores) -> bool:
+    return np.array_equal(a.numerators, b.numerators) and np.array_equal(a.denominators, b.denominators)
 
 
 def throughput_of(evaluation: Evaluation) -> Estimate:
