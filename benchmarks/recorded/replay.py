@@ -1,11 +1,14 @@
 """Strategies of search against a recorded table: hypervolume against cost, in seconds.
 
     python -m benchmarks.recorded.replay TABLE.npz [...] [--strategies ours tpe gp nsga2 random] [--seeds 20] [--noise]
+    python -m benchmarks.recorded.replay TABLE.npz --warm EARLIER.npz
 
 Every strategy goes through the sampler's own code: `sampler_of`, Optuna's ask and tell, the presets first, and
 proposals that are known or forbidden count as they do in a sweep. Only the evaluation is looked up. `ours` pays for
 classes that nobody has measured yet; the others pay every candidate whole, as sweeps did before measurements were
-shared. With `--noise` every measurement of a time class is drawn with the error that measuring again was seen to have.
+shared. With `--warm EARLIER.npz` it is our own strategy, cold, and warm with what a sweep over that table learned; its
+cost is not counted. With `--noise` every measurement of a time class is drawn with the error that measuring again was
+seen to have.
 
 Cost is a share of the exhaustive cost, that of measuring every candidate whole. Hypervolume is that of the true figures
 of the measured front, between the float baseline's throughput and the least accuracy allowed, as a share of the
@@ -16,8 +19,8 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -30,11 +33,13 @@ from workbench.search.asking import next_trial, queued, repeats_in_a_row, unseen
 from workbench.search.front import front_of
 from workbench.search.sweep import MAX_REPEATS
 from workbench.search.telling import tell, tell_forbidden
+from workbench.search.warm_start import WarmStart, first_proposals, learned_from, priors
 from workbench.space.space import Forbidden, build, suggest
 from workbench.values.hypervolume import hypervolume
 from workbench.values.metrics import metrics
 from workbench.values.results import Evaluation
 
+COLD = WarmStart()
 STRATEGIES = {"ours": "parts", "tpe": "tpe", "gp": "gp", "nsga2": "nsga2", "random": "random"}
 _REACHED, _ENOUGH = 0.95, 0.96
 _MOST = {"gp": 100}
@@ -52,8 +57,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
+    """Attributes:
+    known: what was measured, by candidate.
+    """
+
     steps: tuple[Step, ...]
     slowest_s: float
+    known: Mapping[str, Evaluation]
 
     def cost_to(self, volume: float) -> float:
         """Infinite where it was not reached."""
@@ -89,9 +99,20 @@ class Worth:
 
 
 def replay(
-    table: Table, strategy: str, seed: int, *, noise: bool = False, most: int = 400, enough: float = _ENOUGH
+    table: Table,
+    strategy: str,
+    seed: int,
+    *,
+    noise: bool = False,
+    most: int = 400,
+    enough: float = _ENOUGH,
+    warm: WarmStart = COLD,
 ) -> Run:
-    """One run of a strategy, until its front is worth `enough` or `most` candidates were measured."""
+    """One run of a strategy, until its front is worth `enough` or `most` candidates were measured.
+
+    Args:
+        warm: what an earlier run over another table lets expect.
+    """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     experiment = question_of(table, sampler=STRATEGIES[strategy], seed=seed)
     worth = Worth(table, experiment)
@@ -100,6 +121,8 @@ def replay(
         directions=["maximize" if o.direction == "maximize" else "minimize" for o in experiment.objectives]
     )
     for assignment in (experiment.baseline_assignment, *(p.assignment for p in experiment.space.presets)):
+        study.enqueue_trial(dict(assignment))
+    for assignment, _ in first_proposals(experiment, warm):
         study.enqueue_trial(dict(assignment))
     known: dict[str, Evaluation] = {}
     index: dict[str, int] = {}
@@ -112,7 +135,7 @@ def replay(
                 break
             study.enqueue_trial(dict(drawn))
         began = time.perf_counter()
-        trial = next_trial(study, experiment, [], known)
+        trial = next_trial(study, experiment, [], known, priors(experiment, warm, known))
         assignment = suggest(
             experiment.space, lambda name, choices, t=trial: t.suggest_categorical(name, list(choices))
         )  # type: ignore[misc]  # bound now
@@ -141,7 +164,17 @@ def replay(
         )
         if steps[-1].volume >= enough:
             break
-    return Run(steps=tuple(steps), slowest_s=slowest_s)
+    return Run(steps=tuple(steps), slowest_s=slowest_s, known=known)
+
+
+def warm_start(table: Table, earlier: Table, alike: float, seed: int, *, most: int, noise: bool) -> WarmStart:
+    """What a sweep over another table, of `most` candidates by our own strategy, tells one over this."""
+    here = question_of(table, sampler=STRATEGIES["ours"], seed=seed)
+    there = question_of(earlier, sampler=STRATEGIES["ours"], seed=seed)
+    # another seed: what is drawn at random in both is not the same
+    run = replay(earlier, "ours", 1000 + seed, noise=noise, most=most, enough=float("inf"))
+    source = learned_from(here, run.known, run.known[there.baseline.id], earlier.meta["name"])
+    return COLD if source is None else WarmStart(sources=(replace(source, alike=alike),))
 
 
 def table_of(runs: dict[str, list[Run]], costs: Sequence[float]) -> str:
@@ -171,12 +204,25 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--noise", action="store_true")
     parser.add_argument("--most", type=int, default=400)
+    parser.add_argument(
+        "--warm", type=Path, help="a table that was swept earlier: ours, cold and warm, over the others"
+    )
+    parser.add_argument("--learned", type=int, default=60, help="candidates of the earlier sweep")
+    parser.add_argument("--alike", type=float, default=0.7, help="agreement expected of it: of another model's sweep")
     options = parser.parse_args()
     for path in options.tables:
         table = load_table(path)
         print(f"\n{path.name}: {len(table)} candidates, {'recorded noise' if options.noise else 'no noise'}")
         runs: dict[str, list[Run]] = {}
-        for name in options.strategies:
+        if options.warm is not None:
+            earlier, told = load_table(options.warm), {"most": options.learned, "noise": options.noise}
+            starts = [warm_start(table, earlier, options.alike, seed, **told) for seed in range(options.seeds)]
+            for name, used in (("cold", [COLD] * options.seeds), ("warm", starts)):
+                runs[name] = [
+                    replay(table, "ours", seed, noise=options.noise, most=options.most, warm=warm)
+                    for seed, warm in enumerate(used)
+                ]
+        for name in options.strategies if options.warm is None else ():
             began = time.perf_counter()
             runs[name] = [
                 replay(table, name, seed, noise=options.noise, most=options.most) for seed in range(options.seeds)

@@ -121,7 +121,7 @@ def test_an_empty_workspace_and_a_sweep_of_the_baseline_alone_tell_nothing(tmp_p
 
     (said,) = warm_words(after, expected(after, bench_of(after, warm_store)))
 
-    assert said == "tiny 0001 is left out: none of its candidates is one of this space"
+    assert said == "tiny 0001 is left out: it measured its float baseline alone"
 
 
 def test_models_are_as_alike_as_their_operators() -> None:

@@ -189,31 +189,45 @@ def _learned(
     baseline = next((e for e in known.values() if _is_baseline(e)), None)
     if baseline is None:
         return "its float baseline was not measured"
+    if len(known) == 1:
+        return "it measured its float baseline alone"
     if baseline.candidate.target != experiment.targets[0]:
         return f"its float baseline runs on {baseline.candidate.target}"
     if baseline.toolchain.emulated != bench.toolchains[experiment.targets[0]].emulated:
         return "measured times say nothing of modelled ones, nor the other way round"
+    source = learned_from(experiment, known, baseline, title)
+    if source is None:
+        return "none of its candidates is one of this space"
+    chains = {e.candidate.target: e.toolchain for e in known.values() if e.candidate.target in experiment.targets}
+    return source, alike_machine(bench.toolchains, chains)
+
+
+def learned_from(
+    experiment: Experiment, known: Mapping[str, Evaluation], baseline: Evaluation, title: str
+) -> Source | None:
+    """What the evaluations of another sweep tell; None where this space has none of its candidates.
+
+    Args:
+        baseline: its float baseline, complete; where it measured this sweep's, ratios are to that.
+    """
     mapped = {i: m for i, e in known.items() if (m := _mapped(experiment, e, baseline)) is not None}
     same = next((known[i] for i, m in mapped.items() if m == experiment.baseline_assignment), None)
     against = same if same is not None and same.status == "complete" else baseline
     told = {i: _lesson(experiment, known[i], assignment, against) for i, assignment in mapped.items()}
     lessons = {i: lesson for i, lesson in told.items() if lesson is not None}
     if len(lessons) < 2:
-        return "none of its candidates is one of this space"
+        return None
     front = [e.candidate.id for e in front_of(experiment, known) if e.candidate.id in lessons]
-    chosen = _some(list(lessons), front)
     accuracy = baseline.measurement.accuracy
     assert accuracy is not None, "a complete evaluation has one"
-    source = Source(
+    return Source(
         name=title,
         alike=1.0,
         why="",
         scored=f"{accuracy.primary} {accuracy.unit}",
-        lessons=tuple(lessons[i] for i in chosen),
+        lessons=tuple(lessons[i] for i in _some(list(lessons), front)),
         first=tuple(mapped[i] for i in _spread(front) if mapped[i] != experiment.baseline_assignment),
     )
-    chains = {known[i].candidate.target: known[i].toolchain for i in lessons}
-    return source, alike_machine(bench.toolchains, chains)
 
 
 def _is_baseline(evaluation: Evaluation) -> bool:
