@@ -92,6 +92,8 @@ class Worth:
 
     def volume(self, members: Sequence[int]) -> float:
         kept = [m for m in members if self.feasible[m]]
+        if not self.whole:  # nothing beats the baseline, so that the baseline is all there is to find
+            return float(bool(kept))
         return hypervolume(self.points[kept], self.reference) / self.whole if kept else 0.0
 
     def regret(self, member: int | None) -> float:
