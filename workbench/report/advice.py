@@ -158,6 +158,8 @@ def advise(
         return Advice(note="Its times are modelled, and a space is narrowed by measurements alone.")
     if len(complete) < LEAST_CANDIDATES:
         few = f"{count_of(len(complete), 'candidate')} measured to the end"
+        if len(complete) < sum(e.status == "complete" for e in summary.evaluations):
+            few += " that the space has as it is now"
         note = f"{few}: too few to say which dimensions matter; {LEAST_CANDIDATES} are needed."
         return Advice(service=of_service, note=note)
     alike = Alike(summary.objectives, outcomes, summary.baseline_id)
