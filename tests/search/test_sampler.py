@@ -38,7 +38,9 @@ def test_every_sampler_searches_with_one_two_or_three_objectives(
     journal = open_journal(question.workspace, question.name, question.identity)
     bench = open_bench(question, journal, Store(warm_store), silent)
 
-    end = run_sweep(question, bench, trials=6)
+    said: list[str] = []
+    end = run_sweep(question, bench, trials=6, trying=lambda candidate, why: said.append(why))
 
     assert end.new == 6
+    assert any(words.startswith("expected ") for words in said) == (sampler == "parts")
     assert front_of(question, journal.evaluations())

@@ -45,7 +45,9 @@ class PartsSampler(BaseSampler):
             try:
                 if build(self._experiment.space, assignment).id not in self._known:
                     words = why(self._experiment, outlook, int(place))
-                    study._storage.set_trial_user_attr(trial._trial_id, WHY, words)  # a sampler is given no open trial
+                    # as `Trial.set_user_attr` does, which a sampler is not given: in the log, and for who asks next
+                    study._storage.set_trial_user_attr(trial._trial_id, WHY, words)
+                    trial.user_attrs[WHY] = words
                     return dict(assignment)
             except Forbidden:
                 continue
