@@ -2,8 +2,8 @@
 
     python -m benchmarks.recorded.record minilm|bert-mini --workspace DIR [--bench DIR] [--to FILE] [--draft]
 
-Killed and started again over the same workspace, it goes on where it was. `--draft` measures a part of the space with few samples and
-rounds, to see that it runs; such a table cannot be replayed. What it does, in order:
+Killed and started again over the same workspace, it goes on where it was. `--draft` measures a part of the space with
+few samples and rounds, to see that it runs; such a table cannot be replayed. What it does, in order:
 
 1. Every recipe (choices of `quantization.*`) is compiled with the defaults and answers the validation split.
 2. Recipes of one time class have one structure. One recipe of each structure is compiled with every combination of
