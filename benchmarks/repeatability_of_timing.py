@@ -126,7 +126,9 @@ def one_process(calls: int) -> Measured:
     with tempfile.TemporaryDirectory() as folder:
         one, double = perceptron(Path(folder, "one"), 4), perceptron(Path(folder, "double"), 8)
         latency, raw = time_against_baseline(one, double, feeds, 1, TimingProtocol(calls=calls))
-        yardstick = Yardstick(session=double, feeds=feeds, first_ms=lambda now_ms: FIRST_MS)
+        yardstick = Yardstick(
+            session=double, batch=1, length=64, feeds=feeds_of(1, 64), first_ms=lambda now_ms: FIRST_MS
+        )
         curve = measure_curve(one, (1, 8), (16, 64), feeds_of, threads=1, stepped=False, yardstick=yardstick)
     return latency, raw, at_first_speed(curve)
 

@@ -70,6 +70,15 @@ def test_the_first_kept_baseline_time_is_the_anchor(tmp_path: Path) -> None:
     assert journal.anchor("holdout", 1, 3.0, keep=True) == 3.0
 
 
+def test_calls_among_a_curves_have_a_first_time_of_their_own(tmp_path: Path) -> None:
+    journal = open_journal(tmp_path, "demo", "a" * 64)
+    journal.anchor("validation", 1, 4.0, keep=True)
+
+    assert journal.curve_anchor(1, 64, 5.0) == 5.0
+    assert journal.curve_anchor(1, 64, 6.0) == 5.0
+    assert journal.curve_anchor(1, 128, 9.0) == 9.0
+
+
 def test_two_sweeps_of_one_experiment_cannot_run_at_once_and_a_killed_one_frees_its_lock(tmp_path: Path) -> None:
     journal = open_journal(tmp_path, "demo", "a" * 64)
     code = (

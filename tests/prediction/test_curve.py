@@ -154,7 +154,7 @@ def test_drift_is_the_baselines_median_now_over_the_first_one() -> None:
         feeds_of,
         threads=1,
         stepped=False,
-        yardstick=Yardstick(session=baseline, feeds=feeds_of(1, 8), first_ms=first_ms),
+        yardstick=Yardstick(session=baseline, batch=1, length=8, feeds=feeds_of(1, 8), first_ms=first_ms),
         budget_s=0.02,
     )
 

@@ -148,12 +148,19 @@ class Journal:
         Args:
             keep: make the given one the first when there is none.
         """
+        return self._first(f"{split} {batch}", baseline_p50_ms, keep=keep)
+
+    def curve_anchor(self, batch: int, length: int, baseline_p50_ms: float) -> float:
+        """The baseline's first median at this shape among the calls of a curve, where it meets other caches than when
+        its calls take turns with those of one other shape; the given one becomes it when there is none yet."""
+        return self._first(_of_curves(batch, length), baseline_p50_ms, keep=True)
+
+    def _first(self, name: str, baseline_p50_ms: float, *, keep: bool) -> float:
         path = self.root / ANCHORS
         try:
             anchors = read_sealed(path)
         except Unsound:
             anchors = self._anchors_again()
-        name = f"{split} {batch}"
         if name not in anchors and keep:
             write_sealed(path, {**anchors, name: baseline_p50_ms})
         return float(anchors.get(name, baseline_p50_ms))
@@ -282,6 +289,10 @@ class Journal:
                 latency = evaluation.measurement.latency
                 if evaluation.status == "complete" and latency is not None:
                     found.setdefault(f"{split} {latency.batch}", latency.baseline_p50_ms / latency.drift)
+                service = evaluation.measurement.service
+                if service is not None and (seen := service.curve.baseline) is not None:
+                    name = _of_curves(seen.batch, seen.length)
+                    found.setdefault(name, seen.p50_ms.value / service.curve.drift)
         return found
 
     def _damage(self, name: str, problem: str) -> Damage:
@@ -315,6 +326,10 @@ def _problem(path: Path) -> str | None:
     except Unsound as error:
         return str(error)
     return None
+
+
+def _of_curves(batch: int, length: int) -> str:
+    return f"curve {batch} {length}"
 
 
 def _is_entry(line: bytes) -> bool:

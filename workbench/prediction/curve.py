@@ -48,11 +48,13 @@ class Yardstick:
     """The float baseline, timed once in every round: how fast the machine was while the curve was taken.
 
     Attributes:
-        feeds: those over which the sweep times its baseline.
-        first_ms: the median that the sweep saw first, given the one seen now (`Journal.anchor`).
+        batch, length: of all feeds, so that however many rounds there are, their median is of the same work.
+        first_ms: the median that the sweep saw first, given the one seen now (`Journal.curve_anchor`).
     """
 
     session: Session
+    batch: int
+    length: int
     feeds: Sequence[Feeds]
     first_ms: Callable[[float], float]
 
@@ -116,10 +118,10 @@ def measure_curve(
                 session.run(feeds[order[0]][0])  # untimed: brings this model's weights back into the caches
     quiet, holds, words = _verdict(times, before, read_counters())
     points = [_point(b, n, np.array(found), seed) for (b, n), found in zip(shapes, times, strict=True)]
-    drift = 1.0
+    drift, seen = 1.0, None
     if yardstick is not None:
-        now_ms = median(baseline)
-        drift = now_ms / yardstick.first_ms(now_ms)
+        seen = _point(yardstick.batch, yardstick.length, np.array(baseline)[:, None], seed)
+        drift = seen.p50_ms.value / yardstick.first_ms(seen.p50_ms.value)
     return BatchCurve(
         points=tuple(points),
         stepped=stepped,
@@ -130,6 +132,7 @@ def measure_curve(
         verdict=words,
         holds=holds,
         speed_spread=_speed_spread(times, drift),
+        baseline=seen,
     )
 
 

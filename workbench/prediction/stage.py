@@ -109,20 +109,7 @@ def measured_curve(
         if not isinstance(session, DeviceSession):
             raise MeasureError("an emulated toolchain without a device's clock has no times at all.")
         return modelled_curve(session, batches, lengths, feeds_of)
-    batch, bins = experiment.baseline.serving.batch, experiment.baseline.sequence_bins
-    yardstick = Yardstick(
-        session=baseline,
-        feeds=timed_feeds(
-            experiment.dataset.with_bins(bins),
-            experiment.model,
-            split,
-            count=experiment.measure.feeds,
-            batch=batch,
-            seed=experiment.seed,
-            length=timed_length(experiment.measure.length, bins),
-        ),
-        first_ms=lambda now_ms: bench.journal.anchor(split, batch, now_ms, keep=False),
-    )
+    yardstick = _yardstick(experiment, bench, baseline, feeds_of)
     on_device = isinstance(session, DeviceSession)
     points = None
     if choices.sequence_bins and found is None:
@@ -150,6 +137,22 @@ def measured_curve(
         slower = slower_after_idle(session, feeds_of(batches[0], shape[1]))
     curve = replace(curve, together=together.found(), after_idle=slower)
     return curve if points is None else fitted(curve, points)
+
+
+def _yardstick(experiment: Experiment, bench: Bench, baseline: Session, feeds_of: FeedsOf) -> Yardstick:
+    """Of one length, the same for every candidate and split: the middle one of the texts, in the baseline's bins."""
+    batch, length = experiment.baseline.serving.batch, NO_SEQUENCES
+    lengths = experiment.dataset.lengths("validation")
+    if lengths is not None:
+        bins = serving_lengths(experiment, experiment.baseline)
+        length = timed_length(experiment.measure.length or int(np.median(lengths)), bins) or NO_SEQUENCES
+    return Yardstick(
+        session=baseline,
+        batch=batch,
+        length=length,
+        feeds=feeds_of(batch, length),
+        first_ms=lambda now_ms: bench.journal.curve_anchor(batch, length, now_ms),
+    )
 
 
 def _sessions_at_once(choices: ServiceChoices, question: ServiceQuestion, threads: int) -> int:

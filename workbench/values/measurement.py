@@ -190,6 +190,8 @@ class BatchCurve:
         after_idle: ascending waits; the points' own calls followed others without one.
         fit_error: of a surface, between whose points other lengths and batches are interpolated: the largest share by
             which it misses one of `checks`, points that were measured and left out.
+        baseline: calls of the float baseline in the same rounds, as timed; `drift` rests on them. None where there
+            were none, or where the curve was taken from another candidate.
     """
 
     points: tuple[CurvePoint, ...]
@@ -205,6 +207,7 @@ class BatchCurve:
     after_idle: tuple[AfterIdle, ...] = added_later(())
     fit_error: float = added_later(0.0)
     checks: tuple[CurvePoint, ...] = added_later(())
+    baseline: CurvePoint | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
 
     @property
     def batches(self) -> tuple[int, ...]:

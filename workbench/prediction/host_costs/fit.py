@@ -91,10 +91,12 @@ def busy_ms(run: LoadedRun) -> float:
 def _on_the_way(single: LoadedRun) -> float:
     """The share of a single client's processor time that it waits for.
 
-    Its request passes from process to process, so what it waits for cannot be more than its latency. The rest is
-    waking idle processors and tidying up after an answer, which a busy service does not do for each batch.
+    Its request passes from process to process, so what it waits for beside the model's call cannot be more than its
+    latency without it. The rest is waking idle processors and tidying up after an answer, while it is on its way.
     """
-    return min(1.0, single.p50_ms / busy_ms(single))
+    model_ms = 1000 * single.model_s / single.requests
+    beside_ms = busy_ms(single) - model_ms
+    return 1.0 if beside_ms <= 0 else min(1.0, max(single.p50_ms - model_ms, 0.0) / beside_ms)
 
 
 def _speed(run: LoadedRun, capacity: tuple[float, ...]) -> float:

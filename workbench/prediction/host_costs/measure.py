@@ -32,8 +32,8 @@ from workbench.values.service import HostCosts, ServiceLoad, ServiceSettings
 from workbench.values.system.scratch import scratch_folder
 from workbench.values.system.source_closure import closure_digest
 
-CLIENTS = (1, 32)
-"""One meets an idle service, batch by batch of one row; many fill batches and keep the front end busy all the time."""
+CLIENTS = (1, 3, 32)
+"""One meets an idle service, batch by batch of one row; a few keep it busy with small batches, many fill batches."""
 LOAD_S = 0.7
 REPEATS = 3
 """Of every load, in turns. Whatever disturbs a machine only adds to processor times (a shared one may make them several
@@ -43,7 +43,7 @@ BODIES = 1000
 _FEWEST_BODIES, _MOST_NUMBERS = 8, 4_000_000
 _LONGER = (1, 4, 16)
 """Of the load's seconds: megabytes of JSON take long to read."""
-USUAL_S = 15.0
+USUAL_S = 20.0
 """That measuring takes where requests are small."""
 _WRITTEN_S, _READ_S = 1e-6, 0.4e-6
 """For each number of a request as JSON, roughly."""
@@ -55,7 +55,7 @@ _noisy: dict[str, HostCosts] = {}
 
 
 def host_costs(model: Model, dataset: Dataset, store: Store, *, report: Callable[[str], None] = _log.info) -> HostCosts:
-    """What serving this model and data costs this host, from the store or measured now (some 15 s).
+    """What serving this model and data costs this host, from the store or measured now (some 20 s).
 
     Depends on the model's inputs and outputs, the validation split's texts, this machine, and the code and libraries
     that serve. Costs measured while others kept the machine busy say so and are kept for this process alone:
@@ -71,7 +71,7 @@ def host_costs(model: Model, dataset: Dataset, store: Store, *, report: Callable
     name = digest(key)
     if name in _noisy:
         return _noisy[name]
-    report("measuring what serving costs this host beside the model (some 15 s)")
+    report("measuring what serving costs this host beside the model (some 20 s)")
     costs, quiet = measure_host_costs(model, dataset, toolchain)
     if quiet:
         store.put_json("host_costs", key, encode(costs))

@@ -1,7 +1,9 @@
-"""A bundle that costs all a service costs except the model.
+"""A bundle that costs all a service costs, with a call of about two milliseconds in place of the model's.
 
 It takes what the served model takes and answers in the same shapes, with the same tokenizer, labels and task, so that
-requests cost the front end and the workers what they will cost later; its own graph is a few operators.
+requests cost the front end and the workers what they will cost later. The call's own time is taken off, but it has to
+be there: while a model computes, front end, worker and client sleep and their caches are taken. Beside a call that
+costs nothing, a request of MiniLM's service came to 0.44 ms of the front end; served, it came to 0.7 to 1.0 ms.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ from workbench.values.service import ServiceSettings
 _KINDS = 8
 """Token ids are sorted into so many kinds; one of them opens an entity, so that answers of NER are not all empty."""
 _LENGTH_AXIS = 1
+_WORK_ROWS, _WORK_WIDTH, _WORK_INNER = 32, 512, 1536
+"""Of the call: two matrix products over 6 MB of weights, as much as one block of an encoder of that width."""
 
 
 def write_probe(to: Path, model: Model, dataset: Dataset, settings: ServiceSettings) -> Path:
@@ -42,7 +46,7 @@ def write_probe(to: Path, model: Model, dataset: Dataset, settings: ServiceSetti
     if texts is None:
         feeds = next(calibration_feeds(dataset, model, batch=1, samples=1, split="validation"))
     file = to / "probe.onnx"
-    onnx.save(_graph(_with_sizes(model, feeds), dataset), file)
+    onnx.save(_working(_graph(_with_sizes(model, feeds), dataset)), file)
     probe, target, candidate = read_model(file), open_target(REFERENCE), Candidate(target=REFERENCE)
     lowered, compiled = to / "lowered", to / "compiled"
     lowered.mkdir()
@@ -75,6 +79,41 @@ def write_probe(to: Path, model: Model, dataset: Dataset, settings: ServiceSetti
         service=settings,
     )
     return write_bundle(to / "bundle", contents)
+
+
+def _working(plain: onnx.ModelProto) -> onnx.ModelProto:
+    """The same model, whose first output of numbers waits for the call's work. Without one there is no work."""
+    graph = plain.graph
+    output = next((o for o in graph.output if o.type.tensor_type.elem_type == TensorProto.FLOAT), None)
+    if output is None:
+        return plain
+    generator = np.random.default_rng(0)
+
+    def weights(name: str, *shape: int) -> None:
+        values = generator.normal(scale=0.02, size=shape).astype(np.float32)
+        graph.initializer.append(numpy_helper.from_array(values, name))
+
+    weights("work_rows", _WORK_ROWS, _WORK_WIDTH)
+    weights("work_up", _WORK_WIDTH, _WORK_INNER)
+    weights("work_down", _WORK_INNER, _WORK_WIDTH)
+    zero = numpy_helper.from_array(np.zeros((), dtype=np.float32), "work_none")
+    graph.initializer.append(zero)
+    final = next(node for node in graph.node if output.name in node.output)
+    final.output[list(final.output).index(output.name)] = "work_before"
+    # a number of the answer goes in, so that nothing is computed before there is one
+    graph.node.extend(
+        [
+            helper.make_node("ReduceMax", ["work_before"], ["work_of"], keepdims=0),
+            helper.make_node("Mul", ["work_of", "work_none"], ["work_seed"]),
+            helper.make_node("Add", ["work_rows", "work_seed"], ["work_in"]),
+            helper.make_node("MatMul", ["work_in", "work_up"], ["work_wide"]),
+            helper.make_node("MatMul", ["work_wide", "work_down"], ["work_out"]),
+            helper.make_node("ReduceMax", ["work_out"], ["work_most"], keepdims=0),
+            helper.make_node("Mul", ["work_most", "work_none"], ["work_done"]),
+            helper.make_node("Add", ["work_before", "work_done"], [output.name]),
+        ]
+    )
+    return plain
 
 
 def _with_sizes(model: Model, feeds: Feeds) -> Model:
