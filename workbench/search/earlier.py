@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from workbench.evaluation.journal import Journal
+from workbench.evaluation.journal import SUBJECT, Journal
 from workbench.evaluation.journal_entries import entry_ids, entry_path
 from workbench.graph.form import graph_form
 from workbench.graph.read import operator_counts, stored_graph
@@ -20,7 +20,6 @@ from workbench.values.errors import ToolchainError
 from workbench.values.model import Model
 from workbench.values.results import Evaluation, evaluation_from_json
 
-_FILE = "subject.json"
 _SAME_FORM, _SAME_OPERATORS, _UNKNOWN = 0.9, 0.7, 0.3
 _OTHER_MACHINE = 0.6
 
@@ -48,13 +47,13 @@ def subject_of(model: Model) -> Subject:
 
 def write_subject(journal: Journal, subject: Subject) -> None:
     """Raises: ToolchainError: the disk cannot be written."""
-    write_sealed(journal.root / _FILE, encode(subject))
+    write_sealed(journal.root / SUBJECT, encode(subject))
 
 
 def read_subject(journal: Journal) -> Subject | None:
     """None where the sweep says nothing of its model, or it is damaged."""
     try:
-        return decode(Subject, read_sealed(journal.root / _FILE))
+        return decode(Subject, read_sealed(journal.root / SUBJECT))
     except (Unsound, DecodeError, ToolchainError):
         return None
 

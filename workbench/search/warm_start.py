@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from workbench.evaluation.bench import Bench
-from workbench.evaluation.journal import Journal
+from workbench.evaluation.journal import WARM_START, Journal
 from workbench.evaluation.journal_entries import entry_ids
 from workbench.evaluation.sweep_folders import all_journals
 from workbench.inputs.experiment import Experiment
@@ -48,7 +48,6 @@ _FIRST_SHARE = 0.2
 """Of the budget: if the earlier sweep misleads, no more is lost."""
 LEAST_ALIKE = 0.1
 _NOT_OURS = "their figures count as no measurement (off with warm_start: none)"
-_FILE = "warm_start.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,13 +110,13 @@ def fixed(experiment: Experiment, bench: Bench) -> WarmStart:
         ConfigError: `warm_start:` names an experiment that was never swept here.
         ToolchainError: the disk cannot be written.
     """
-    path = bench.journal.root / _FILE
-    if experiment.warm_start is not None and path.exists():
-        return expected(experiment, bench)
     subject = read_subject(bench.journal)
     if subject is None:
         subject = subject_of(experiment.model)
         write_subject(bench.journal, subject)
+    path = bench.journal.root / WARM_START
+    if experiment.warm_start is not None and path.exists():
+        return expected(experiment, bench)
     found = _gathered(experiment, bench, subject)
     if experiment.warm_start is not None:
         write_sealed(path, encode(found))
@@ -126,7 +125,7 @@ def fixed(experiment: Experiment, bench: Bench) -> WarmStart:
 
 def expected(experiment: Experiment, bench: Bench) -> WarmStart:
     """As `fixed`, and nothing is noted."""
-    path = bench.journal.root / _FILE
+    path = bench.journal.root / WARM_START
     if experiment.warm_start is None or not path.exists():
         return _gathered(experiment, bench, read_subject(bench.journal))
     try:
