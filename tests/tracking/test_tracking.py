@@ -521,7 +521,7 @@ def served(workspace: Path) -> Iterator[list[str]]:
 def test_the_real_ui_lists_compares_and_shows_the_page(browser: Browser, served: list[str], tmp_path: Path) -> None:
     candidates, comparison, page = served
 
-    listed = browser.open(candidates, "6 matching runs", "latency_p50_ms", "accuracy_drop_pp", "speedup", "pareto")
+    listed = browser.open(candidates, "6 matching runs", "accuracy_drop_pp", "speedup", "evidence")
     browser.picture(tmp_path / "runs.png")
     compared = browser.open(comparison, "Comparing 4 Runs", "quantization.keep_float", "holdout_speedup")
     browser.picture(tmp_path / "compare.png")

@@ -17,7 +17,7 @@ from workbench.inputs.experiment import Experiment
 from workbench.report.scored import scored_by
 from workbench.report.words import compiled_words, count_of, title
 from workbench.values.candidate import Candidate
-from workbench.values.evidence import SHORT, lenders_of
+from workbench.values.evidence import SHORT, lenders_of, level_of
 from workbench.values.metrics import metrics
 from workbench.values.results import STAGES, Evaluation
 
@@ -48,7 +48,8 @@ def outcome_words(evaluation: Evaluation) -> str:
     words.append(f"{numbers['speedup']:.2f}x")
     service = evaluation.measurement.service
     if service is not None and service.best is not None:
-        words.append(f"serves {service.best.throughput_per_s.value:.0f}/s ({service.best.settings})")
+        serves = f"serves {service.best.throughput_per_s.value:.0f}/s"
+        words.append(f"{serves}, {level_of(evaluation, 'service_throughput_per_s')} ({service.best.settings})")
     elif service is not None:
         words.append(f"no service settings keep the limit (P99 {service.closest.p99_ms.value:.0f} ms at best)")
     lent: dict[str, list[str]] = {}

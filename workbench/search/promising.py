@@ -105,7 +105,12 @@ def audit_words(evaluations: Sequence[Evaluation]) -> str:
         return ""
     audits = [forecast.audit for forecast in told if forecast.audit is not None]
     left = sum(1 for e in evaluations if waits(e))
-    words = f"{len(told)} sets of shapes were predicted before they were compiled, {left} of them not compiled whole"
+    what = (
+        "1 set of shapes was predicted before it was"
+        if len(told) == 1
+        else f"{len(told)} sets of shapes were predicted before they were"
+    )
+    words = f"{what} compiled, {left} of them not compiled whole"
     if not audit_failed(evaluations):
         held = f"{len(audits)} of the predictions were audited and hold" if audits else "none was audited"
         return f"{words}; {held}."
