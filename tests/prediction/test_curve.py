@@ -1,6 +1,7 @@
 """Batch curves of a real session; what follows from the calls, on a session whose times are known."""
 
 import itertools
+import math
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -13,13 +14,21 @@ import pytest
 
 from tests.tiny_artifact import linear_artifact
 from workbench.prediction import curve as batch_curve
-from workbench.prediction.curve import FEWEST_CALLS, MOST_ROUNDS, Yardstick, measure_curve, modelled_curve, startup_s
+from workbench.prediction.curve import (
+    FEWEST_CALLS,
+    MOST_ROUNDS,
+    Yardstick,
+    measure_curve,
+    modelled_curve,
+    startup_s,
+    with_agreed_drift,
+)
 from workbench.targets import open_target
 from workbench.targets.base import Array, DeviceTimes, DeviceWatch, Feeds, Session
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import decode, encode
 from workbench.values.errors import MeasureError
-from workbench.values.measurement import BatchCurve
+from workbench.values.measurement import BatchCurve, Estimate, Latency
 
 Shape = tuple[int, int]
 
@@ -161,6 +170,47 @@ def test_drift_is_the_baselines_median_now_over_the_first_one() -> None:
     assert curve.drift == pytest.approx(2.0)
     assert seen[0] == pytest.approx(0.5, rel=0.3)
     assert len(baseline.calls) >= FEWEST_CALLS
+
+
+def at_speed(drift: float) -> Latency:
+    one = Estimate(value=1.0, low=1.0, high=1.0)
+    return Latency(
+        batch=1,
+        samples=50,
+        warmup_calls=1,
+        p50_ms=one,
+        p95_ms=1.0,
+        p99_ms=None,
+        mean_ms=1.0,
+        throughput_per_s=1000.0,
+        speedup=one,
+        baseline_p50_ms=drift,
+        quiet=True,
+        verdict="",
+        drift=drift,
+    )
+
+
+@pytest.mark.parametrize(
+    ("curve_drift", "other", "agreed"), [(2.5, 1.2, 1.2), (1.1, 1.3, 1.1), (0.9, 0.8, 0.9), (1.3, 0.9, 1.0)]
+)
+def test_a_slow_baseline_counts_as_far_as_both_looks_at_it_agree(
+    curve_drift: float, other: float, agreed: float
+) -> None:
+    curve = BatchCurve(points=(), stepped=False, threads=1, clock="host", drift=curve_drift, speed_spread=1.0)
+
+    found = with_agreed_drift(curve, at_speed(other))
+
+    assert found.drift == pytest.approx(agreed)
+    assert found.speed_spread > abs(math.log(curve_drift / other)) / 2
+
+
+def test_two_looks_that_say_the_same_change_nothing() -> None:
+    curve = BatchCurve(points=(), stepped=False, threads=1, clock="host", drift=1.2, speed_spread=0.2)
+
+    found = with_agreed_drift(curve, at_speed(1.2))
+
+    assert (found.drift, found.speed_spread) == pytest.approx((1.2, 0.2))
 
 
 def test_a_machine_that_slows_down_meanwhile_is_called_noisy() -> None:

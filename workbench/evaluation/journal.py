@@ -302,7 +302,7 @@ class Journal:
                 service = evaluation.measurement.service
                 if service is not None and (seen := service.curve.baseline) is not None:
                     name = _of_curves(seen.batch, seen.length)
-                    found.setdefault(name, seen.p50_ms.value / service.curve.drift)
+                    found.setdefault(name, service.curve.baseline_first_ms)
         return found
 
     def _damage(self, name: str, problem: str) -> Damage:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 import numpy as np
@@ -22,7 +22,7 @@ from workbench.evaluation.noise import UNSTEADY, Counters, ratios_hold, read_cou
 from workbench.prediction.surface import Look
 from workbench.targets.base import DeviceSession, Feeds, Session
 from workbench.values.errors import MeasureError
-from workbench.values.measurement import BatchCurve, CurvePoint, Estimate
+from workbench.values.measurement import BatchCurve, CurvePoint, Estimate, Latency
 from workbench.values.significance import bootstrap_rounds
 
 Floats = npt.NDArray[np.float64]
@@ -118,10 +118,11 @@ def measure_curve(
                 session.run(feeds[order[0]][0])  # untimed: brings this model's weights back into the caches
     quiet, holds, words = _verdict(times, before, read_counters())
     points = [_point(b, n, np.array(found), seed) for (b, n), found in zip(shapes, times, strict=True)]
-    drift, seen = 1.0, None
+    drift, seen, first_ms = 1.0, None, 0.0
     if yardstick is not None:
         seen = _point(yardstick.batch, yardstick.length, np.array(baseline)[:, None], seed)
-        drift = seen.p50_ms.value / yardstick.first_ms(seen.p50_ms.value)
+        first_ms = yardstick.first_ms(seen.p50_ms.value)
+        drift = seen.p50_ms.value / first_ms
     return BatchCurve(
         points=tuple(points),
         stepped=stepped,
@@ -133,7 +134,22 @@ def measure_curve(
         holds=holds,
         speed_spread=_speed_spread(times, drift),
         baseline=seen,
+        baseline_first_ms=first_ms,
     )
+
+
+def with_agreed_drift(curve: BatchCurve, latency: Latency) -> BatchCurve:
+    """The curve with as much drift as both measurements of the machine's speed tell, made seconds apart.
+
+    What slows the baseline in one of them alone is no speed of the machine: threads of two sessions that get in each
+    other's way made it 2.5 times as slow among the calls of a curve whose own calls were 1.4 times as slow. What the
+    two differ by is not known better, and widens what is predicted.
+    """
+    ours, other = math.log(curve.drift), math.log(latency.drift)
+    agreed = 0.0 if ours * other <= 0 else min(ours, other, key=abs)
+    rounds = max(curve.speed_spread**2 - ours**2 / 2, 0.0)
+    spread = math.sqrt(rounds + agreed**2 / 2 + ((ours - other) / 2) ** 2)
+    return replace(curve, drift=math.exp(agreed), speed_spread=spread)
 
 
 def quick_look(session: Session, feeds_of: FeedsOf, *, timeout_s: float = 600.0) -> Look:

@@ -180,8 +180,8 @@ class BatchCurve:
         stepped: a call of n rows costs what the smallest measured batch that holds n costs (fixed shapes), instead of
             lying between its neighbours.
         threads: threads that one call keeps busy on the host; 0 where a device computes.
-        drift: the machine's speed while it was measured, as in `Latency.drift`; a curve inside a `ServiceResult` has
-            been divided by it.
+        drift: the machine's speed while it was measured, as in `Latency.drift`, as far as both say so
+            (`curve.with_agreed_drift`); a curve inside a `ServiceResult` has been divided by it.
         quiet: False when the machine disturbed the timing; `verdict` says how, in words.
         holds: as in `Latency`.
         speed_spread: relative standard deviation of the machine's speed between the moment of the curve and another
@@ -190,8 +190,9 @@ class BatchCurve:
         after_idle: ascending waits; the points' own calls followed others without one.
         fit_error: of a surface, between whose points other lengths and batches are interpolated: the largest share by
             which it misses one of `checks`, points that were measured and left out.
-        baseline: calls of the float baseline in the same rounds, as timed; `drift` rests on them. None where there
-            were none, or where the curve was taken from another candidate.
+        baseline: calls of the float baseline in the same rounds, as timed. None where there were none, or where the
+            curve was taken from another candidate.
+        baseline_first_ms: their median when this sweep first timed them among the calls of a curve.
     """
 
     points: tuple[CurvePoint, ...]
@@ -208,6 +209,7 @@ class BatchCurve:
     fit_error: float = added_later(0.0)
     checks: tuple[CurvePoint, ...] = added_later(())
     baseline: CurvePoint | None = added_later(None)  # noqa: RUF009  # it gives a dataclass field
+    baseline_first_ms: float = added_later(0.0)
 
     @property
     def batches(self) -> tuple[int, ...]:

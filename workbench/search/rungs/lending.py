@@ -27,7 +27,7 @@ def lent_latency(evaluation: Evaluation) -> Latency:
 def lent_curve(evaluation: Evaluation) -> BatchCurve:
     """At first speed, as it lies in its evaluation; so its drift is 1."""
     assert evaluation.measurement.service is not None  # only those lend
-    return replace(evaluation.measurement.service.curve, drift=1.0, baseline=None)
+    return replace(evaluation.measurement.service.curve, drift=1.0, baseline=None, baseline_first_ms=0.0)
 
 
 def keep(climb: Climb, fact: Fact) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from workbench.evaluation.device_lock import device_lock
 from workbench.evaluation.time_keys import curve_key
+from workbench.prediction.curve import with_agreed_drift
 from workbench.prediction.stage import (
     at_first_speed,
     best_service,
@@ -40,6 +41,13 @@ def service(climb: Climb, session: Session, baseline: Session, artifact: Artifac
     return None
 
 
+def _timed(climb: Climb, curve: BatchCurve) -> BatchCurve:
+    """At the speed that the curve and the calls timed just before it agree on; borrowed calls tell nothing of now."""
+    latency = climb.measurement.latency
+    borrowed = any(fact.kind == "latency" and fact.lender for fact in climb.facts)
+    return curve if latency is None or borrowed or curve.clock != "host" else with_agreed_drift(curve, latency)
+
+
 def _curve(climb: Climb, session: Session, baseline: Session, artifact: Artifact, directory: Path) -> BatchCurve:
     """Another's where its files do the same work, else measured."""
     at = (climb.experiment, climb.candidate, climb.bench)
@@ -48,14 +56,14 @@ def _curve(climb: Climb, session: Session, baseline: Session, artifact: Artifact
         return climb.bench.target(climb.candidate).open(artifact, directory, climb.candidate)
 
     if climb.split != "validation" or climb.bench.toolchain(climb.candidate).emulated:
-        return measured_curve(*at, session, baseline, climb.split, open_another=another)
+        return _timed(climb, measured_curve(*at, session, baseline, climb.split, open_another=another))
     batches, lengths = surface_shapes(climb.experiment, climb.candidate)
     key = curve_key(*at, artifact, directory, batches, lengths, climb.split)
     known = lender(climb, "curve", key)
     if known is not None and not climb.loans.audited:
         keep(climb, Fact(kind="curve", key=key, lender=known.candidate.id))
         return lent_curve(known)
-    own = measured_curve(*at, session, baseline, climb.split, open_another=another)
+    own = _timed(climb, measured_curve(*at, session, baseline, climb.split, open_another=another))
     audit = None
     if known is not None:
         ours, lent = (curve_at(each, lengths) for each in (at_first_speed(own), lent_curve(known)))
