@@ -24,7 +24,7 @@ parameters:
     choices: [mse, minmax, percentile, kl]
   quantization.percentile:
     when: {quantization.algorithm: [percentile]}
-    choices: [99.999, 99.99]
+    choices: [99.99]
   quantization.activation_symmetric:
     when: {quantization.scheme: [static]}
     choices: [false, true]
@@ -36,7 +36,7 @@ parameters:
     choices: [false, true]
   quantization.keep_float:
     when: {quantization.scheme: [static]}
-    choices: [0, 1, 4]
+    choices: [0, 1, 2, 4, 8]
   compile.graph_optimization: {choices: [all, extended]}
   compile.fusions.BiasGeluFusion: {choices: ["on", "off"]}
   compile.fusions.SkipLayerNormFusion: {choices: ["on", "off"]}
