@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Literal
 
+from benchmarks.sweep import MANIFEST
 from workbench.inputs.experiment import Experiment, read_experiment
 
 Name = Literal["minilm", "bert-mini"]
@@ -62,15 +63,6 @@ presets:
 chooses for each time class."""
 BINS = ("optimal 1", "optimal 2", "optimal 4", "optimal 8")
 
-BANKING77_MANIFEST = """version: 1
-task: classification
-files: {{calibration: {bench}/calibration.csv, validation: {bench}/validation.csv}}
-columns: {{text: text, label: label}}
-labels: {bench}/labels.json
-tokenizer: {bench}/tokenizer.json
-max_length: 64
-bins: [8, 16, 24, 32, 40, 48, 56, 64]
-"""
 EXPERIMENT = """version: 1
 name: {name}
 model: {model}
@@ -96,7 +88,7 @@ def write_question(name: Name, workspace: Path, bench: Path = BANKING77) -> Path
         if not (bench / "minilm_l6_banking77.onnx").exists():
             raise SystemExit(f"{bench} does not hold the model; name its folder with --bench")
         manifest = workspace / "calibration" / "minilm.yaml"
-        manifest.write_text(BANKING77_MANIFEST.format(bench=bench.resolve()), encoding="utf-8")
+        manifest.write_text(MANIFEST.format(bench=bench.resolve()), encoding="utf-8")
         model = str((bench / "minilm_l6_banking77.onnx").resolve())
     else:
         manifest = workspace / "calibration" / f"{_EXAMPLE}.yaml"

@@ -52,7 +52,7 @@ def test_a_log_gets_a_table_after_the_first_few_candidates_and_not_one_for_each(
 def test_slow_candidates_are_said_to_be_slow_when_the_first_table_is_due(
     question: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "FIRST_TABLE_S", 0.0)
+    monkeypatch.setattr(live, "FIRST_TABLE_S", 0.0)  # as if 100 s were over
     progress, stream = plain(question)
     with progress:
         progress.stage(question.baseline, "accuracy_full")

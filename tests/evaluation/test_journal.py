@@ -74,9 +74,10 @@ def test_calls_among_a_curves_have_a_first_time_of_their_own(tmp_path: Path) -> 
     journal = open_journal(tmp_path, "demo", "a" * 64)
     journal.anchor("validation", 1, 4.0, keep=True)
 
-    assert journal.curve_anchor(1, 64, 5.0) == 5.0
-    assert journal.curve_anchor(1, 64, 6.0) == 5.0
-    assert journal.curve_anchor(1, 128, 9.0) == 9.0
+    assert journal.curve_anchor("validation", 1, 64, 5.0) == 5.0
+    assert journal.curve_anchor("validation", 1, 64, 6.0) == 5.0
+    assert journal.curve_anchor("validation", 1, 128, 9.0) == 9.0
+    assert journal.curve_anchor("holdout", 1, 64, 7.0) == 7.0
 
 
 def test_two_sweeps_of_one_experiment_cannot_run_at_once_and_a_killed_one_frees_its_lock(tmp_path: Path) -> None:

@@ -171,8 +171,8 @@ def test_files_that_were_complete_before_another_failed_are_kept(
             raise CompileError("ATC died", transient=True)
         return complete(job, shape)
 
-    monkeypatch.setattr(om_set, "_compile", last_one_fails)
-    monkeypatch.setattr(om_set, "parallel_compiles", lambda files: 1)
+    monkeypatch.setattr(om_set, "_compile", last_one_fails)  # the real one, but for the last shape
+    monkeypatch.setattr(om_set, "parallel_compiles", lambda files: 1)  # in a known order
     with pytest.raises(CompileError, match="ATC died"):
         assembled(one, AscendTarget(), lowered, store, tmp_path / "a")
     monkeypatch.undo()

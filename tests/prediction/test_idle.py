@@ -23,7 +23,9 @@ class Dozing:
         self.last = time.perf_counter()
 
     def run(self, feeds: Feeds) -> dict[str, Array]:
-        time.sleep(0.03 if time.perf_counter() - self.last >= 0.02 else 0.0)
+        time.sleep(
+            0.03 if time.perf_counter() - self.last >= 0.02 else 0.0
+        )  # what is timed: a call slower after a wait
         self.last = time.perf_counter()
         return {}
 

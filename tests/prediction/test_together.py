@@ -28,7 +28,7 @@ class Asleep:
 
     def run(self, feeds: Feeds) -> dict[str, Array]:
         self.callers.add(threading.get_ident())
-        time.sleep(0.001)
+        time.sleep(0.001)  # a call that keeps no processor busy
         return {}
 
     def close(self) -> None:

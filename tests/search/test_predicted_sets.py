@@ -66,7 +66,7 @@ def test_sets_share_files_wait_and_only_the_promising_are_compiled_whole(
 ) -> None:
     question, bench = opened
     runs = Runs()
-    monkeypatch.setattr(predict, "is_audited", lambda candidate, seed: False)
+    monkeypatch.setattr(predict, "is_audited", lambda candidate, seed, what: False)  # the draw, not the audit
 
     run_sweep(question, bench, listeners=[runs])
 
@@ -97,8 +97,8 @@ def test_an_audit_finds_a_target_that_lies_about_structure(
     opened: tuple[Experiment, Bench], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     question, bench = opened
-    monkeypatch.setattr(AscendTarget, "lowered_form", lambda self, lowered, candidate: "all alike")
-    monkeypatch.setattr(predict, "is_audited", lambda candidate, seed: True)
+    monkeypatch.setattr(AscendTarget, "lowered_form", lambda self, lowered, candidate: "all alike")  # a lie
+    monkeypatch.setattr(predict, "is_audited", lambda candidate, seed, what: True)  # the draw, not the audit
 
     run_sweep(replace(question, trials=4), bench)
 

@@ -15,7 +15,7 @@ from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.earlier import Subject, alike
-from workbench.search.parts import Costs, Prior, Question, Seen, ranked
+from workbench.search.parts import Costs, Prior, Question, Seen, judged
 from workbench.search.surrogate import axes_of
 from workbench.search.sweep import run_sweep
 from workbench.search.warm_start import expected, fixed, priors, warm_words
@@ -157,7 +157,7 @@ def until_found(truth: np.ndarray, told: list[Prior], seed: int) -> int:
     while truth[done].min() > 1.02 * truth.min() and len(done) < 60:
         seen = [Seen(assignment=ALL[i], numbers={"latency_p50_ms": truth[i]}, errors={}) for i in done]
         left = np.setdiff1d(np.arange(len(truth)), done)
-        done.append(int(left[ranked(ASKED, AXES, CODES[left], seen, Costs(), rng, told)[0]]))
+        done.append(int(left[judged(ASKED, AXES, CODES[left], seen, Costs(), rng, told).order[0]]))
     return len(done)
 
 

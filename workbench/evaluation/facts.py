@@ -20,7 +20,7 @@ from workbench.values.measurement import Measurement
 from workbench.values.results import Evaluation
 
 AUDITED = 0.2
-"""The share of candidates that measure what they could borrow."""
+"""The share of candidates that measure what they could borrow, or what could be predicted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +58,13 @@ def loans_for(candidate: Candidate, evaluations: Mapping[str, Evaluation], seed:
     )
 
 
-def is_audited(candidate: Candidate, seed: int) -> bool:
-    """Drawn by the sweep's seed and the candidate's content: the same whenever it is asked."""
-    return int(digest([seed, "audit", candidate.id])[:8], 16) < AUDITED * 16**8
+def is_audited(candidate: Candidate, seed: int, what: str = "audit") -> bool:
+    """Drawn by the sweep's seed and the candidate's content: the same whenever it is asked.
+
+    Args:
+        what: is audited; each is drawn by itself.
+    """
+    return int(digest([seed, what, candidate.id])[:8], 16) < AUDITED * 16**8
 
 
 def stopped_kinds(evaluations: Iterable[Evaluation]) -> tuple[str, ...]:

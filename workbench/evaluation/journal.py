@@ -10,7 +10,7 @@
       latency/<id>.<split>.npz       every timed call
       records/<id>.<split>.json      the QuantizationRecord; <id>.json of an export
       logs/<id>.<split>.log          what a failing stage printed; <id>.log in a command beside the sweep
-      anchors.json                   the baseline's median when this sweep first timed it, by split and batch size
+      anchors.json                   the baseline's median when this sweep first timed it, by split and shape
       damaged/                       files that were found damaged, set aside by the next sweep
       lock                           held while a sweep runs
 
@@ -154,10 +154,10 @@ class Journal:
         """
         return self._first(f"{split} {batch}", baseline_p50_ms, keep=keep)
 
-    def curve_anchor(self, batch: int, length: int, baseline_p50_ms: float) -> float:
+    def curve_anchor(self, split: Split, batch: int, length: int, baseline_p50_ms: float) -> float:
         """The baseline's first median at this shape among the calls of a curve, where it meets other caches than when
         its calls take turns with those of one other shape; the given one becomes it when there is none yet."""
-        return self._first(_of_curves(batch, length), baseline_p50_ms, keep=True)
+        return self._first(_of_curves(split, batch, length), baseline_p50_ms, keep=True)
 
     def _first(self, name: str, baseline_p50_ms: float, *, keep: bool) -> float:
         path = self.root / ANCHORS
@@ -301,7 +301,7 @@ class Journal:
                     found.setdefault(f"{split} {latency.batch}", latency.baseline_p50_ms / latency.drift)
                 service = evaluation.measurement.service
                 if service is not None and (seen := service.curve.baseline) is not None:
-                    name = _of_curves(seen.batch, seen.length)
+                    name = _of_curves(split, seen.batch, seen.length)
                     found.setdefault(name, service.curve.baseline_first_ms)
         return found
 
@@ -340,8 +340,8 @@ def _problem(path: Path) -> str | None:
     return None
 
 
-def _of_curves(batch: int, length: int) -> str:
-    return f"curve {batch} {length}"
+def _of_curves(split: Split, batch: int, length: int) -> str:
+    return f"{split} {batch} curve {length}"
 
 
 def _is_entry(line: bytes) -> bool:

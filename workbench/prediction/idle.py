@@ -39,7 +39,7 @@ def slower_after_idle(
             for place, (wait_ms, found) in enumerate(times.items()):
                 session.run(feeds[place % len(feeds)])
                 if wait_ms:
-                    time.sleep(wait_ms / 1000)
+                    time.sleep(wait_ms / 1000)  # the wait that is asked about
                 began = time.perf_counter()
                 session.run(feeds[(number + place) % len(feeds)])
                 found.append(1000 * (time.perf_counter() - began))

@@ -109,7 +109,7 @@ def measured_curve(
         if not isinstance(session, DeviceSession):
             raise MeasureError("an emulated toolchain without a device's clock has no times at all.")
         return modelled_curve(session, batches, lengths, feeds_of)
-    yardstick = _yardstick(experiment, bench, baseline, feeds_of)
+    yardstick = _yardstick(experiment, bench, baseline, feeds_of, split)
     on_device = isinstance(session, DeviceSession)
     points = None
     if choices.sequence_bins and found is None:
@@ -139,8 +139,11 @@ def measured_curve(
     return curve if points is None else fitted(curve, points)
 
 
-def _yardstick(experiment: Experiment, bench: Bench, baseline: Session, feeds_of: FeedsOf) -> Yardstick:
-    """Of one length, the same for every candidate and split: the middle one of the texts, in the baseline's bins."""
+def _yardstick(experiment: Experiment, bench: Bench, baseline: Session, feeds_of: FeedsOf, split: Split) -> Yardstick:
+    """Of one length, the same for every candidate and split: the middle one of the texts, in the baseline's bins.
+
+    Its first time is that of the split, as of the calls that `with_agreed_drift` compares it with.
+    """
     batch, length = experiment.baseline.serving.batch, NO_SEQUENCES
     lengths = experiment.dataset.lengths("validation")
     if lengths is not None:
@@ -151,7 +154,7 @@ def _yardstick(experiment: Experiment, bench: Bench, baseline: Session, feeds_of
         batch=batch,
         length=length,
         feeds=feeds_of(batch, length),
-        first_ms=lambda now_ms: bench.journal.curve_anchor(batch, length, now_ms),
+        first_ms=lambda now_ms: bench.journal.curve_anchor(split, batch, length, now_ms),
     )
 
 

@@ -17,8 +17,6 @@ from workbench.search.surrogate import Codes, axes_of
 from workbench.space.space import Assignment, Forbidden, SearchSpace, build, combinations, complete, draw, raw_size
 from workbench.values.candidate import Candidate
 from workbench.values.dimension import Scalar
-from workbench.values.measurement import Estimate
-from workbench.values.objectives import pareto_front
 from workbench.values.results import Evaluation
 
 _POOL = 4000
@@ -33,11 +31,17 @@ _TIME = ("latency_short", "latency_full", "service")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
-    """Candidates, and what is expected of each."""
+    """Candidates, and what is expected of each.
+
+    Attributes:
+        by_runs: costs are runs of a compiler, not seconds.
+        modelled: what is known is of an emulated device.
+    """
 
     pool: Sequence[Assignment]
     judged: Judged
     by_runs: bool
+    modelled: bool
 
 
 def outlook_of(
@@ -71,7 +75,8 @@ def outlook_of(
         np.random.default_rng(seed),
         priors,
     )
-    return Outlook(pool=pool, judged=found, by_runs=by_runs)
+    modelled = any(e.toolchain.emulated for e in known.values())
+    return Outlook(pool=pool, judged=found, by_runs=by_runs, modelled=modelled)
 
 
 def _runs_of(space: SearchSpace, pool: Sequence[Assignment], known: Iterable[Evaluation]) -> Callable[[int], int]:
@@ -117,28 +122,7 @@ def why(experiment: Experiment, outlook: Outlook, place: int) -> str:
     )
     expected = " and ".join(words) or "to keep the limits"
     borrowed = f" ({' and '.join(known)} known from others)" if known else ""
-    return f"expected {expected} for {priced}{borrowed}"
-
-
-def predicted_front(outlook: Outlook, experiment: Experiment) -> list[tuple[Assignment, dict[str, Estimate]]]:
-    """The front as it is expected to be over all of a space's candidates, each number with its interval of 95 %."""
-    found = outlook.judged
-    names = [o.metric for o in experiment.objectives]
-    if any(name not in found.predicted for name in names):
-        return []
-    able = np.flatnonzero(found.keeps >= 0.5)
-    turned = [o.direction for o in experiment.objectives]
-    points = [[float(found.predicted[name][0][place]) for name in names] for place in able]
-    front = []
-    for index in pareto_front(points, turned):
-        place, numbers = int(able[index]), {}
-        for name in names:
-            mean, deviation = (float(each[place]) for each in found.predicted[name])
-            ends = [mean, mean - 1.96 * deviation, mean + 1.96 * deviation]
-            value, low, high = (float(np.exp(e)) for e in ends) if logged(name) else ends
-            numbers[name] = Estimate(value=value, low=low, high=high)
-        front.append((outlook.pool[place], numbers))
-    return front
+    return f"expected {expected}{' (modelled)' if outlook.modelled else ''} for {priced}{borrowed}"
 
 
 # --- of what it is made -----------------------------------------------------------------------------------------
@@ -191,7 +175,7 @@ def _seen(experiment: Experiment, assignment: Assignment, evaluation: Evaluation
 
 def _class_of(evaluation: Evaluation, kinds: tuple[str, ...]) -> str:
     """The key of its fact of the first of these kinds; empty where it has none."""
-    facts = {fact.kind: fact.key for fact in getattr(evaluation, "facts", ())}
+    facts = {fact.kind: fact.key for fact in evaluation.facts}
     return next((facts[kind] for kind in kinds if kind in facts), "")
 
 

@@ -114,19 +114,6 @@ class Judged:
     new_time: Floats
 
 
-def ranked(
-    question: Question,
-    axes: Axes,
-    pool: Codes,
-    seen: Sequence[Seen],
-    costs: Costs,
-    rng: np.random.Generator,
-    priors: Sequence[Prior] = (),
-) -> npt.NDArray[np.int64]:
-    """Indices of the pool, the most worth trying first; see `judged`."""
-    return judged(question, axes, pool, seen, costs, rng, priors).order
-
-
 def judged(
     question: Question,
     axes: Axes,

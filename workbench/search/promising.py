@@ -10,14 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from workbench.inputs.experiment import Experiment
 from workbench.search.front import front_of
-from workbench.values.candidate import Candidate
-from workbench.values.documents.canonical import digest
 from workbench.values.measurement import Estimate
 from workbench.values.metrics import metrics
 from workbench.values.results import Evaluation
 
-AUDITED = 0.2
-"""The share of candidates of which one shape is compiled only to see whether its time was predicted well."""
 THROUGHPUT = "service_throughput_per_s"
 
 
@@ -74,11 +70,6 @@ def known_times(evaluations: Iterable[Evaluation]) -> dict[str, dict[tuple[int, 
             for point in service.curve.points:
                 own.setdefault((point.batch, point.length), point.p50_ms)
     return found
-
-
-def is_audited(candidate: Candidate, seed: int) -> bool:
-    """Drawn by the sweep's seed and the candidate's content: the same whenever it is asked."""
-    return int(digest([seed, "shape audit", candidate.id])[:8], 16) < AUDITED * 16**8
 
 
 def audit_failed(evaluations: Iterable[Evaluation]) -> bool:

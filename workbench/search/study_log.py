@@ -12,6 +12,7 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
 from workbench.evaluation.bench import Bench
 from workbench.inputs.experiment import Experiment
+from workbench.search.parts_sampler import WHY
 from workbench.search.sampler import sampler_of
 from workbench.values.dimension import Scalar
 from workbench.values.objectives import METRICS
@@ -60,7 +61,7 @@ def open_study(
     for assignment, why in first:
         if dict(assignment) not in present:
             present.append(dict(assignment))
-            study.enqueue_trial(dict(assignment), user_attrs={"why": why})
+            study.enqueue_trial(dict(assignment), user_attrs={WHY: why})
     return study
 
 

@@ -323,8 +323,10 @@ class _Loop:
 
     def has_time(self) -> bool:
         """Whether one more candidate may come to something, and the best of those that wait be compiled after it."""
-        if self.time is None or not self.time.may_begin(self.experiment, self.known):
-            return self.time is None
+        if self.time is None:
+            return True
+        if not self.time.may_begin(self.experiment, self.known):
+            return False
         waiting = promising(self.experiment, self.known)
         needed_s = self._whole_s(waiting[0]) if waiting else 0.0
         return perf_counter() + needed_s <= self.time.search_end(self.experiment, self.known)

@@ -99,16 +99,16 @@ def known_cost(experiment: Experiment, evaluation: Evaluation | None, known: Map
     scored_s = (took.get("accuracy_subset", 0.0) + took.get("accuracy_full", 0.0)) * sizes[0] / sizes[1]
     timed = [e for e in known.values() if e.status == "complete" and lender_of(e, "curve") is None]
     curves = [stage.seconds for each in timed for stage in each.stages if stage.stage == "service"]
-    mostly_s = statistics.median(curves) if curves else 0.0
+    curve_s = statistics.median(curves) if curves else 0.0
+    if predicted_by_search(experiment, evaluation):
+        curve_s = 0.0
+    elif lender_of(evaluation, "curve") is None:
+        curve_s = min(took.get("service", 0.0), curve_s)
     return Cost(
         fixed_s=sum(took.get(stage, 0.0) for stage in ("check", "smoke")) + around_s,
         calls_s=calls_s,
         samples_s=max(scored_s, sizes[0] * experiment.dataset.calls_a_sample * latency.mean_ms / latency.batch / 1000),
-        curve_s=0.0
-        if predicted_by_search(experiment, evaluation)
-        else mostly_s
-        if lender_of(evaluation, "curve") is not None
-        else min(took.get("service", 0.0), mostly_s),
+        curve_s=curve_s,
         load_s=_load_s(experiment, evaluation),
         asked_load_s=experiment.service.confirm_s if experiment.service is not None else 0.0,
     )

@@ -1,4 +1,4 @@
-"""A bundle that costs all a service costs, with a call of about two milliseconds in place of the model's.
+"""A bundle that costs all a service costs, with a call of about a millisecond in place of the model's.
 
 It takes what the served model takes and answers in the same shapes, with the same tokenizer, labels and task, so that
 requests cost the front end and the workers what they will cost later. The call's own time is taken off, but it has to

@@ -17,12 +17,13 @@ from collections.abc import Mapping
 from workbench.evaluation.accuracy_pass import AccuracyPass
 from workbench.evaluation.build import artifact_of, structure_of
 from workbench.evaluation.device_lock import device_lock
+from workbench.evaluation.facts import is_audited
 from workbench.evaluation.shared_shapes import Shape, only_shapes, shapes_of, shares_shapes
 from workbench.inputs.experiment import Experiment
 from workbench.prediction.forecast import predicted_throughput
 from workbench.prediction.shape_times import ShapeTimes, predict_times
 from workbench.prediction.stage import at_first_speed, measured_curve
-from workbench.search.promising import audit_failed, is_audited, known_times
+from workbench.search.promising import audit_failed, known_times
 from workbench.search.rungs.accuracy import full_accuracy, growing_subsets
 from workbench.search.rungs.climb import Climb
 from workbench.search.rungs.smoke import smoke
@@ -99,7 +100,7 @@ def predict(climb: Climb) -> Stop | None:
     with climb.stage("predict"):
         curve_times = {(b, n or 0): told.times[b, n or 0] for b, n in shapes_of(climb.candidate)}
         rate = predicted_throughput(climb.experiment, climb.candidate, climb.bench, curve_times, climb.split)
-    count = len(shapes_of(climb.candidate))
+    count, emulated = len(shapes_of(climb.candidate)), climb.bench.toolchain(climb.candidate).emulated
     measured = climb.measurement.accuracy
     climb.forecast = Forecast(
         structure=structure,
@@ -114,8 +115,9 @@ def predict(climb: Climb) -> Stop | None:
         return None
     return Stop(
         stage=climb.name,
-        reason=f"predicted to serve {rate.value:.0f}/s [{rate.low:.0f}, {rate.high:.0f}] from {len(times)} of {count} "
-        "shapes; the others are compiled where that may be on the front",
+        reason=f"predicted to serve {rate.value:.0f}/s [{rate.low:.0f}, {rate.high:.0f}] from "
+        f"{'modelled times of ' if emulated else ''}{len(times)} of {count} shapes; the others are compiled where that "
+        "may be on the front",
     )
 
 
@@ -169,7 +171,7 @@ def _audit(
     baseline: Session,
 ) -> ShapeAudit | None:
     """One shape more, of a seeded share of candidates, predicted first and compiled all the same."""
-    if not is_audited(climb.candidate, climb.experiment.seed):
+    if not is_audited(climb.candidate, climb.experiment.seed, "shape audit"):
         return None
     left = [shape for shape in shapes_of(climb.candidate) if shape not in times]
     if not left:
