@@ -37,7 +37,7 @@ parameters:
     choices: [false, true]
   quantization.keep_float:
     when: {quantization.scheme: [static]}
-    choices: [0, 1, 2, 4, 8]
+    choices: [0, 1, 2, 4, 8, 16]
   compile.graph_optimization: {choices: [all, extended]}
   compile.fusions.BiasGeluFusion: {choices: ["on", "off"]}
   compile.fusions.SkipLayerNormFusion: {choices: ["on", "off"]}
