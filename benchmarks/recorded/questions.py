@@ -61,6 +61,8 @@ presets:
 """
 """Bins are no dimension here: for a graph that takes every length they are a setting of the service, which the table
 chooses for each time class."""
+_SLOWER = {"choices: [mse, minmax, percentile, kl]": "choices: [mse, minmax, percentile]"}
+"""What is left out where every candidate takes several times as long."""
 BINS = ("optimal 1", "optimal 2", "optimal 4", "optimal 8")
 
 EXPERIMENT = """version: 1
@@ -76,6 +78,13 @@ constraints: {{accuracy_drop_pp: 0.5}}
 budget: {{trials: 60}}
 measure: {{calls: 200, short_calls: 40}}
 """
+
+
+def space_text(name: Name) -> str:
+    text = ONNXRUNTIME_SPACE
+    for before, after in _SLOWER.items() if name == "minilm" else ():
+        text = text.replace(before, after)
+    return text
 
 
 def write_question(name: Name, workspace: Path, bench: Path = BANKING77) -> Path:
@@ -97,7 +106,7 @@ def write_question(name: Name, workspace: Path, bench: Path = BANKING77) -> Path
             command = [sys.executable, "-m", "workbench", "example", _EXAMPLE, "--workspace", str(workspace)]
             subprocess.run(command, check=True, cwd=ROOT)
         model = f"../.workbench/examples/{_EXAMPLE}/model.onnx"
-    space.write_text(ONNXRUNTIME_SPACE, encoding="utf-8")
+    space.write_text(space_text(name), encoding="utf-8")
     experiment.write_text(
         EXPERIMENT.format(
             name=name,

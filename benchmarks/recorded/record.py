@@ -10,15 +10,18 @@ few samples and rounds, to see that it runs; such a table cannot be replayed. Wh
    `compile.*`: which of them change its numerics class, which its time class?
 3. Every time class, with every number of threads, is timed in rounds at some (batch, length); its best service is
    simulated over bins, batch, timeout and workers.
-4. A share of all candidates, drawn by seed, is compiled, scored and timed whole. Printed: how many had the classes they
-   were given, how many answered every sample as their class did, and the ratio of their times to their class's.
+4. A share of all candidates, drawn by seed, is compiled and scored (before 3, since no clock runs) and timed whole.
+   Printed: how many had the classes they were given, how many answered every sample as their class did, and the ratio
+   of their times to their class's.
+5. Some recipes are compiled once more, as a sweep would: what compiling costs on the machine as it is for the times.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +30,7 @@ import numpy as np
 
 from benchmarks.recorded.measuring import answers, built, corrected, curve_of, longest, machine, right_of, timed
 from benchmarks.recorded.parts import Json, Parts
-from benchmarks.recorded.questions import BANKING77, BINS, ONNXRUNTIME_SPACE, Name, read_question
+from benchmarks.recorded.questions import BANKING77, BINS, Name, read_question, space_text
 from benchmarks.recorded.tables import FOLDER, Floats, Table, choice_places, save_table
 from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.journal import Journal
@@ -54,6 +57,7 @@ DRAFT = {
 }
 """What is left of the space where it shall only be seen that everything runs."""
 _SHARE = 0.05
+_BUILT_AGAIN = 7
 _BATCHES = (1, 4, 16)
 
 
@@ -136,8 +140,6 @@ def _of(assignment: Mapping[str, Any], prefix: str) -> tuple[tuple[str, Any], ..
 def record(recording: Recording) -> Table:
     experiment, parts = recording.experiment, recording.parts
     baseline = complete(experiment.space, {"quantization.scheme": "none"})
-    anchor = parts.get("anchor", "first", lambda: recording.timed(baseline, recording.effort.rounds, "times", "anchor"))
-    anchor_ms = float(np.median(anchor["yardstick_ms"]))
     recipes = list(dict.fromkeys(_of(a, "quantization.") for a in recording.all))
     compiles = list(dict.fromkeys(_of(a, "compile.") for a in recording.all))
     structure_of, member = {}, {}
@@ -153,6 +155,12 @@ def record(recording: Recording) -> Table:
             full = complete(experiment.space, {**dict(recipe), **dict(chosen)})
             if _possible(experiment, full):
                 forms[structure, chosen] = recording.built(full, f"{number + 1}/{len(member)}")
+    drawn = _drawn(recording)
+    for number, index in enumerate(drawn):  # all that takes no clock comes before all that does
+        for part in (recording.built, recording.scored):
+            part(recording.all[index], f"{number + 1}/{len(drawn)}")
+    anchor = parts.get("anchor", "first", lambda: recording.timed(baseline, recording.effort.rounds, "times", "anchor"))
+    anchor_ms = float(np.median(anchor["yardstick_ms"]))
     threads = list(dict.fromkeys(a["serving.intra_op_threads"] for a in recording.all))
     wanted = {}  # time class and threads → a member
     for (structure, chosen), form in forms.items():
@@ -172,9 +180,10 @@ def record(recording: Recording) -> Table:
             lambda key=key: _service(recording, times[key], key[1], decode(HostCosts, host["costs"])),  # type: ignore[misc]  # bound now
             place=place,
         )
+    again = parts.get("build", "again", lambda: _built_again(recording, list(member.values())))
     classes = _Classes(recipes, structure_of, forms, list(wanted), baseline)
     whole = _whole(recording, classes, times, anchor_ms)
-    return _table(recording, classes, times, services, whole, anchor_ms)
+    return _table(recording, classes, times, services, whole, anchor_ms, again["build_s"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,16 +238,19 @@ def _service(recording: Recording, times: Floats, threads: int, host: HostCosts)
     return {"best": max(found, key=lambda one: one["throughput_per_s"], default=None)}
 
 
+def _drawn(recording: Recording) -> list[int]:
+    """The candidates that are measured whole, by their place."""
+    count = max(round(recording.effort.share * len(recording.all)), 1)
+    return sorted(int(i) for i in np.random.default_rng(0).choice(len(recording.all), size=count, replace=False))
+
+
 def _whole(
     recording: Recording, classes: _Classes, times: Mapping[tuple[str, int], Floats], anchor_ms: float
 ) -> list[Json]:
     """A share of the candidates measured whole, beside what their classes say."""
-    rng = np.random.default_rng(0)
-    count = max(round(recording.effort.share * len(recording.all)), 1)
-    drawn = sorted(rng.choice(len(recording.all), size=count, replace=False))
     found = []
-    for number, index in enumerate(drawn):
-        assignment, place = recording.all[index], f"{number + 1}/{count}"
+    for number, index in enumerate(drawn := _drawn(recording)):
+        assignment, place = recording.all[index], f"{number + 1}/{len(drawn)}"
         form, scored = recording.built(assignment, place), recording.scored(assignment, place)
         own = corrected(recording.timed(assignment, recording.effort.whole_rounds, "whole", place), anchor_ms)
         key = classes.time(assignment)
@@ -262,6 +274,7 @@ def _table(
     services: Mapping[tuple[str, int], Json],
     whole: list[Json],
     anchor_ms: float,
+    build_s: float,
 ) -> Table:
     experiment, everything = recording.experiment, recording.all
     numerics = list(dict.fromkeys(classes.numerics(a) for a in everything))
@@ -272,14 +285,19 @@ def _table(
     keys = classes.times
     best = [services[key]["best"] or {} for key in keys]
     time = np.array([keys.index(classes.time(a)) for a in everything])
-    per_sample_s = float(np.median([s["score_s"] / s["samples"] for s in scored if not s["cached"]] or [0.0]))
     logs = [np.log(times[key]) - np.log(np.median(times[key], axis=0)) for key in keys]
     measured_s = np.array([_timing_s(times[key], anchor_ms, experiment) for key in keys])
-    built_s = [recording.built(complete(experiment.space, dict(recipe)))["build_s"] for recipe, _ in numerics]
+    lengths = experiment.dataset.lengths("validation")
+    assert lengths is not None, "the tables are of texts"
+    at = _nearest(recording.shapes, int(np.median(lengths)))
+    sample_s = [
+        float(np.median(times[classes.time(complete(experiment.space, dict(recipe)))][:, at])) / 1000
+        for recipe, _ in numerics
+    ]
     return Table(
         meta={
             "name": recording.name,
-            "space": ONNXRUNTIME_SPACE,
+            "space": space_text(recording.name),
             "objectives": [o.metric for o in experiment.objectives],
             "constraints": {c.metric: c.limit for c in experiment.constraints},
             "machine": machine(),
@@ -305,10 +323,30 @@ def _table(
         p99_ms=np.array([b.get("p99_ms", np.nan) for b in best]),
         noise=np.log([w["ratio"] for w in whole]),
         rounds=np.array([each.mean(axis=1) for each in logs]),
-        each_s=np.array([float(np.median(built_s))] * len(everything)),
-        numerics_s=np.full(len(numerics), per_sample_s * right.shape[1]),
+        each_s=np.full(len(everything), build_s),
+        numerics_s=np.array(sample_s) * right.shape[1],
         time_s=measured_s,
     )
+
+
+def _built_again(recording: Recording, recipes: Sequence[Any]) -> Json:
+    """Median seconds of compiling some recipes with the defaults, from nothing."""
+    experiment, took = recording.experiment, []
+    with tempfile.TemporaryDirectory(prefix="workbench-recorded-") as folder:
+        store = Store(Path(folder) / "store")
+        journal = Journal(root=Path(folder) / "journal")
+        bench = open_bench(experiment, journal, store, lambda candidate, stage: None)
+        for recipe in recipes[:_BUILT_AGAIN]:
+            took.append(
+                built(bench, experiment, recording.candidate(complete(experiment.space, dict(recipe))))["build_s"]
+            )
+        store.close()
+    return {"build_s": float(np.median(took))}
+
+
+def _nearest(shapes: Sequence[tuple[int, int]], length: int) -> int:
+    """Place of the shape of one row whose length is nearest."""
+    return min((i for i, (batch, _) in enumerate(shapes) if batch == 1), key=lambda i: abs(shapes[i][1] - length))
 
 
 def _timing_s(times: Floats, anchor_ms: float, experiment: Experiment) -> float:
