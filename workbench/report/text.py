@@ -80,7 +80,7 @@ def detail(summary: Summary, candidate_id: str) -> str:
     if evaluation.forecast is not None and evaluation.forecast.throughput_per_s is not None:
         found += [
             "",
-            "Predicted before its set was compiled",
+            f"Predicted before it was {'compiled' if evaluation.forecast.shapes else 'timed'} whole",
             *(f"  {line}" for line in _forecast(evaluation.forecast)),
         ]
     chain = evaluation.toolchain
@@ -99,7 +99,7 @@ def _forecast(forecast: Forecast) -> list[str]:
         lines.append(
             f"audit: batch {audit.batch}, length {audit.length} took {audit.measured_ms.value:.3g} ms, predicted "
             f"[{audit.predicted_ms.low:.3g}, {audit.predicted_ms.high:.3g}]"
-            + ("" if audit.agrees else ": wrong, so every set is compiled whole since")
+            + ("" if audit.agrees else ": wrong, so everything is compiled whole since")
         )
     return lines
 

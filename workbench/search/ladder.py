@@ -7,7 +7,8 @@ holdout split climb the whole ladder.
     check → calibrate → lower → compile → smoke → accuracy_subset → latency_short → accuracy_full → latency_full
         → service (where the experiment says how requests come)
 
-Where every shape is a compile of its own, `predict` comes before all of a set is compiled; see its rung.
+`predict` comes before what costs most: where every shape is a compile of its own before all of a set is compiled, else
+before `latency_full`; see the rungs `predict` and `outserved`.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from workbench.search.failure import failure_of
 from workbench.search.rungs.accuracy import full_accuracy, growing_subsets, take_answers
 from workbench.search.rungs.climb import Climb
 from workbench.search.rungs.latency import full_latency, short_latency, timed_calls
+from workbench.search.rungs.outserved import may_be_told, outserved
 from workbench.search.rungs.predict import may_wait, predict, told_structure
 from workbench.search.rungs.service import service
 from workbench.search.rungs.smoke import SMOKE_SAMPLES, smoke
@@ -61,7 +63,7 @@ def evaluate(
         gates: False climbs to the top whatever is seen on the way (confirmation on the holdout split).
         effort: how much of what the experiment asks for is done; what was not is in the evaluation's `cut`.
         loans: what may be taken from others; the baseline and a climb without gates take nothing.
-        whole: compile every shape of its set, whatever could be predicted from a few.
+        whole: compile every shape of its set and measure all, whatever could be predicted from less.
 
     Raises:
         ToolchainError: the machine, not the candidate, is at fault.
@@ -150,6 +152,10 @@ def _run(climb: Climb, sessions: contextlib.ExitStack, *, whole: bool) -> Stop |
     with climb.stage("accuracy_full"):
         if stop := full_accuracy(climb, scores):
             return stop
+    if not whole and may_be_told(climb.experiment, climb.candidate):
+        with climb.stage("predict"):
+            if stop := outserved(climb):
+                return stop
     with climb.stage("latency_full"):
         if stop := full_latency(climb, session, baseline, artifact, directory):
             return stop

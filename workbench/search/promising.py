@@ -1,7 +1,8 @@
-"""Candidates that wait: which of them may be on the front and are compiled whole, and whether predictions hold.
+"""Candidates that wait: which of them may be on the front and are measured whole, and whether predictions hold.
 
-A candidate waits at the stage `predict` with an accuracy that was measured and a throughput that was predicted. It may
-be on the front unless a member is at least as accurate and quicker than the upper end of the prediction.
+A candidate waits at the stage `predict` with an accuracy that was measured and a throughput that was predicted, from a
+few of its shapes or from a short look at its times. It may be on the front unless a member is at least as accurate and
+serves more than the upper end of the prediction.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from workbench.inputs.experiment import Experiment
 from workbench.search.front import front_of
+from workbench.values.forecast import Forecast
 from workbench.values.measurement import Estimate
 from workbench.values.metrics import metrics
 from workbench.values.results import Evaluation
 
 THROUGHPUT = "service_throughput_per_s"
+PREDICTED = frozenset({THROUGHPUT, "accuracy"})
+"""Objectives that are known of a candidate that waits."""
 
 
 def waits(evaluation: Evaluation) -> bool:
@@ -29,16 +33,15 @@ def promising(experiment: Experiment, evaluations: Mapping[str, Evaluation]) -> 
     waiting = [e for e in evaluations.values() if waits(e)]
     if not audit_failed(evaluations.values()):
         members = [metrics(e) for e in front_of(experiment, evaluations)]
-        waiting = [e for e in waiting if not any(_beaten(e, numbers) for numbers in members)]
+        waiting = [e for e in waiting if not any(outserves(m, e.forecast) for m in members if e.forecast is not None)]
     return sorted(waiting, key=lambda e: (-_rate(e).value, e.candidate.id))
 
 
-def _beaten(evaluation: Evaluation, member: Mapping[str, float]) -> bool:
-    assert evaluation.forecast is not None  # it waits
-    accuracy = evaluation.forecast.accuracy
-    return (accuracy is None or member.get("accuracy", accuracy) >= accuracy) and member[THROUGHPUT] >= _rate(
-        evaluation
-    ).high
+def outserves(member: Mapping[str, float], forecast: Forecast) -> bool:
+    """Whether a member's numbers are as accurate as what was predicted of another, and beyond all that it may serve."""
+    accuracy, rate = forecast.accuracy, forecast.throughput_per_s
+    assert rate is not None  # nothing was predicted otherwise
+    return (accuracy is None or member.get("accuracy", accuracy) >= accuracy) and member[THROUGHPUT] >= rate.high
 
 
 def _rate(evaluation: Evaluation) -> Estimate:
@@ -91,25 +94,39 @@ def _wrong(evaluation: Evaluation) -> bool:
 
 def audit_words(evaluations: Sequence[Evaluation]) -> str:
     """'14 sets of shapes were predicted before …; 3 audits, all within their intervals'; nothing where none was."""
-    told = [e.forecast for e in evaluations if e.forecast is not None and e.forecast.throughput_per_s is not None]
+    told = [e for e in evaluations if e.forecast is not None and e.forecast.throughput_per_s is not None]
     if not told:
         return ""
-    audits = [forecast.audit for forecast in told if forecast.audit is not None]
-    left = sum(1 for e in evaluations if waits(e))
-    what = (
-        "1 set of shapes was predicted before it was"
-        if len(told) == 1
-        else f"{len(told)} sets of shapes were predicted before they were"
-    )
-    words = f"{what} compiled, {left} of them not compiled whole"
+    audits = [e for e in told if _is_audit(e)]
+    sets = any(e.forecast is not None and e.forecast.shapes for e in told)
+    one, many = ("set of shapes was", "sets of shapes were") if sets else ("candidate was", "candidates were")
+    what = f"1 {one} predicted before it was" if len(told) == 1 else f"{len(told)} {many} predicted before they were"
+    whole = "compiled" if sets else "timed"
+    words = f"{what} {whole} whole, {sum(map(waits, told))} of them left at that"
     if not audit_failed(evaluations):
         held = f"{len(audits)} of the predictions were audited and hold" if audits else "none was audited"
         return f"{words}; {held}."
-    wrong = next((a for a in audits if not a.agrees), None)
-    why = "a set served more than its prediction allowed"
-    if wrong is not None:
-        why = (
+    why = next(_why_wrong(e) for e in told if _wrong(e))
+    return f"{words}; an audit found the predictions wrong ({why}), so everything is {whole} whole since."
+
+
+def _is_audit(evaluation: Evaluation) -> bool:
+    """Whether its prediction was put to the test."""
+    assert evaluation.forecast is not None  # it was predicted
+    if evaluation.forecast.shapes:
+        return evaluation.forecast.audit is not None
+    return evaluation.status == "complete"
+
+
+def _why_wrong(evaluation: Evaluation) -> str:
+    forecast, service = evaluation.forecast, evaluation.measurement.service
+    assert forecast is not None  # it was predicted
+    if forecast.audit is not None and not forecast.audit.agrees:
+        wrong = forecast.audit
+        return (
             f"batch {wrong.batch}, length {wrong.length} took {wrong.measured_ms.value:.3g} ms, predicted were "
             f"[{wrong.predicted_ms.low:.3g}, {wrong.predicted_ms.high:.3g}]"
         )
-    return f"{words}; an audit found the predictions wrong ({why}), so every set is compiled whole since."
+    assert service is not None  # nothing else is wrong
+    best, most = service.best or service.closest, _rate(evaluation).high
+    return f"{evaluation.candidate.short_id} serves {best.throughput_per_s.value:.0f}/s, predicted were {most:.0f} at most"

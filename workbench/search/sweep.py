@@ -160,7 +160,7 @@ def run_sweep(
                 break
         try:
             if interrupted is None:
-                loop.compile_promising()
+                loop.measure_promising()
         except TimeUp as up:
             assert loop.in_flight is not None, "something was ended"
             reason, interrupted = "timeout", Interrupted(candidate=loop.in_flight, stage=up.stage)
@@ -322,7 +322,7 @@ class _Loop:
             self.evaluate_s += perf_counter() - began
 
     def has_time(self) -> bool:
-        """Whether one more candidate may come to something, and the best of those that wait be compiled after it."""
+        """Whether one more candidate may come to something, and the best of those that wait be measured after it."""
         if self.time is None:
             return True
         if not self.time.may_begin(self.experiment, self.known):
@@ -340,8 +340,8 @@ class _Loop:
         measured = () if baseline is None else (s.seconds for s in baseline.stages if not s.compiled)
         return each_s * shapes + sum(measured)
 
-    def compile_promising(self) -> None:
-        """Compile whole what waits and may be on the front, the best first, until nothing that waits may be.
+    def measure_promising(self) -> None:
+        """Measure whole what waits and may be on the front, the best first, until nothing that waits may be.
 
         What is told to the sampler stays the prediction: a trial is told once.
         """
@@ -349,7 +349,7 @@ class _Loop:
             if self.time is not None and not self.time.may_begin(self.experiment, self.known):
                 return
             before = waiting[0]
-            self.trying(before.candidate, "it may be on the front by what was predicted: all of its set is compiled")
+            self.trying(before.candidate, "it may be on the front by what was predicted: it is measured whole")
             evaluation = self._carried_out(before.candidate, whole=True)
             stages = (*before.stages, *evaluation.stages)
             evaluation = replace(evaluation, attempt=before.attempt, stages=stages)

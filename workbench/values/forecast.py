@@ -1,4 +1,4 @@
-"""What was predicted of a candidate before its whole set of shapes was compiled, and how an audit judged it."""
+"""What was predicted of a candidate before it was measured whole, and how an audit judged it."""
 
 from __future__ import annotations
 
@@ -41,16 +41,17 @@ class ShapeAudit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """The service of a set of shapes, predicted from the few that were compiled.
+    """The service of a candidate, predicted from the few shapes of its set that were compiled, or from a short look at
+    its times.
 
     Attributes:
         structure: what decides the times of the compiled files besides their shape, 64 hex digits; found in what the
-            compiler is given, not in what it makes.
+            compiler is given, not in what it makes. Empty where one file takes every shape.
         times: of the shapes that were compiled for this; empty where the whole set was.
-        shapes: how many the set has.
+        shapes: how many the set has; 0 where one file takes every shape.
         throughput_per_s: of the best service, from the slowest to the quickest that the times allow; None where nothing
             was predicted.
-        accuracy: of the scored shape, under the objective's name and sign.
+        accuracy: as measured before, under the objective's name and sign.
         basis: what the prediction rests on, in words.
     """
 

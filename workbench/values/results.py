@@ -95,7 +95,7 @@ class Evaluation:
         cut: what is less in it than the experiment asks for, in words, since the time of the run was short; a sweep
             with more time makes it again.
         facts: what of the measurement other candidates may take, and what was taken from others.
-        forecast: what was predicted before its whole set of shapes was compiled; None where nothing is.
+        forecast: what was predicted before it was measured whole; None where nothing was.
     """
 
     candidate: Candidate

@@ -23,7 +23,7 @@ from workbench.inputs.experiment import Experiment
 from workbench.prediction.forecast import predicted_throughput
 from workbench.prediction.shape_times import ShapeTimes, predict_times
 from workbench.prediction.stage import at_first_speed, measured_curve
-from workbench.search.promising import audit_failed, known_times
+from workbench.search.promising import PREDICTED, audit_failed, known_times
 from workbench.search.rungs.accuracy import full_accuracy, growing_subsets
 from workbench.search.rungs.climb import Climb
 from workbench.search.rungs.smoke import smoke
@@ -36,9 +36,6 @@ from workbench.values.metrics import accuracy_metrics
 from workbench.values.results import Stop
 
 _log = logging.getLogger(__name__)
-
-PREDICTED = frozenset({"service_throughput_per_s", "accuracy"})
-"""Objectives that few shapes tell."""
 
 
 def may_wait(experiment: Experiment, candidate: Candidate) -> bool:
@@ -57,13 +54,15 @@ def may_wait(experiment: Experiment, candidate: Candidate) -> bool:
 
 
 def told_structure(climb: Climb) -> Forecast | None:
-    """The structure of a candidate that is compiled whole, so that its times tell of others; with what was predicted
-    of it before."""
-    if climb.experiment.service is None or not shares_shapes(climb.candidate) or climb.split != "validation":
+    """What was predicted of a candidate before it was measured whole; else the structure of one whose shapes are
+    compiled, so that its times tell of others."""
+    if climb.split != "validation":
         return None
     before = climb.bench.journal.evaluation(climb.candidate.id)
     if before is not None and before.forecast is not None:
         return before.forecast
+    if climb.experiment.service is None or not shares_shapes(climb.candidate):
+        return None
     return Forecast(structure=structure_of(climb.experiment, climb.candidate, climb.bench))
 
 

@@ -1,0 +1,140 @@
+"""Before a candidate's times are measured whole: whether it may still serve more than members that are as accurate.
+
+Two cheap looks tell: all of its answers, and a few calls beside the float baseline. Of what the sweep has measured
+whole, the logarithm of the service's throughput is a line in the logarithm of the speed-up, with one slope for all and
+a level for each way of serving (threads, batch, bins): ordinary least squares, whose interval for another candidate
+widens with its distance from what was measured. Who serves less than a member of the front for certain waits, as sets
+of shapes do (`search.promising`); a seeded share is measured whole all the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from workbench.evaluation.facts import is_audited
+from workbench.inputs.experiment import Experiment
+from workbench.search.promising import PREDICTED, THROUGHPUT, audit_failed, outserves
+from workbench.search.rungs.climb import Climb
+from workbench.values.candidate import Candidate
+from workbench.values.documents.canonical import digest
+from workbench.values.facts import error_of, lendable
+from workbench.values.forecast import Forecast
+from workbench.values.measurement import Estimate
+from workbench.values.metrics import accuracy_metrics, metrics
+from workbench.values.results import Evaluation, Stop
+
+CERTAIN = 0.99
+"""Of both ends of a prediction. Where it says so of too many, the audits find it."""
+FEWEST = 3
+"""Degrees of freedom that the line must leave."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """What one candidate was timed at and serves; `how` is what its throughput depends on beside its speed."""
+
+    how: str
+    speedup: float
+    throughput_per_s: float
+
+
+def outserved(climb: Climb) -> Stop | None:
+    """A stop where a member of the front is as accurate and serves more, for certain, by what was predicted."""
+    experiment, latency, accuracy = climb.experiment, climb.measurement.latency, climb.measurement.accuracy
+    if not may_be_told(experiment, climb.candidate) or not climb.gates or latency is None or accuracy is None:
+        return None
+    borrowed = any(fact.kind == "latency" and fact.lender for fact in climb.facts)
+    if borrowed or climb.bench.toolchain(climb.candidate).emulated or not lendable(latency):
+        return None  # its times cost nothing, or tell nothing
+    evaluations = climb.bench.journal.evaluations()
+    if audit_failed(evaluations.values()):
+        return None
+    known = served(evaluations.values())
+    rate = told(known, how(climb.candidate), latency.speedup)
+    if rate is None:
+        return None
+    forecast = Forecast(
+        structure="",
+        throughput_per_s=rate,
+        accuracy=accuracy_metrics(accuracy)["accuracy"],
+        basis=f"a short look at its times, {latency.speedup.value:.2f}x as fast as the float baseline, and what "
+        f"{len(known)} candidates of this sweep were timed at and serve",
+    )
+    better = next((e for e in climb.incumbents if outserves(metrics(e), forecast)), None)
+    if better is None:
+        return None
+    climb.forecast = forecast
+    if is_audited(climb.candidate, experiment.seed, "audit of its service"):
+        return None
+    return Stop(
+        stage=climb.name,
+        reason=f"predicted to serve {rate.value:.0f}/s [{rate.low:.0f}, {rate.high:.0f}] by a short look at its times; "
+        f"{better.candidate.short_id} is as accurate and serves {metrics(better)[THROUGHPUT]:.0f}/s",
+    )
+
+
+def may_be_told(experiment: Experiment, candidate: Candidate) -> bool:
+    """Whether throughput and accuracy are all that counts, of a file that serves every shape."""
+    service = experiment.service
+    return (
+        service is not None
+        and service.goal == "throughput"
+        and not candidate.compile.one_file_a_shape()
+        and {objective.metric for objective in experiment.objectives} <= PREDICTED
+    )
+
+
+def how(candidate: Candidate) -> str:
+    """What decides a service's throughput beside the speed of a call."""
+    return digest([candidate.target, candidate.serving, list(candidate.sequence_bins)])
+
+
+def served(evaluations: Iterable[Evaluation]) -> list[Served]:
+    """All whose service was searched over times of their own, undisturbed."""
+    found = []
+    for evaluation in evaluations:
+        numbers, service = metrics(evaluation), evaluation.measurement.service
+        if evaluation.status != "complete" or THROUGHPUT not in numbers or "speedup" not in numbers:
+            continue
+        borrowed = any(fact.kind == "curve" and fact.lender for fact in evaluation.facts)
+        if service is None or borrowed or not lendable(service.curve):
+            continue
+        found.append(
+            Served(
+                how=how(evaluation.candidate), speedup=numbers["speedup"], throughput_per_s=numbers[THROUGHPUT]
+            )
+        )
+    return found
+
+
+def told(known: Sequence[Served], how: str, speedup: Estimate) -> Estimate | None:
+    """What a candidate of this speed-up would serve, its interval at `CERTAIN` on either side; None where too little
+    is known to draw the line, or nothing of this way of serving.
+
+    The interval is that of one more observation of a linear model (Draper and Smith, "Applied Regression Analysis",
+    3rd edition, section 3.2), with the error of the speed-up beside it.
+    """
+    from scipy import special  # a quarter of a second that commands without a search need not spend
+
+    ways = list(dict.fromkeys(each.how for each in known))
+    free = len(known) - len(ways) - 1
+    if how not in ways or free < FEWEST:
+        return None
+    x = np.log([each.speedup for each in known])
+    y = np.log([each.throughput_per_s for each in known])
+    design = np.array([[each.how == way for way in ways] for each in known], dtype=np.float64)
+    design = np.column_stack([design, x])
+    row = np.array([*(way == how for way in ways), math.log(speedup.value)], dtype=np.float64)
+    fitted, _, rank, _ = np.linalg.lstsq(design, y, rcond=None)
+    if rank < design.shape[1]:
+        return None  # all of one speed
+    variance = float(((y - design @ fitted) ** 2).sum()) / free
+    leverage = float(row @ np.linalg.inv(design.T @ design) @ row)
+    error = math.hypot(math.sqrt(variance * (1 + leverage)), float(fitted[-1]) * error_of(speedup))
+    value, reach = float(row @ fitted), float(special.stdtrit(free, CERTAIN)) * error
+    low, middle, high = (math.exp(value + sign * reach) for sign in (-1, 0, 1))
+    return Estimate(value=middle, low=low, high=high, confidence=2 * CERTAIN - 1)
