@@ -18,7 +18,7 @@ from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
 from workbench.inputs.experiment import Experiment, read_experiment
 from workbench.search.ladder import evaluate
-from workbench.search.promising import audit_failed, audit_words, outserves, promising, waits
+from workbench.search.promising import audit_failed, audit_words, outserves, waits
 from workbench.search.rungs import outserved
 from workbench.search.rungs.outserved import FEWEST, Served, how, served, told
 from workbench.search.sweep import run_sweep
@@ -72,7 +72,7 @@ def test_who_is_far_from_what_was_measured_is_uncertain() -> None:
 
     assert near is not None
     assert far is not None
-    assert far.high / far.value > 1.5 * near.high / near.value
+    assert math.log(far.high / far.value) > 2 * math.log(near.high / near.value)
 
 
 @given(st.integers(0, 10_000))
@@ -93,15 +93,12 @@ def test_ninety_eight_of_a_hundred_intervals_hold(seed: int) -> None:
     assert held >= 54  # of 60 at 98 %, fewer than one such draw in a hundred thousand
 
 
-def test_what_was_borrowed_or_disturbed_draws_no_line() -> None:
+def test_what_was_borrowed_or_stopped_draws_no_line() -> None:
     own = evaluation(threads=1, speedup=2.0, served=service(600))
     lent = replace(evaluation(threads=2, served=service(600)), facts=(Fact(kind="curve", key="k", lender="other"),))
-    noisy_service = service(600)
-    noisy_service = replace(noisy_service, curve=replace(noisy_service.curve, quiet=False, holds=False))
-    noisy = evaluation(threads=4, served=noisy_service)
     stopped = evaluation(threads=8, stop=Stop(stage="accuracy_full", reason="r"))
 
-    found = served([own, lent, noisy, stopped])
+    found = served([own, lent, stopped])
 
     assert found == [Served(how=how(own.candidate), speedup=2.0, throughput_per_s=600.0)]
 
@@ -131,7 +128,9 @@ def test_an_audit_counts_what_was_measured_all_the_same() -> None:
     assert not waits(held)
     assert not audit_failed([held, left])
     assert audit_failed([held, left, wrong])
-    assert "2 candidates were predicted before they were timed whole, 1 of them left at that" in audit_words([held, left])
+    assert "2 candidates were predicted before they were timed whole, 1 of them left at that" in audit_words(
+        [held, left]
+    )
     assert "serves 900/s, predicted were 600 at most), so everything is timed whole" in audit_words([wrong, left])
 
 
@@ -141,18 +140,21 @@ target: onnxruntime
 parameters:
   compile.fusions.AttentionFusion: {choices: ["on", "off"]}
   compile.fusions.BiasGeluFusion: {choices: ["on", "off"]}
-  compile.fusions.LayerNormFusion: {choices: ["on", "off"]}
-  compile.fusions.GeluFusion: {choices: ["on", "off"]}
+  compile.fusions.FastGeluFusion: {choices: ["on", "off"]}
   serving.intra_op_threads: {choices: [1]}
 service: {max_batch_size: [1, 8], batch_timeout_ms: [0], workers: [1]}
 """
-QUESTION = EXPERIMENT.replace("[latency_p50_ms, accuracy]", "[service_throughput_per_s, accuracy]").replace(
-    "budget: {trials: 6, timeout: 5m}",
-    """budget: {trials: 16, timeout: 5m}
+QUESTION = (
+    EXPERIMENT.replace("calls: 60, short_calls: 20", "calls: 20, short_calls: 20")
+    .replace("[latency_p50_ms, accuracy]", "[service_throughput_per_s, accuracy]")
+    .replace(
+        "budget: {trials: 6, timeout: 5m}",
+        """budget: {trials: 8, timeout: 5m}
 sampler: random
-service: {concurrency: 8, curve: 0.2s, confirm: 0, host: {request_ms: 0.05, batch_ms: 0.02, origin: a test}}""",
+service: {concurrency: 8, curve: 0.1s, confirm: 0, host: {request_ms: 0.05, batch_ms: 0.02, origin: a test}}""",
+    )
 )
-BITS = ("AttentionFusion", "BiasGeluFusion", "GeluFusion", "LayerNormFusion")
+BITS = ("AttentionFusion", "BiasGeluFusion", "FastGeluFusion")
 
 
 class Sleeping:
@@ -170,9 +172,9 @@ class Sleeping:
 
 
 def milliseconds(candidate: Candidate) -> float:
-    """The more, the more fusions are off: 3, 4.5, 6, … 25.5; all answers are the same."""
+    """The more, the more fusions are off: 2, 2.5, … 5.5; all answers are the same."""
     assert isinstance(candidate.compile, OnnxRuntimeCompile)
-    return 3.0 + 1.5 * sum(2**BITS.index(name) for name in candidate.compile.disabled_fusions)
+    return 2.0 + 0.5 * sum(2 ** BITS.index(name) for name in candidate.compile.disabled_fusions)
 
 
 class Slower(OnnxRuntimeTarget):
@@ -196,7 +198,7 @@ class MoreInAService(Slower):
         return BatchesAreQuick(session) if milliseconds(candidate) > FEW_MS else session
 
 
-FEW_MS = 14.0
+FEW_MS = 4.2
 
 
 class BatchesAreQuick(Sleeping):
@@ -228,25 +230,25 @@ def test_what_serves_less_for_certain_is_not_timed_whole_and_some_of_it_is_all_t
 
     def third(candidate: Candidate, seed: int, what: str) -> bool:
         drawn.append(candidate)
-        return len(drawn) == 3
+        return len(drawn) == 2
 
     monkeypatch.setattr(outserved, "is_audited", third)  # the draw, not the audit
 
     run_sweep(question, bench)
 
     found = bench.journal.evaluations()
-    assert len(found) == 16
+    assert len(found) == 8
     left = [e for e in found.values() if waits(e)]
-    assert len(left) == len(drawn) - 1 >= 5, "once five are known, who takes longer than the baseline waits"
-    audited = found[drawn[2].id]
+    assert len(left) == len(drawn) - 1 >= 1, "once five are known, who takes longer than the baseline waits"
+    audited = found[drawn[1].id]
     assert audited.status == "complete"
     assert audited.forecast is not None
     assert not audit_failed(found.values())
-    for evaluation in left:
-        assert evaluation.stop is not None
-        assert evaluation.stop.reason.startswith("predicted to serve ")
-        assert "latency_full" not in {stage.stage for stage in evaluation.stages}
-        assert milliseconds(evaluation.candidate) > milliseconds(question.baseline)
+    for each in left:
+        assert each.stop is not None
+        assert each.stop.reason.startswith("predicted to serve ")
+        assert "latency_full" not in {stage.stage for stage in each.stages}
+        assert milliseconds(each.candidate) > milliseconds(question.baseline)
     assert run_sweep(question, bench).new == 0
 
 
@@ -260,7 +262,7 @@ def test_an_audit_that_finds_more_than_was_predicted_has_all_of_them_timed(
     for candidate in everything:
         if candidate.id not in slow:
             bench.journal.write(evaluate(question, candidate, bench))
-    monkeypatch.setattr(outserved, "is_audited", lambda candidate, seed, what: candidate.id == slow[3])
+    monkeypatch.setattr(outserved, "is_audited", lambda candidate, seed, what: candidate.id == slow[1])
 
     run_sweep(question, bench)
 

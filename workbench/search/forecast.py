@@ -20,6 +20,7 @@ from workbench.evaluation.facts import AUDITED
 from workbench.inputs.experiment import Experiment
 from workbench.prediction.curve import FEWEST_CALLS
 from workbench.prediction.stage import SURFACE_ROUNDS, service_choices, serving_lengths, surface_shapes
+from workbench.search.rungs.outserved import may_be_told
 from workbench.space.space import Forbidden, build, compile_key, draw, size
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import digest, encode
@@ -34,6 +35,9 @@ MEMORY_S = 1.0
 """A process that loads the candidate alone."""
 SIMULATION_S = 1.5
 """Of the service settings of one candidate, roughly."""
+KNOWN, OUTSERVED = 8, 0.6
+"""So many are timed whole before a short look tells that others serve less; the share of those after them of which it
+does."""
 _SCALES_ONLY = ("algorithm", "percentile", "activation_symmetric")
 _MOST_DRAWS = 20
 """For each candidate that is wanted, before a space counts as nearly empty."""
@@ -48,6 +52,8 @@ class Distinct:
     structures: int
     compiler_runs: int
     one_file_a_shape: bool = False
+    told_early: bool = False
+    """Whether a short look tells that one serves less than another (`rungs.outserved`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +73,9 @@ class Costs:
             return 0.0
         outputs = distinct.outputs / distinct.candidates
         borrowing = (1 - distinct.structures / distinct.candidates) * (1 - AUDITED)
-        timing_s = self.short_s + self.full_s + self.service_s
+        known = min(1.0, KNOWN / max(1, distinct.structures))
+        whole = 1 - OUTSERVED * (1 - known) * (1 - AUDITED) if distinct.told_early else 1.0
+        timing_s = self.short_s + (self.full_s + self.service_s) * whole
         files = distinct.compiler_runs / distinct.candidates if distinct.one_file_a_shape else 1.0
         return (
             self.opening_s * max(1.0, files)
@@ -91,6 +99,7 @@ def distinct_among(experiment: Experiment, wanted: int) -> Distinct:
         structures=len({_structure(candidate) for candidate in candidates}),
         compiler_runs=len({run for candidate in candidates for run in _compiler_runs(candidate)}),
         one_file_a_shape=any(shapes),
+        told_early=all(may_be_told(experiment, candidate) for candidate in candidates),
     )
 
 

@@ -31,7 +31,7 @@ from workbench.search.failure import failure_of
 from workbench.search.rungs.accuracy import full_accuracy, growing_subsets, take_answers
 from workbench.search.rungs.climb import Climb
 from workbench.search.rungs.latency import full_latency, short_latency, timed_calls
-from workbench.search.rungs.outserved import may_be_told, outserved
+from workbench.search.rungs.outserved import looks_first, outserved
 from workbench.search.rungs.predict import may_wait, predict, told_structure
 from workbench.search.rungs.service import service
 from workbench.search.rungs.smoke import SMOKE_SAMPLES, smoke
@@ -152,7 +152,7 @@ def _run(climb: Climb, sessions: contextlib.ExitStack, *, whole: bool) -> Stop |
     with climb.stage("accuracy_full"):
         if stop := full_accuracy(climb, scores):
             return stop
-    if not whole and may_be_told(climb.experiment, climb.candidate):
+    if not whole and looks_first(climb):
         with climb.stage("predict"):
             if stop := outserved(climb):
                 return stop

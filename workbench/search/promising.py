@@ -129,4 +129,6 @@ def _why_wrong(evaluation: Evaluation) -> str:
         )
     assert service is not None  # nothing else is wrong
     best, most = service.best or service.closest, _rate(evaluation).high
-    return f"{evaluation.candidate.short_id} serves {best.throughput_per_s.value:.0f}/s, predicted were {most:.0f} at most"
+    return (
+        f"{evaluation.candidate.short_id} serves {best.throughput_per_s.value:.0f}/s, predicted were {most:.0f} at most"
+    )

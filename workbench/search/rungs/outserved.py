@@ -21,7 +21,7 @@ from workbench.search.promising import PREDICTED, THROUGHPUT, audit_failed, outs
 from workbench.search.rungs.climb import Climb
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import digest
-from workbench.values.facts import error_of, lendable
+from workbench.values.facts import error_of
 from workbench.values.forecast import Forecast
 from workbench.values.measurement import Estimate
 from workbench.values.metrics import accuracy_metrics, metrics
@@ -42,14 +42,18 @@ class Served:
     throughput_per_s: float
 
 
+def looks_first(climb: Climb) -> bool:
+    """Whether the candidate's times cost something, and a short look at them may tell enough."""
+    borrowed = any(fact.kind == "latency" and fact.lender for fact in climb.facts)
+    emulated = climb.bench.toolchain(climb.candidate).emulated
+    return climb.gates and not borrowed and not emulated and may_be_told(climb.experiment, climb.candidate)
+
+
 def outserved(climb: Climb) -> Stop | None:
     """A stop where a member of the front is as accurate and serves more, for certain, by what was predicted."""
-    experiment, latency, accuracy = climb.experiment, climb.measurement.latency, climb.measurement.accuracy
-    if not may_be_told(experiment, climb.candidate) or not climb.gates or latency is None or accuracy is None:
-        return None
-    borrowed = any(fact.kind == "latency" and fact.lender for fact in climb.facts)
-    if borrowed or climb.bench.toolchain(climb.candidate).emulated or not lendable(latency):
-        return None  # its times cost nothing, or tell nothing
+    latency, accuracy = climb.measurement.latency, climb.measurement.accuracy
+    assert latency is not None  # both were looked at before
+    assert accuracy is not None
     evaluations = climb.bench.journal.evaluations()
     if audit_failed(evaluations.values()):
         return None
@@ -68,7 +72,7 @@ def outserved(climb: Climb) -> Stop | None:
     if better is None:
         return None
     climb.forecast = forecast
-    if is_audited(climb.candidate, experiment.seed, "audit of its service"):
+    if is_audited(climb.candidate, climb.experiment.seed, "audit of its service"):
         return None
     return Stop(
         stage=climb.name,
@@ -90,23 +94,21 @@ def may_be_told(experiment: Experiment, candidate: Candidate) -> bool:
 
 def how(candidate: Candidate) -> str:
     """What decides a service's throughput beside the speed of a call."""
-    return digest([candidate.target, candidate.serving, list(candidate.sequence_bins)])
+    return digest([candidate.target, candidate.serving])
 
 
 def served(evaluations: Iterable[Evaluation]) -> list[Served]:
-    """All whose service was searched over times of their own, undisturbed."""
+    """All whose service was searched over times of their own. A noisy machine shows in how they scatter."""
     found = []
     for evaluation in evaluations:
         numbers, service = metrics(evaluation), evaluation.measurement.service
         if evaluation.status != "complete" or THROUGHPUT not in numbers or "speedup" not in numbers:
             continue
         borrowed = any(fact.kind == "curve" and fact.lender for fact in evaluation.facts)
-        if service is None or borrowed or not lendable(service.curve):
+        if service is None or borrowed:
             continue
         found.append(
-            Served(
-                how=how(evaluation.candidate), speedup=numbers["speedup"], throughput_per_s=numbers[THROUGHPUT]
-            )
+            Served(how=how(evaluation.candidate), speedup=numbers["speedup"], throughput_per_s=numbers[THROUGHPUT])
         )
     return found
 
