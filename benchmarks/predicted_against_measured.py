@@ -199,8 +199,9 @@ def scaled(curve: BatchCurve, factor: float) -> BatchCurve:
 
 def scaled_costs(host: HostCosts, factor: float) -> HostCosts:
     names = ("request_ms", "batch_ms", "worker_batch_ms", "worker_row_ms", "client_ms", "transport_ms")
+    after_idle = tuple((wait_ms, more_ms * factor) for wait_ms, more_ms in host.after_idle)
     times: dict[str, Any] = {name: getattr(host, name) * factor for name in names}
-    return replace(host, **times)
+    return replace(host, after_idle=after_idle, **times)
 
 
 def now(curve: BatchCurve, speeds: tuple[float, ...], together: tuple[Together, ...]) -> BatchCurve:

@@ -130,6 +130,16 @@ class ServiceChoices:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unexplained:
+    """What measured loads lie beside their simulation, beyond what its intervals allow: relative standard deviations
+    below and above."""
+
+    throughput: tuple[float, float] = (0.0, 0.0)
+    p50: tuple[float, float] = (0.0, 0.0)
+    p99: tuple[float, float] = (0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostCosts:
     """What serving costs the host beside the model, as processor time, and how its processors share.
 
@@ -145,6 +155,12 @@ class HostCosts:
         origin: 'measured on …', or whose assumption it is.
         spread: relative standard deviation of the times, all of them together, over repetitions; 0 where assumed.
         capacity_spread: that of each entry of `capacity`, from one moment to another; () where assumed.
+        wait_ms: what a thread that wakes while every processor is busy waits until the scheduler takes one from
+            somebody, in the mean; it gets one sooner where somebody sleeps before.
+        wait_spread: relative standard deviation of it, from load to load.
+        after_idle: (wait, more) in milliseconds, ascending: what the way to the front end, and its work for a request,
+            cost more after it did nothing for so long; linear between, from 0.
+        unexplained: what the measured loads show that no cost explains; it widens predictions.
     """
 
     request_ms: float
@@ -158,6 +174,10 @@ class HostCosts:
     origin: str
     spread: float = added_later(0.0)
     capacity_spread: tuple[float, ...] = added_later(())
+    wait_ms: float = added_later(0.0)
+    wait_spread: float = added_later(0.0)
+    after_idle: tuple[tuple[float, float], ...] = added_later(())
+    unexplained: Unexplained = added_later(Unexplained())  # noqa: RUF009  # a frozen value
 
     def __post_init__(self) -> None:
         times = (
@@ -168,12 +188,20 @@ class HostCosts:
             "client_ms",
             "transport_ms",
             "network_ms",
+            "wait_ms",
         )
         for name in times:
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ConfigError(f"{getattr(self, name)} is no time.", key=f"host.{name}")
         if not self.capacity or self.capacity[0] != 1.0 or not 0 < min(self.capacity) <= max(self.capacity) < math.inf:
             raise ConfigError(f"{list(self.capacity)} must begin with 1 and be positive.", key="host.capacity")
+        waits = [wait for wait, _ in self.after_idle]
+        if (
+            any(not 0 < x < math.inf for x in waits)
+            or waits != sorted(set(waits))
+            or any(not 0 <= more < math.inf for _, more in self.after_idle)
+        ):
+            raise ConfigError(f"{list(self.after_idle)} are no ascending waits.", key="host.after_idle")
         if self.capacity_spread and len(self.capacity_spread) != len(self.capacity):
             raise ConfigError("needs one entry for each of capacity.", key="host.capacity_spread")
 

@@ -36,6 +36,7 @@ def run_of(costs: HostCosts, clients: int, requests: int, batches: int, *, windo
         client_s=requests * costs.client_ms / 1000 / speed,
         model_s=model_s,
         p50_ms=each_ms + MODEL_MS + costs.transport_ms,
+        p99_ms=2 * (each_ms + MODEL_MS + costs.transport_ms),
     )
 
 

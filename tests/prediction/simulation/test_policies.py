@@ -74,6 +74,41 @@ def test_two_workers_on_two_hyper_threads() -> None:
     assert simulated.processors_busy == pytest.approx(1.0)
 
 
+def crowded(wait_ms: float, processors: int = 2) -> Simulated:
+    """Two workers of 4 ms, for which a front end has a millisecond of work before and after."""
+    host = HostCosts(
+        request_ms=1.0, capacity=tuple(float(n + 1) for n in range(processors)), wait_ms=wait_ms, origin="assumed"
+    )
+    return served(exact(lambda *_: 4.0), clients(8), workers=2, host=host, requests=3000)
+
+
+def test_who_wakes_while_all_processors_are_busy_waits_for_one() -> None:
+    """Without waits two processors do all they can: 5 ms of work a request, 400 requests a second."""
+    free, waits = crowded(0.0), crowded(2.0)
+
+    assert free.throughput_per_s == pytest.approx(400, rel=0.01)
+    assert free.processors_busy == pytest.approx(1.0, abs=0.01)
+    assert waits.throughput_per_s < 0.95 * free.throughput_per_s
+    assert waits.processors_busy < 0.95, "one is idle while somebody waits for the other"
+    assert crowded(6.0).throughput_per_s < waits.throughput_per_s
+
+
+def test_where_there_is_a_processor_for_everybody_nobody_waits() -> None:
+    free, waits = crowded(0.0, processors=4), crowded(50.0, processors=4)
+
+    assert latencies(waits) == latencies(free)
+
+
+def test_who_has_more_to_do_keeps_its_processor() -> None:
+    """Worked out by hand, on one processor: five requests come at once, and no work is waited for between them."""
+    host = HostCosts(request_ms=2.0, wait_ms=30.0, origin="assumed in a test")
+
+    simulated = served(exact(lambda *_: 5.0, batches=(1, 8)), trace_ms(0, 0, 0), max_batch_size=8, host=host)
+
+    assert simulated.batch_rows.tolist() == [3]
+    assert latencies(simulated) == [9, 10, 11]
+
+
 def test_a_device_leaves_the_processors_to_the_others() -> None:
     """Worked out by hand, on one processor: A is in at 8, the worker's own work ends at 9, the device has it until 19.
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from workbench.values.service import HostCosts
+from workbench.values.service import HostCosts, ServiceLoad
 
 Floats = npt.NDArray[np.float64]
 
@@ -22,11 +22,12 @@ class LoadedRun:
     """What one load of the service without a model cost.
 
     Attributes:
-        clients: of the closed loop; in the run with one, batches hold one row and nobody waits for anybody.
+        clients: of the closed loop; in the run with one, batches hold one row and nobody waits for anybody. 0 where
+            requests came at `rate_per_s`, independently of each other.
         requests, batches: answered, and run by workers, within `window_s`. Each request carries one row.
         front_s, workers_s, client_s: processor seconds of the front end's process, of all workers, of the client.
         model_s: seconds the workers spent in calls of the model, which are part of `workers_s`.
-        p50_ms: latency as its clients saw it.
+        p50_ms, p99_ms: latency as its clients saw it.
     """
 
     clients: int
@@ -38,6 +39,14 @@ class LoadedRun:
     client_s: float
     model_s: float
     p50_ms: float
+    p99_ms: float
+    rate_per_s: float | None = None
+
+    @property
+    def load(self) -> ServiceLoad:
+        if self.rate_per_s is None:
+            return ServiceLoad(concurrency=self.clients)
+        return ServiceLoad(arrivals="poisson", rate_per_s=self.rate_per_s)
 
 
 def fit_costs(

@@ -8,10 +8,12 @@ import os
 import platform
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 from statistics import median
 
+import numpy as np
 import psutil
 
 from workbench.evaluation.noise import OTHERS_CPUS
@@ -23,6 +25,7 @@ from workbench.load.service_process import RunningService, running_service
 from workbench.prediction.host_costs.capacity import measure_capacity, processors
 from workbench.prediction.host_costs.fit import LoadedRun, busy_ms, fit_costs
 from workbench.prediction.host_costs.probe import write_probe
+from workbench.prediction.host_costs.rehearsed import Probe, Rehearsal, unexplained, with_wait, with_waking
 from workbench.targets import REFERENCE, open_target
 from workbench.values.artifact import Toolchain
 from workbench.values.documents.canonical import decode, digest, encode
@@ -43,11 +46,18 @@ BODIES = 1000
 _FEWEST_BODIES, _MOST_NUMBERS = 8, 4_000_000
 _LONGER = (1, 4, 16)
 """Of the load's seconds: megabytes of JSON take long to read."""
-USUAL_S = 20.0
+USUAL_S = 35.0
 """That measuring takes where requests are small."""
 _WRITTEN_S, _READ_S = 1e-6, 0.4e-6
 """For each number of a request as JSON, roughly."""
 _SETTINGS = ServiceSettings(max_batch_size=16)
+_SELDOM = tuple(ServiceLoad(arrivals="poisson", rate_per_s=rate) for rate in (60.0, 20.0))
+_SELDOM_S = 1.5
+"""Loads that leave a service asleep between requests, and seconds of each."""
+_CROWD_CLIENTS, _CROWD_ROWS = 16, 2
+MOST_CROWDED = 4
+"""Processors that a crowd of workers is measured on: as many workers of a large host are memory and time, and on it a
+service rarely has a worker for every processor."""
 _LIBRARIES = ("litserve", "uvicorn", "starlette", "tokenizers", "numpy")
 
 _log = logging.getLogger(__name__)
@@ -55,7 +65,7 @@ _noisy: dict[str, HostCosts] = {}
 
 
 def host_costs(model: Model, dataset: Dataset, store: Store, *, report: Callable[[str], None] = _log.info) -> HostCosts:
-    """What serving this model and data costs this host, from the store or measured now (some 20 s).
+    """What serving this model and data costs this host, from the store or measured now (some 35 s).
 
     Depends on the model's inputs and outputs, the validation split's texts, this machine, and the code and libraries
     that serve. Costs measured while others kept the machine busy say so and are kept for this process alone:
@@ -71,7 +81,7 @@ def host_costs(model: Model, dataset: Dataset, store: Store, *, report: Callable
     name = digest(key)
     if name in _noisy:
         return _noisy[name]
-    report("measuring what serving costs this host beside the model (some 20 s)")
+    report("measuring what serving costs this host beside the model (some 35 s)")
     costs, quiet = measure_host_costs(model, dataset, toolchain)
     if quiet:
         store.put_json("host_costs", key, encode(costs))
@@ -127,24 +137,69 @@ def measure_host_costs(
         bundle = write_probe(folder, model, dataset, _SETTINGS)
         try:
             with running_service(bundle, log=folder / "service.log", more=("--policy", "warn"), own=True) as service:
-                seen = [[_load(service, bodies, count, load_s) for count in clients] for _ in range(REPEATS)]
+                closed = [ServiceLoad(concurrency=count) for count in clients]
+                seen = [[_load(service, bodies, load, load_s) for load in closed] for _ in range(REPEATS)]
+                seldom = [[_load(service, bodies, load, _SELDOM_S) for load in _SELDOM] for _ in range(REPEATS)]
+            crowd = _crowd(bundle, folder / "crowd.log", bodies, load_s)
         except BundleError as error:
             raise ToolchainError(f"what serving costs this host cannot be measured: {error}") from error
     best = [min(runs, key=lambda run: busy_ms(run[0])) for runs in zip(*seen, strict=True)]
-    others = max(others for _, others in best)
+    others = max(others for _, others in (*best, *crowd))
     quiet = others < OTHERS_CPUS
     count = processors()
     words = f"measured on {toolchain.device}, {count} processor{'s' if count > 1 else ''}"
     if not quiet:
         words += f", while others (processes, or guests of the same host) kept {others:.1f} of them: too high by that"
-    costs = fit_costs(
+    fitted = fit_costs(
         [run for run, _ in best],
         capacity.together,
         words,
         spread=_spread([[run for run, _ in runs] for runs in zip(*seen, strict=True)]),
         capacity_spread=capacity.spread,
     )
-    return costs, quiet
+
+    def rehearsal(settings: ServiceSettings, runs: Sequence[tuple[LoadedRun, float]]) -> Rehearsal:
+        return Rehearsal(settings=settings, runs=tuple(run for run, _ in runs))
+
+    return _rehearsed(
+        fitted,
+        [rehearsal(_SETTINGS, runs) for runs in zip(*seen, strict=True)],
+        [rehearsal(_SETTINGS, runs) for runs in zip(*seldom, strict=True)],
+        rehearsal(_crowd_settings(), crowd) if crowd else None,
+        dataset,
+    ), quiet
+
+
+def _rehearsed(
+    costs: HostCosts,
+    closed: Sequence[Rehearsal],
+    seldom: Sequence[Rehearsal],
+    crowd: Rehearsal | None,
+    dataset: Dataset,
+) -> HostCosts:
+    """With what the loads show beside processor times."""
+    lengths, text = dataset.lengths("validation"), dataset.preprocessor
+    probe = Probe(
+        call_ms=1000 * median(run.model_s / run.batches for run in closed[0].runs),
+        lengths=np.zeros(1, dtype=np.int64) if lengths is None else lengths,
+        bins=() if text is None or lengths is None else text.bins,
+    )
+    costs = with_waking(costs, seldom, probe)
+    if crowd is not None:
+        costs = with_wait(costs, crowd, probe)
+    return replace(costs, unexplained=unexplained(costs, [*closed, *seldom, *([crowd] if crowd else [])], probe))
+
+
+def _crowd_settings() -> ServiceSettings:
+    return ServiceSettings(max_batch_size=_CROWD_ROWS, workers=processors())
+
+
+def _crowd(bundle: Path, log: Path, bodies: Sequence[str], load_s: float) -> list[tuple[LoadedRun, float]]:
+    """Loads that keep a worker on every processor busy, beside the front end and the load generator."""
+    if not 1 < processors() <= MOST_CROWDED:
+        return []
+    with running_service(bundle, log=log, settings=_crowd_settings(), more=("--policy", "warn"), own=True) as service:
+        return [_load(service, bodies, ServiceLoad(concurrency=_CROWD_CLIENTS), load_s) for _ in range(REPEATS)]
 
 
 def _spread(repeated: Sequence[Sequence[LoadedRun]]) -> float:
@@ -189,25 +244,25 @@ class _Spent:
     metrics: Samples
 
 
-def _load(service: RunningService, bodies: Sequence[str], clients: int, load_s: float) -> tuple[LoadedRun, float]:
+def _load(service: RunningService, bodies: Sequence[str], load: ServiceLoad, load_s: float) -> tuple[LoadedRun, float]:
     """One run, and the processors that others kept busy meanwhile; a longer one where nothing is answered in time."""
     for longer in _LONGER:
-        found = _loaded(service, bodies, clients, longer * load_s)
+        found = _loaded(service, bodies, load, longer * load_s)
         if found is not None:
             return found
     raise ToolchainError(
-        f"the service without a model answered none of {clients} clients in {_LONGER[-1] * load_s:.0f} s. A request "
+        f"the service without a model answered nothing under {load} in {_LONGER[-1] * load_s:.0f} s. A request "
         f"has {len(bodies[0]) / 1e6:.1f} MB. Take `service:` out of the experiment to do without a service."
     )
 
 
 def _loaded(
-    service: RunningService, bodies: Sequence[str], clients: int, load_s: float
+    service: RunningService, bodies: Sequence[str], load: ServiceLoad, load_s: float
 ) -> tuple[LoadedRun, float] | None:
     """None where no request was answered."""
     plan = LoadPlan(
         url=service.url,
-        load=ServiceLoad(arrivals="closed", concurrency=clients),
+        load=load,
         duration_s=load_s,
         warmup_s=WARMUP_S,
     )
@@ -224,7 +279,8 @@ def _loaded(
     requests = _gained(before, after, "workbench_batch_rows_sum")
     client_s = result.client_share * result.window_s * requests / max(result.answered, 1)
     run = LoadedRun(
-        clients=clients,
+        clients=load.concurrency or 0,
+        rate_per_s=load.rate_per_s,
         window_s=result.window_s * requests / max(result.answered, 1),
         requests=round(requests),
         batches=round(_gained(before, after, "workbench_batch_rows_count")),
@@ -233,6 +289,7 @@ def _loaded(
         client_s=client_s,
         model_s=_gained(before, after, "workbench_model_duration_seconds_sum"),
         p50_ms=result.p50_ms.value,
+        p99_ms=(result.p99_ms or result.p50_ms).value,
     )
     spent_s = run.front_s + run.workers_s + (after.own_s - before.own_s)
     others = (after.everybody_s - before.everybody_s - spent_s) / (after.at_s - before.at_s)

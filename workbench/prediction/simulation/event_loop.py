@@ -8,6 +8,9 @@ A request passes: client's thread → network → front end (in) → queue of it
   All run at the same rate, so one clock (`work`) that ticks at that rate tells when each is done, and a change of n
   moves no appointment: processor sharing in virtual time. The model's call, measured with t busy threads, needs
   capacity(t) / t of its time as work of each thread. Devices beside the host have such a clock each.
+- A thread that wakes while others have every processor waits until the slice of one of them is over, or a processor
+  falls idle and takes it over, which it does not always; who goes on with its next work keeps its processor
+  (`give_processors`). Without `setup.wait` nobody waits.
 - Delays that occupy nobody have one length each, so those who wait form queues, not heaps.
 - The front end is an event loop: it looks for batches to form (`pump`) behind what already waits for it, so requests
   of one moment share a batch; when a batch comes back it does so at once, before the answers (`serve.service`). Its
@@ -49,13 +52,16 @@ from workbench.prediction.simulation.state import (
     Worker,
 )
 
-FRONT_END_DONE, CLIENT_DONE, WORKER_DONE, ARRIVAL, TIMER, DEVICE_DONE, DELAY_OVER, NEVER_MORE = range(8)
+FRONT_END_DONE, CLIENT_DONE, WORKER_DONE, ARRIVAL, TIMER, DEVICE_DONE, DELAY_OVER, WAIT_OVER, NEVER_MORE = range(9)
 """Events; up to WORKER_DONE they are the end of something that occupied a thread of the host."""
 
 NOTHING, ENTERS_BIN, FORMS, PUMPS, GOES, STARTS, RETURNS, IS_ANSWERED, REACHES_CLIENT, IS_READ, IS_SENT = range(11)
 """What follows from an event at the same moment: the request enters its bin; batches are to be formed now, or once the
 front end has taken in what waits for it; the batch goes to its worker, is there, returns; the request's answer leaves
 the front end, is back at the client, is read; the request leaves the client."""
+
+GOLDEN = 0.6180339887498949
+"""Its multiples, without their whole parts, lie evenly between 0 and 1."""
 
 ROUNDING_MS = 1e-6
 """What sums of times may be wrong by; a wait of a whole millisecond and so much more is not rounded up."""
@@ -76,6 +82,8 @@ def run(
     order: list[int],
     idle: Sequence[float],
     slower: Sequence[float],
+    asleep: Sequence[float],
+    waking: Sequence[float],
 ) -> int:
     """Serve until `setup.stop` requests have been answered; how many were.
 
@@ -86,6 +94,7 @@ def run(
         uniforms: numbers that draw the time of each batch's call.
         order: filled with the requests in the order of their answers.
         idle, slower: by how much a call is slower after its worker did nothing for so long; both from 0, ascending.
+        asleep, waking: what the front end's work for a request takes more after it did nothing for so long; likewise.
     """
     while state.done < setup.stop:
         event = advance(state, rates)
@@ -122,7 +131,7 @@ def run(
         elif event == TIMER:
             state.timer_at = NEVER
             step = PUMPS
-        else:
+        elif event == NEVER_MORE:
             break
 
         if step == ENTERS_BIN:
@@ -139,13 +148,124 @@ def run(
         elif step >= GOES:
             pass_batch(setup, state, times, uniforms, items, queues, workers, idle, slower, step, item)
 
-        if state.front_item < 0 and (queues[FRONT].head >= 0 or queues[URGENT].head >= 0):
-            take_next(setup, state, items, queues)
-        if state.client_item < 0 and queues[CLIENT].head >= 0:
-            state.client_item = pop(items, queues, CLIENT)
-            state.client_ends = state.work + setup.client_half
-            state.busy += 1
+        if setup.wait > 0:
+            give_processors(setup, state, times, uniforms, items, queues, workers, idle, slower, asleep, waking, event)
+        else:
+            if state.front_item < 0 and (queues[FRONT].head >= 0 or queues[URGENT].head >= 0):
+                take_next(setup, state, items, queues, asleep, waking)
+            if state.client_item < 0 and queues[CLIENT].head >= 0:
+                client_begins(setup, state, items, queues)
     return state.done
+
+
+@machine_code
+def give_processors(
+    setup: Setup,
+    state: State,
+    times: Sequence[float],
+    uniforms: Sequence[float],
+    items: Items,
+    queues: Sequence[Queue],
+    workers: Sequence[Worker],
+    idle: Sequence[float],
+    slower: Sequence[float],
+    asleep: Sequence[float],
+    waking: Sequence[float],
+    event: int,
+) -> None:
+    """Whoever has more to do goes on; who woke gets a processor where one is free, and waits behind somebody else."""
+    before = state.busy
+    if event == FRONT_END_DONE and (queues[FRONT].head >= 0 or queues[URGENT].head >= 0):
+        take_next(setup, state, items, queues, asleep, waking)
+    if event == CLIENT_DONE and state.client_item < 0 and queues[CLIENT].head >= 0:
+        client_begins(setup, state, items, queues)
+    slept = event <= WORKER_DONE and state.busy == before and state.busy == setup.processors - 1
+    if slept and state.wait_at < NEVER and share_of(state) < setup.pulled:
+        begin_first(setup, state, times, uniforms, items, queues, workers, idle, slower, asleep, waking)
+    if state.woken >= 0:
+        if state.busy < setup.processors:
+            start(setup, state, times, uniforms, workers, idle, slower, state.woken)
+        else:
+            workers[state.woken].waits = waits_until(setup, state)
+            next_waiting(setup, state, workers)
+        state.woken = NONE
+    wakes = queues[FRONT].head >= 0 or queues[URGENT].head >= 0
+    if wakes and state.front_item < 0 and state.front_waits == NEVER:
+        if state.busy < setup.processors:
+            take_next(setup, state, items, queues, asleep, waking)
+        else:
+            state.front_waits = waits_until(setup, state)
+    if queues[CLIENT].head >= 0 and state.client_item < 0 and state.client_waits == NEVER:
+        if state.busy < setup.processors:
+            client_begins(setup, state, items, queues)
+        else:
+            state.client_waits = waits_until(setup, state)
+    while True:
+        state.wait_at = min(state.front_waits, state.client_waits, state.worker_waits)
+        if state.wait_at > state.now:
+            return
+        begin_first(setup, state, times, uniforms, items, queues, workers, idle, slower, asleep, waking)
+
+
+@machine_code
+def begin_first(
+    setup: Setup,
+    state: State,
+    times: Sequence[float],
+    uniforms: Sequence[float],
+    items: Items,
+    queues: Sequence[Queue],
+    workers: Sequence[Worker],
+    idle: Sequence[float],
+    slower: Sequence[float],
+    asleep: Sequence[float],
+    waking: Sequence[float],
+) -> None:
+    """Of those that wait for a processor, the one whose wait ends first."""
+    first = min(state.front_waits, state.client_waits, state.worker_waits)
+    if state.worker_waits == first:
+        number = state.waiting_worker
+        workers[number].waits = NEVER
+        next_waiting(setup, state, workers)
+        start(setup, state, times, uniforms, workers, idle, slower, number)
+    elif state.front_waits == first:
+        state.front_waits = NEVER
+        take_next(setup, state, items, queues, asleep, waking)
+    else:
+        state.client_waits = NEVER
+        client_begins(setup, state, items, queues)
+
+
+@machine_code
+def waits_until(setup: Setup, state: State) -> float:
+    """When somebody's slice is over at the latest: any time within twice the mean wait."""
+    return state.now + 2 * setup.wait * share_of(state)
+
+
+@machine_code
+def share_of(state: State) -> float:
+    """The next of numbers that fill the time between 0 and 1 evenly."""
+    state.chances += 1
+    share = state.chances * GOLDEN
+    return share - math.floor(share)
+
+
+@machine_code
+def next_waiting(setup: Setup, state: State, workers: Sequence[Worker]) -> None:
+    """Find the worker whose wait for a processor ends first."""
+    found = 0
+    for number in range(1, setup.workers):
+        if workers[number].waits < workers[found].waits:
+            found = number
+    state.waiting_worker = found
+    state.worker_waits = workers[found].waits
+
+
+@machine_code
+def client_begins(setup: Setup, state: State, items: Items, queues: Sequence[Queue]) -> None:
+    state.client_item = pop(items, queues, CLIENT)
+    state.client_ends = state.work + setup.client_half
+    state.busy += 1
 
 
 @machine_code
@@ -174,6 +294,9 @@ def advance(state: State, rates: Rates) -> int:
     if state.delay_at < at:
         event = DELAY_OVER
         at = state.delay_at
+    if state.wait_at < at:
+        event = WAIT_OVER
+        at = state.wait_at
     if at == NEVER:
         return NEVER_MORE
     elapsed = at - now
@@ -203,7 +326,14 @@ def arrive(setup: Setup, state: State, arrivals: Sequence[float], items: Items, 
 
 
 @machine_code
-def take_next(setup: Setup, state: State, items: Items, queues: Sequence[Queue]) -> None:
+def take_next(
+    setup: Setup,
+    state: State,
+    items: Items,
+    queues: Sequence[Queue],
+    asleep: Sequence[float],
+    waking: Sequence[float],
+) -> None:
     """The front end begins what waits for it."""
     if queues[URGENT].head >= 0:
         state.front_item = pop(items, queues, URGENT)
@@ -215,7 +345,8 @@ def take_next(setup: Setup, state: State, items: Items, queues: Sequence[Queue])
     if item < setup.total:
         if not items.entered[item]:
             items.due[item] = state.now + setup.timeout  # it waits from the moment it is read
-        cost = setup.request_half
+            cost = slower_by(asleep, waking, state.now - state.front_since)
+        cost += setup.request_half
     elif item < setup.total + setup.workers:
         cost = setup.batch_half
     state.front_item = item
@@ -235,6 +366,7 @@ def front_end_done(
     item = state.front_item
     state.front_item = NONE
     state.front_ends = NEVER
+    state.front_since = state.now
     state.busy -= 1
     number = item - setup.total
     if number < 0:
@@ -496,6 +628,8 @@ def pass_batch(
             push(items, queues, FRONT, item)
     elif step == GOES and setup.transport_half > 0:
         delay(state, items, queues, TO_WORKER, item, setup.transport_half)
+    elif setup.wait > 0:
+        state.woken = item - setup.total
     else:
         start(setup, state, times, uniforms, workers, idle, slower, item - setup.total)
 

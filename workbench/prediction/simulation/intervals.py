@@ -40,6 +40,7 @@ class Draws:
     host: Floats
     curve: Floats
     points: Floats
+    wait: Floats
 
 
 def for_a_measurement(
@@ -90,9 +91,14 @@ def for_a_measurement(
             for k in range(REPLICATES)
         ]
     )
-    rate, p50, p95, p99 = (
-        _widened(one, found[:, i]) for i, one in enumerate((own.throughput_per_s, own.p50_ms, own.p95_ms, own.p99_ms))
+    left = host.unexplained
+    figure_of = (
+        (own.throughput_per_s, left.throughput),
+        (own.p50_ms, left.p50),
+        (own.p95_ms, left.p99),
+        (own.p99_ms, left.p99),
     )
+    rate, p50, p95, p99 = (_widened(one, found[:, i], sides) for i, (one, sides) in enumerate(figure_of))
     return replace(figures, own=own, throughput_per_s=rate, p50_ms=p50, p95_ms=p95, p99_ms=p99)
 
 
@@ -100,9 +106,14 @@ def drawn(points: int, seed: int) -> Draws:
     generator = np.random.default_rng(np.random.SeedSequence((seed, points)))
     # every column takes each of as many equal shares of the normal distribution once, in an order of its own
     normal = special.ndtri((np.arange(REPLICATES) + 0.5) / REPLICATES)
-    columns = np.stack([generator.permutation(normal) for _ in range(4 + points)], axis=1)
+    columns = np.stack([generator.permutation(normal) for _ in range(5 + points)], axis=1)
     return Draws(
-        speed=columns[:, 0], capacity=columns[:, 1], host=columns[:, 2], curve=columns[:, 3], points=columns[:, 4:]
+        speed=columns[:, 0],
+        capacity=columns[:, 1],
+        host=columns[:, 2],
+        curve=columns[:, 3],
+        points=columns[:, 4:-1],
+        wait=columns[:, -1],
     )
 
 
@@ -130,7 +141,9 @@ def drawn_host(host: HostCosts, draws: Draws, k: int) -> HostCosts:
     together = np.minimum(known * np.exp(np.array(spreads) * draws.capacity[k]), most)
     together[0] = 1.0
     times = {name: getattr(host, name) * factor for name in _TIMES}
-    return replace(host, capacity=tuple(together.tolist()), **times)
+    after_idle = tuple((idle_ms, more_ms * factor) for idle_ms, more_ms in host.after_idle)
+    wait_ms = host.wait_ms * math.exp(host.wait_spread * draws.wait[k])
+    return replace(host, capacity=tuple(together.tolist()), wait_ms=wait_ms, after_idle=after_idle, **times)
 
 
 def relative_spread(estimate: Estimate) -> float:
@@ -142,7 +155,7 @@ def relative_spread(estimate: Estimate) -> float:
 
 def _is_uncertain(curve: BatchCurve, host: HostCosts) -> bool:
     points = any(p.p50_ms.low != p.p50_ms.high for p in curve.points)
-    return bool(points or curve.speed_spread or host.spread or any(host.capacity_spread))
+    return bool(points or curve.speed_spread or host.spread or any(host.capacity_spread) or host.wait_spread)
 
 
 def _another(seed: int, k: int) -> int:
@@ -156,13 +169,18 @@ def _measured(simulated: Simulated) -> tuple[float, ...]:
     return simulated.throughput_per_s, *(float(p) for p in percentiles)
 
 
-def _widened(estimate: Estimate, found: Floats) -> Estimate:
-    """Never narrower than it was."""
+def _widened(estimate: Estimate, found: Floats, unexplained: tuple[float, float]) -> Estimate:
+    """Never narrower than it was.
+
+    Args:
+        unexplained: standard deviations of what no draw holds, below and above.
+    """
     if not (estimate.value > 0 and np.isfinite(found).all() and (found > 0).all()):
         return estimate
     away = np.log(found / estimate.value)
     # of a symmetric spread each half alone tells its variance; a value all replicates lie beside shows as a bias
     above, below = (math.sqrt(2 * float(np.square(np.maximum(side, 0.0)).mean())) for side in (away, -away))
     wide = float(special.stdtrit(REPLICATES - 1, 0.975)) * math.sqrt(1 + 1 / REPLICATES)
-    low, high = (estimate.value * math.exp(sign * wide * half) for sign, half in ((-1, below), (1, above)))
+    halves = (math.hypot(wide * half, Z * more) for half, more in zip((below, above), unexplained, strict=True))
+    low, high = (estimate.value * math.exp(sign * half) for sign, half in zip((-1, 1), halves, strict=True))
     return replace(estimate, low=min(low, estimate.low), high=max(high, estimate.high))

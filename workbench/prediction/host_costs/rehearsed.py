@@ -1,0 +1,151 @@
+"""Loads of the probe's service, simulated: what waking costs, waiting for a processor, and what no cost explains.
+
+Where little is asked of a service, its front end and its client are asleep when a request comes, with cold caches on a
+processor that sleeps too. With 50 ms between requests the front end spent 2.9 ms on one that takes 0.9 in a busy loop.
+How much is added after an idle wait is found from loads whose requests come seldom.
+
+A process that wakes while every processor runs somebody waits behind one of them, though another may fall idle
+meanwhile. A service with a worker on every processor pays that for every batch: with two workers of MiniLM on two
+processors, a tenth of the processors' time was idle while processes waited for them. How long they wait is found by
+asking with which wait the simulation answers as many requests as were answered.
+
+What is then left between a measured load and its simulation, beyond what their intervals allow, is in no cost: other
+processes, caches, the scheduler's luck. It widens every prediction (`HostCosts.unexplained`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+import numpy as np
+
+from workbench.prediction.host_costs.fit import LoadedRun
+from workbench.prediction.simulation import Simulated, figures, for_a_measurement, simulate
+from workbench.prediction.simulation.intervals import Z
+from workbench.prediction.simulation.service_times import IntArray
+from workbench.values.measurement import BatchCurve, CurvePoint, Estimate
+from workbench.values.service import HostCosts, ServiceLoad, ServiceSettings, Unexplained
+
+LONGEST_MS = 16.0
+"""Of a mean wait: longer than a slice of any usual scheduler."""
+_HALVINGS = 8
+_REQUESTS = 4_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rehearsal:
+    """Repetitions of one load of the probe's service.
+
+    Attributes:
+        settings: that it was served with.
+    """
+
+    settings: ServiceSettings
+    runs: tuple[LoadedRun, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """What was served: a call of one length, whatever its rows, over texts of these lengths in these bins."""
+
+    call_ms: float
+    lengths: IntArray
+    bins: tuple[int, ...]
+
+    def curve(self, largest: int) -> BatchCurve:
+        exact = Estimate(value=self.call_ms, low=self.call_ms, high=self.call_ms)
+        points = tuple(
+            CurvePoint(
+                batch=batch,
+                length=length,
+                calls=1,
+                p50_ms=exact,
+                mean_ms=self.call_ms,
+                quantiles_ms=(self.call_ms, self.call_ms),
+            )
+            for length in self.bins or (0,)
+            for batch in dict.fromkeys((1, largest))
+        )
+        return BatchCurve(points=points, stepped=False, threads=1, clock="host")
+
+
+def with_wait(costs: HostCosts, crowded: Rehearsal, probe: Probe) -> HostCosts:
+    """The costs with `wait_ms`: the median over the runs, and half of what they span beside it.
+
+    Args:
+        crowded: a load of a service with a worker on every processor.
+    """
+
+    def answered_per_s(wait_ms: float, load: ServiceLoad) -> float:
+        return _simulated(replace(costs, wait_ms=wait_ms), crowded.settings, load, probe).throughput_per_s
+
+    found = []
+    for run in crowded.runs:
+        wanted, low, high = run.requests / run.window_s, 0.0, LONGEST_MS
+        if answered_per_s(0.0, run.load) <= wanted:
+            high = 0.0
+        for _ in range(_HALVINGS if high else 0):
+            middle = (low + high) / 2
+            low, high = (middle, high) if answered_per_s(middle, run.load) > wanted else (low, middle)
+        found.append((low + high) / 2)
+    wait_ms = median(found)
+    return replace(costs, wait_ms=wait_ms, wait_spread=(max(found) - min(found)) / 2 / wait_ms if wait_ms > 0 else 0.0)
+
+
+def with_waking(costs: HostCosts, seldom: Sequence[Rehearsal], probe: Probe) -> HostCosts:
+    """The costs with `after_idle`: by how much the middle latency of each load is above its simulation, at the time
+    that its front end mostly sleeps; a longer sleep counts as no cheaper than a shorter one.
+
+    Args:
+        seldom: loads at a rate that leaves the service idle most of the time.
+    """
+    found: list[tuple[float, float]] = []
+    for one in seldom:
+        rate_per_s = one.runs[0].rate_per_s
+        assert rate_per_s is not None  # of a closed loop nobody knows when it is idle
+        told = np.percentile(_simulated(costs, one.settings, one.runs[0].load, probe).latency_ms, 50)
+        more_ms = median(run.p50_ms for run in one.runs) - float(told)
+        found.append((1000 / rate_per_s - probe.call_ms, max(more_ms, 0.0)))
+    found = sorted(pair for pair in found if pair[0] > 0)
+    most = np.maximum.accumulate([more_ms for _, more_ms in found]) if found else ()
+    return replace(
+        costs, after_idle=tuple((wait_ms, float(more)) for (wait_ms, _), more in zip(found, most, strict=True))
+    )
+
+
+def unexplained(costs: HostCosts, rehearsals: Sequence[Rehearsal], probe: Probe) -> Unexplained:
+    """By how much measured loads lie beside their simulation, beyond its intervals for such a measurement."""
+    beside: list[tuple[float, ...]] = []
+    allowed: list[tuple[float, ...]] = []
+    for one in rehearsals:
+        curve = probe.curve(one.settings.max_batch_size)
+        for run in one.runs:
+            found = figures(_simulated(costs, one.settings, run.load, probe))
+            told = for_a_measurement(found, curve, costs, probe.lengths, probe.bins, requests=run.requests, seed=0)
+            seen = (run.requests / run.window_s, run.p50_ms, run.p99_ms)
+            estimates = (told.throughput_per_s, told.p50_ms, told.p99_ms)
+            beside.append(tuple(math.log(m / e.value) for m, e in zip(seen, estimates, strict=True)))
+            allowed.append(
+                tuple(
+                    math.log(e.high / e.value) / Z if m > e.value else math.log(e.value / e.low) / Z
+                    for m, e in zip(seen, estimates, strict=True)
+                )
+            )
+    away, within = np.array(beside), np.array(allowed)
+    # of a symmetric spread each half alone tells its variance; what all runs lie beside shows on one side
+    sides = []
+    for sign in (-1, 1):
+        side = np.maximum(sign * away, 0.0)
+        excess = 2 * (np.square(side) - np.square(np.where(side > 0, within, 0.0))).mean(axis=0)
+        sides.append([float(each) for each in np.sqrt(np.maximum(excess, 0.0))])
+    below, above = sides
+    throughput, p50, p99 = zip(below, above, strict=True)
+    return Unexplained(throughput=throughput, p50=p50, p99=p99)
+
+
+def _simulated(costs: HostCosts, settings: ServiceSettings, load: ServiceLoad, probe: Probe) -> Simulated:
+    curve = probe.curve(settings.max_batch_size)
+    return simulate(curve, settings, load, costs, probe.lengths, probe.bins, requests=_REQUESTS, seed=0)
