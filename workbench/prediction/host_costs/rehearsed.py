@@ -117,33 +117,36 @@ def with_waking(costs: HostCosts, seldom: Sequence[Rehearsal], probe: Probe) -> 
 
 
 def unexplained(costs: HostCosts, rehearsals: Sequence[Rehearsal], probe: Probe) -> Unexplained:
-    """By how much measured loads lie beside their simulation, beyond its intervals for such a measurement."""
-    beside: list[tuple[float, ...]] = []
-    allowed: list[tuple[float, ...]] = []
+    """By how much the middle of each load's repetitions lies beside its simulation, beyond the interval for as many
+    requests. What single repetitions differ by is the machine's, which a curve tells of itself."""
+    beside: list[list[float]] = []
     for one in rehearsals:
-        curve = probe.curve(one.settings.max_batch_size)
-        for run in one.runs:
-            found = figures(_simulated(costs, one.settings, run.load, probe))
-            told = for_a_measurement(found, curve, costs, probe.lengths, probe.bins, requests=run.requests, seed=0)
-            seen = (run.requests / run.window_s, run.p50_ms, run.p99_ms)
-            estimates = (told.throughput_per_s, told.p50_ms, told.p99_ms)
-            beside.append(tuple(math.log(m / e.value) for m, e in zip(seen, estimates, strict=True)))
-            allowed.append(
-                tuple(
-                    math.log(e.high / e.value) / Z if m > e.value else math.log(e.value / e.low) / Z
-                    for m, e in zip(seen, estimates, strict=True)
-                )
-            )
-    away, within = np.array(beside), np.array(allowed)
-    # of a symmetric spread each half alone tells its variance; what all runs lie beside shows on one side
-    sides = []
-    for sign in (-1, 1):
-        side = np.maximum(sign * away, 0.0)
-        excess = 2 * (np.square(side) - np.square(np.where(side > 0, within, 0.0))).mean(axis=0)
-        sides.append([float(each) for each in np.sqrt(np.maximum(excess, 0.0))])
-    below, above = sides
-    throughput, p50, p99 = zip(below, above, strict=True)
+        curve, load = probe.curve(one.settings.max_batch_size), one.runs[0].load
+        found = figures(_simulated(costs, one.settings, load, probe))
+        requests = sum(run.requests for run in one.runs)
+        told = for_a_measurement(found, curve, costs, probe.lengths, probe.bins, requests=requests, seed=0)
+        rate_per_s = median(run.requests / run.window_s for run in one.runs)
+        beside.append(
+            [
+                # an open loop's rate says how many happened to come
+                0.0 if load.rate_per_s else _beyond(rate_per_s, told.throughput_per_s),
+                _beyond(median(run.p50_ms for run in one.runs), told.p50_ms),
+                _beyond(median(run.p99_ms for run in one.runs), told.p99_ms),
+            ]
+        )
+    away = np.array(beside)
+    # the mean over those that lie on a side: of a symmetric spread each side tells its variance, and a bias its square
+    sides = [np.maximum(sign * away, 0.0) for sign in (-1, 1)]
+    below, above = (np.sqrt(np.square(side).sum(axis=0) / np.maximum((side > 0).sum(axis=0), 1)) for side in sides)
+    throughput, p50, p99 = ((float(low), float(high)) for low, high in zip(below, above, strict=True))
     return Unexplained(throughput=throughput, p50=p50, p99=p99)
+
+
+def _beyond(measured: float, told: Estimate) -> float:
+    """Standard deviation that an interval lacks to hold a measurement, with the sign of the side that it lies on."""
+    away, sign = math.log(measured / told.value), 1 if measured > told.value else -1
+    within = math.log(told.high / told.value if sign > 0 else told.value / told.low) / Z
+    return sign * math.sqrt(max(away**2 - within**2, 0.0))
 
 
 def _simulated(costs: HostCosts, settings: ServiceSettings, load: ServiceLoad, probe: Probe) -> Simulated:
