@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import onnx
 import onnxruntime
+from google.protobuf.message import EncodeError  # type: ignore[import-untyped]  # protobuf ships no stubs
 from onnx import TensorProto, helper
 
 from workbench.graph.apart import is_large, take_in
@@ -68,13 +69,14 @@ def session_on(
     """
     options = _options() if options is None else options
     if not is_apart(proto):
-        if proto.ByteSize() > MOST_BYTES:
+        try:
+            payload = proto.SerializeToString()  # asking for its size first would serialize it once more
+        except EncodeError as error:
             raise CalibrationError(
-                f"the model has {proto.ByteSize()} bytes of constants in its nodes, and {MOST_BYTES} can be run. "
+                f"the model has more than the {MOST_BYTES} bytes of constants in its nodes that can be run. "
                 "Export it with its weights as initializers."
-            )
-        payload = proto.SerializeToString() + more
-        return _opened(payload, options, without)
+            ) from error
+        return _opened(payload + more, options, without)
     with runnable(proto) as (payload, folder):
         options.add_session_config_entry(WEIGHTS_FOLDER, str(folder))
         return _opened(payload + more, options, without)
