@@ -81,17 +81,22 @@ class Axes:
 
     def distances(self, a: Codes, b: Codes) -> Floats:
         """[parameters + sources, len(a), len(b)], each within 0 and 1."""
-        found = np.empty((len(self.names) + len(self.alike), len(a), len(b)))
-        for k, (places, ordered) in enumerate(zip(self.places, self.ordered, strict=True)):
-            left, right = a[:, k][:, None], b[:, k][None, :]
-            apart = (left != right).astype(np.float64)
-            if ordered:
-                both = (left >= 0) & (right >= 0)
-                apart = np.where(both, np.abs(left - right) / (len(places) - 1), apart)
-            found[k] = apart
-        for k in range(len(self.names), len(found)):
-            found[k] = a[:, k][:, None] != b[:, k][None, :]
-        return found
+        return np.stack([self._distance(k, a, b) for k in range(len(self.names) + len(self.alike))])
+
+    def weighted(self, a: Codes, b: Codes, weights: Floats) -> Floats:
+        """[len(a), len(b)]: the sum of all axes, each by its weight, without all of them in memory."""
+        total = np.zeros((len(a), len(b)))
+        for k, weight in enumerate(weights):
+            total += weight * self._distance(k, a, b)
+        return total
+
+    def _distance(self, k: int, a: Codes, b: Codes) -> Floats:
+        left, right = a[:, k][:, None], b[:, k][None, :]
+        apart = (left != right).astype(np.float64)
+        if k < len(self.names) and self.ordered[k]:
+            both = (left >= 0) & (right >= 0)
+            return np.where(both, np.abs(left - right) / (len(self.places[k]) - 1), apart)
+        return apart
 
 
 def axes_of(space: SearchSpace) -> Axes:
@@ -135,7 +140,7 @@ class Surrogate:
         """Mean and standard deviation [n] of the quantity itself, without the noise of a single measurement."""
         covariance = self._covariance(codes, self.codes)
         mean = covariance @ self._solved
-        variance = self.scale - np.einsum("ij,jk,ik->i", covariance, self._inverse, covariance)
+        variance = self.scale - ((covariance @ self._inverse) * covariance).sum(axis=1)
         return self.centre + self.spread * mean, self.spread * np.sqrt(np.maximum(variance, 1e-12))
 
     def contrast(self, a: Codes, b: Codes) -> tuple[float, float]:
@@ -146,7 +151,7 @@ class Surrogate:
         return self.spread * float(between @ self._solved), self.spread * float(np.sqrt(max(variance, 0.0)))
 
     def _covariance(self, a: Codes, b: Codes) -> Floats:
-        return np.asarray(self.scale * np.exp(-np.tensordot(self.weights, self.axes.distances(a, b), axes=1)))
+        return np.asarray(self.scale * np.exp(-self.axes.weighted(a, b, self.weights)))
 
 
 def fit(axes: Axes, codes: Codes, values: Floats, noise: Floats) -> Surrogate:
