@@ -58,8 +58,8 @@ def _factors_and_biases(graph: GraphProto) -> Iterator[str]:
         if node.op_type == DEQUANT:
             yield from node.input[1:]
             source = made_by.get(node.input[0])
-            if source is not None and source.op_type == "Add":
-                yield from source.input
+            if source is not None:  # an Add of the bias behind its product, or a product that holds its bias
+                yield from source.input if source.op_type == "Add" else source.input[2:]
 
 
 def _blank(tensor: TensorProto) -> None:
