@@ -44,6 +44,20 @@ class _Compiled:
     ub_counts: Counts
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """A compile in memory.
+
+    Attributes:
+        kept: what constant folding left, at the boundary's shapes.
+        dynamic: shapes are known only at run time.
+    """
+
+    model: OfflineModel
+    kept: Folded
+    dynamic: bool
+
+
 def compile_model(
     parsed: Parsed,
     plan: ShapePlan,
@@ -52,15 +66,15 @@ def compile_model(
     fed: Mapping[str, Dtype],
     outputs: Sequence[Output],
     console: Screen,
-) -> None:
-    """From the parsed model to the OM file.
+) -> Compiled:
+    """From the parsed model to the offline model; `write_compiled` makes the OM file of it.
 
     Args:
         options: flag → text of those given, and `_command_line`.
         fed: input → dtype at the boundary.
 
     Raises:
-        AtcFailure: whatever stops the compile, or the writing of a file.
+        AtcFailure: whatever stops the compile.
     """
     names = tuple(output.tensor for output in outputs)
     fold_floats = options.get("oo_constant_folding") != "false"
@@ -76,14 +90,25 @@ def compile_model(
     for _ in range(0, sum(len(one.kernels) for one in compiled), _KERNELS_PER_DOT):
         console.dot()
     model = _assemble(parsed, options, plan, engine, kept, compiled, fed, outputs, Path(path).stem)
+    return Compiled(model=model, kept=kept, dynamic=dynamic)
+
+
+def write_compiled(compiled: Compiled, options: Mapping[str, str], console: Screen) -> None:
+    """The OM file, and what lies beside it.
+
+    Raises:
+        AtcFailure: whatever stops the writing of a file.
+    """
+    model, path = compiled.model, om_path(options["output"], options, dynamic=compiled.dynamic)
     write_kernel_meta(options, largest_gear(model).kernels)
     write_result(options, model.graph_fusions, model.ub_fusions)
     if options.get("external_weight") == "1":
-        write_weights(path, kept.constants, constants_read(kept))
+        write_weights(path, compiled.kept.constants, constants_read(compiled.kept))
     for kind, counts in (("graph", model.graph_fusions), ("ub", model.ub_fusions)):
         for pass_name, (matched, effective) in counts.items():
             console.log("info", "FE", f"{kind} fusion pass {pass_name}: {matched} matched, {effective} took effect")
-    console.log("info", "TEFUSION", f"{sum(len(one.kernels) for one in compiled)} kernels for {len(compiled)} shapes")
+    kernels = sum(len(gear.kernels) for gear in model.gears)
+    console.log("info", "TEFUSION", f"{kernels} kernels for {len(model.gears)} shapes")
     content = write_om(model)
     write_file(path, content)
     if options.get("save_original_model") == "true":

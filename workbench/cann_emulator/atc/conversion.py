@@ -21,7 +21,7 @@ from pathlib import Path
 
 from workbench.cann_emulator.atc.aipp import insert_aipp
 from workbench.cann_emulator.atc.boundary import asked_outputs, input_dtypes, output_tensors
-from workbench.cann_emulator.atc.compiler import compile_model
+from workbench.cann_emulator.atc.compiler import Compiled, compile_model, write_compiled
 from workbench.cann_emulator.atc.compression_conf import check_compression_conf
 from workbench.cann_emulator.atc.engine import Engine, Screen, start_engine
 from workbench.cann_emulator.atc.failure import AtcFailure, Record
@@ -55,6 +55,20 @@ def run_precheck(options: Mapping[str, str], console: Screen) -> tuple[Record, .
 def run_compile(options: Mapping[str, str], console: Screen) -> tuple[Record, ...]:
     """Mode 0: from the ONNX file to the OM file; returns warnings.
 
+    Raises:
+        AtcFailure: as `compiled_of`, or that a file cannot be written, which ends with E10042 too.
+    """
+    made = compiled_of(options, console)
+    try:
+        write_compiled(made, options, console)
+    except AtcFailure as error:
+        raise AtcFailure(*error.records, Record(code="E10042")) from error
+    return ()
+
+
+def compiled_of(options: Mapping[str, str], console: Screen) -> Compiled:
+    """What mode 0 writes.
+
     Args:
         options: flag → text of those given, and `_command_line`.
 
@@ -77,10 +91,9 @@ def run_compile(options: Mapping[str, str], console: Screen) -> tuple[Record, ..
         plan = plan_shapes(shapes, requests, input_format=input_format, quantized=parsed.quantized)
         parsed, plan = insert_aipp(parsed, plan, options)
         fed = input_dtypes(parsed, options)  # again, since an image for AIPP is fed as bytes
-        compile_model(parsed, plan, engine, options, fed, outputs, console)
+        return compile_model(parsed, plan, engine, options, fed, outputs, console)
     except AtcFailure as error:
         raise AtcFailure(*error.records, Record(code="E10042")) from error
-    return ()
 
 
 def _parsed(options: Mapping[str, str], requests: Requests) -> Parsed:
