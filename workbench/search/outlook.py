@@ -29,6 +29,10 @@ _NUMERICS = ("calibrate", "lower", "accuracy_subset", "accuracy_full")
 _TIME = ("latency_short", "latency_full", "service")
 
 
+File = tuple[object, int, int]
+"""Everything that decides it but its shape; batch and length."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
     """Candidates, and what is expected of each.
@@ -81,23 +85,23 @@ def outlook_of(
 
 def _runs_of(space: SearchSpace, pool: Sequence[Assignment], known: Iterable[Evaluation]) -> Callable[[int], int]:
     """Files that no candidate before has had compiled, by what the settings say."""
-    made = {part for e in known if e.failure is None for part in _files(e.candidate)}
+    made = {part for e in known if e.failure is None for part in compiled_files(e.candidate)}
 
     def runs(place: int) -> int:
         try:
-            return len(_files(build(space, pool[place])) - made)
+            return len(compiled_files(build(space, pool[place])) - made)
         except Forbidden:
             return 0  # it is passed over
 
     return runs
 
 
-def _files(candidate: Candidate) -> frozenset[object]:
+def compiled_files(candidate: Candidate) -> frozenset[File]:
     """Of a target that compiles a file for each shape: what tells its files apart."""
     settings = candidate.compile
     batches, lengths = settings.compiled_batches(), settings.compiled_lengths()
     if not settings.one_file_a_shape():
-        return frozenset({candidate.id} if batches or lengths else ())
+        return frozenset({(candidate.id, 0, 0)} if batches or lengths else ())
     alone = settings.for_shapes(batches[:1], lengths[-1:])
     same = (candidate.target, candidate.precision, candidate.quantization, alone)
     return frozenset((same, batch, length) for batch in batches for length in lengths or (0,))
