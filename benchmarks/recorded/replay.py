@@ -41,7 +41,7 @@ from workbench.values.results import Evaluation
 
 COLD = WarmStart()
 STRATEGIES = {"ours": "parts", "tpe": "tpe", "gp": "gp", "nsga2": "nsga2", "random": "random"}
-_REACHED, _ENOUGH = 0.95, 0.96
+_REACHED = 0.95
 _MOST = {"gp": 100}
 """Candidates of a strategy whose proposals take seconds."""
 
@@ -107,7 +107,7 @@ def replay(
     *,
     noise: bool = False,
     most: int = 400,
-    enough: float = _ENOUGH,
+    enough: float = _REACHED,
     warm: WarmStart = COLD,
 ) -> Run:
     """One run of a strategy, until its front is worth `enough` or `most` candidates were measured.
