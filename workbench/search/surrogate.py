@@ -95,8 +95,8 @@ class Axes:
         apart = (left != right).astype(np.float64)
         if k < len(self.names) and self.ordered[k]:
             both = (left >= 0) & (right >= 0)
-            return np.where(both, np.abs(left - right) / (len(self.places[k]) - 1), apart)
-        return apart
+            apart = np.where(both, np.abs(left - right) / (len(self.places[k]) - 1), apart)
+        return np.asarray(apart, dtype=np.float64)
 
 
 def axes_of(space: SearchSpace) -> Axes:
