@@ -139,11 +139,15 @@ def device_table(folder: Path) -> Table:
     )
 
 
-def test_on_a_device_files_that_sets_share_are_compiled_once(tmp_path: Path) -> None:
+def test_on_a_device_files_that_sets_share_are_compiled_once_and_few_of_a_set_that_waits(tmp_path: Path) -> None:
     table = device_table(tmp_path)
     space = read_space(tmp_path / "space.yaml")
     files = {file for a in combinations(space) for file in compiled_files(build(space, a))}
     whole = table.each_s.sum()
-    costs = {name: replay(table, name, 0, enough=float("inf")).steps[-1].cost * whole for name in ("ours", "random")}
+    costs = {
+        name: replay(table, name, 0, enough=float("inf")).steps[-1].cost * whole
+        for name in ("ours", "promising", "random")
+    }
     assert costs["random"] == whole
     assert costs["ours"] == len(files) < whole
+    assert costs["promising"] < costs["ours"]
