@@ -30,6 +30,8 @@ _PROBES = 2000
 _HOPE = 2.0
 BESIDE_RUNS = 0.25
 """What a candidate costs beside its compiler's runs, in runs: one that needs none is not free."""
+_WITHIN = 0.1
+"""Of how often a parameter changes the class: what is left of it beside a class whose own members differ in it."""
 FEWEST = 4
 """Measured candidates from which anything is predicted."""
 
@@ -332,29 +334,31 @@ class Told:
 def told_by_class(codes: Codes, classes: Sequence[str], pool: Codes) -> Told:
     """What is told of a pool by the classes of those seen.
 
-    Of every parameter it is learned how often a change of it alone changes the class: two candidates of one class say
-    that what they differ in changes nothing, two of different classes blame what they differ in and nothing has yet
-    cleared, in equal shares. A candidate has a known class where no change from one of its members is to blame.
+    Of every parameter it is learned how often a change of it alone changes the class: a class whose members differ in
+    it says that there it changes nothing, however many they are; two members of different classes blame what they
+    differ in and nothing has yet cleared, in equal shares. What changes nothing in one class may well do so in
+    another, so that a candidate's class counts as known for nearly certain only beside a class that has cleared all
+    that it differs in.
     """
     rows = [i for i, each in enumerate(classes) if each]
     if not rows:
         return Told(new=np.ones(len(pool)), member=np.zeros(len(pool), dtype=np.int64))
-    known, names = codes[rows], np.array([classes[i] for i in rows])
+    known = codes[rows]
+    _, of = np.unique(np.array([classes[i] for i in rows]), return_inverse=True)
     differ = known[:, None, :] != known[None, :, :]
-    upper = np.triu(np.ones((len(rows), len(rows)), dtype=bool), k=1)
-    same = (names[:, None] == names[None, :]) & upper
-    other = (names[:, None] != names[None, :]) & upper
-    cleared = differ[same].sum(axis=0).astype(np.float64)
-    suspects = differ[other] & (cleared == 0)
+    other = (of[:, None] != of[None, :]) & np.triu(np.ones((len(rows), len(rows)), dtype=bool), k=1)
+    # [classes, parameters]: whether members of a class differ in it
+    cleared = np.stack([(known[of == c] != known[of == c][0]).any(axis=0) for c in range(of.max() + 1)])
+    suspects = differ[other] & ~cleared.any(axis=0)
     suspects = np.where(suspects.any(axis=1, keepdims=True), suspects, differ[other])
     shares = suspects / np.maximum(suspects.sum(axis=1, keepdims=True), 1)
     blamed = shares.max(axis=0, initial=0.0) * 4
-    change = (0.5 + blamed) / (1.0 + blamed + 2 * cleared)
+    change = (0.5 + blamed) / (1.0 + blamed + 2 * cleared.sum(axis=0))
+    logs = np.log1p(-np.minimum(np.where(cleared, _WITHIN * change, change), 0.999))[of]
     kept, member = np.empty(len(pool)), np.empty(len(pool), dtype=np.int64)
-    logs = np.log1p(-np.minimum(change, 0.999))
     for begin in range(0, len(pool), 512):
         apart = pool[begin : begin + 512, None, :] != known[None, :, :]
-        likely = apart @ logs
+        likely = np.einsum("nkp,kp->nk", apart, logs)
         kept[begin : begin + 512] = np.exp(likely.max(axis=1))
         member[begin : begin + 512] = likely.argmax(axis=1)
     return Told(new=1 - kept, member=np.array(rows)[member])
