@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.evaluations import estimate, evaluation, service
 from tests.tiny import EXPERIMENT, write_workspace
+from workbench.api.opening import summary_of
 from workbench.evaluation.bench import Bench, open_bench
 from workbench.evaluation.store import Store
 from workbench.evaluation.sweep_folders import open_journal
@@ -250,6 +251,8 @@ def test_what_serves_less_for_certain_is_not_timed_whole_and_some_of_it_is_all_t
         assert "latency_full" not in {stage.stage for stage in each.stages}
         assert milliseconds(each.candidate) > milliseconds(question.baseline)
     assert run_sweep(question, bench).new == 0
+    told = "predict: by what was predicted, others serve more and are as accurate"
+    assert summary_of(question, bench.journal).stops == {told: len(left)}
 
 
 def test_an_audit_that_finds_more_than_was_predicted_has_all_of_them_timed(

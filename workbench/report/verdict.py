@@ -21,6 +21,7 @@ from workbench.report.reading import drop_of, numbers_of, speedup_of
 from workbench.report.recommendation import recommend
 from workbench.report.summary import Member, Optimism, Summary
 from workbench.report.words import over
+from workbench.search.promising import waits
 from workbench.values.damage import Damage
 from workbench.values.objectives import Closest, Constraint, Objective, closest_to_feasible, violations
 from workbench.values.results import Evaluation
@@ -142,5 +143,7 @@ def _closest(evaluations: Sequence[Evaluation], constraints: Sequence[Constraint
 
 def _stop_reason(evaluation: Evaluation) -> str:
     assert evaluation.stop is not None
+    if waits(evaluation):
+        return f"{evaluation.stop.stage}: by what was predicted, others serve more and are as accurate"
     names = ", ".join(evaluation.stop.violations)
     return f"{evaluation.stop.stage}: " + (f"violates {names}" if names else "certainly dominated")
