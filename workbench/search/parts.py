@@ -30,8 +30,8 @@ _PROBES = 2000
 _HOPE = 2.0
 BESIDE_RUNS = 0.25
 """What a candidate costs beside its compiler's runs, in runs: one that needs none is not free."""
-_WITHIN = 0.1
-"""Of how often a parameter changes the class: what is left of it beside a class whose own members differ in it."""
+_ELSEWHERE = 0.3
+"""Of a class that clears a parameter in the same context: what one of another context says."""
 FEWEST = 4
 """Measured candidates from which anything is predicted."""
 
@@ -337,28 +337,46 @@ def told_by_class(codes: Codes, classes: Sequence[str], pool: Codes) -> Told:
     Of every parameter it is learned how often a change of it alone changes the class: a class whose members differ in
     it says that there it changes nothing, however many they are; two members of different classes blame what they
     differ in and nothing has yet cleared, in equal shares. What changes nothing in one class may well do so in
-    another, so that a candidate's class counts as known for nearly certain only beside a class that has cleared all
-    that it differs in.
+    another, most of all where other parameters apply: each such context learns for itself, and takes what others
+    learned for little. A candidate's class is known for nearly certain only beside a class that has cleared, in its own
+    members, all that it differs in.
     """
     rows = [i for i, each in enumerate(classes) if each]
     if not rows:
         return Told(new=np.ones(len(pool)), member=np.zeros(len(pool), dtype=np.int64))
     known = codes[rows]
     _, of = np.unique(np.array([classes[i] for i in rows]), return_inverse=True)
-    differ = known[:, None, :] != known[None, :, :]
-    other = (of[:, None] != of[None, :]) & np.triu(np.ones((len(rows), len(rows)), dtype=bool), k=1)
+    _, context_of = np.unique(np.vstack([known, pool]) < 0, axis=0, return_inverse=True)
+    known_context, pool_context = np.split(context_of.ravel(), [len(rows)])
     # [classes, parameters]: whether members of a class differ in it
     cleared = np.stack([(known[of == c] != known[of == c][0]).any(axis=0) for c in range(of.max() + 1)])
-    suspects = differ[other] & ~cleared.any(axis=0)
-    suspects = np.where(suspects.any(axis=1, keepdims=True), suspects, differ[other])
+    sizes = 1.0 + np.bincount(of)[:, None]  # the more members a class has, the less is left of the doubt
+    kept, member = np.empty(len(pool)), np.empty(len(pool), dtype=np.int64)
+    for context in np.unique(pool_context):
+        here = known_context == context
+        inside = np.isin(np.arange(len(sizes)), of[here])
+        change = _change(known[here], of[here], cleared[inside], cleared[~inside])
+        logs = np.log1p(-np.minimum(np.where(cleared, change / sizes, change), 0.999))[of]
+        places = np.flatnonzero(pool_context == context)
+        for begin in range(0, len(places), 512):
+            some = places[begin : begin + 512]
+            likely = np.einsum("nkp,kp->nk", pool[some, None, :] != known[None, :, :], logs)
+            kept[some] = np.exp(likely.max(axis=1))
+            member[some] = likely.argmax(axis=1)
+    return Told(new=1 - kept, member=np.array(rows)[member])
+
+
+def _change(known: Codes, of: npt.NDArray[np.int64], cleared: Floats, elsewhere: Floats) -> Floats:
+    """[parameters]: how likely a change of each alone changes the class, in one context.
+
+    Args:
+        known: [n, parameters], the members there, of the classes `of`. cleared: [classes, parameters], whether members
+            of a class there differ in it; elsewhere: the same of classes of other contexts.
+    """
+    apart = np.triu(of[:, None] != of[None, :], k=1)
+    differ = (known[:, None, :] != known[None, :, :])[apart]
+    suspects = differ & ~cleared.any(axis=0)
+    suspects = np.where(suspects.any(axis=1, keepdims=True), suspects, differ)
     shares = suspects / np.maximum(suspects.sum(axis=1, keepdims=True), 1)
     blamed = shares.max(axis=0, initial=0.0) * 4
-    change = (0.5 + blamed) / (1.0 + blamed + 2 * cleared.sum(axis=0))
-    logs = np.log1p(-np.minimum(np.where(cleared, _WITHIN * change, change), 0.999))[of]
-    kept, member = np.empty(len(pool)), np.empty(len(pool), dtype=np.int64)
-    for begin in range(0, len(pool), 512):
-        apart = pool[begin : begin + 512, None, :] != known[None, :, :]
-        likely = np.einsum("nkp,kp->nk", apart, logs)
-        kept[begin : begin + 512] = np.exp(likely.max(axis=1))
-        member[begin : begin + 512] = likely.argmax(axis=1)
-    return Told(new=1 - kept, member=np.array(rows)[member])
+    return np.asarray((0.5 + blamed) / (1.0 + blamed + 2 * cleared.sum(axis=0) + _ELSEWHERE * elsewhere.sum(axis=0)))
