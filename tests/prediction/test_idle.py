@@ -23,9 +23,8 @@ class Dozing:
         self.last = time.perf_counter()
 
     def run(self, feeds: Feeds) -> dict[str, Array]:
-        time.sleep(
-            0.03 if time.perf_counter() - self.last >= 0.02 else 0.0
-        )  # what is timed: a call slower after a wait
+        slept = time.perf_counter() - self.last >= 0.02
+        time.sleep(0.03 if slept else 0.0)  # what is timed: a call slower after a wait
         self.last = time.perf_counter()
         return {}
 

@@ -108,6 +108,15 @@ def test_calls_of_two_threads_count_for_two() -> None:
     assert host_beside(host, curve).capacity == pytest.approx((1.0, 1.8, 2.6 * (1 + 1.5 * 1.8 / 3.2) / 2, 1.5 * 1.8))
 
 
+def test_a_host_that_is_told_of_more_threads_than_it_has_processors_keeps_its_number_of_processors() -> None:
+    curve = replace(exact(lambda *_: 5.0, threads=2), together=(together(2, 0.85),))
+
+    found = host_beside(HOST, curve)
+
+    assert len(found.capacity) == 4
+    assert found.processor_count == HOST.processor_count == 2
+
+
 def test_too_many_threads_may_do_less_together() -> None:
     curve = replace(exact(lambda *_: 5.0, threads=2), together=(together(2, 0.85),))
 

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from tests.evaluations import candidate, evaluation, service
 from workbench.inputs.experiment import Experiment
-from workbench.search.promising import audit_failed, audit_words, predicted_numbers, promising, waits
+from workbench.search.promising import audit_failed, audit_words, predicted_errors, predicted_numbers, promising, waits
 from workbench.values.forecast import Forecast, ShapeAudit
 from workbench.values.measurement import Estimate
 from workbench.values.objectives import Objective
@@ -60,6 +60,8 @@ def test_what_stopped_for_another_reason_does_not_wait() -> None:
     assert not waits(stopped)
     assert predicted_numbers(stopped) == {}
     assert predicted_numbers(waiting(1000, 0.9, 0)) == {"service_throughput_per_s": 1000, "accuracy": 0.9}
+    assert predicted_errors(waiting(1000, 0.9, 0)) == {"service_throughput_per_s": 200 / 3.92}
+    assert predicted_errors(stopped) == {}
 
 
 def test_an_audit_that_fails_has_everything_compiled_and_is_said() -> None:

@@ -121,6 +121,7 @@ def host_beside(host: HostCosts, curve: BatchCurve) -> HostCosts:
     spreads = [0.0, *(relative_spread(t.work) for t in curve.together)]
     return replace(
         host,
+        processors=host.processor_count,
         capacity=tuple(_at(host.capacity, n) * float(np.interp(n, at, factors)) for n in busy),
         capacity_spread=tuple(float(np.interp(n, at, spreads)) for n in busy),
     )

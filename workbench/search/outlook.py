@@ -13,6 +13,7 @@ import numpy as np
 from workbench.inputs.experiment import Experiment
 from workbench.search.front import front_of, with_baseline_drop
 from workbench.search.parts import BESIDE_RUNS, Costs, Judged, Prior, Question, Seen, judged, logged
+from workbench.search.promising import predicted_errors, predicted_numbers
 from workbench.search.surrogate import Codes, axes_of
 from workbench.space.space import Assignment, Forbidden, SearchSpace, build, combinations, complete, draw, raw_size
 from workbench.values.candidate import Candidate
@@ -165,12 +166,13 @@ def _neighbours(space: SearchSpace, fronts: Sequence[Assignment]) -> list[dict[s
 
 
 def _seen(experiment: Experiment, assignment: Assignment, evaluation: Evaluation) -> Seen:
-    numbers = with_baseline_drop(experiment, evaluation)
+    numbers = with_baseline_drop(experiment, evaluation) | predicted_numbers(evaluation)
+    # what it scores on the split's samples comes again, and the front is decided by these samples alone
+    errors = {n: e for n, e in errors_of(evaluation, numbers).items() if not n.startswith("accuracy")}
     return Seen(
         assignment=assignment,
         numbers=numbers,
-        # what it scores on the split's samples comes again, and the front is decided by these samples alone
-        errors={n: e for n, e in errors_of(evaluation, numbers).items() if not n.startswith("accuracy")},
+        errors=errors | predicted_errors(evaluation),
         numerics=_class_of(evaluation, ("accuracy",)),
         time=_class_of(evaluation, ("curve", "latency")),
         failed=evaluation.failure is not None and not evaluation.failure.transient,

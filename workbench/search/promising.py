@@ -17,8 +17,14 @@ from workbench.values.metrics import metrics
 from workbench.values.results import Evaluation
 
 THROUGHPUT = "service_throughput_per_s"
-PREDICTED = frozenset({THROUGHPUT, "accuracy"})
+_PREDICTED = frozenset({THROUGHPUT, "accuracy"})
 """Objectives that are known of a candidate that waits."""
+
+
+def may_be_predicted(experiment: Experiment) -> bool:
+    """Whether accuracy and the throughput of a service are all that counts."""
+    service, metrics_asked = experiment.service, {objective.metric for objective in experiment.objectives}
+    return service is not None and service.goal == "throughput" and metrics_asked <= _PREDICTED
 
 
 def waits(evaluation: Evaluation) -> bool:
@@ -57,6 +63,11 @@ def predicted_numbers(evaluation: Evaluation) -> dict[str, float]:
     assert evaluation.forecast is not None  # it waits
     accuracy = evaluation.forecast.accuracy
     return {THROUGHPUT: _rate(evaluation).value, **({} if accuracy is None else {"accuracy": accuracy})}
+
+
+def predicted_errors(evaluation: Evaluation) -> dict[str, float]:
+    """Standard errors of `predicted_numbers`, the interval taken as one of 95 %."""
+    return {THROUGHPUT: (_rate(evaluation).high - _rate(evaluation).low) / 3.92} if waits(evaluation) else {}
 
 
 def known_times(evaluations: Iterable[Evaluation]) -> dict[str, dict[tuple[int, int], Estimate]]:

@@ -155,6 +155,7 @@ class HostCosts:
         origin: 'measured on …', or whose assumption it is.
         spread: relative standard deviation of the times, all of them together, over repetitions; 0 where assumed.
         capacity_spread: that of each entry of `capacity`, from one moment to another; () where assumed.
+        processors: where `capacity` tells of more threads than there are; 0 for as many as it tells of.
         wait_ms: what a thread that wakes while every processor is busy waits until the scheduler takes one from
             somebody, in the mean; it gets one sooner where somebody sleeps before.
         wait_spread: relative standard deviation of it, from load to load.
@@ -174,6 +175,7 @@ class HostCosts:
     origin: str
     spread: float = added_later(0.0)
     capacity_spread: tuple[float, ...] = added_later(())
+    processors: int = added_later(0)
     wait_ms: float = added_later(0.0)
     wait_spread: float = added_later(0.0)
     after_idle: tuple[tuple[float, float], ...] = added_later(())
@@ -204,6 +206,10 @@ class HostCosts:
             raise ConfigError(f"{list(self.after_idle)} are no ascending waits.", key="host.after_idle")
         if self.capacity_spread and len(self.capacity_spread) != len(self.capacity):
             raise ConfigError("needs one entry for each of capacity.", key="host.capacity_spread")
+
+    @property
+    def processor_count(self) -> int:
+        return self.processors or len(self.capacity)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

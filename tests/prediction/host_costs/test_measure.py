@@ -46,6 +46,16 @@ def test_a_request_costs_the_front_end_and_the_client_something(measured: HostCo
     assert measured.network_ms == 0
 
 
+@pytest.mark.parametrize(("alone_ms", "rates"), [(3.0, (60.0, 20.0)), (100.0, (4.0, 4 / 3))])
+def test_seldom_loads_leave_a_slow_service_idle_as_they_leave_a_quick_one(
+    alone_ms: float, rates: tuple[float, ...]
+) -> None:
+    loads = measure._seldom_loads(alone_ms)
+
+    assert [load.rate_per_s for load in loads] == pytest.approx(rates)
+    assert {load.arrivals for load in loads} == {"poisson"}
+
+
 def test_the_origin_names_the_machine(measured: HostCosts) -> None:
     assert measured.origin.startswith(f"measured on {open_target('onnxruntime').toolchain().device}, ")
 

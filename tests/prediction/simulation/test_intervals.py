@@ -9,7 +9,7 @@ import pytest
 from tests.prediction.simulation.services import clients, exact, poisson
 from workbench.prediction.simulation import figures, for_a_measurement, simulate
 from workbench.values.measurement import BatchCurve, Estimate, ServiceFigures
-from workbench.values.service import HostCosts, ServiceLoad, ServiceSettings
+from workbench.values.service import HostCosts, ServiceLoad, ServiceSettings, Unexplained
 
 BINS = (16, 64)
 LENGTHS = np.arange(4, 60)
@@ -99,7 +99,7 @@ def test_values_stay_and_the_intervals_of_the_simulation_are_kept_for_comparing(
     assert wide.p99_ms.low < found.p99_ms.low < found.p99_ms.high < wide.p99_ms.high
 
 
-@pytest.mark.parametrize("what", ["points", "speed", "host", "capacity", "fewer requests"])
+@pytest.mark.parametrize("what", ["points", "speed", "host", "capacity", "unexplained", "fewer requests"])
 def test_whoever_knows_less_says_less(what: str) -> None:
     narrow = predicted(clients(40))
     more = {
@@ -107,6 +107,9 @@ def test_whoever_knows_less_says_less(what: str) -> None:
         "speed": lambda: predicted(clients(40), speed=0.05),
         "host": lambda: predicted(clients(40), host=replace(HOST, spread=0.2)),
         "capacity": lambda: predicted(clients(40), host=replace(HOST, capacity_spread=(0.0, 0.1))),
+        "unexplained": lambda: predicted(
+            clients(40), host=replace(HOST, unexplained=Unexplained(throughput=(0.1, 0.1)))
+        ),
         "fewer requests": lambda: predicted(clients(40), requests=150),
     }[what]()
 

@@ -51,11 +51,12 @@ USUAL_S = 35.0
 _WRITTEN_S, _READ_S = 1e-6, 0.4e-6
 """For each number of a request as JSON, roughly."""
 _SETTINGS = ServiceSettings(max_batch_size=16)
-_SELDOM = tuple(ServiceLoad(arrivals="poisson", rate_per_s=rate) for rate in (60.0, 20.0))
-_SELDOM_S = 1.5
-"""Loads that leave a service asleep between requests, and seconds of each."""
+_SELDOM_PER_S, _SELDOM_S = (60.0, 20.0), 1.5
+"""Requests a second that leave a service asleep between them, and seconds of each such load."""
+_ASLEEP = 2.5
+"""Times a lone request's latency, at least, between requests of such a load."""
 _CROWD_CLIENTS, _CROWD_ROWS = 16, 2
-MOST_CROWDED = 4
+_MOST_CROWDED = 4
 """Processors that a crowd of workers is measured on: as many workers of a large host are memory and time, and on it a
 service rarely has a worker for every processor."""
 _LIBRARIES = ("litserve", "uvicorn", "starlette", "tokenizers", "numpy")
@@ -139,12 +140,13 @@ def measure_host_costs(
             with running_service(bundle, log=folder / "service.log", more=("--policy", "warn"), own=True) as service:
                 closed = [ServiceLoad(concurrency=count) for count in clients]
                 seen = [[_load(service, bodies, load, load_s) for load in closed] for _ in range(REPEATS)]
-                seldom = [[_load(service, bodies, load, _SELDOM_S) for load in _SELDOM] for _ in range(REPEATS)]
+                rare = _seldom_loads(median(runs[0][0].p50_ms for runs in seen))
+                seldom = [[_load(service, bodies, load, _SELDOM_S) for load in rare] for _ in range(REPEATS)]
             crowd = _crowd(bundle, folder / "crowd.log", bodies, load_s)
         except BundleError as error:
             raise ToolchainError(f"what serving costs this host cannot be measured: {error}") from error
     best = [min(runs, key=lambda run: busy_ms(run[0])) for runs in zip(*seen, strict=True)]
-    others = max(others for _, others in (*best, *crowd))
+    others = max(others for _, others in (*best, *crowd, *(run for runs in seldom for run in runs)))
     quiet = others < OTHERS_CPUS
     count = processors()
     words = f"measured on {toolchain.device}, {count} processor{'s' if count > 1 else ''}"
@@ -190,13 +192,24 @@ def _rehearsed(
     return replace(costs, unexplained=unexplained(costs, [*closed, *seldom, *([crowd] if crowd else [])], probe))
 
 
+def _seldom_loads(alone_ms: float) -> tuple[ServiceLoad, ...]:
+    """At rates that keep a service idle most of the time, whatever a request takes.
+
+    Args:
+        alone_ms: latency of a client that is alone.
+    """
+    highest_per_s = 1000 / (_ASLEEP * alone_ms)
+    scale = min(1.0, highest_per_s / max(_SELDOM_PER_S))
+    return tuple(ServiceLoad(arrivals="poisson", rate_per_s=rate * scale) for rate in _SELDOM_PER_S)
+
+
 def _crowd_settings() -> ServiceSettings:
     return ServiceSettings(max_batch_size=_CROWD_ROWS, workers=processors())
 
 
 def _crowd(bundle: Path, log: Path, bodies: Sequence[str], load_s: float) -> list[tuple[LoadedRun, float]]:
     """Loads that keep a worker on every processor busy, beside the front end and the load generator."""
-    if not 1 < processors() <= MOST_CROWDED:
+    if not 1 < processors() <= _MOST_CROWDED:
         return []
     with running_service(bundle, log=log, settings=_crowd_settings(), more=("--policy", "warn"), own=True) as service:
         return [_load(service, bodies, ServiceLoad(concurrency=_CROWD_CLIENTS), load_s) for _ in range(REPEATS)]

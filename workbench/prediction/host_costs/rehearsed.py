@@ -29,7 +29,7 @@ from workbench.prediction.simulation.service_times import IntArray
 from workbench.values.measurement import BatchCurve, CurvePoint, Estimate
 from workbench.values.service import HostCosts, ServiceLoad, ServiceSettings, Unexplained
 
-LONGEST_MS = 16.0
+_LONGEST_MS = 16.0
 """Of a mean wait: longer than a slice of any usual scheduler."""
 _HALVINGS = 8
 _REQUESTS = 4_000
@@ -84,7 +84,7 @@ def with_wait(costs: HostCosts, crowded: Rehearsal, probe: Probe) -> HostCosts:
 
     found = []
     for run in crowded.runs:
-        wanted, low, high = run.requests / run.window_s, 0.0, LONGEST_MS
+        wanted, low, high = run.requests / run.window_s, 0.0, _LONGEST_MS
         if answered_per_s(0.0, run.load) <= wanted:
             high = 0.0
         for _ in range(_HALVINGS if high else 0):

@@ -27,6 +27,7 @@ import math
 from collections.abc import Sequence
 
 from workbench.prediction.simulation.machine_code import machine_code
+from workbench.prediction.simulation.queues import append_queue, delay, next_delay, pop, push
 from workbench.prediction.simulation.state import (
     BACK,
     BINS,
@@ -49,8 +50,10 @@ from workbench.prediction.simulation.state import (
     Rates,
     Setup,
     State,
+    Tables,
     Worker,
 )
+from workbench.prediction.simulation.tables import drawn_time, slower_by
 
 FRONT_END_DONE, CLIENT_DONE, WORKER_DONE, ARRIVAL, TIMER, DEVICE_DONE, DELAY_OVER, WAIT_OVER, NEVER_MORE = range(9)
 """Events; up to WORKER_DONE they are the end of something that occupied a thread of the host."""
@@ -72,29 +75,20 @@ def run(
     setup: Setup,
     state: State,
     rates: Rates,
-    times: Sequence[float],
-    uniforms: Sequence[float],
+    tables: Tables,
     arrivals: Sequence[float],
     items: Items,
     queues: Sequence[Queue],
     workers: Sequence[Worker],
     devices: Sequence[Device],
     order: list[int],
-    idle: Sequence[float],
-    slower: Sequence[float],
-    asleep: Sequence[float],
-    waking: Sequence[float],
 ) -> int:
     """Serve until `setup.stop` requests have been answered; how many were.
 
     Args:
         rates: by the number of busy threads.
-        times: [bins, max_batch, quantiles] of a call, flat.
         arrivals: moments; in a closed loop those of each client's first request.
-        uniforms: numbers that draw the time of each batch's call.
         order: filled with the requests in the order of their answers.
-        idle, slower: by how much a call is slower after its worker did nothing for so long; both from 0, ascending.
-        asleep, waking: what the front end's work for a request takes more after it did nothing for so long; likewise.
     """
     while state.done < setup.stop:
         event = advance(state, rates)
@@ -146,13 +140,13 @@ def run(
                 state.pump_waits = True
                 push(items, queues, FRONT, setup.total + setup.workers)
         elif step >= GOES:
-            pass_batch(setup, state, times, uniforms, items, queues, workers, idle, slower, step, item)
+            pass_batch(setup, state, tables, items, queues, workers, step, item)
 
         if setup.wait > 0:
-            give_processors(setup, state, times, uniforms, items, queues, workers, idle, slower, asleep, waking, event)
+            give_processors(setup, state, tables, items, queues, workers, event)
         else:
             if state.front_item < 0 and (queues[FRONT].head >= 0 or queues[URGENT].head >= 0):
-                take_next(setup, state, items, queues, asleep, waking)
+                take_next(setup, state, tables, items, queues)
             if state.client_item < 0 and queues[CLIENT].head >= 0:
                 client_begins(setup, state, items, queues)
     return state.done
@@ -162,29 +156,24 @@ def run(
 def give_processors(
     setup: Setup,
     state: State,
-    times: Sequence[float],
-    uniforms: Sequence[float],
+    tables: Tables,
     items: Items,
     queues: Sequence[Queue],
     workers: Sequence[Worker],
-    idle: Sequence[float],
-    slower: Sequence[float],
-    asleep: Sequence[float],
-    waking: Sequence[float],
     event: int,
 ) -> None:
     """Whoever has more to do goes on; who woke gets a processor where one is free, and waits behind somebody else."""
     before = state.busy
     if event == FRONT_END_DONE and (queues[FRONT].head >= 0 or queues[URGENT].head >= 0):
-        take_next(setup, state, items, queues, asleep, waking)
+        take_next(setup, state, tables, items, queues)
     if event == CLIENT_DONE and state.client_item < 0 and queues[CLIENT].head >= 0:
         client_begins(setup, state, items, queues)
     slept = event <= WORKER_DONE and state.busy == before and state.busy == setup.processors - 1
     if slept and state.wait_at < NEVER and share_of(state) < setup.pulled:
-        begin_first(setup, state, times, uniforms, items, queues, workers, idle, slower, asleep, waking)
+        begin_first(setup, state, tables, items, queues, workers)
     if state.woken >= 0:
         if state.busy < setup.processors:
-            start(setup, state, times, uniforms, workers, idle, slower, state.woken)
+            start(setup, state, tables, workers, state.woken)
         else:
             workers[state.woken].waits = waits_until(setup, state)
             next_waiting(setup, state, workers)
@@ -192,7 +181,7 @@ def give_processors(
     wakes = queues[FRONT].head >= 0 or queues[URGENT].head >= 0
     if wakes and state.front_item < 0 and state.front_waits == NEVER:
         if state.busy < setup.processors:
-            take_next(setup, state, items, queues, asleep, waking)
+            take_next(setup, state, tables, items, queues)
         else:
             state.front_waits = waits_until(setup, state)
     if queues[CLIENT].head >= 0 and state.client_item < 0 and state.client_waits == NEVER:
@@ -204,22 +193,17 @@ def give_processors(
         state.wait_at = min(state.front_waits, state.client_waits, state.worker_waits)
         if state.wait_at > state.now:
             return
-        begin_first(setup, state, times, uniforms, items, queues, workers, idle, slower, asleep, waking)
+        begin_first(setup, state, tables, items, queues, workers)
 
 
 @machine_code
 def begin_first(
     setup: Setup,
     state: State,
-    times: Sequence[float],
-    uniforms: Sequence[float],
+    tables: Tables,
     items: Items,
     queues: Sequence[Queue],
     workers: Sequence[Worker],
-    idle: Sequence[float],
-    slower: Sequence[float],
-    asleep: Sequence[float],
-    waking: Sequence[float],
 ) -> None:
     """Of those that wait for a processor, the one whose wait ends first."""
     first = min(state.front_waits, state.client_waits, state.worker_waits)
@@ -227,10 +211,10 @@ def begin_first(
         number = state.waiting_worker
         workers[number].waits = NEVER
         next_waiting(setup, state, workers)
-        start(setup, state, times, uniforms, workers, idle, slower, number)
+        start(setup, state, tables, workers, number)
     elif state.front_waits == first:
         state.front_waits = NEVER
-        take_next(setup, state, items, queues, asleep, waking)
+        take_next(setup, state, tables, items, queues)
     else:
         state.client_waits = NEVER
         client_begins(setup, state, items, queues)
@@ -326,14 +310,7 @@ def arrive(setup: Setup, state: State, arrivals: Sequence[float], items: Items, 
 
 
 @machine_code
-def take_next(
-    setup: Setup,
-    state: State,
-    items: Items,
-    queues: Sequence[Queue],
-    asleep: Sequence[float],
-    waking: Sequence[float],
-) -> None:
+def take_next(setup: Setup, state: State, tables: Tables, items: Items, queues: Sequence[Queue]) -> None:
     """The front end begins what waits for it."""
     if queues[URGENT].head >= 0:
         state.front_item = pop(items, queues, URGENT)
@@ -345,7 +322,7 @@ def take_next(
     if item < setup.total:
         if not items.entered[item]:
             items.due[item] = state.now + setup.timeout  # it waits from the moment it is read
-            cost = slower_by(asleep, waking, state.now - state.front_since)
+            cost = slower_by(tables.asleep, tables.waking, state.now - state.front_since)
         cost += setup.request_half
     elif item < setup.total + setup.workers:
         cost = setup.batch_half
@@ -468,17 +445,14 @@ def free_worker(setup: Setup, workers: Sequence[Worker], devices: Sequence[Devic
 def start(
     setup: Setup,
     state: State,
-    times: Sequence[float],
-    uniforms: Sequence[float],
+    tables: Tables,
     workers: Sequence[Worker],
-    idle: Sequence[float],
-    slower: Sequence[float],
     number: int,
 ) -> None:
     """A worker begins with its batch."""
     worker = workers[number]
-    call = drawn_time(setup, times, worker.bin, worker.rows, uniforms[state.started])
-    call = (call + slower_by(idle, slower, state.now - worker.since)) * setup.call_share
+    call = drawn_time(setup, tables.times, worker.bin, worker.rows, tables.uniforms[state.started])
+    call = (call + slower_by(tables.idle, tables.slower, state.now - worker.since)) * setup.call_share
     own = setup.worker_batch + setup.worker_row * worker.rows
     state.started += 1
     state.running += 1
@@ -491,31 +465,6 @@ def start(
         worker.ends = state.work + own
         worker.call = call
     next_worker(setup, state, workers)
-
-
-@machine_code
-def drawn_time(setup: Setup, times: Sequence[float], place: int, rows: int, uniform: float) -> float:
-    """Inverse transform: the time at a uniform number, linear between quantiles."""
-    first = (place * setup.max_batch + rows - 1) * setup.quantiles
-    if setup.quantiles == 1:
-        return times[first]
-    position = uniform * (setup.quantiles - 1)
-    below = min(int(position), setup.quantiles - 2)
-    low = times[first + below]
-    return low + (position - below) * (times[first + below + 1] - low)
-
-
-@machine_code
-def slower_by(idle: Sequence[float], slower: Sequence[float], waited: float) -> float:
-    """Linear between measured waits, and no more beyond the longest."""
-    last = len(idle) - 1
-    if waited >= idle[last]:
-        return slower[last]
-    place = 1
-    while idle[place] <= waited:
-        place += 1
-    share = (waited - idle[place - 1]) / (idle[place] - idle[place - 1])
-    return slower[place - 1] + share * (slower[place] - slower[place - 1])
 
 
 @machine_code
@@ -608,13 +557,10 @@ def pass_request(
 def pass_batch(
     setup: Setup,
     state: State,
-    times: Sequence[float],
-    uniforms: Sequence[float],
+    tables: Tables,
     items: Items,
     queues: Sequence[Queue],
     workers: Sequence[Worker],
-    idle: Sequence[float],
-    slower: Sequence[float],
     step: int,
     item: int,
 ) -> None:
@@ -631,7 +577,7 @@ def pass_batch(
     elif setup.wait > 0:
         state.woken = item - setup.total
     else:
-        start(setup, state, times, uniforms, workers, idle, slower, item - setup.total)
+        start(setup, state, tables, workers, item - setup.total)
 
 
 @machine_code
@@ -672,57 +618,3 @@ def next_device(setup: Setup, state: State, workers: Sequence[Worker], devices: 
             found = place
     state.next_device = found
     state.device_at = devices[found].ends
-
-
-@machine_code
-def delay(state: State, items: Items, queues: Sequence[Queue], queue: int, item: int, duration: float) -> None:
-    """`item` joins the delay `queue`, where all wait equally long: only the first of a queue can be the next."""
-    at = state.now + duration
-    items.due[item] = at
-    if queues[queue].head < 0 and (at < state.delay_at or (at == state.delay_at and queue < state.delay_queue)):
-        state.delay_queue = queue
-        state.delay_at = at
-    push(items, queues, queue, item)
-
-
-@machine_code
-def next_delay(state: State, items: Items, queues: Sequence[Queue]) -> None:
-    """Find the delay that ends first; of several that end at one moment the one of the lowest queue."""
-    state.delay_queue = NONE
-    state.delay_at = NEVER
-    for queue in range(TO_SERVER, FROM_WORKER + 1):
-        head = queues[queue].head
-        if head >= 0 and items.due[head] < state.delay_at:
-            state.delay_queue = queue
-            state.delay_at = items.due[head]
-
-
-@machine_code
-def push(items: Items, queues: Sequence[Queue], queue: int, item: int) -> None:
-    items.after[item] = NONE
-    its = queues[queue]
-    if its.head < 0:
-        its.head = item
-    else:
-        items.after[its.tail] = item
-    its.tail = item
-
-
-@machine_code
-def pop(items: Items, queues: Sequence[Queue], queue: int) -> int:
-    its = queues[queue]
-    item = its.head
-    its.head = items.after[item]
-    return item
-
-
-@machine_code
-def append_queue(items: Items, queues: Sequence[Queue], source: int, queue: int) -> None:
-    """Everything in `source`, where something is, moves to the end of `queue`."""
-    its = queues[queue]
-    if its.head < 0:
-        its.head = queues[source].head
-    else:
-        items.after[its.tail] = queues[source].head
-    its.tail = queues[source].tail
-    queues[source].head = NONE

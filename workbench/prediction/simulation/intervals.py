@@ -17,7 +17,7 @@ from scipy import special
 from workbench.prediction.simulation.service_times import Floats, IntArray
 from workbench.prediction.simulation.simulation import Simulated, simulate
 from workbench.values.measurement import BatchCurve, CurvePoint, Estimate, OwnIntervals, ServiceFigures
-from workbench.values.service import HostCosts
+from workbench.values.service import HostCosts, Unexplained
 
 REPLICATES = 24
 """Enough to know a standard deviation within 15 %, for the cost of the run that gave the figures."""
@@ -95,7 +95,7 @@ def for_a_measurement(
     figure_of = (
         (own.throughput_per_s, left.throughput),
         (own.p50_ms, left.p50),
-        (own.p95_ms, left.p99),
+        (own.p95_ms, left.p99),  # of the same tail
         (own.p99_ms, left.p99),
     )
     rate, p50, p95, p99 = (_widened(one, found[:, i], sides) for i, (one, sides) in enumerate(figure_of))
@@ -155,7 +155,8 @@ def relative_spread(estimate: Estimate) -> float:
 
 def _is_uncertain(curve: BatchCurve, host: HostCosts) -> bool:
     points = any(p.p50_ms.low != p.p50_ms.high for p in curve.points)
-    return bool(points or curve.speed_spread or host.spread or any(host.capacity_spread) or host.wait_spread)
+    spreads = (curve.speed_spread, host.spread, *host.capacity_spread, host.wait_spread)
+    return bool(points or any(spreads) or host.unexplained != Unexplained())
 
 
 def _another(seed: int, k: int) -> int:

@@ -24,6 +24,7 @@ from workbench.prediction.simulation.state import (
     Rates,
     Setup,
     State,
+    Tables,
     Worker,
     attributes,
     first,
@@ -160,7 +161,7 @@ def simulate(
         padding_share=1 - float(tokens[counted].sum() / computed.sum()) if len(rows) else 0.0,
         worker_busy=_share(end.workers_ms, length_ms * settings.workers * devices),
         front_end_busy=_share(end.front_end_ms, length_ms),
-        processors_busy=_share(end.processors_ms, length_ms * len(host.capacity)),
+        processors_busy=_share(end.processors_ms, length_ms * host.processor_count),
         settings=settings,
         load=load,
         host=host,
@@ -249,13 +250,21 @@ def _serve(
         transport_half=float(host.transport_ms / 2),
         network_half=float(host.network_ms / 2),
         wait=float(host.wait_ms),
-        pulled=_PULLED / len(host.capacity) if len(host.capacity) > 1 else 1.0,
-        processors=len(host.capacity),
+        pulled=_PULLED / host.processor_count if host.processor_count > 1 else 1.0,
+        processors=host.processor_count,
     )
     rates = Rates(
         speed=plain(capacity / np.maximum(busy, 1)),
         slowness=plain(np.maximum(busy, 1) / capacity),
-        processors=plain(np.minimum(busy.astype(np.float64), len(host.capacity))),
+        processors=plain(np.minimum(busy.astype(np.float64), host.processor_count)),
+    )
+    tables = Tables(
+        times=plain(times.times_ms.ravel()),
+        uniforms=plain(uniforms),
+        idle=plain(idle),
+        slower=plain(slower),
+        asleep=plain(np.array([0.0, *(wait for wait, _ in host.after_idle)])),
+        waking=plain(np.array([0.0, *(more for _, more in host.after_idle)])),
     )
     state = memory(1, State(arrival_at=float(arrivals[0]), free=workers))
     numbers = total + workers + 1
@@ -273,18 +282,13 @@ def _serve(
         setup if compiled else attributes(setup),
         state[0],
         rates if compiled else attributes(rates),
-        plain(times.times_ms.ravel()),
-        plain(uniforms),
+        tables if compiled else attributes(tables),
         plain(arrivals),
         items if compiled else attributes(items),
         memory(BINS + bins + workers, Queue()),
         memory(workers, Worker()),
         memory(devices, Device()),
         order,
-        plain(idle),
-        plain(slower),
-        plain(np.array([0.0, *(wait for wait, _ in host.after_idle)])),
-        plain(np.array([0.0, *(more for _, more in host.after_idle)])),
     )
     if answered != stop:
         raise AssertionError(f"the simulated service stopped after {answered} of {stop} answers")

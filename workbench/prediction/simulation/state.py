@@ -71,6 +71,24 @@ class Setup(NamedTuple):
     processors: int
 
 
+class Tables(NamedTuple):
+    """What is looked up: how long a call takes, and what an idle wait before something adds to it.
+
+    Attributes:
+        times: [bins, max_batch, quantiles] of a call, flat.
+        uniforms: numbers that draw the time of each batch's call.
+        idle, slower: by how much a call is slower after its worker did nothing for so long; both from 0, ascending.
+        asleep, waking: what the front end's work for a request takes more after it did nothing for so long; likewise.
+    """
+
+    times: list[float]
+    uniforms: list[float]
+    idle: list[float]
+    slower: list[float]
+    asleep: list[float]
+    waking: list[float]
+
+
 @dataclass(slots=True)
 class State:
     """Where the service stands, and what was added up since the warm-up.
@@ -196,7 +214,6 @@ class Device:
     calls: int = 0
     work: float = 0.0
     since: float = 0.0
-    waits: float = NEVER
     ends: float = NEVER
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from workbench.evaluation.facts import is_audited
 from workbench.inputs.experiment import Experiment
-from workbench.search.promising import PREDICTED, THROUGHPUT, audit_failed, outserves
+from workbench.search.promising import THROUGHPUT, audit_failed, may_be_predicted, outserves
 from workbench.search.rungs.climb import Climb
 from workbench.values.candidate import Candidate
 from workbench.values.documents.canonical import digest
@@ -83,13 +83,7 @@ def outserved(climb: Climb) -> Stop | None:
 
 def may_be_told(experiment: Experiment, candidate: Candidate) -> bool:
     """Whether throughput and accuracy are all that counts, of a file that serves every shape."""
-    service = experiment.service
-    return (
-        service is not None
-        and service.goal == "throughput"
-        and not candidate.compile.one_file_a_shape()
-        and {objective.metric for objective in experiment.objectives} <= PREDICTED
-    )
+    return may_be_predicted(experiment) and not candidate.compile.one_file_a_shape()
 
 
 def how(candidate: Candidate) -> str:

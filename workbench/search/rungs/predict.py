@@ -23,7 +23,7 @@ from workbench.inputs.experiment import Experiment
 from workbench.prediction.forecast import predicted_throughput
 from workbench.prediction.shape_times import ShapeTimes, predict_times
 from workbench.prediction.stage import at_first_speed, measured_curve
-from workbench.search.promising import PREDICTED, audit_failed, known_times
+from workbench.search.promising import audit_failed, known_times, may_be_predicted
 from workbench.search.rungs.accuracy import full_accuracy, growing_subsets
 from workbench.search.rungs.climb import Climb
 from workbench.search.rungs.smoke import smoke
@@ -40,16 +40,14 @@ _log = logging.getLogger(__name__)
 
 def may_wait(experiment: Experiment, candidate: Candidate) -> bool:
     """Whether a candidate's set is predicted before it is compiled."""
-    texts, service = experiment.dataset.preprocessor is not None, experiment.service
+    texts = experiment.dataset.preprocessor is not None
     return (
         experiment.compile == "promising"
         and shares_shapes(candidate)
         and len(shapes_of(candidate)) > 1
         and texts == bool(candidate.compile.compiled_lengths())
         and experiment.model.fixed_batch is None
-        and service is not None
-        and service.goal == "throughput"
-        and {objective.metric for objective in experiment.objectives} <= PREDICTED
+        and may_be_predicted(experiment)
     )
 
 
