@@ -28,6 +28,9 @@ _LIKELY = 400
 _PROBES = 2000
 """Random points by which a gain on three and more axes is measured."""
 _HOPE = 2.0
+_LITTLE, _DOUBT = 0.005, 1.0
+"""Where no candidate is expected to gain as much, in shares of the box: what counts is what each of a class that nobody
+has measured would gain if it were better than expected by so much of the spread of all."""
 BESIDE_RUNS = 0.25
 """What a candidate costs beside its compiler's runs, in runs: one that needs none is not free."""
 _ELSEWHERE = 0.3
@@ -160,7 +163,7 @@ def judged(
     for constraint in question.constraints:
         if constraint.metric in predicted:
             keeps = keeps * _chance_to_keep(constraint, *predicted[constraint.metric])
-    gain = _gain(question, predicted, keeps, seen, rng)
+    gain = _gain(question, predicted, keeps, seen, np.maximum(numerics.new, time.new), rng)
     if costs.runs is not None:
         likely = np.argsort(-gain, kind="stable")[:_LIKELY]
         cost = np.full(len(pool), np.inf)
@@ -239,6 +242,7 @@ def _gain(
     predicted: Mapping[str, Interval],
     chance: Floats,
     seen: Sequence[Seen],
+    new: Floats,
     rng: np.random.Generator,
 ) -> Floats:
     """Expected gain of hypervolume by each of the pool, in shares of the box below the reference; where nothing
@@ -250,9 +254,11 @@ def _gain(
     front = _known_front(question, seen)
     if not len(front):
         return chance
-    # the box in which a gain counts: from the best seen and hoped for to a little beyond the worst of the front
-    ideal = np.minimum(front.min(axis=0), (mean - _HOPE * deviation)[chance >= np.quantile(chance, 0.5)].min(axis=0))
-    worst = front.max(axis=0)
+    # the box in which a gain counts: from the best seen and hoped for to a little beyond the worst of the front, as it
+    # is known and as it is expected: that of a single known member would be nothing but its corner
+    likely = chance >= np.quantile(chance, 0.5)
+    ideal = np.minimum(front.min(axis=0), (mean - _HOPE * deviation)[likely].min(axis=0))
+    worst = np.maximum(nondominated(np.vstack([front, mean[likely]])).max(axis=0), front.max(axis=0))
     reference = worst + 0.1 * np.maximum(worst - ideal, 1e-9)
     size = reference - ideal
     front, mean, deviation = (front - ideal) / size, (mean - ideal) / size, deviation / size
@@ -263,7 +269,12 @@ def _gain(
     draws = mean[close, None] + deviation[close, None] * rng.standard_normal((len(close), _DRAWS, front.shape[1]))
     each = improvement(front, draws.reshape(-1, front.shape[1]), probes).reshape(len(close), _DRAWS)
     gain[close] += each.mean(axis=1) * chance[close]
-    return gain
+    if gain.max() >= _LITTLE:
+        return gain
+    # nothing more is expected: the processes may be too sure of combinations that nobody has tried
+    hoped = mean - np.maximum(_HOPE * deviation, _DOUBT * mean.std(axis=0) * new[:, None])
+    best = np.minimum(hoped[likely].min(axis=0), 0.0)
+    return improvement((front - best) / (1 - best), (hoped - best) / (1 - best), probes) * chance
 
 
 def _turned(objective: Objective, values: Floats) -> Floats:

@@ -4,15 +4,18 @@ Every parameter is one axis. Two choices of a parameter that counts (lengths, si
 as their places in order; any others are one apart, and so is a parameter that applies from one that does not. The
 covariance of two assignments is
 
-    s² exp(-sum_k w_k d_k)
+    s² exp(-sum_k w_k d_k) + b sum_k w_k (1 - d_k)
 
-which is positive definite, since each d_k can be embedded in L1. One weight for each axis is learned (automatic
-relevance): a parameter that makes no difference gets a weight near 0, and what is known of one of its choices is known
-of all. Weights are the most likely ones a posteriori, under broad log-normal priors, so that three measurements give an
-answer as well as three hundred.
+which is positive definite, since each d_k can be embedded in L1. The second term says that choices have effects of
+their own, whatever the others are: on times these mostly multiply, so that logarithms add up, and a combination that
+nobody has tried is expected to be what its choices were worth elsewhere. The first is what is particular to
+combinations. One weight for each axis is learned (automatic relevance): a parameter that makes no difference gets a
+weight near 0, and what is known of one of its choices is known of all. Weights are the most likely ones a posteriori,
+under broad log-normal priors, so that three measurements give an answer as well as three hundred.
 
-What another sweep measured is as far from here as one more axis says (`Axes.with_sources`): exp(-w) is how well its
-effects agree with those seen here. Where they do not, the weight grows, and that sweep says nothing any more.
+What another sweep measured is as far from here as one more axis says (`Axes.with_sources`): both terms are multiplied
+by exp(-w), how well its effects agree with those seen here. Where they do not, the weight grows, and that sweep says
+nothing any more.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ Floats = npt.NDArray[np.float64]
 
 _PRIOR_WEIGHT, _PRIOR_WEIGHT_SD = np.log(0.3), 1.5
 _PRIOR_SCALE_SD = 1.0
+_PRIOR_OWN, _PRIOR_OWN_SD = np.log(0.5), 1.5
 _PRIOR_NOISE, _PRIOR_NOISE_SD = np.log(1e-3), 2.0
 _STEPS = 60
 _FEWEST = 3
@@ -87,8 +91,12 @@ class Axes:
         return np.stack([self._distance(k, a, b) for k in range(len(self.names) + len(self.alike))])
 
     def weighted(self, a: Codes, b: Codes, weights: Floats) -> Floats:
-        """[len(a), len(b)]: the sum of all axes, each by its weight, without all of them in memory."""
-        plain = np.array([k >= len(self.names) or not self.ordered[k] for k in range(len(weights))])
+        """[len(a), len(b)]: the sum of all axes, each by its weight, without all of them in memory.
+
+        Args:
+            a, b: of the parameters; sources left out. weights: of these.
+        """
+        plain = ~np.array(self.ordered, dtype=np.bool_)
         # what two have in common, as one matrix product: a proposal compares thousands with everything measured
         left, right, shares = a[:, plain], b[:, plain], np.sqrt(weights[plain])
         places = int(max(left.max(initial=0), right.max(initial=0))) + 2  # -1 is a place too
@@ -136,7 +144,7 @@ class Surrogate:
     """A fitted process.
 
     Attributes:
-        weights: of each axis; 0 for one that makes no difference.
+        weights: of each axis; 0 for one that makes no difference. scale, own: s² and b.
         left: standard deviation of what the choices do not explain, beyond the known errors.
     """
 
@@ -144,6 +152,7 @@ class Surrogate:
     codes: Codes
     weights: Floats
     scale: float
+    own: float
     centre: float
     spread: float
     left: float
@@ -154,7 +163,8 @@ class Surrogate:
         """Mean and standard deviation [n] of the quantity itself, without the noise of a single measurement."""
         covariance = self._covariance(codes, self.codes)
         mean = covariance @ self._solved
-        variance = self.scale - ((covariance @ self._inverse) * covariance).sum(axis=1)
+        before = self.scale + self.own * self._parameters.sum()
+        variance = before - ((covariance @ self._inverse) * covariance).sum(axis=1)
         return self.centre + self.spread * mean, self.spread * np.sqrt(np.maximum(variance, 1e-12))
 
     def contrast(self, a: Codes, b: Codes) -> tuple[float, float]:
@@ -165,7 +175,16 @@ class Surrogate:
         return self.spread * float(between @ self._solved), self.spread * float(np.sqrt(max(variance, 0.0)))
 
     def _covariance(self, a: Codes, b: Codes) -> Floats:
-        return np.asarray(self.scale * np.exp(-self.axes.weighted(a, b, self.weights)))
+        count = len(self.axes.names)
+        apart = self.axes.weighted(a[:, :count], b[:, :count], self._parameters)
+        covariance = self.scale * np.exp(-apart) + self.own * (self._parameters.sum() - apart)
+        for k, weight in enumerate(self.weights[count:], start=count):
+            covariance *= np.where(a[:, k][:, None] == b[:, k][None, :], 1.0, np.exp(-weight))
+        return np.asarray(covariance)
+
+    @property
+    def _parameters(self) -> Floats:
+        return self.weights[: len(self.axes.names)]
 
 
 def fit(axes: Axes, codes: Codes, values: Floats, noise: Floats) -> Surrogate:
@@ -184,41 +203,50 @@ def fit(axes: Axes, codes: Codes, values: Floats, noise: Floats) -> Surrogate:
         raise ValueError(f"{len(values)} measurements, all finite: {bool(np.isfinite(values).all())}")
     centre, spread = float(np.mean(values)), float(np.std(values)) or 1.0
     y, known_noise = (values - centre) / spread, (np.nan_to_num(noise, posinf=0.0) / spread) ** 2
-    start = np.concatenate([axes.expected, [0.0, _PRIOR_NOISE]])
     some = np.unique(np.linspace(0, len(y) - 1, min(len(y), _MOST)).round().astype(np.int64))
+    sources = len(axes.alike)
     found = minimize(
         _loss,
-        start,
-        args=(axes.distances(codes[some], codes[some]), y[some], known_noise[some], axes.expected),
+        np.concatenate([axes.expected, [0.0, _PRIOR_OWN, _PRIOR_NOISE]]),
+        args=(axes.distances(codes[some], codes[some]), sources, y[some], known_noise[some], axes.expected),
         jac=True,
         method="L-BFGS-B",
-        bounds=[(-9.0, 4.0)] * len(axes.expected) + [(-3.0, 3.0), (-14.0, 1.0)],
+        bounds=[(-9.0, 4.0)] * len(axes.expected) + [(-7.0, 3.0), (-7.0, 3.0), (-14.0, 1.0)],
         options={"maxiter": _STEPS},
     )
-    weights, scale, left = np.exp(found.x[:-2]), float(np.exp(found.x[-2])), float(np.exp(found.x[-1]))
-    covariance = scale * np.exp(-axes.weighted(codes, codes, weights)) + np.diag(known_noise + left + 1e-9)
-    inverse = np.asarray(np.linalg.inv(covariance), dtype=np.float64)
-    return Surrogate(
+    scale, own, left = (float(np.exp(each)) for each in found.x[-3:])
+    process = Surrogate(
         axes=axes,
         codes=codes,
-        weights=weights,
+        weights=np.exp(found.x[:-3]),
         scale=scale,
+        own=own,
         centre=centre,
         spread=spread,
         left=spread * left**0.5,
-        _solved=inverse @ y,
-        _inverse=inverse,
+        _solved=np.empty(0),
+        _inverse=np.empty(0),
     )
+    covariance = process._covariance(codes, codes) + np.diag(known_noise + left + 1e-9)
+    inverse = np.asarray(np.linalg.inv(covariance), dtype=np.float64)
+    return replace(process, _solved=inverse @ y, _inverse=inverse)
 
 
-def _loss(theta: Floats, apart: Floats, y: Floats, noise: Floats, expected: Floats) -> tuple[float, Floats]:
+def _loss(
+    theta: Floats, apart: Floats, sources: int, y: Floats, noise: Floats, expected: Floats
+) -> tuple[float, Floats]:
     """Minus the log posterior and its gradient (Rasmussen and Williams, "Gaussian Processes for Machine Learning",
     2006, equations 2.30 and 5.9)."""
     from scipy.linalg import lapack  # as `fit` says
 
-    weights, scale, left = np.exp(theta[:-2]), np.exp(theta[-2]), np.exp(theta[-1])
-    clean = scale * np.exp(-np.tensordot(weights, apart, axes=1))
-    covariance = clean + np.diag(noise + left + 1e-9)
+    weights, (scale, own, left) = np.exp(theta[:-3]), np.exp(theta[-3:])
+    count = len(weights) - sources
+    here, elsewhere = apart[:count], apart[count:]
+    agreed = np.exp(-np.tensordot(weights[count:], elsewhere, axes=1)) if sources else 1.0
+    distance = np.tensordot(weights[:count], here, axes=1)
+    together = scale * np.exp(-distance) * agreed
+    alone = own * (weights[:count].sum() - distance) * agreed
+    covariance = together + alone + np.diag(noise + left + 1e-9)
     try:
         factor = np.linalg.cholesky(covariance)
     except np.linalg.LinAlgError:
@@ -226,12 +254,13 @@ def _loss(theta: Floats, apart: Floats, y: Floats, noise: Floats, expected: Floa
     lower, _ = lapack.dpotri(factor, lower=1)  # a third of the time of an inverse that knows no factor
     inverse = np.tril(lower) + np.tril(lower, -1).T
     solved = inverse @ y
-    centres = np.concatenate([expected, [0.0, _PRIOR_NOISE]])
-    sds = np.concatenate([np.full(len(weights), _PRIOR_WEIGHT_SD), [_PRIOR_SCALE_SD, _PRIOR_NOISE_SD]])
+    centres = np.concatenate([expected, [0.0, _PRIOR_OWN, _PRIOR_NOISE]])
+    sds = np.concatenate([np.full(len(weights), _PRIOR_WEIGHT_SD), [_PRIOR_SCALE_SD, _PRIOR_OWN_SD, _PRIOR_NOISE_SD]])
     prior = (theta - centres) / sds
     loss = 0.5 * float(y @ solved) + float(np.sum(np.log(np.diag(factor)))) + 0.5 * float(prior @ prior)
     inner = inverse - np.outer(solved, solved)
-    along = inner * clean
-    by_weight = -weights * np.tensordot(apart, along, axes=2)
-    gradient = 0.5 * np.concatenate([by_weight, [np.sum(along), left * np.trace(inner)]]) + prior / sds
-    return loss, gradient
+    each = own * inner * agreed
+    by_parameter = weights[:count] * (each.sum() - np.tensordot(here, inner * together + each, axes=2))
+    by_source = -weights[count:] * np.tensordot(elsewhere, inner * (together + alone), axes=2)
+    by_size = [np.sum(inner * together), np.sum(inner * alone), left * np.trace(inner)]
+    return loss, 0.5 * np.concatenate([by_parameter, by_source, by_size]) + prior / sds
