@@ -19,18 +19,15 @@ _SEED_STEP = 7919
 def sampler_of(
     experiment: Experiment, told: int, known: Mapping[str, Evaluation], priors: Sequence[Prior] = ()
 ) -> BaseSampler:
-    """The sampler the figures speak for (optuna.md §4): TPE for a Pareto search of 30 to 100 trials, GP
-    for one objective under constraints where torch is there. Made anew for every proposal: its seed depends on the
-    number of trials told, so that a run that goes on draws what an undisturbed one would have drawn.
+    """The sampler an experiment names; `auto` is `parts`, which recorded tables speak for
+    (`benchmarks/recorded/replay.py`). Made anew for every proposal: its seed depends on the number of trials told, so
+    that a run that goes on draws what an undisturbed one would have drawn.
 
     Args:
         priors: what earlier sweeps let expect, for a sampler that can make use of it.
     """
     seed = experiment.seed + _SEED_STEP * told
-    kind = experiment.sampler
-    if kind == "auto":
-        single = len(experiment.objectives) == 1
-        kind = "gp" if single and importlib.util.find_spec("torch") is not None else "tpe"
+    kind = "parts" if experiment.sampler == "auto" else experiment.sampler
     startup = 5 if len(experiment.space.presets) >= 5 else 10
     if kind == "gp":
         if importlib.util.find_spec("torch") is None:
